@@ -1,0 +1,1 @@
+"""The durable truth in SQL: which instances there are, and what happened to every session."""

@@ -1,0 +1,121 @@
+"""The neutral record of a task: every data set's importer fills it, so that grading has no branch per data set."""
+
+import hashlib
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class SwebenchGrader(_Record):
+    """Graded by the swebench library: its script, its parser, its verdict."""
+
+    kind: Literal["swebench"] = "swebench"
+    eval_script: str
+    """The benchmark's script, run unchanged as `bash /eval.sh` with both streams in one."""
+    log_parser: str
+    """Name in swebench's PARSER_REGISTRY."""
+    eval_type: Literal["pass_and_fail", "fail_only"] = "pass_and_fail"
+    new_test_files: tuple[str, ...] = ()
+    """Paths that the test patch creates; removed from the tree before the script runs."""
+
+
+class ScriptGrader(_Record):
+    """Resolved when `command` exits 0 in the workdir; f2p_total is 1."""
+
+    kind: Literal["script"] = "script"
+    command: str
+    """Shell text, run by bash in the workdir after the instance's activation."""
+
+
+class F2pScriptGrader(_Record):
+    """A Python file that ends in `sys.exit(pytest.main(...))`; resolved when it exits 0."""
+
+    kind: Literal["f2p_script"] = "f2p_script"
+    script: str
+
+
+GraderSpec = Annotated[SwebenchGrader | ScriptGrader | F2pScriptGrader, Field(discriminator="kind")]
+
+
+class SandboxSpec(_Record):
+    """The container the task lives in."""
+
+    images: tuple[str, ...]
+    """Candidate names, the preferred first."""
+    workdir: str = "/testbed"
+    """Where the repository lies in the image."""
+    env: dict[str, str] = {}
+    activate: str = ""
+    """Shell text run once when a shell begins; "" means: conda env `testbed` where the image has it."""
+    network: Literal["none", "bridge"] = "none"
+    setup_commands: tuple[str, ...] = ()
+    """Run as root in the workdir of both the session's and the grading container, before anything else."""
+    hidden_paths: tuple[str, ...] = ()
+    """Removed for the agent only."""
+    memory_mb: int | None = None
+    cpus: float | None = None
+    pids: int | None = None
+    disk_mb: int | None = None
+
+
+class CodeTask(_Record):
+    """For the dialect `code`: `content` is source text."""
+
+    path: str
+    """File to write, relative to the workdir."""
+    test_command: str
+    """Shell text run in the workdir after writing."""
+
+
+class TaskInstance(_Record):
+    """A task: repository at a base commit, problem, image, grading data."""
+
+    instance_id: str = Field(min_length=1, max_length=400)
+    dataset: str = ""
+    repo: str
+    version: str = ""
+    base_commit: str = ""
+    language: str = "python"
+    problem_statement: str = ""
+    hints: str = ""
+    sandbox: SandboxSpec
+    dialect: str | None = None
+    """How this task's policy writes actions; None: SANDBOX_DIALECT."""
+    profile: str | None = None
+    """How observations read; None: the dialect's own."""
+    code: CodeTask | None = None
+    grader: GraderSpec | None = None
+    """None: ungradable."""
+    ungradable_because: str = ""
+    test_patch: str = ""
+    files: dict[str, str] = {}
+    """Placed in the grading container only: absolute path or relative to the workdir -> text."""
+    fail_to_pass: tuple[str, ...] = ()
+    pass_to_pass: tuple[str, ...] = ()
+    eval_timeout_s: float = 1800.0
+    gold_patch: str = ""
+    """Never leaves the server; used by `instances verify`."""
+    row_sha256: str = ""
+    """Of the imported row."""
+    conversion: str = ""
+    """Library and version that converted the row, "" when it came complete."""
+
+    @property
+    def instance_hash(self) -> int:
+        """int(md5(instance_id)) mod 2^63: how veRL names the instance."""
+        return instance_hash(self.instance_id)
+
+    @property
+    def workspace(self) -> str:
+        """`/workspace/<repo>__<version>`, every `/` as `__`; an integer version gains `.0`. Source: OpenHands 0.17."""
+        version = f"{self.version}.0" if self.version.isdigit() else self.version
+        return "/workspace/" + f"{self.repo}__{version}".replace("/", "__")
+
+
+def instance_hash(instance_id: str) -> int:
+    """int(md5(instance_id)) mod 2^63, as veRL's string_to_hash_tensor."""
+    return int(hashlib.md5(instance_id.encode(), usedforsecurity=False).hexdigest(), 16) % 2**63

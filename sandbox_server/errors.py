@@ -1,0 +1,176 @@
+"""Every error the service raises on purpose.
+
+ServiceError
+├── RequestError            the caller can mend it; 4xx
+│   ├── MalformedRequest    the body is not what the endpoint takes
+│   ├── Unauthorized        no key, or not one of ours
+│   ├── UnknownInstance     no such instance in the catalogue
+│   ├── UnknownSession      no such sid
+│   ├── UnknownReceipt      no such receipt
+│   ├── SessionStillLive    asked for what exists only after the end
+│   ├── Ungradable          the instance has no grader
+│   └── RowRejected         an imported row is unusable
+├── CapacityError           full for now; 503 with Retry-After
+└── InfrastructureError     ours to mend; never a reward, never an observation's text
+    ├── SandboxLost         the container is gone or dead
+    ├── SandboxDiskFull     the container's writable layer, or the engine's disk, is full
+    ├── ImageUnavailable    the task image is not here and cannot be had
+    ├── EngineUnavailable   the Docker daemon does not answer
+    ├── StateUnavailable    Redis does not answer
+    ├── CatalogueUnavailable  SQL does not answer
+    └── GraderBroken        the grading library or its worker failed
+
+Branch on the type or on `code`, never on the message. On the wire: `{"code", "detail", "retryable"}`.
+"""
+
+
+class ServiceError(Exception):
+    """Base of all; `detail` says in one sentence what happened and what to do next."""
+
+    code = "service_error"
+    http_status = 500
+    retryable = False
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        self.detail = detail
+
+
+class RequestError(ServiceError):
+    """The request cannot be served as it is; sending it again changes nothing."""
+
+    code = "bad_request"
+    http_status = 400
+
+
+class MalformedRequest(RequestError):
+    """The body is not JSON, not an object, or a field is missing or of the wrong type."""
+
+    code = "malformed_request"
+    http_status = 422
+
+
+class RequestTooLarge(RequestError):
+    """The body is larger than SANDBOX_MAX_BODY_MB."""
+
+    code = "request_too_large"
+    http_status = 413
+
+
+class Unauthorized(RequestError):
+    """No API key, or not one of SANDBOX_API_KEYS."""
+
+    code = "unauthorized"
+    http_status = 401
+
+
+class UnknownInstance(RequestError):
+    """The catalogue holds no such instance id or hash."""
+
+    code = "unknown_instance"
+    http_status = 404
+
+
+class UnknownSession(RequestError):
+    """No session has this sid, or it ended longer ago than anything is kept."""
+
+    code = "unknown_session"
+    http_status = 404
+
+
+class UnknownReceipt(RequestError):
+    """No receipt has this id."""
+
+    code = "unknown_receipt"
+    http_status = 404
+
+
+class SessionStillLive(RequestError):
+    """The patch exists only after the session's end."""
+
+    code = "session_live"
+    http_status = 409
+
+
+class Ungradable(RequestError):
+    """The instance has no grader, so no reward could ever be given."""
+
+    code = "ungradable"
+    http_status = 409
+
+
+class RowRejected(RequestError):
+    """A row of an imported file cannot become an instance; nothing of the file was imported."""
+
+    code = "row_rejected"
+
+    def __init__(self, detail: str, *, line: int | None = None) -> None:
+        super().__init__(detail if line is None else f"line {line}: {detail}")
+        self.line = line
+
+
+class CapacityError(ServiceError):
+    """No room within the request's bound; nothing was started."""
+
+    code = "no_capacity"
+    http_status = 503
+    retryable = True
+
+    def __init__(self, detail: str, *, reason: str, retry_after_s: float) -> None:
+        """`reason` is one word for machines: slots, disk, daemon, image, grading."""
+        super().__init__(detail)
+        self.reason = reason
+        self.retry_after_s = retry_after_s
+
+
+class InfrastructureError(ServiceError):
+    """A part of the service failed; the policy is not to blame and no reward may follow."""
+
+    code = "infrastructure"
+    http_status = 503
+    retryable = True
+
+
+class SandboxLost(InfrastructureError):
+    """The container died under a live session, or is gone; its files are lost."""
+
+    code = "sandbox_lost"
+    http_status = 500
+    retryable = False  # its files are gone; start a new session
+
+
+class SandboxDiskFull(InfrastructureError):
+    """The sandbox may write no more; the session goes on once files are removed."""
+
+    code = "sandbox_disk_full"
+    http_status = 507
+
+
+class ImageUnavailable(InfrastructureError):
+    """The task image is not on this engine and could not be pulled."""
+
+    code = "image_unavailable"
+
+
+class EngineUnavailable(InfrastructureError):
+    """The Docker daemon does not answer, or answered with a fault of its own."""
+
+    code = "engine_unavailable"
+
+
+class StateUnavailable(InfrastructureError):
+    """Redis does not answer."""
+
+    code = "state_unavailable"
+
+
+class CatalogueUnavailable(InfrastructureError):
+    """The SQL database does not answer."""
+
+    code = "catalogue_unavailable"
+
+
+class GraderBroken(InfrastructureError):
+    """The grading library, its worker process or the instance's grading data failed."""
+
+    code = "grader_broken"

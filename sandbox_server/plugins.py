@@ -1,0 +1,22 @@
+"""One file adds one thing: every module of a folder is imported once and gives one named object."""
+
+import importlib
+import pkgutil
+from types import ModuleType
+
+
+def discover(package: ModuleType, attribute: str) -> dict[str, object]:
+    """Import each module of `package` and return {module name: its `attribute`}.
+
+    Raises:
+        RuntimeError: a module lacks the attribute; the start must stop, for a plugin that
+            silently is not there shows up weeks later as a wrong reward.
+
+    """
+    found: dict[str, object] = {}
+    for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda i: i.name):
+        module = importlib.import_module(f"{package.__name__}.{info.name}")
+        if not hasattr(module, attribute):
+            raise RuntimeError(f"{module.__name__} defines no {attribute}")
+        found[info.name] = getattr(module, attribute)
+    return found

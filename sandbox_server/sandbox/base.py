@@ -1,0 +1,273 @@
+"""What a sandbox is to the rest of the service: a shell, one-off commands and files; and who makes them.
+
+Nothing here knows Docker. A backend implements `Sandbox`, `Shell` and `Runtime`; tests/conformance holds
+the behaviours that each must show.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+
+class Role(StrEnum):
+    """Why a container exists; label `sandbox.role`."""
+
+    SESSION = "session"
+    GRADE = "grade"
+    PREPARE = "prepare"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one container may use."""
+
+    memory_mb: int = 4096
+    cpus: float = 2.0
+    pids: int = 512
+    open_files: int = 65536
+    disk_mb: int = 10240
+    """Bound on one file and on the writable layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSpec:
+    """All that fixes a container at its creation."""
+
+    image: str
+    role: Role
+    sid: str
+    """The session it is for (also for grade and prepare containers: whose it is, or "" for none)."""
+    deadline: datetime
+    """The moment by which it goes even if nothing else is known of it; label `sandbox.deadline`."""
+    workdir: str = "/"
+    env: Mapping[str, str] = field(default_factory=dict)
+    activate: str = ""
+    """Shell text that the persistent shell runs once at its start (conda activation and the like)."""
+    network: str = "none"
+    limits: Limits = field(default_factory=Limits)
+    with_shell: bool = True
+    """False: no persistent shell; the container only waits for `exec`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerInfo:
+    """One container of ours as the engine lists it."""
+
+    container_id: str
+    role: Role
+    sid: str
+    node: str
+    deadline: datetime
+    running: bool
+    image: str
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Bytes of a stream, bounded while read: the first and the last part, and how many lie between."""
+
+    head: bytes
+    tail: bytes = b""
+    dropped: int = 0
+
+    def text(self) -> str:
+        """All of it as text; undecodable bytes replaced, a gap marked."""
+        if not self.dropped:
+            return (self.head + self.tail).decode("utf-8", "replace")
+        gap = f"\n[... {self.dropped} bytes dropped ...]\n"
+        return self.head.decode("utf-8", "replace") + gap + self.tail.decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class ExecResult:
+    """One command on a lane without a terminal."""
+
+    exit_code: int | None
+    """None when it was killed at its timeout."""
+    stdout: Output
+    stderr: Output
+    timed_out: bool
+    duration_s: float
+
+
+class ShellOutcome(StrEnum):
+    """How a command in the persistent shell came back."""
+
+    FINISHED = "finished"
+    RUNNING = "running"
+    """Soft timeout: it goes on; poll, send text or interrupt."""
+    INTERRUPTED = "interrupted"
+    """Hard timeout, and SIGINT ended it; no process of it is left."""
+    KILLED = "killed"
+    """Hard timeout, SIGINT did not end it, it was killed; no process of it is left."""
+    SHELL_ENDED = "shell_ended"
+    """The command ended the shell itself; a new one stands in the last cwd with the last environment."""
+    RESTARTED = "restarted"
+    """All processes of the sandbox were killed (kill -9 -1, out of memory); files and cwd are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShellResult:
+    """One command in the persistent shell, and where the shell stands after it."""
+
+    output: Output
+    """What the terminal showed, `\\r\\n` line ends kept, without echo, prompt or markers."""
+    outcome: ShellOutcome
+    exit_code: int
+    """-1 while RUNNING; 130 after INTERRUPTED; 137 after KILLED."""
+    cwd: str
+    user: str
+    python: str
+    """Path of `python` as the shell would find it, "" when there is none."""
+    duration_s: float
+    shell_replaced: bool = False
+    """The shell is a new one: functions, aliases and unexported variables are gone."""
+    oom_killed: bool = False
+
+
+class Shell(Protocol):
+    """The persistent bash of a sandbox, on a terminal. One command at a time; the caller holds the session's lock."""
+
+    @property
+    def running(self) -> bool:
+        """A command was left running by a soft timeout."""
+        ...
+
+    async def run(
+        self, command: str, *, timeout_s: float, soft_timeout_s: float | None = None, since_mark: bool = True
+    ) -> ShellResult:
+        """Run `command` (any bash text without NUL) in the shell.
+
+        Past `timeout_s`: SIGINT, then kill; every process begun since the action began is gone,
+        those of earlier actions live on. `since_mark=False`: this command belongs to the same action as the
+        previous one, so what that one started counts as begun in this action.
+        With `soft_timeout_s` it is left running instead, outcome RUNNING.
+
+        Raises:
+            SandboxLost: the container is gone. EngineUnavailable: the daemon does not answer.
+
+        """
+        ...
+
+    async def poll(self, *, wait_s: float) -> ShellResult:
+        """More output of a RUNNING command: waits at most `wait_s` for it to end."""
+        ...
+
+    async def send(self, text: str, *, wait_s: float) -> ShellResult:
+        """Write `text` and a newline to the RUNNING command's terminal, then as `poll`."""
+        ...
+
+    async def interrupt(self, *, wait_s: float) -> ShellResult:
+        """Send SIGINT to the RUNNING command, then as `poll`; what ignores it is killed."""
+        ...
+
+
+class Sandbox(Protocol):
+    """One container: a persistent shell, one-off commands, files."""
+
+    @property
+    def container_id(self) -> str:
+        """The engine's full id."""
+        ...
+
+    @property
+    def shell(self) -> Shell:
+        """The persistent shell (only of a sandbox created with one)."""
+        ...
+
+    async def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        stdin: bytes = b"",
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+        merge_streams: bool = False,
+        keep_bytes: int = 1 << 20,
+    ) -> ExecResult:
+        """Run `argv` apart from the shell; past `timeout_s` kill it and its children.
+
+        Keeps the first and last `keep_bytes` / 2 of each stream, also when `timed_out`.
+        `merge_streams`: stderr goes into stdout, in order.
+
+        Raises:
+            SandboxLost: the container is not running; nothing ran. EngineUnavailable: no answer from the daemon.
+
+        """
+        ...
+
+    async def read_file(self, path: str, *, max_bytes: int) -> bytes:
+        """The file's bytes.
+
+        Raises:
+            FileNotFoundError, IsADirectoryError, PermissionError: as of the file system.
+            OverflowError: it is longer than `max_bytes`.
+
+        """
+        ...
+
+    async def write_file(self, path: str, data: bytes, *, mode: int | None = None) -> None:
+        """Write (create or truncate; an existing file keeps its mode); parent folders are made.
+
+        Raises:
+            IsADirectoryError, PermissionError, NotADirectoryError; SandboxDiskFull.
+
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ImageInfo:
+    """An image as it is on this engine."""
+
+    name: str
+    digest: str
+    """The image id (`sha256:...`); goes into receipts."""
+
+
+class Runtime(Protocol):
+    """Makes, finds and removes containers on one engine."""
+
+    async def create(self, spec: ContainerSpec) -> Sandbox:
+        """Create and start a container; its shell is ready when this returns.
+
+        Raises:
+            ImageUnavailable, EngineUnavailable, CapacityError. Nothing is left behind on any of them,
+            nor when the caller is cancelled.
+
+        """
+        ...
+
+    async def attach(self, container_id: str) -> Sandbox:
+        """The sandbox of a running container, its shell reattached (after a restart of the server).
+
+        Raises:
+            SandboxLost: it is gone or not running.
+
+        """
+        ...
+
+    async def list(self) -> list[ContainerInfo]:
+        """All containers with this node's label, running or not."""
+        ...
+
+    async def remove(self, container_id: str) -> None:
+        """Kill and remove; no error when it is already gone."""
+        ...
+
+    async def resolve_image(self, candidates: Sequence[str]) -> ImageInfo:
+        """The first of `candidates` that is on the engine, else the first that can be pulled.
+
+        Raises:
+            ImageUnavailable: none.
+
+        """
+        ...
+
+    async def commit(self, sandbox: Sandbox, name: str) -> ImageInfo:
+        """Freeze the sandbox's files into the image `name`."""
+        ...

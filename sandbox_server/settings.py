@@ -1,0 +1,143 @@
+"""Every setting of the server, read once from SANDBOX_* variables or the file that SANDBOX_ENV_FILE names.
+
+Only `app` and `cli` import this; every other room gets plain values.
+"""
+
+import os
+import socket
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """Each field is the variable SANDBOX_<NAME>; its docstring is its entry in docs/settings.md."""
+
+    model_config = SettingsConfigDict(env_prefix="SANDBOX_", frozen=True, extra="ignore", use_attribute_docstrings=True)
+
+    # Server
+    host: str = "127.0.0.1"
+    """Address to listen on. Anything but loopback needs SANDBOX_API_KEYS or SANDBOX_ALLOW_INSECURE=1."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 5000
+    """Port to listen on."""
+    api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = ()
+    """Comma-separated keys. With any set, every path but /healthz asks for one: Bearer, X-API-Key or Basic password."""
+    allow_insecure: bool = False
+    """Allow an address other than loopback without API keys."""
+    data_dir: Path = Path.home() / ".local" / "share" / "sandbox-server"
+    """Where the embedded Redis and SQLite keep their files."""
+    node_id: str = Field(default_factory=socket.gethostname)
+    """Name of this sandbox host; label `sandbox.node` on every container. One server per node."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least level that is logged."""
+    log_format: Literal["auto", "console", "json"] = "auto"
+    """auto: console on a terminal, else JSON lines."""
+    max_body_mb: float = 32.0
+    """Largest request body; past it 413."""
+
+    # State
+    redis_url: str | None = None
+    """Redis to share between replicas; unset: a private one in SANDBOX_DATA_DIR."""
+    redis_timeout_s: float = 5.0
+    """Bound on one exchange with Redis."""
+    database_url: str | None = None
+    """SQLAlchemy URL (postgresql://..., sqlite:///...); unset: SQLite in SANDBOX_DATA_DIR."""
+    result_ttl_s: float = 7 * 86400
+    """How long Redis keeps an ended session and its verdict; SQL keeps them for good."""
+    lock_lease_s: float = 30.0
+    """Lease of a session's lock; renewed while its holder lives, so a dead server frees it this soon."""
+    journal_flush_s: float = 0.5
+    """Longest time from an acknowledged action to its row in SQL."""
+
+    # Engine
+    docker_url: str | None = None
+    """Docker engine; unset: DOCKER_HOST, else the local socket."""
+    docker_timeout_s: float = 60.0
+    """Bound on one call to the Docker daemon."""
+    runtime: str | None = None
+    """OCI runtime of the containers (runsc, kata); unset: the engine's default."""
+    pull: Literal["missing", "never"] = "missing"
+    """Whether absent task images are pulled."""
+    pull_timeout_s: float = 540.0
+    """Bound on one image pull."""
+
+    # Sandboxes
+    memory_mb: int = 4096
+    """Memory of one container; an instance may name its own."""
+    cpus: float = 2.0
+    """CPUs of one container."""
+    pids: int = 512
+    """Processes and threads of one container."""
+    open_files: int = 65536
+    """Open files of one process."""
+    disk_mb: int = 10240
+    """Largest file, and largest writable layer, of one container."""
+    max_sessions: int = 512
+    """Live sessions of this node; past it starts queue, then 503."""
+    boot_concurrency: int = 4
+    """Containers being created or started at a time."""
+    start_timeout_s: float = 300.0
+    """Bound on /start_instance, queueing included; past it 503 with a reason."""
+    session_idle_s: float = 1800.0
+    """A session without an action for this long ends; its patch is kept and graded."""
+    session_max_s: float = 14400.0
+    """A session older than this ends likewise."""
+    reaper_period_s: float = 5.0
+    """Pause between two passes of the reaper."""
+
+    # Actions
+    dialect: str = "openhands_xml"
+    """How policies write actions where the instance does not say: openhands_xml, code, bash."""
+    profile: str | None = None
+    """How observations read: openhands-0.17 or plain; unset: the dialect's own."""
+    command_timeout_s: float = 100.0
+    """For one action, waiting for the session's lock included; the earliest client gives up at 120."""
+    soft_timeout_s: float | None = None
+    """Set: a command that runs longer is left running (exit code -1) instead of killed at the hard timeout."""
+    action_wait_s: float = 10.0
+    """Added to SANDBOX_COMMAND_TIMEOUT_S for killing and waiting; past both an honest busy answer."""
+
+    # Patches and grading
+    postprocess_timeout_s: float = 120.0
+    """Bound on capturing a patch."""
+    max_patch_mb: float = 64.0
+    """Largest patch that is kept."""
+    grade_concurrency: int = 2
+    """Gradings of this node at a time."""
+    grade_attempts: int = 3
+    """Fresh containers tried before a grading ends as infra."""
+    grade_timeout_s: float = 1800.0
+    """Upper bound on any instance's tests."""
+    grade_network: bool = False
+    """Give grading containers a network."""
+    runner_files: Literal["strip", "flag", "refuse"] = "strip"
+    """What happens to changes of the test runner's own files that gold does not touch; always reported."""
+    reward: str = "f2p_fraction"
+    """The reward function: f2p_fraction, resolved, f2p_if_p2p_kept."""
+    reward_wait_s: float = 280.0
+    """Longest wait of /compute_reward for a grading under way, then `pending`; the client gives up at 300."""
+    allow_ungradable: bool = False
+    """Start instances that have no grader."""
+    swebench4_dir: Path | None = None
+    """Folder with swebench 4.1.0 for converting old rows; unset: share/swebench-4.1.0 of the environment."""
+
+    @field_validator("api_keys", mode="before")
+    @classmethod
+    def _split_keys(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(key.strip() for key in value.split(",") if key.strip())
+        return value
+
+    @property
+    def database(self) -> str:
+        """The SQLAlchemy URL in force."""
+        return self.database_url or f"sqlite:///{self.data_dir / 'catalogue.sqlite3'}"
+
+
+@lru_cache(maxsize=1)
+def load() -> Settings:
+    """The settings of this process."""
+    return Settings(_env_file=os.environ.get("SANDBOX_ENV_FILE"))

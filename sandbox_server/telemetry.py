@@ -1,0 +1,48 @@
+"""Logs (structlog) and metrics (Prometheus): set up once, used everywhere by name."""
+
+import logging
+import sys
+from typing import cast
+
+import structlog
+from prometheus_client import Counter, Gauge, Histogram
+
+_FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 100)
+_SLOW = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
+
+SESSIONS_LIVE = Gauge("sandbox_sessions_live", "Live sessions of this node")
+STARTS = Counter("sandbox_starts_total", "Session starts by result", ["result"])
+START_SECONDS = Histogram("sandbox_start_seconds", "Stages of a start", ["stage"], buckets=_SLOW)
+ACTIONS = Counter("sandbox_actions_total", "Actions by tool and outcome", ["tool", "outcome"])
+ACTION_SECONDS = Histogram("sandbox_action_seconds", "Stages of an action", ["stage"], buckets=_FAST)
+VERDICTS = Counter("sandbox_verdicts_total", "Verdicts given", ["verdict", "masked"])
+GRADE_SECONDS = Histogram("sandbox_grade_seconds", "Stages of a grading", ["stage"], buckets=_SLOW)
+GRADINGS_WAITING = Gauge("sandbox_gradings_waiting", "Gradings that wait for a slot")
+REAPED = Counter("sandbox_reaped_total", "Containers and sessions ended by the reaper", ["why"])
+INFRA_ERRORS = Counter("sandbox_infrastructure_errors_total", "Our own faults by code", ["code"])
+
+
+def logger(name: str) -> structlog.stdlib.BoundLogger:
+    """A structured logger; bind sid and instance_id, never put them into the message."""
+    return cast(structlog.stdlib.BoundLogger, structlog.get_logger(name))
+
+
+def configure_logging(level: str, style: str) -> None:
+    """Log to stderr at `level`; `style` is auto, console or json."""
+    console = style == "console" or (style == "auto" and sys.stderr.isatty())
+    renderer: structlog.typing.Processor = (
+        structlog.dev.ConsoleRenderer() if console else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.StackInfoRenderer(),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
