@@ -1,0 +1,84 @@
+"""What the protocols may ask of the sessions; `service.py` answers."""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sandbox_server.records import ActionRecord, GradedSession, PatchRecord, SessionRecord, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class ActionAnswer:
+    """The observation of one action; always something to show a policy."""
+
+    content: str
+    error_code: str = ""
+    """Code of the ServiceError behind an observation that is our own text: sandbox_lost, unknown_session, ..."""
+    seq: int = 0
+    """Its number in the journal; 0 when it was not journaled."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewardAnswer:
+    """A verdict and the number made from it."""
+
+    verdict: Verdict
+    reward: float
+    receipt: str = ""
+    """Id of the stored record; "" for what is not stored (pending, unknown_session)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionView:
+    """Everything known of a session."""
+
+    record: SessionRecord
+    graded: GradedSession | None
+    patch: PatchRecord | None
+    timings_s: dict[str, float] = field(default_factory=dict)
+
+
+class Sessions(Protocol):
+    """One rollout after the other. `sid` is the canonical decimal string; anything else is unknown."""
+
+    async def start(self, instance: int | str) -> str:
+        """Begin a session of the instance with this hash (int) or id (str); returns its sid.
+
+        Raises:
+            UnknownInstance, Ungradable, CapacityError, InfrastructureError.
+        """
+        ...
+
+    async def act(self, sid: str, content: str, *, idempotency_key: str = "") -> ActionAnswer:
+        """Run one action. Never raises for what a policy or a fault can cause: the answer says it.
+
+        The same `idempotency_key` within a session runs once; its observation is given again.
+        """
+        ...
+
+    async def postprocess(self, sid: str) -> SessionRecord | None:
+        """Capture the patch, remove the container, queue the grading; None for an unknown sid. Idempotent."""
+        ...
+
+    async def reward(self, sid: str) -> RewardAnswer:
+        """The stored verdict, or the one under way, waited for at most SANDBOX_REWARD_WAIT_S."""
+        ...
+
+    async def close(self, sid: str) -> SessionRecord | None:
+        """As `postprocess`, by an operator."""
+        ...
+
+    async def view(self, sid: str) -> SessionView:
+        """Raises UnknownSession."""
+        ...
+
+    async def patch(self, sid: str) -> PatchRecord:
+        """Raises UnknownSession, SessionStillLive."""
+        ...
+
+    async def actions(self, sid: str) -> list[ActionRecord]:
+        """The journal, oldest first. Raises UnknownSession."""
+        ...
+
+    async def list(self, *, state: str | None = None, limit: int = 100) -> list[SessionRecord]:
+        """Newest first."""
+        ...
