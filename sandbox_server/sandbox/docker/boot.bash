@@ -51,9 +51,8 @@ trap : USR1 USR2
 # With job control, else a killed shell leaves the terminal's foreground group dead and the next one stops itself.
 stty -echo
 set -m
-exec 2> /dev/null # what this bash would say of a killed shell
 printf '\036L%s up\036' "$token"
 while :; do
-  bash --noediting --rcfile $D/rc -i 2>&1
+  bash --noediting --rcfile $D/rc -i
   printf '\036L%s end %s\036' "$token" "$?"
 done

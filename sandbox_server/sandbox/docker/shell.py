@@ -25,7 +25,8 @@ _SWEEP_S = 8.0  # for one sweep of up to some thousand processes
 _AFTER_SWEEP_S = 1.0  # for the shell to come back once its children are gone
 _READY_S = 60.0  # for a shell's start file; activation of an environment takes seconds on a busy host
 _NOTICE_S = 0.5  # from an action's end to the prompt
-_TRACE = re.compile(rb"[^\r\n]*__sb_p \d+\r\n\Z")  # what `set -x` shows of our prompt command
+# what `set -x` shows of our prompt command, and what the loop's bash says of a killed shell
+_OURS = re.compile(rb"(?:[^\r\n]*__sb_p \d+|sandbox: line \d+: +\d+ [^\r\n]*bash --noediting[^\r\n]*)\r\n\Z")
 _RESET_TERMINAL = b"stty sane -echo cols 200 rows 50 2>/dev/null\n"
 
 
@@ -311,8 +312,8 @@ class DockerShell:
         last = output.tail or output.head
         if b"\n" in last.replace(b"\r\n", b""):
             self._unclean = True  # bare line feeds: a program left the terminal in raw mode
-        if trace := _TRACE.search(last):
-            kept = last[: trace.start()]
+        if ours := _OURS.search(last):
+            kept = last[: ours.start()]
             output = Output(output.head, kept, output.dropped) if output.tail else Output(kept)
         return ShellResult(
             output=output,
