@@ -14,6 +14,7 @@ ServiceError
 └── InfrastructureError     ours to mend; never a reward, never an observation's text
     ├── SandboxLost         the container is gone or dead
     ├── SandboxDiskFull     the container's writable layer, or the engine's disk, is full
+    ├── SandboxExhausted    the container can take no further process
     ├── ImageUnavailable    the task image is not here and cannot be had
     ├── EngineUnavailable   the Docker daemon does not answer
     ├── StateUnavailable    Redis does not answer
@@ -144,6 +145,12 @@ class SandboxDiskFull(InfrastructureError):
 
     code = "sandbox_disk_full"
     http_status = 507
+
+
+class SandboxExhausted(InfrastructureError):
+    """The container runs but is at its limit of processes or memory; its shell can still be interrupted."""
+
+    code = "sandbox_exhausted"
 
 
 class ImageUnavailable(InfrastructureError):

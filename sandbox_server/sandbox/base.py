@@ -159,6 +159,10 @@ class Shell(Protocol):
         """Write `text` and a newline to the RUNNING command's terminal, then as `poll`."""
         ...
 
+    async def settle(self, *, wait_s: float) -> ShellResult | None:
+        """After `attach`: wait for a command that a former server left in flight, then stop it; None when idle."""
+        ...
+
     async def interrupt(self, *, wait_s: float) -> ShellResult:
         """Send SIGINT to the RUNNING command, then as `poll`; what ignores it is killed."""
         ...
@@ -200,6 +204,10 @@ class Sandbox(Protocol):
         """
         ...
 
+    async def restart(self) -> None:
+        """Kill every process and start the container again; its files are kept, its shell is a new one."""
+        ...
+
     async def read_file(self, path: str, *, max_bytes: int) -> bytes:
         """The file's bytes.
 
@@ -227,6 +235,7 @@ class ImageInfo:
     name: str
     digest: str
     """The image id (`sha256:...`); goes into receipts."""
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 class Runtime(Protocol):
@@ -268,6 +277,14 @@ class Runtime(Protocol):
         """
         ...
 
-    async def commit(self, sandbox: Sandbox, name: str) -> ImageInfo:
-        """Freeze the sandbox's files into the image `name`."""
+    async def find_image(self, name: str) -> ImageInfo | None:
+        """The image, if it is on the engine; never pulls."""
+        ...
+
+    async def commit(self, container_id: str, name: str, labels: Mapping[str, str]) -> ImageInfo:
+        """Freeze the container's files into the image `name`."""
+        ...
+
+    def holds(self, container_id: str) -> bool:
+        """Whether this process made or attached the container and has not removed it."""
         ...

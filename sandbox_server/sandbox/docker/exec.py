@@ -5,10 +5,9 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 
-from sandbox_server.errors import SandboxLost
+from sandbox_server.errors import SandboxExhausted, SandboxLost
 from sandbox_server.sandbox.base import ExecResult
 from sandbox_server.sandbox.docker.engine import Engine
-from sandbox_server.sandbox.docker.failure import ExecRefused
 from sandbox_server.sandbox.docker.lane import Lane
 from sandbox_server.sandbox.docker.output import Collector
 
@@ -122,7 +121,7 @@ async def _kill(engine: Engine, container_id: str, mark: str) -> None:
         lane = await Lane.open(
             engine, container_id, ["bash", "--noprofile", "--norc", "-c", _KILL, mark], env={}, cwd="/", user="root"
         )
-    except (SandboxLost, ExecRefused):
+    except (SandboxLost, SandboxExhausted):
         return  # nothing lives there, or nothing more can: the owner removes the container
     try:
         async with asyncio.timeout(_KILL_S):

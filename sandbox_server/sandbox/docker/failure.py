@@ -12,18 +12,13 @@ from sandbox_server.errors import (
     EngineUnavailable,
     ImageUnavailable,
     SandboxDiskFull,
+    SandboxExhausted,
     SandboxLost,
     ServiceError,
 )
 
 _DISK = ("no space left on device", "disk quota exceeded")
 _PIDS = ("resource temporarily unavailable", "cannot fork", "eagain")
-
-
-class ExecRefused(ServiceError):
-    """The container runs but could take no further process (PID or memory limit); the policy's doing."""
-
-    code = "exec_refused"
 
 
 def stream_refused(status: int, body: bytes) -> docker.errors.APIError:
@@ -54,7 +49,7 @@ def _of_status(error: docker.errors.APIError) -> ServiceError:
     if any(phrase in lower for phrase in _DISK):
         return SandboxDiskFull(f"the disk is full: {text}")
     if any(phrase in lower for phrase in _PIDS):
-        return ExecRefused(f"the container can take no further process: {text}")
+        return SandboxExhausted(f"the container can take no further process: {text}")
     if status == 404 and "no such image" in lower:
         return ImageUnavailable(text)
     if status in (404, 409) and ("container" in lower or "exec" in lower):

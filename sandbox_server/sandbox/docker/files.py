@@ -5,9 +5,8 @@ import secrets
 import shlex
 from contextlib import aclosing
 
-from sandbox_server.errors import SandboxDiskFull, SandboxLost
+from sandbox_server.errors import SandboxDiskFull, SandboxExhausted, SandboxLost
 from sandbox_server.sandbox.docker.engine import Engine
-from sandbox_server.sandbox.docker.failure import ExecRefused
 from sandbox_server.sandbox.docker.lane import Lane
 
 _TIMEOUT_S = 30.0  # for one operation
@@ -93,7 +92,7 @@ class Files:
                 except TimeoutError:
                     self.close()
                     raise TimeoutError(f"no answer within {_TIMEOUT_S:g} s") from None
-                except ExecRefused as e:
+                except SandboxExhausted as e:
                     raise BlockingIOError(11, "Resource temporarily unavailable") from e
                 except EOFError:
                     # the policy may have killed the lane's bash, or the container was started again

@@ -1,7 +1,8 @@
 """Task images on one engine: found, pulled once however many ask, and frozen from a container."""
 
 import asyncio
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sandbox_server.errors import ImageUnavailable, ServiceError
@@ -21,7 +22,7 @@ class Images:
     async def resolve(self, candidates: Sequence[str]) -> ImageInfo:
         """See `sandbox.base.Runtime.resolve_image`."""
         for name in candidates:
-            if found := await self._find(name):
+            if found := await self.find(name):
                 return found
         reasons = []
         if self._pull:
@@ -31,7 +32,7 @@ class Images:
                 except ServiceError as e:
                     reasons.append(f"{name}: {e.detail}")
                     continue
-                if found := await self._find(name):
+                if found := await self.find(name):
                     return found
         tried = "; ".join(reasons) or "pulling is off (SANDBOX_PULL=never)"
         raise ImageUnavailable(
@@ -39,22 +40,25 @@ class Images:
             " Build or load it on the host, or correct the instance's images"
         )
 
-    async def commit(self, container_id: str, name: str) -> ImageInfo:
-        """Freeze the container's files into `name`, with the image's own command and environment."""
+    async def commit(self, container_id: str, name: str, labels: Mapping[str, str]) -> ImageInfo:
+        """Freeze the container's files into `name`; its labels go with it, `labels` over them."""
         repository, _, tag = name.rpartition(":")
+        changes = [f"LABEL {key}={json.dumps(value)}" for key, value in labels.items()]
         made: dict[str, Any] = await self._engine.call(
-            lambda api: api.commit(container_id, repository=repository, tag=tag)
+            lambda api: api.commit(container_id, repository=repository, tag=tag, changes=changes),
+            timeout_s=self._pull_timeout_s,
         )
-        return ImageInfo(name, made["Id"])
+        return ImageInfo(name, made["Id"], labels)
 
-    async def _find(self, name: str) -> ImageInfo | None:
+    async def find(self, name: str) -> ImageInfo | None:
+        """See `sandbox.base.Runtime.find_image`."""
         try:
             found: dict[str, Any] = await self._engine.call(
                 lambda api: api.inspect_image(name)  # type: ignore[no-untyped-call]  # the SDK's stubs miss it
             )
         except ImageUnavailable:
             return None
-        return ImageInfo(name, found["Id"])
+        return ImageInfo(name, found["Id"], found["Config"].get("Labels") or {})
 
     async def _pull_once(self, name: str) -> None:
         task = self._pulling.get(name)

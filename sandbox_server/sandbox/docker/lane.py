@@ -29,7 +29,7 @@ class Lane:
         """Start `argv` in the container.
 
         Raises:
-            SandboxLost: the container is not running. ExecRefused: it can take no further process.
+            SandboxLost: the container is not running. SandboxExhausted: it can take no further process.
         """
         created: dict[str, Any] = await engine.call(
             lambda api: api.exec_create(

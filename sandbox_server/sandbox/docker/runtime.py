@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -130,9 +130,17 @@ class DockerRuntime:
         """See `sandbox.base.Runtime.resolve_image`."""
         return await self._images.resolve(candidates)
 
-    async def commit(self, sandbox: DockerSandbox, name: str) -> ImageInfo:
+    async def find_image(self, name: str) -> ImageInfo | None:
+        """See `sandbox.base.Runtime.find_image`."""
+        return await self._images.find(name)
+
+    async def commit(self, container_id: str, name: str, labels: Mapping[str, str]) -> ImageInfo:
         """See `sandbox.base.Runtime.commit`."""
-        return await self._images.commit(sandbox.container_id, name)
+        return await self._images.commit(container_id, name, labels)
+
+    def holds(self, container_id: str) -> bool:
+        """See `sandbox.base.Runtime.holds`."""
+        return container_id in self._open
 
     async def ping(self) -> None:
         """Raises EngineUnavailable when the daemon does not answer."""

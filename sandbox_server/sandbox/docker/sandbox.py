@@ -69,6 +69,10 @@ class DockerSandbox:
         """See `sandbox.base.Sandbox.write_file`."""
         await self._files.write(path, data, mode)
 
+    async def restart(self) -> None:
+        """See `sandbox.base.Sandbox.restart`."""
+        await self._shell.restart()
+
     async def boot(self) -> None:
         """Start the created container; its shell is ready on return."""
         terminal = await self._attach()

@@ -202,6 +202,11 @@ class DockerShell:
             return self._result(turn, ShellOutcome.FINISHED, -1)
         return await self._stop(turn, arrived=self._prompt_seen)
 
+    async def restart(self) -> None:
+        """Start the container again, whatever runs in it."""
+        self._turn = None
+        await self._begin_again()
+
     def close(self) -> None:
         """Let go of the stream; the shell lives on."""
         if self._terminal is not None:
