@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import cast
 
 from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
 
 from sandbox_server.catalogue import importers
 from sandbox_server.catalogue.conversion import Swebench41
@@ -71,6 +72,10 @@ def _check(line: int, instance: TaskInstance, seen: dict[str, int]) -> None:
     for name in ("dataset", "repo", "version"):
         if "\0" in getattr(instance, name):
             raise RowRejected(f"{name} holds a NUL character", line=line)
+    try:
+        instance.model_dump_json()
+    except PydanticSerializationError:
+        raise RowRejected("a text holds half of a surrogate pair, which no database stores", line=line) from None
     first = seen.setdefault(instance.instance_id, line)
     if first != line:
         raise RowRejected(f"{instance.instance_id!r} is on line {first} already", line=line)

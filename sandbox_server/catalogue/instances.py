@@ -261,7 +261,8 @@ async def _digests(connection: AsyncConnection, ids: Iterable[str]) -> dict[str,
     found: dict[str, str] = {}
     for chunk in _chunks(ids):
         statement = select(InstanceRow.instance_id, InstanceRow.body_sha256).where(InstanceRow.instance_id.in_(chunk))
-        found.update((await connection.execute(statement)).tuples().all())
+        for instance_id, digest in await connection.execute(statement):
+            found[instance_id] = digest
     return found
 
 

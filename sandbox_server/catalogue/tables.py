@@ -3,7 +3,7 @@
 Times are Unix seconds (UTC). No foreign keys: the journal may reach SQL before the session's own row does.
 """
 
-from sqlalchemy import BigInteger, Dialect, Index, LargeBinary, MetaData, String, Text
+from sqlalchemy import BigInteger, Dialect, Double, Index, LargeBinary, MetaData, String, Text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
@@ -37,7 +37,7 @@ class Base(DeclarativeBase):
             "ix": "ix_%(table_name)s_%(column_0_name)s",
         }
     )
-    type_annotation_map = {int: BigInteger, bytes: LargeBinary}  # noqa: RUF012 -- SQLAlchemy reads it off the class
+    type_annotation_map = {int: BigInteger, float: Double, bytes: LargeBinary}  # noqa: RUF012 -- SQLAlchemy reads it off the class
 
 
 class InstanceRow(Base):
