@@ -1,22 +1,20 @@
 """The SQL database: its engine, transactions, migrations and faults. SQLite by default, PostgreSQL by URL."""
 
 import asyncio
+import importlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from alembic import command
-from alembic.config import Config
-from alembic.util import CommandError
-from sqlalchemy import Connection, event, text
+from sqlalchemy import Connection, event, inspect, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from sandbox_server.catalogue.tables import Base
+from sandbox_server.catalogue.tables import REVISION, Base
 from sandbox_server.errors import CatalogueUnavailable
 
 _BUSY_S = 30.0
@@ -92,10 +90,14 @@ class Database:
         """
         if self._sqlite and self._url.database:
             Path(self._url.database).parent.mkdir(parents=True, exist_ok=True)
+        async with self.reading() as connection:
+            if await connection.run_sync(_revision) == REVISION:
+                return
+        migrations = importlib.import_module("sandbox_server.catalogue.migrations.upgrade")
         async with self.writing() as connection:  # on SQLite BEGIN IMMEDIATE is the lock
             if not self._sqlite:
                 await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
-            await connection.run_sync(_upgrade)
+            await connection.run_sync(migrations.upgrade)
 
     async def ping(self) -> None:
         """Raise CatalogueUnavailable unless the database answers and holds the tables."""
@@ -137,16 +139,10 @@ def _begin_sqlite(connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _upgrade(connection: Connection) -> None:
-    config = Config()
-    config.set_main_option("script_location", "sandbox_server.catalogue:migrations")
-    config.attributes["connection"] = connection
-    try:
-        command.upgrade(config, "head")
-    except CommandError as error:
-        raise CatalogueUnavailable(
-            f"the database's schema is not of this release ({error}); start the release that migrated it"
-        ) from error
+def _revision(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
 
 
 @contextmanager

@@ -7,6 +7,9 @@ from sqlalchemy import BigInteger, Dialect, Double, Index, LargeBinary, MetaData
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
+REVISION = "0001"
+"""The migration that makes these tables; a test holds it to be alembic's head."""
+
 
 class PolicyText(TypeDecorator[str]):
     """Text that a policy may have written, kept to the last character.

@@ -5,14 +5,17 @@ import random
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
 from sandbox_server.catalogue.database import Database
-from sandbox_server.catalogue.tables import Base, ReceiptRow
+from sandbox_server.catalogue.tables import REVISION, Base, ReceiptRow
 from sandbox_server.errors import CatalogueUnavailable
 
 MIGRATE = """
@@ -32,11 +35,18 @@ asyncio.run(main())
 async def test_migrations_give_the_tables_of_the_code(database: Database) -> None:
     """A column added to tables.py without a migration would break every server that is upgraded."""
 
-    def drift(connection: Connection) -> list[object]:
+    def drift(connection: Connection) -> object:
         return compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), Base.metadata)
 
     async with database.reading() as connection:
         assert await connection.run_sync(drift) == []
+
+
+def test_the_revision_of_the_code_is_the_newest_migration() -> None:
+    """A server takes a database of this revision for migrated and does not even load alembic."""
+    config = Config()
+    config.set_main_option("script_location", "sandbox_server.catalogue:migrations")
+    assert ScriptDirectory.from_config(config).get_heads() == [REVISION]
 
 
 async def test_migrating_again_changes_nothing(database: Database) -> None:
@@ -150,7 +160,7 @@ async def test_a_commit_survives_kill_9(url: str) -> None:
     await database.dispose()
 
 
-async def test_sqlite_is_durable_and_lets_readers_on(tmp_path) -> None:
+async def test_sqlite_is_durable_and_lets_readers_on(tmp_path: Path) -> None:
     """Without WAL a reader blocks the writer; without FULL a power cut may lose an acknowledged verdict."""
     database = Database(f"sqlite:///{tmp_path / 'c.sqlite3'}")
     await database.migrate()
