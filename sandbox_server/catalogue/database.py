@@ -1,0 +1,155 @@
+"""The SQL database: its engine, transactions, migrations and faults. SQLite by default, PostgreSQL by URL."""
+
+import asyncio
+import importlib
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, event, inspect, text
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from sandbox_server.catalogue.tables import REVISION, Base
+from sandbox_server.errors import CatalogueUnavailable
+
+_BUSY_S = 30.0
+"""How long SQLite waits for another process's transaction; an import holds it for a second or two."""
+_MIGRATION_LOCK = 0x5A4DB0C5
+"""PostgreSQL advisory lock that replicas starting at once take in turn."""
+
+
+class Database:
+    """One pool of connections.
+
+    SQLite allows one writer at a time and its busy handler is not fair, so the writers of this process queue on
+    a lock and those of other processes wait up to 30 s. WAL lets readers go on meanwhile; `synchronous=FULL`
+    makes an acknowledged commit survive a power cut.
+
+    Every SQL failure inside `reading` and `writing` leaves them as CatalogueUnavailable.
+    """
+
+    def __init__(self, url: str) -> None:
+        """`url` is `sqlite:///file` or `postgresql://user:password@host/database`.
+
+        Raises:
+            ValueError: the URL is neither, names no file, or its driver is not installed.
+
+        """
+        self._url = _with_driver(url)
+        self._sqlite = self._url.get_backend_name() == "sqlite"
+        self._writer = asyncio.Lock()
+        # pre-ping: a PostgreSQL that was restarted costs one round trip, not a failed rollout
+        try:
+            self._engine = create_async_engine(self._url, pool_pre_ping=not self._sqlite, pool_timeout=_BUSY_S)
+        except ModuleNotFoundError as error:
+            raise ValueError(f"{error.name} is not installed; install sandbox-server[postgres]") from None
+        if self._sqlite:
+            event.listen(self._engine.sync_engine, "connect", _prepare_sqlite)
+            event.listen(self._engine.sync_engine, "begin", _begin_sqlite)
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncConnection]:
+        """A connection for queries; each of them sees what was committed before it."""
+        with _faults(self._url):
+            async with self._engine.connect() as connection:
+                if not self._sqlite:
+                    # saves the round trips of BEGIN and ROLLBACK
+                    await connection.execution_options(isolation_level="AUTOCOMMIT")
+                yield connection
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction: committed at the end of the block, rolled back when the block raises."""
+        if not self._sqlite:
+            with _faults(self._url):
+                async with self._engine.begin() as connection:
+                    yield connection
+            return
+        async with self._writer:
+            with _faults(self._url):
+                async with self._engine.connect() as connection:
+                    await connection.execution_options(writes=True)
+                    async with connection.begin():
+                        yield connection
+
+    def insert(self, table: type[Base]) -> sqlite.Insert | postgresql.Insert:
+        """An INSERT that can say ON CONFLICT, in this database's dialect."""
+        return sqlite.insert(table) if self._sqlite else postgresql.insert(table)
+
+    async def migrate(self) -> None:
+        """Bring the schema to this release's; safe for several processes at once, free when there is nothing to do.
+
+        Raises:
+            CatalogueUnavailable: no answer, or a newer release has migrated the database further.
+
+        """
+        if self._sqlite and self._url.database:
+            Path(self._url.database).parent.mkdir(parents=True, exist_ok=True)
+        async with self.reading() as connection:
+            if await connection.run_sync(_revision) == REVISION:
+                return
+        migrations = importlib.import_module("sandbox_server.catalogue.migrations.upgrade")
+        async with self.writing() as connection:  # on SQLite BEGIN IMMEDIATE is the lock
+            if not self._sqlite:
+                await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
+            await connection.run_sync(migrations.upgrade)
+
+    async def ping(self) -> None:
+        """Raise CatalogueUnavailable unless the database answers and holds the tables."""
+        async with self.reading() as connection:
+            await connection.execute(text("SELECT 1 FROM instances LIMIT 1"))
+
+    async def dispose(self) -> None:
+        """Close all connections."""
+        await self._engine.dispose()
+
+
+def _with_driver(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise ValueError("the database URL must read sqlite:///file or postgresql://user@host/name") from None
+    match parsed.get_backend_name():
+        case "sqlite" if parsed.database and parsed.database != ":memory:":
+            return parsed.set(drivername="sqlite+aiosqlite")
+        case "sqlite":
+            raise ValueError("the SQLite URL names no file; write sqlite:////absolute/path or sqlite:///relative")
+        case "postgresql" | "postgres":
+            return parsed.set(drivername="postgresql+asyncpg")
+        case other:
+            raise ValueError(f"no support for {other} databases; use sqlite:///file or postgresql://...")
+
+
+def _prepare_sqlite(connection: Any, _record: ConnectionPoolEntry) -> None:
+    connection.isolation_level = None  # the driver must not begin transactions of its own; `_begin_sqlite` does
+    cursor = connection.cursor()
+    for pragma in (f"busy_timeout={int(_BUSY_S * 1000)}", "journal_mode=WAL", "synchronous=FULL"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # IMMEDIATE: a transaction that reads first and asks for the write lock later fails with "database is locked"
+    if connection.get_execution_options().get("writes"):
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _revision(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+
+
+@contextmanager
+def _faults(url: URL) -> Iterator[None]:
+    try:
+        yield
+    except (SQLAlchemyError, OSError) as error:  # OSError: refused, unresolved or timed out before SQL was spoken
+        cause = error.orig if isinstance(error, DBAPIError) else error  # without the statement and its parameters
+        where = url.render_as_string(hide_password=True)
+        raise CatalogueUnavailable(f"the database {where} failed: {cause}") from error

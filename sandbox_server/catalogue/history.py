@@ -1,0 +1,205 @@
+"""What happened: sessions, their actions, patches, verdicts and receipts. The durable truth behind Redis."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+from sqlalchemy import ColumnElement, Executable, Row, or_, select
+
+from sandbox_server.catalogue.database import Database
+from sandbox_server.catalogue.tables import ActionRow, Base, PatchRow, ReceiptRow, SessionRow, VerdictRow
+from sandbox_server.errors import UnknownReceipt
+from sandbox_server.records import ActionRecord, GradedSession, PatchRecord, SessionRecord, Verdict, VerdictName
+
+
+def _columns(table: type[Base], record: type) -> list[Any]:
+    """The columns that make up a record, in its order: they bear its fields' names."""
+    return [getattr(table, field.name) for field in fields(record)]
+
+
+_SESSION = _columns(SessionRow, SessionRecord)
+_ACTION = _columns(ActionRow, ActionRecord)
+_PATCH = _columns(PatchRow, PatchRecord)
+_GRADED = [
+    VerdictRow.sid,
+    VerdictRow.instance_id,
+    VerdictRow.body,
+    VerdictRow.reward,
+    VerdictRow.reward_name,
+    VerdictRow.receipt,
+    VerdictRow.graded_at,
+]
+
+
+class History:
+    """Every method raises CatalogueUnavailable when SQL does not answer; what it wrote before is then unchanged."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def save_session(self, record: SessionRecord) -> None:
+        """Write it over the last one of its sid; but a session that has ended is not revived by a late write."""
+        values = asdict(record)
+        statement = self._database.insert(SessionRow).values(values)
+        statement = statement.on_conflict_do_update(
+            index_elements=["sid"],
+            set_={name: statement.excluded[name] for name in values if name != "sid"},
+            where=or_(SessionRow.ended_at == 0, statement.excluded.ended_at != 0),
+        )
+        async with self._database.writing() as connection:
+            await connection.execute(statement)
+
+    async def session(self, sid: str) -> SessionRecord | None:
+        """The session, None when there never was one."""
+        row = await self._one(select(*_SESSION).where(SessionRow.sid == sid))
+        return None if row is None else SessionRecord(*row)
+
+    async def sessions(
+        self, *, state: str | None = None, node: str | None = None, limit: int = 100
+    ) -> list[SessionRecord]:
+        """Newest first."""
+        filters: list[ColumnElement[bool]] = []
+        if state is not None:
+            filters.append(SessionRow.state == state)
+        if node is not None:
+            filters.append(SessionRow.node == node)
+        newest = select(*_SESSION).where(*filters).order_by(SessionRow.created_at.desc(), SessionRow.sid).limit(limit)
+        return [SessionRecord(*row) for row in await self._all(newest)]
+
+    async def add_actions(self, records: Sequence[ActionRecord]) -> None:
+        """Append to the journal; what is there already under its (sid, seq) stays as it is."""
+        if not records:
+            return
+        statement = self._database.insert(ActionRow).on_conflict_do_nothing(index_elements=["sid", "seq"])
+        async with self._database.writing() as connection:
+            await connection.execute(statement, [asdict(record) for record in records])
+
+    async def actions(self, sid: str) -> list[ActionRecord]:
+        """The session's journal, oldest first."""
+        journal = select(*_ACTION).where(ActionRow.sid == sid).order_by(ActionRow.seq)
+        return [ActionRecord(*row) for row in await self._all(journal)]
+
+    async def action_by_key(self, sid: str, idempotency_key: str) -> ActionRecord | None:
+        """The session's action with this key; None also for the empty key, which names none."""
+        if not idempotency_key:
+            return None
+        found = select(*_ACTION).where(ActionRow.sid == sid, ActionRow.idempotency_key == idempotency_key)
+        row = await self._one(found.order_by(ActionRow.seq).limit(1))
+        return None if row is None else ActionRecord(*row)
+
+    async def save_patch(self, record: PatchRecord) -> PatchRecord:
+        """Keep the session's patch; the first one wins, and is returned."""
+        statement = self._database.insert(PatchRow).values(asdict(record)).on_conflict_do_nothing()
+        async with self._database.writing() as connection:
+            await connection.execute(statement)
+            row = (await connection.execute(select(*_PATCH).where(PatchRow.sid == record.sid))).one()
+        return PatchRecord(*row)
+
+    async def patch(self, sid: str) -> PatchRecord | None:
+        """The session's patch, None while it was not captured."""
+        row = await self._one(select(*_PATCH).where(PatchRow.sid == sid))
+        return None if row is None else PatchRecord(*row)
+
+    async def save_graded(self, graded: GradedSession, receipt: Mapping[str, object], grade_key: str) -> GradedSession:
+        """Keep the verdict and its receipt together; returns the session's standing verdict.
+
+        Only an `infra` verdict is ever replaced: of two gradings of one session the first with a result wins.
+        A session answers the same ever after.
+        """
+        values = {
+            "sid": graded.sid,
+            "instance_id": graded.instance_id,
+            "name": graded.verdict.name.value,
+            "mask": graded.verdict.mask,
+            "grade_key": grade_key,
+            "reward": graded.reward,
+            "reward_name": graded.reward_name,
+            "receipt": graded.receipt,
+            "graded_at": graded.graded_at,
+            "body": _verdict_json(graded.verdict),
+        }
+        verdict = self._database.insert(VerdictRow).values(values)
+        verdict = verdict.on_conflict_do_update(
+            index_elements=["sid"],
+            set_={name: verdict.excluded[name] for name in values if name != "sid"},
+            where=VerdictRow.name == VerdictName.INFRA.value,
+        )
+        kept = self._database.insert(ReceiptRow).values(
+            id=graded.receipt, sid=graded.sid, created_at=graded.graded_at, body=json.dumps(receipt, default=_plain)
+        )
+        async with self._database.writing() as connection:
+            await connection.execute(verdict)
+            await connection.execute(kept.on_conflict_do_nothing())
+            row = (await connection.execute(select(*_GRADED).where(VerdictRow.sid == graded.sid))).one()
+        return _graded(row)
+
+    async def graded(self, sid: str) -> GradedSession | None:
+        """The session's standing verdict, None before the first."""
+        row = await self._one(select(*_GRADED).where(VerdictRow.sid == sid))
+        return None if row is None else _graded(row)
+
+    async def verdict_by_key(self, grade_key: str) -> Verdict | None:
+        """The newest unmasked verdict of this key: what is true of one patch is true of its twin, a fault is not."""
+        found = select(VerdictRow.body).where(VerdictRow.grade_key == grade_key, VerdictRow.mask.is_(False))
+        row = await self._one(found.order_by(VerdictRow.graded_at.desc()).limit(1))
+        return None if row is None else _verdict(row[0])
+
+    async def receipt(self, receipt_id: str) -> dict[str, object]:
+        """What the grading of this receipt used and found.
+
+        Raises:
+            UnknownReceipt.
+
+        """
+        row = await self._one(select(ReceiptRow.body).where(ReceiptRow.id == receipt_id))
+        if row is None:
+            raise UnknownReceipt(f"no receipt {receipt_id!r}")
+        receipt: dict[str, object] = json.loads(row[0])
+        return receipt
+
+    async def ungraded(self, node: str | None = None) -> list[str]:
+        """The sids whose grading a dead server left undone, oldest first: ended, with a patch, without a verdict.
+
+        Not those that ended as `infra`: they are graded again when their reward is asked for, not at each start.
+        """
+        undone = (
+            select(SessionRow.sid)
+            .join(PatchRow, PatchRow.sid == SessionRow.sid)
+            .outerjoin(VerdictRow, VerdictRow.sid == SessionRow.sid)
+            .where(SessionRow.state == "ended", VerdictRow.sid.is_(None))
+            .order_by(SessionRow.ended_at)
+        )
+        if node is not None:
+            undone = undone.where(SessionRow.node == node)
+        return [row[0] for row in await self._all(undone)]
+
+    async def _one(self, statement: Executable) -> Row[*tuple[Any, ...]] | None:
+        async with self._database.reading() as connection:
+            return (await connection.execute(statement)).one_or_none()
+
+    async def _all(self, statement: Executable) -> Sequence[Row[*tuple[Any, ...]]]:
+        async with self._database.reading() as connection:
+            return (await connection.execute(statement)).all()
+
+
+def _graded(row: Any) -> GradedSession:
+    sid, instance_id, body, *rest = row
+    return GradedSession(sid, instance_id, _verdict(body), *rest)
+
+
+def _verdict_json(verdict: Verdict) -> str:
+    # ASCII: a log's NUL and lone surrogates become escapes, which every database holds
+    return json.dumps({field.name: getattr(verdict, field.name) for field in fields(verdict)}, default=_plain)
+
+
+def _verdict(body: str) -> Verdict:
+    values = json.loads(body)
+    lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    return Verdict(**{**values, **lists, "name": VerdictName(values["name"])})
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is no JSON")

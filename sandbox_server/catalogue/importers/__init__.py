@@ -1,0 +1,1 @@
+"""One file a family of data sets, each with its IMPORTER."""

@@ -1,0 +1,44 @@
+"""SWE-bench (full, Lite, Verified, Multilingual) as of 5.x and before, and rows of that shape with our own keys."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from sandbox_server.catalogue.benchmark_rows import benchmark_instance, has_own_command, is_complete
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.catalogue.rows import OldRowConverter, SourceRow, Unconvertible
+
+
+class SwebenchImporter:
+    """Also takes what looks like SWE-bench and is of nobody we know: gradable if the row says how."""
+
+    general = True
+
+    def matches(self, row: Mapping[str, object]) -> bool:
+        """See `Importer`."""
+        return {"instance_id", "repo", "test_patch"} <= row.keys() and not row.keys().isdisjoint(
+            ("FAIL_TO_PASS", "fail_to_pass")
+        )
+
+    def convert(self, rows: Sequence[SourceRow], converter: OldRowConverter) -> Iterator[TaskInstance]:
+        """See `Importer`; all rows without a script of any kind go through the library at once."""
+        old = [row for row in rows if not has_own_command(row) and not is_complete(row)]
+        answers = {row.line: answer for row, answer in zip(old, converter.convert(old), strict=True)}
+        no_answer = Unconvertible("")  # of rows that need none
+        return (
+            benchmark_instance(
+                row,
+                dataset="swebench",
+                images=_images(row.text("instance_id")),
+                otherwise=answers.get(row.line, no_answer),
+            )
+            for row in rows
+        )
+
+
+def _images(instance_id: str) -> tuple[str, ...]:
+    """As published, the same without its namespace, and as the benchmark's local build names it."""
+    name = f"sweb.eval.x86_64.{instance_id.lower()}:latest"
+    published = name.replace("__", "_1776_")
+    return f"swebench/{published}", published, name
+
+
+IMPORTER = SwebenchImporter()

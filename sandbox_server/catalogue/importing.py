@@ -1,0 +1,81 @@
+"""A file of tasks becomes instances: read, told apart by family, converted, checked as a whole."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
+
+from sandbox_server.catalogue import importers
+from sandbox_server.catalogue.conversion import Swebench41
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.catalogue.read import read_rows
+from sandbox_server.catalogue.rows import Importer, OldRowConverter, SourceRow
+from sandbox_server.errors import RowRejected
+from sandbox_server.plugins import discover
+
+_IMPORTERS = {name: cast(Importer, importer) for name, importer in discover(importers, "IMPORTER").items()}
+
+
+def read_instances(path: Path, *, swebench4_dir: Path | None = None) -> list[TaskInstance]:
+    """The instances of every row of `path`, in its order. Blocks: seconds for thousands of rows.
+
+    `swebench4_dir` holds swebench 4.1.0 for old SWE-bench rows; None: the environment's own.
+
+    Raises:
+        RowRejected: a row is unusable, of no family, or names an id twice; then there is nothing of the file.
+        MalformedRequest: the file cannot be read.
+        GraderBroken: old rows, and swebench 4.1.0 is not there or failed.
+
+    """
+    families: defaultdict[str, list[SourceRow]] = defaultdict(list)
+    for row in read_rows(path):
+        families[_family(row)].append(row)
+    converter = Swebench41(swebench4_dir)
+    found: dict[int, TaskInstance] = {}
+    for family, rows in families.items():
+        instances = _converted(_IMPORTERS[family], rows, converter)
+        found.update((row.line, instance) for row, instance in zip(rows, instances, strict=True))
+    seen: dict[str, int] = {}
+    for line, instance in sorted(found.items()):
+        _check(line, instance, seen)
+    return [found[line] for line in sorted(found)]
+
+
+def _family(row: SourceRow) -> str:
+    for general in (False, True):
+        matching = [name for name, it in _IMPORTERS.items() if it.general is general and it.matches(row.fields)]
+        if len(matching) > 1:
+            raise row.rejected(f"looks like several families at once: {', '.join(matching)}")
+        if matching:
+            return matching[0]
+    keys = ", ".join(sorted(row.fields)[:12]) or "none"
+    raise row.rejected(f"of no family we know ({', '.join(_IMPORTERS)}); its keys: {keys}")
+
+
+def _converted(importer: Importer, rows: list[SourceRow], converter: OldRowConverter) -> Iterator[TaskInstance]:
+    instances = importer.convert(rows, converter)
+    for row in rows:
+        try:
+            yield next(instances)
+        except ValidationError as error:
+            fault = error.errors()[0]
+            where = ".".join(str(part) for part in fault["loc"])
+            raise row.rejected(f"{where}: {fault['msg']}") from None
+
+
+def _check(line: int, instance: TaskInstance, seen: dict[str, int]) -> None:
+    if not instance.instance_id.isprintable():
+        raise RowRejected(f"instance_id {instance.instance_id!r} holds control characters", line=line)
+    for name in ("dataset", "repo", "version"):
+        if "\0" in getattr(instance, name):
+            raise RowRejected(f"{name} holds a NUL character", line=line)
+    try:
+        instance.model_dump_json()
+    except PydanticSerializationError:
+        raise RowRejected("a text holds half of a surrogate pair, which no database stores", line=line) from None
+    first = seen.setdefault(instance.instance_id, line)
+    if first != line:
+        raise RowRejected(f"{instance.instance_id!r} is on line {first} already", line=line)

@@ -1,0 +1,302 @@
+"""The tasks of the catalogue: add, find, list, and what `instances verify` found of them."""
+
+import hashlib
+import itertools
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sqlalchemy import ColumnElement, bindparam, func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sandbox_server.catalogue.database import Database
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.catalogue.tables import InstanceRow
+from sandbox_server.errors import RowRejected, UnknownInstance
+
+T = TypeVar("T")
+
+_CACHED = 256
+"""Instances kept parsed; some 50 KB each with long test lists."""
+_TRUSTED_S = 1.0
+"""A cached instance younger than this is given without asking SQL whether it changed."""
+_CHUNK = 500
+"""Values in one IN (...); both databases take more, neither is faster with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportReport:
+    """How many instances an import added, changed and left as they were."""
+
+    new: int
+    updated: int
+    unchanged: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """Verdicts of the gold and the empty patch, as the real grader gave them."""
+
+    gold: str
+    empty: str
+    at: float
+    """Unix seconds."""
+
+    @property
+    def sound(self) -> bool:
+        """Gold resolves the task and doing nothing does not."""
+        return self.gold == "resolved" and self.empty not in ("resolved", "")
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceSummary:
+    """An instance without its long texts."""
+
+    instance_id: str
+    instance_hash: int
+    dataset: str
+    repo: str
+    version: str
+    grader: str
+    """Kind of the grader, "" when ungradable."""
+    ungradable_because: str
+    verification: Verification | None
+
+
+class Instances:
+    """Reads and writes of the table `instances`.
+
+    Parsed instances are kept in this process. Each is given for at most one second without asking SQL whether
+    its digest is still the same, so an import by another process counts within a second; an instance that was
+    not known a moment ago is found at once.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._cache: OrderedDict[str, tuple[float, str, TaskInstance]] = OrderedDict()
+        """instance_id -> (monotonic time of the last check, body_sha256, instance); the least used first."""
+        self._ids: dict[int, str] = {}
+        """Hashes of the cached instances."""
+
+    async def add(self, instances: Sequence[TaskInstance]) -> ImportReport:
+        """Add or replace all of them, or none.
+
+        A changed instance loses its verification.
+
+        Raises:
+            RowRejected: two ids, among them or in the catalogue, have one hash.
+            CatalogueUnavailable.
+
+        """
+        now = time.time()
+        rows = {instance.instance_id: _row(instance, now) for instance in instances}
+        async with self._database.writing() as connection:
+            await _refuse_shared_hashes(connection, rows.values())
+            stored = await _digests(connection, rows)
+            new = [row for key, row in rows.items() if key not in stored]
+            changed = [row for key, row in rows.items() if key in stored and stored[key] != row["body_sha256"]]
+            if new:
+                await connection.execute(insert(InstanceRow), new)
+            if changed:
+                statement = update(InstanceRow.__table__).where(  # type: ignore[arg-type]
+                    InstanceRow.instance_id == bindparam("key")
+                )
+                await connection.execute(statement, [{**row, "key": row["instance_id"]} for row in changed])
+        for row in changed:
+            self._forget(str(row["instance_id"]))
+        return ImportReport(len(new), len(changed), len(rows) - len(new) - len(changed))
+
+    async def by_hash(self, instance_hash: int) -> TaskInstance:
+        """The instance that veRL names by this number.
+
+        Raises:
+            UnknownInstance, CatalogueUnavailable.
+
+        """
+        known = self._ids.get(instance_hash)
+        if known is None and not 0 <= instance_hash < 2**63:  # BIGINT would not take it
+            raise UnknownInstance(f"no instance has the hash {instance_hash}: hashes lie in [0, 2^63)")
+        instance = await self._find(known, InstanceRow.instance_hash == instance_hash)
+        if instance is None:
+            raise UnknownInstance(f"no instance has the hash {instance_hash}; `instances import` its data set")
+        return instance
+
+    async def by_id(self, instance_id: str) -> TaskInstance:
+        """The instance of this id.
+
+        Raises:
+            UnknownInstance, CatalogueUnavailable.
+
+        """
+        # control characters and lone surrogates are refused at import, and some cannot even be asked for in SQL
+        findable = instance_id.isprintable()
+        instance = await self._find(instance_id, InstanceRow.instance_id == instance_id) if findable else None
+        if instance is None:
+            raise UnknownInstance(f"no instance {instance_id!r}; `instances import` its data set")
+        return instance
+
+    async def mark_verified(self, instance_id: str, gold: str, empty: str, at: float) -> None:
+        """Keep the verdicts of the gold and the empty patch, given at `at` (Unix seconds)."""
+        async with self._database.writing() as connection:
+            await connection.execute(
+                update(InstanceRow)
+                .where(InstanceRow.instance_id == instance_id)
+                .values(verified_gold=gold, verified_empty=empty, verified_at=at)
+            )
+
+    async def verified(self, instance_id: str) -> Verification | None:
+        """What the last verification found; None: not verified since the instance last changed, or unknown."""
+        async with self._database.reading() as connection:
+            row = (
+                await connection.execute(
+                    select(InstanceRow.verified_gold, InstanceRow.verified_empty, InstanceRow.verified_at).where(
+                        InstanceRow.instance_id == instance_id, InstanceRow.verified_at > 0
+                    )
+                )
+            ).one_or_none()
+        return None if row is None else Verification(*row)
+
+    async def count(self, *, dataset: str | None = None, repo: str | None = None, gradable: bool | None = None) -> int:
+        """How many instances `list` would give without its bounds."""
+        statement = select(func.count()).select_from(InstanceRow).where(*_filters(dataset, repo, gradable))
+        async with self._database.reading() as connection:
+            return (await connection.execute(statement)).scalar_one()
+
+    async def list(
+        self,
+        *,
+        dataset: str | None = None,
+        repo: str | None = None,
+        gradable: bool | None = None,
+        after: str = "",
+        limit: int = 100,
+    ) -> "list[InstanceSummary]":
+        """Summaries ordered by id, those past `after`; the last one's id is the next page's `after`."""
+        statement = (
+            select(
+                InstanceRow.instance_id,
+                InstanceRow.instance_hash,
+                InstanceRow.dataset,
+                InstanceRow.repo,
+                InstanceRow.version,
+                InstanceRow.grader,
+                InstanceRow.ungradable_because,
+                InstanceRow.verified_gold,
+                InstanceRow.verified_empty,
+                InstanceRow.verified_at,
+            )
+            .where(*_filters(dataset, repo, gradable), InstanceRow.instance_id > after)
+            .order_by(InstanceRow.instance_id)
+            .limit(limit)
+        )
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(statement)).all()
+        return [
+            InstanceSummary(
+                *row[:7],
+                verification=Verification(row.verified_gold, row.verified_empty, row.verified_at)
+                if row.verified_at
+                else None,
+            )
+            for row in rows
+        ]
+
+    async def _find(self, known_id: str | None, where: ColumnElement[bool]) -> TaskInstance | None:
+        cached = self._cache.get(known_id) if known_id is not None else None
+        now = time.monotonic()
+        if cached is not None and now - cached[0] < _TRUSTED_S:
+            self._cache.move_to_end(cached[2].instance_id)
+            return cached[2]
+        async with self._database.reading() as connection:
+            if cached is not None:
+                digest = (await connection.execute(select(InstanceRow.body_sha256).where(where))).scalar_one_or_none()
+                if digest == cached[1]:
+                    self._keep(now, digest, cached[2])
+                    return cached[2]
+            row = (
+                await connection.execute(select(InstanceRow.body_sha256, InstanceRow.body).where(where))
+            ).one_or_none()
+        if row is None:
+            if known_id is not None:
+                self._forget(known_id)
+            return None
+        instance = TaskInstance.model_validate_json(row.body)
+        self._keep(now, row.body_sha256, instance)
+        return instance
+
+    def _keep(self, now: float, digest: str, instance: TaskInstance) -> None:
+        self._cache[instance.instance_id] = (now, digest, instance)
+        self._cache.move_to_end(instance.instance_id)
+        self._ids[instance.instance_hash] = instance.instance_id
+        if len(self._cache) > _CACHED:
+            self._forget(next(iter(self._cache)))
+
+    def _forget(self, instance_id: str) -> None:
+        if (entry := self._cache.pop(instance_id, None)) is not None:
+            self._ids.pop(entry[2].instance_hash, None)
+
+
+def _row(instance: TaskInstance, now: float) -> dict[str, object]:
+    body = instance.model_dump_json()
+    return {
+        "instance_id": instance.instance_id,
+        "instance_hash": instance.instance_hash,
+        "dataset": instance.dataset,
+        "repo": instance.repo,
+        "version": instance.version,
+        "grader": instance.grader.kind if instance.grader else "",
+        "ungradable_because": instance.ungradable_because,
+        "body": body,
+        "body_sha256": hashlib.sha256(body.encode()).hexdigest(),
+        "imported_at": now,
+        "verified_gold": "",
+        "verified_empty": "",
+        "verified_at": 0.0,
+    }
+
+
+async def _digests(connection: AsyncConnection, ids: Iterable[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for chunk in _chunks(ids):
+        statement = select(InstanceRow.instance_id, InstanceRow.body_sha256).where(InstanceRow.instance_id.in_(chunk))
+        for instance_id, digest in await connection.execute(statement):
+            found[instance_id] = digest
+    return found
+
+
+async def _refuse_shared_hashes(connection: AsyncConnection, rows: Iterable[dict[str, object]]) -> None:
+    owners: dict[object, object] = {}
+    for row in rows:
+        other = owners.setdefault(row["instance_hash"], row["instance_id"])
+        if other != row["instance_id"]:
+            raise _shared_hash(other, row["instance_id"], row["instance_hash"])
+    for chunk in _chunks(owners):
+        statement = select(InstanceRow.instance_hash, InstanceRow.instance_id).where(
+            InstanceRow.instance_hash.in_(chunk)
+        )
+        for shared, stored in await connection.execute(statement):
+            if stored != owners[shared]:
+                raise _shared_hash(stored, owners[shared], shared)
+
+
+def _chunks(values: Iterable[T]) -> Iterator[list[T]]:
+    rest = iter(values)
+    while chunk := list(itertools.islice(rest, _CHUNK)):
+        yield chunk
+
+
+def _shared_hash(one: object, other: object, shared: object) -> RowRejected:
+    return RowRejected(f"{one!r} and {other!r} have one instance_hash, {shared}; a trainer could not tell them apart")
+
+
+def _filters(dataset: str | None, repo: str | None, gradable: bool | None) -> "list[ColumnElement[bool]]":
+    filters: list[ColumnElement[bool]] = []
+    if dataset is not None:
+        filters.append(InstanceRow.dataset == dataset)
+    if repo is not None:
+        filters.append(InstanceRow.repo == repo)
+    if gradable is not None:
+        filters.append((InstanceRow.grader != "") == gradable)
+    return filters

@@ -1,0 +1,1 @@
+"""The schema's history for alembic; `Database.migrate` runs it, nobody calls alembic by hand."""

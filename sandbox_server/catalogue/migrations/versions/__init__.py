@@ -1,0 +1,1 @@
+"""One file a step; alembic orders them by `down_revision`."""

@@ -1,0 +1,151 @@
+"""The tables. Columns that mirror a record of `sandbox_server.records` bear its field's name.
+
+Times are Unix seconds (UTC). No foreign keys: the journal may reach SQL before the session's own row does.
+"""
+
+from sqlalchemy import BigInteger, Dialect, Double, Index, LargeBinary, MetaData, String, Text
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.types import TypeDecorator
+
+REVISION = "0001"
+"""The migration that makes these tables; a test holds it to be alembic's head."""
+
+
+class PolicyText(TypeDecorator[str]):
+    """Text that a policy may have written, kept to the last character.
+
+    PostgreSQL's text takes no NUL, and neither database takes the lone surrogates that JSON can carry, so it
+    is stored as bytes: UTF-8 with `surrogatepass`. To read it in psql: convert_from(column, 'UTF8').
+    """
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> bytes | None:
+        """Text to bytes."""
+        return None if value is None else value.encode("utf-8", "surrogatepass")
+
+    def process_result_value(self, value: bytes | None, dialect: Dialect) -> str | None:
+        """Bytes to text."""
+        return None if value is None else value.decode("utf-8", "surrogatepass")
+
+
+class Base(DeclarativeBase):
+    """Names every constraint alike on both databases, so that a migration can name it too."""
+
+    metadata = MetaData(
+        naming_convention={
+            "pk": "pk_%(table_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_name)s",
+            "ix": "ix_%(table_name)s_%(column_0_name)s",
+        }
+    )
+    type_annotation_map = {int: BigInteger, float: Double, bytes: LargeBinary}  # noqa: RUF012 -- SQLAlchemy reads it off the class
+
+
+class InstanceRow(Base):
+    """One task, and what `instances verify` found of it."""
+
+    __tablename__ = "instances"
+
+    instance_id: Mapped[str] = mapped_column(String(400), primary_key=True)
+    instance_hash: Mapped[int] = mapped_column(unique=True)
+    dataset: Mapped[str] = mapped_column(Text)
+    repo: Mapped[str] = mapped_column(Text)
+    version: Mapped[str] = mapped_column(Text)
+    grader: Mapped[str] = mapped_column(String(40))
+    """Kind of the grader, "" when ungradable."""
+    ungradable_because: Mapped[str] = mapped_column(Text)
+    body: Mapped[str] = mapped_column(Text)
+    """The whole TaskInstance as JSON; NUL is an escape in JSON, so Text holds it."""
+    body_sha256: Mapped[str] = mapped_column(String(64))
+    imported_at: Mapped[float]
+    """When `body` last changed."""
+    verified_gold: Mapped[str] = mapped_column(Text)
+    """Verdict of the gold patch, "" when it was not tried since `imported_at`."""
+    verified_empty: Mapped[str] = mapped_column(Text)
+    verified_at: Mapped[float]
+
+
+class SessionRow(Base):
+    """A `SessionRecord`."""
+
+    __tablename__ = "sessions"
+    __table_args__ = (Index("ix_sessions_state_node", "state", "node"),)
+
+    sid: Mapped[str] = mapped_column(String(40), primary_key=True)
+    state: Mapped[str] = mapped_column(String(20))
+    instance_id: Mapped[str] = mapped_column(String(400))
+    node: Mapped[str] = mapped_column(Text)
+    container_id: Mapped[str] = mapped_column(Text)
+    created_at: Mapped[float] = mapped_column(index=True)
+    touched_at: Mapped[float]
+    deadline: Mapped[float]
+    shell_token: Mapped[str] = mapped_column(Text)
+    cwd: Mapped[str] = mapped_column(PolicyText)
+    talk_turns: Mapped[int]
+    actions: Mapped[int]
+    ended_at: Mapped[float]
+    end_reason: Mapped[str] = mapped_column(Text)
+    cause: Mapped[str] = mapped_column(PolicyText)
+
+
+class ActionRow(Base):
+    """An `ActionRecord`."""
+
+    __tablename__ = "actions"
+    __table_args__ = (Index("ix_actions_sid_idempotency_key", "sid", "idempotency_key"),)
+
+    sid: Mapped[str] = mapped_column(String(40), primary_key=True)
+    seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    content: Mapped[str] = mapped_column(PolicyText)
+    observation: Mapped[str] = mapped_column(PolicyText)
+    tool: Mapped[str] = mapped_column(Text)
+    outcome: Mapped[str] = mapped_column(Text)
+    exit_code: Mapped[int | None]
+    started_at: Mapped[float]
+    duration_s: Mapped[float]
+    idempotency_key: Mapped[str] = mapped_column(PolicyText)
+
+
+class PatchRow(Base):
+    """A `PatchRecord`."""
+
+    __tablename__ = "patches"
+
+    sid: Mapped[str] = mapped_column(String(40), primary_key=True)
+    instance_id: Mapped[str] = mapped_column(String(400))
+    diff: Mapped[bytes | None]
+    cause: Mapped[str] = mapped_column(PolicyText)
+    base_commit: Mapped[str] = mapped_column(Text)
+    captured_at: Mapped[float]
+    sha256: Mapped[str] = mapped_column(String(64))
+
+
+class VerdictRow(Base):
+    """A `GradedSession`; `body` is its Verdict as ASCII JSON."""
+
+    __tablename__ = "verdicts"
+
+    sid: Mapped[str] = mapped_column(String(40), primary_key=True)
+    instance_id: Mapped[str] = mapped_column(String(400))
+    name: Mapped[str] = mapped_column(String(40))
+    mask: Mapped[bool]
+    grade_key: Mapped[str] = mapped_column(Text, index=True)
+    """Names what was graded (instance, patch, policy); the same key gives the same verdict."""
+    reward: Mapped[float]
+    reward_name: Mapped[str] = mapped_column(Text)
+    receipt: Mapped[str] = mapped_column(Text)
+    graded_at: Mapped[float]
+    body: Mapped[str] = mapped_column(Text)
+
+
+class ReceiptRow(Base):
+    """What one grading used and found, as ASCII JSON; also of gradings that another one overtook."""
+
+    __tablename__ = "receipts"
+
+    id: Mapped[str] = mapped_column(String(100), primary_key=True)
+    sid: Mapped[str] = mapped_column(String(40), index=True)
+    created_at: Mapped[float]
+    body: Mapped[str] = mapped_column(Text)

@@ -1,0 +1,43 @@
+"""The `sandbox-server` command. Each verb is a module of this package with a Typer `app`; VERBS lists them.
+
+Only the module of the verb that was asked for is imported, so that `--help` and `hash` answer at once.
+"""
+
+import importlib
+import sys
+
+import typer
+
+from sandbox_server.errors import ServiceError
+
+VERBS = {
+    "instances": "Import, list and show task instances.",
+    "hash": "Print the instance_hash of an instance id.",
+}
+"""Verb -> its line in `--help`; the module has the same name."""
+
+
+def main() -> None:
+    """Run the command line of this process. Exit code 1 and one line for what went wrong, 2 for wrong usage."""
+    root = typer.Typer(
+        help="Sandboxes and grading over HTTP for RL training of software-engineering agents.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    asked = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), "")
+    for verb, help_text in VERBS.items():
+        verb_app = importlib.import_module(f"{__name__}.{verb}").app if verb == asked else _only_named()
+        root.add_typer(verb_app, name=verb, help=help_text)
+    try:
+        root()
+    except ServiceError as error:
+        typer.echo(f"error: {error.detail}", err=True)
+        sys.exit(1)
+
+
+def _only_named() -> typer.Typer:
+    """Stands in `--help` for a verb whose module was not asked for."""
+    app = typer.Typer()
+    app.callback(invoke_without_command=True)(lambda: None)
+    return app

@@ -1,0 +1,119 @@
+"""`sandbox-server instances ...`: the catalogue from the command line, with or without a running server."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import typer
+
+from sandbox_server.catalogue.importing import read_instances
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.catalogue.instances import Instances, InstanceSummary
+from sandbox_server.cli import configuration
+from sandbox_server.errors import RowRejected
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.command("import")
+def import_files(files: list[Path] = typer.Argument(metavar="FILE...")) -> None:  # noqa: B008 -- typer reads it
+    """Import task instances from JSON Lines, JSON or parquet; docs/instances.md lists the families.
+
+    A file is imported whole or not at all. Files before a bad one stay imported, those after it are not tried.
+    """
+    asyncio.run(_import(files))
+
+
+@app.command("list")
+def list_instances(
+    dataset: str | None = typer.Option(None, help="Only of this data set."),
+    repo: str | None = typer.Option(None, help="Only of this repository."),
+    limit: int = typer.Option(100, min=1, help="At most so many."),
+) -> None:
+    """List instances: id, hash, grader, what `verify` found."""
+    asyncio.run(_list(dataset, repo, limit))
+
+
+@app.command("show")
+def show_instance(
+    instance_id: str = typer.Argument(metavar="ID"),
+    as_json: bool = typer.Option(False, "--json", help="The whole record, gold patch and tests included."),
+) -> None:
+    """Show one instance."""
+    asyncio.run(_show(instance_id, as_json=as_json))
+
+
+@asynccontextmanager
+async def _catalogue() -> AsyncIterator[Instances]:
+    database = configuration.database()
+    try:
+        await database.migrate()
+        yield Instances(database)
+    finally:
+        await database.dispose()
+
+
+async def _import(files: Sequence[Path]) -> None:
+    async with _catalogue() as instances:
+        for file in files:
+            try:
+                found = read_instances(file, swebench4_dir=configuration.load().swebench4_dir)
+            except RowRejected as error:
+                raise SystemExit(f"error: {file}: {error.detail} (nothing of this file was imported)") from None
+            report = await instances.add(found)
+            typer.echo(f"{file}: {report.new} new, {report.updated} updated, {report.unchanged} unchanged")
+            causes = Counter(instance.ungradable_because for instance in found if instance.grader is None)
+            for because, count in causes.most_common(10):
+                typer.echo(f"  {count} ungradable: {because}")
+
+
+async def _list(dataset: str | None, repo: str | None, limit: int) -> None:
+    async with _catalogue() as instances:
+        shown = await instances.list(dataset=dataset, repo=repo, limit=limit)
+        total = await instances.count(dataset=dataset, repo=repo)
+    width = max((len(summary.instance_id) for summary in shown), default=0)
+    for summary in shown:
+        facts = (f"{summary.instance_hash:>19}", f"{summary.grader or 'ungradable':<10}", _verification(summary))
+        typer.echo("  ".join((f"{summary.instance_id:<{width}}", *facts)).rstrip())
+    typer.echo(f"{len(shown)} of {total}" if len(shown) < total else f"{total} in all", err=True)
+
+
+async def _show(instance_id: str, *, as_json: bool) -> None:
+    async with _catalogue() as instances:
+        instance = await instances.by_id(instance_id)
+        verification = await instances.verified(instance_id)
+    if as_json:
+        typer.echo(instance.model_dump_json(indent=2))
+        return
+    facts = _facts(instance)
+    if verification is not None:
+        facts["verified"] = f"gold {verification.gold}, empty {verification.empty}"
+    for name, value in facts.items():
+        typer.echo(f"{name:<12} {value}")
+
+
+def _facts(instance: TaskInstance) -> dict[str, str]:
+    facts = {
+        "id": instance.instance_id,
+        "hash": str(instance.instance_hash),
+        "data set": instance.dataset,
+        "repo": f"{instance.repo} {instance.version}".strip(),
+        "base commit": instance.base_commit,
+        "images": " | ".join(instance.sandbox.images),
+        "workdir": instance.sandbox.workdir,
+        "workspace": instance.workspace,
+        "dialect": instance.dialect or "as the server's",
+        "grader": instance.grader.kind if instance.grader else f"none: {instance.ungradable_because}",
+        "tests": f"{len(instance.fail_to_pass)} to fix, {len(instance.pass_to_pass)} to keep",
+        "converted by": instance.conversion,
+    }
+    return {name: value for name, value in facts.items() if value}
+
+
+def _verification(summary: InstanceSummary) -> str:
+    found = summary.verification
+    if found is None:
+        return ""
+    return "verified" if found.sound else f"gold {found.gold}, empty {found.empty}"

@@ -1,0 +1,100 @@
+"""Both databases, real ones: a SQLite file, and a PostgreSQL server of this test run's own."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from sandbox_server.catalogue.database import Database
+
+pytest.importorskip("asyncpg")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """URL of a PostgreSQL server (without a database name) that lives as long as the tests."""
+    bin_dir = _postgres_bin()
+    if bin_dir is None:
+        if os.environ.get("CI") == "true" and os.environ.get("SANDBOX_TEST_POSTGRES") == "1":
+            pytest.fail("SANDBOX_TEST_POSTGRES=1 and no initdb on this machine: install postgresql")
+        pytest.skip("no PostgreSQL server on this machine")
+    with _server(bin_dir) as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
+    """URL of an empty database."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'data' / 'catalogue.sqlite3'}"
+        return
+    server: str = request.getfixturevalue("postgres")
+    name = f"test_{uuid.uuid4().hex}"
+    admin = create_async_engine(f"{server}/postgres".replace("://", "+asyncpg://"), isolation_level="AUTOCOMMIT")
+    async with admin.connect() as connection:
+        await connection.execute(text(f"CREATE DATABASE {name}"))
+    yield f"{server}/{name}"
+    async with admin.connect() as connection:
+        await connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+    await admin.dispose()
+
+
+@pytest.fixture
+async def database(url: str) -> AsyncIterator[Database]:
+    """A migrated database."""
+    database = Database(url)
+    await database.migrate()
+    yield database
+    await database.dispose()
+
+
+def _postgres_bin() -> Path | None:
+    debian = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    on_path = shutil.which("initdb")
+    found = [*debian, *([Path(on_path).resolve().parent] if on_path else [])]
+    return next((folder for folder in found if (folder / "initdb").exists()), None)
+
+
+@contextmanager
+def _server(bin_dir: Path) -> Iterator[str]:
+    # not in tmp_path: PostgreSQL refuses to run as root, and another user may not enter pytest's folders
+    folder = Path(tempfile.mkdtemp(prefix="sandbox-test-postgres-"))
+    user = "postgres" if os.geteuid() == 0 else None
+    if user:
+        shutil.chown(folder, user)
+    data = folder / "data"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    options = f"-c listen_addresses=127.0.0.1 -p {port} -c unix_socket_directories={folder} -c fsync=off"
+    try:
+        initdb = [bin_dir / "initdb", "-D", data, "-U", "tester", "-A", "trust", "-E", "UTF8", "--no-sync"]
+        subprocess.run(initdb, user=user, cwd=folder, check=True, capture_output=True)
+        start = [bin_dir / "pg_ctl", "-D", data, "-w", "-l", folder / "log", "-o", options, "start"]
+        subprocess.run(start, user=user, cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            yield f"postgresql://tester@127.0.0.1:{port}"
+        finally:
+            stop = [bin_dir / "pg_ctl", "-D", data, "-m", "immediate", "stop"]
+            subprocess.run(stop, user=user, cwd=folder, check=True, capture_output=True)
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def swebench4_dir() -> Path:
+    """Folder with swebench 4.1.0, as the server would find it."""
+    folder = Path(os.environ.get("SANDBOX_SWEBENCH4_DIR") or Path(sys.prefix) / "share" / "swebench-4.1.0")
+    if not (folder / "swebench").is_dir():
+        pytest.skip("swebench 4.1.0 is not installed here: `make setup`")
+    return folder
