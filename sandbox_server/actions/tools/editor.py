@@ -52,8 +52,8 @@ class StrReplaceEditor:
         try:
             text, outcome = await editing.perform(str(arguments["command"]), arguments), "finished"
         except EditRefused as refused:
-            text, outcome = f"ERROR:\n{refused.message}", "refused"
-        return Observation(headed(self.name, cut_middle(text), context.profile), outcome=outcome)
+            text, outcome = cut_middle(f"ERROR:\n{refused.message}"), "refused"
+        return Observation(headed(self.name, text, context.profile), outcome=outcome)
 
 
 @dataclass(frozen=True, slots=True)
