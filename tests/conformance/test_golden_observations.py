@@ -1,4 +1,4 @@
-"""The recorded observations on a real sandbox: fixture `sandbox`, with bash, python and no working directory needed."""
+"""The recorded observations on a real sandbox: fixture `sandbox`, with its shell, as root, with python3."""
 
 from sandbox_server.actions import registry
 from sandbox_server.actions.base import Call
@@ -15,7 +15,9 @@ async def test_the_editor_script_on_real_files(sandbox):
 
 async def test_the_shell_script_in_a_real_shell(sandbox):
     """The shell's output, exit code, cwd or user does not come as BashSession showed it."""
-    await sandbox.shell.run("mkdir -p /workspace/repo && cd /workspace/repo", timeout_s=10)
+    # A task image has `python`, which every recorded prompt names; a bare Debian has not.
+    prepare = "type -P python || ln -s python3 /usr/bin/python; mkdir -p /workspace/repo && cd /workspace/repo"
+    assert (await sandbox.shell.run(prepare, timeout_s=10)).exit_code == 0
     for command, seen, recorded in await play_shell(sandbox):
         assert seen == recorded, command
     unfinished = await registry.tools()["execute_bash"].run(

@@ -52,7 +52,9 @@ class ExecuteBash:
         else:
             steps = await self._run_pieces(command, context)
         last = steps[-1][1]
-        return self._observe(context, frame.ran(steps, timeout_s=context.command_timeout_s), last.exit_code, last)
+        text = frame.ran(steps, timeout_s=context.command_timeout_s)
+        timed_out = last.outcome in (ShellOutcome.INTERRUPTED, ShellOutcome.KILLED)
+        return self._observe(context, text, last.exit_code, last, timed_out=timed_out)
 
     async def _run_pieces(self, command: str, context: ToolContext) -> list[tuple[str, ShellResult]]:
         """Run the top-level commands one by one up to the first that does not end with 0, in one action's time."""
@@ -73,11 +75,13 @@ class ExecuteBash:
                 break
         return steps
 
-    def _observe(self, context: ToolContext, text: str, exit_code: int, result: ShellResult | None) -> Observation:
+    def _observe(
+        self, context: ToolContext, text: str, exit_code: int, result: ShellResult | None, *, timed_out: bool = False
+    ) -> Observation:
         return Observation(
             headed(self.name, text, context.profile),
             exit_code=exit_code,
-            timed_out=result is not None and result.outcome in (ShellOutcome.INTERRUPTED, ShellOutcome.KILLED),
+            timed_out=timed_out,
             outcome=ShellOutcome.FINISHED if result is None else result.outcome,
         )
 

@@ -164,6 +164,7 @@ async def test_an_interrupt_that_had_to_kill_says_so():
     observation = await act(shell, "ctrl+c")
     assert "[SIGINT was sent to interrupt the command, but failed. The command was killed.]" in observation.text
     assert observation.exit_code == 137 and observation.text.endswith("exit code 137]")
+    assert (observation.outcome, observation.timed_out) == ("killed", False)
 
 
 async def test_an_interrupted_command_counts_as_130_whatever_it_made_of_it():
