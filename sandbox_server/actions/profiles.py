@@ -1,0 +1,22 @@
+"""How observations read, whatever the tool: the profiles' names, the prefix, the bound on length."""
+
+OPENHANDS = "openhands-0.17"
+"""Texts of OpenHands 0.14 to 0.17 (BashSession; editor of openhands-aci 0.1.2)."""
+PLAIN = "plain"
+"""Bare output."""
+
+MAX_OBSERVATION_CHARS = 30_000
+_CUT = "\n[... Observation truncated due to length ...]\n"
+
+
+def cut_middle(text: str) -> str:
+    """`text`, its middle left out where it is longer than MAX_OBSERVATION_CHARS. Source: OpenHands truncate_content."""
+    if len(text) <= MAX_OBSERVATION_CHARS:
+        return text
+    half = MAX_OBSERVATION_CHARS // 2
+    return text[:half] + _CUT + text[-half:]
+
+
+def headed(tool: str, text: str, profile: str) -> str:
+    """`text` under the line that OpenHands puts over every tool result; unchanged in other profiles."""
+    return f"EXECUTION RESULT of [{tool}]:\n{text}" if profile == OPENHANDS else text
