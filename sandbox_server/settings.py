@@ -71,8 +71,8 @@ class Settings(BaseSettings):
     """CPUs of one container."""
     pids: int = 512
     """Processes and threads of one container."""
-    open_files: int = 65536
-    """Open files of one process."""
+    open_files: int = 4096
+    """Open files of one process; the Docker daemon's own hard limit is the most it can be."""
     disk_mb: int = 10240
     """Largest file, and largest writable layer, of one container."""
     max_sessions: int = 512

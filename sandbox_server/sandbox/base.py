@@ -26,7 +26,7 @@ class Limits:
     memory_mb: int = 4096
     cpus: float = 2.0
     pids: int = 512
-    open_files: int = 65536
+    open_files: int = 4096
     disk_mb: int = 10240
     """Bound on one file and on the writable layer."""
 

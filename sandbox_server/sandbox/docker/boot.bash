@@ -1,0 +1,59 @@
+# The main process of a session's container, child of the init: keeps one interactive bash alive on the terminal.
+# $1: text of the shell's start file. The terminal's first line is the token that proves our own notices.
+D=/run/sandbox
+IFS= read -r token
+printf '%s' "$1" > $D/rc
+
+# The sweeper: on USR1 kills every process that began after the mark in $D/mark, on USR2 the interactive shell too.
+# It never forks, so that it works when the container is at its PID limit. Spared: the init, the loop and its shell,
+# and whatever descends from a `docker exec`. The init passes signals on to this whole process group.
+main=$$
+sweep() {
+  local pass f line pid tick last notice=$1 victims
+  read -r tick last < $D/mark || return
+  tick=${tick/./}
+  for ((pass = 0; pass < 1000; pass++)); do
+    victims=()
+    local -A parent=() young=()
+    for f in /proc/[0-9]*/stat; do
+      { read -r line < "$f"; } 2> /dev/null || continue
+      pid=${line%% *}
+      set -- ${line##*) } # the fields from the third on: state, parent, ... starttime is the 22nd
+      parent[$pid]=$2
+      [[ $1 == [ZX] ]] && continue # dead already
+      (( ${20} > tick || (${20} == tick && pid > last) )) && young[$pid]=1
+    done
+    for pid in "${!young[@]}"; do
+      [[ $pid == 1 || $pid == "$main" || $pid == "$BASHPID" || ${parent[$pid]} == "$main" ]] && continue
+      f=$pid
+      while [[ $f != 1 && ${parent[$f]:-0} != 0 ]]; do f=${parent[$f]}; done
+      [[ $f == 1 ]] && victims+=("$pid")
+    done
+    if [[ $notice == shell && $pass == 0 ]]; then
+      for pid in "${!parent[@]}"; do
+        [[ ${parent[$pid]} == "$main" && $pid != "$BASHPID" ]] && victims+=("$pid")
+      done
+    fi
+    (( ${#victims[@]} )) || break
+    kill -KILL "${victims[@]}" 2> /dev/null
+  done
+  printf '\036L%s swept %s\036' "$token" "$pass" > /dev/tty
+}
+{
+  trap 'sweep tree' USR1
+  trap 'sweep shell' USR2
+  exec 3<> <(:) # a pipe that never speaks: `read` on it waits without forking, and signals interrupt it
+  wait $! 2> /dev/null
+  while :; do read -r -u 3 -t 3600; done
+} &
+trap : USR1 USR2
+
+# With job control, else a killed shell leaves the terminal's foreground group dead and the next one stops itself.
+stty -echo
+set -m
+exec 2> /dev/null # what this bash would say of a killed shell
+printf '\036L%s up\036' "$token"
+while :; do
+  bash --noediting --rcfile $D/rc -i 2>&1
+  printf '\036L%s end %s\036' "$token" "$?"
+done

@@ -1,0 +1,122 @@
+"""One Docker engine: its API calls on a bounded number of threads, and raw streams to containers and execs."""
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import docker
+from docker.utils import kwargs_from_env
+
+from sandbox_server.errors import EngineUnavailable
+from sandbox_server.sandbox.docker.failure import stream_refused, translate
+
+T = TypeVar("T")
+
+_HEAD_LIMIT = 65536  # of an answer's HTTP head; the daemon sends some 200 bytes
+
+
+class Engine:
+    """A connection to a Docker daemon.
+
+    The SDK is synchronous, so its calls run on threads of our own: the loop's default pool is small and is
+    shared with name resolution. Streams (attach, exec) never hold a thread: they are hijacked HTTP
+    connections, opened here because the SDK may lose the bytes that arrive together with the answer's head.
+    """
+
+    def __init__(self, url: str | None, *, timeout_s: float, threads: int = 32) -> None:
+        environment = kwargs_from_env()
+        self._url = url or environment.get("base_url") or "unix:///var/run/docker.sock"
+        self._tls: docker.tls.TLSConfig | None = environment.get("tls")
+        self._timeout_s = timeout_s
+        # use_ssh_client and version negotiation are left to the SDK
+        self._api = docker.APIClient(
+            base_url=self._url,
+            tls=self._tls or False,
+            timeout=max(1, round(timeout_s)),
+            max_pool_size=threads,
+            version="auto",
+        )
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="docker")
+
+    async def call(self, method: Callable[[docker.APIClient], T], *, timeout_s: float | None = None) -> T:
+        """Run `method(api)` on a thread.
+
+        Raises:
+            EngineUnavailable: no answer within `timeout_s` (default: the engine's), or the daemon is not there.
+            SandboxLost, ImageUnavailable, SandboxDiskFull: as the daemon's answer says.
+        """
+        future = asyncio.get_running_loop().run_in_executor(self._pool, method, self._api)
+        try:
+            return await asyncio.wait_for(asyncio.shield(future), timeout_s or self._timeout_s + 5)
+        except TimeoutError as e:
+            raise EngineUnavailable(
+                f"the Docker daemon at {self._url} did not answer within {timeout_s or self._timeout_s:g} s;"
+                " see `docker info` on the host"
+            ) from e
+        except Exception as e:
+            raise translate(e, self._url) from e
+
+    async def hijack(self, path: str, body: dict[str, Any] | None = None) -> tuple[socket.socket, bytes]:
+        """POST `path` and take the connection over: (connected non-blocking socket, first bytes of the stream).
+
+        Plain sockets (unix, tcp) only; for a TLS engine use an SSH or stunnel forward.
+        """
+        loop = asyncio.get_running_loop()
+        data = json.dumps(body).encode() if body is not None else b""
+        request = (
+            f"POST /v{self._api.api_version}{path} HTTP/1.1\r\nHost: docker\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+        ).encode() + data
+        sock: socket.socket | None = None
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                sock = await self._connect(loop)
+                await loop.sock_sendall(sock, request)
+                answer = b""
+                while b"\r\n\r\n" not in answer:
+                    chunk = await loop.sock_recv(sock, 4096)
+                    if not chunk or len(answer) > _HEAD_LIMIT:
+                        raise EngineUnavailable(f"the Docker daemon closed the stream {path.split('?')[0]}")
+                    answer += chunk
+        except (OSError, TimeoutError) as e:
+            if sock is not None:
+                sock.close()
+            raise EngineUnavailable(f"no stream from the Docker daemon at {self._url}: {e}") from e
+        except BaseException:
+            if sock is not None:
+                sock.close()
+            raise
+        head, _, rest = answer.partition(b"\r\n\r\n")
+        status = int(head.split(b" ", 2)[1])
+        if status not in (101, 200):
+            sock.close()
+            raise translate(stream_refused(status, rest), self._url)
+        return sock, rest
+
+    async def _connect(self, loop: asyncio.AbstractEventLoop) -> socket.socket:
+        url = urlsplit(self._url)
+        if self._tls or url.scheme not in ("unix", "http+unix", "tcp", "http"):
+            raise EngineUnavailable(f"streams need a unix or plain tcp engine, not {self._url}; forward it to a socket")
+        if "unix" in url.scheme:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            address: Any = url.path
+        else:
+            sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            address = (url.hostname, url.port or 2375)
+        sock.setblocking(False)
+        try:
+            await loop.sock_connect(sock, address)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    def close(self) -> None:
+        """Give the threads and connections back; calls under way are left to their own timeouts."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._api.close()

@@ -1,0 +1,62 @@
+"""What a failure of the Docker daemon means.
+
+State first: callers that hold a container id inspect it before they read a message. Here only the HTTP status
+and, where one status has several meanings, the daemon's exact wording (moby 20.10 to 28) decide; unknown
+wording is an EngineUnavailable, never an answer of the sandbox.
+"""
+
+import docker.errors
+import requests
+
+from sandbox_server.errors import (
+    EngineUnavailable,
+    ImageUnavailable,
+    SandboxDiskFull,
+    SandboxLost,
+    ServiceError,
+)
+
+_DISK = ("no space left on device", "disk quota exceeded")
+_PIDS = ("resource temporarily unavailable", "cannot fork", "eagain")
+
+
+class ExecRefused(ServiceError):
+    """The container runs but could take no further process (PID or memory limit); the policy's doing."""
+
+    code = "exec_refused"
+
+
+def stream_refused(status: int, body: bytes) -> docker.errors.APIError:
+    """The daemon's refusal of a hijacked request, as the SDK's own error."""
+    response = requests.Response()
+    response.status_code = status
+    text = body.decode("utf-8", "replace")
+    return docker.errors.APIError(f"stream refused with {status}", response=response, explanation=text)
+
+
+def translate(error: Exception, url: str) -> Exception:
+    """The ServiceError that `error` of the SDK stands for; other exceptions come back as they are."""
+    if isinstance(error, ServiceError):
+        return error
+    if isinstance(error, docker.errors.ImageNotFound):
+        return ImageUnavailable(f"{error.explanation or error}; pull or build it, or correct the instance's images")
+    if isinstance(error, docker.errors.APIError):
+        return _of_status(error)
+    if isinstance(error, (docker.errors.DockerException, requests.exceptions.RequestException, OSError)):
+        return EngineUnavailable(f"the Docker daemon at {url} does not answer: {error}; see `docker info` on the host")
+    return error
+
+
+def _of_status(error: docker.errors.APIError) -> ServiceError:
+    text = str(error.explanation or error)
+    lower = text.lower()
+    status = error.response.status_code if error.response is not None else 500
+    if any(phrase in lower for phrase in _DISK):
+        return SandboxDiskFull(f"the disk is full: {text}")
+    if any(phrase in lower for phrase in _PIDS):
+        return ExecRefused(f"the container can take no further process: {text}")
+    if status == 404 and "no such image" in lower:
+        return ImageUnavailable(text)
+    if status in (404, 409) and ("container" in lower or "exec" in lower):
+        return SandboxLost(f"the container is gone or not running: {text}")
+    return EngineUnavailable(f"the Docker daemon answered {status}: {text}")

@@ -1,0 +1,155 @@
+"""Reading and writing files through one long-lived lane: some 3 ms an operation instead of a `docker exec` each."""
+
+import asyncio
+import secrets
+import shlex
+from contextlib import aclosing
+
+from sandbox_server.errors import SandboxDiskFull, SandboxLost
+from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.sandbox.docker.failure import ExecRefused
+from sandbox_server.sandbox.docker.lane import Lane
+
+_TIMEOUT_S = 30.0  # for one operation
+
+# Each operation ends with a line of its own nonce and a word; `head` reads exactly what it is told, and bash reads
+# commands from a pipe byte by byte, so a file's bytes may follow its command on the same stream.
+_SCRIPT = r"""
+export LC_ALL=C PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+say() { printf '\n%s %s\n' "$1" "$2"; }
+get() {
+  if [[ -d $2 ]]; then say "$1" dir
+  elif [[ ! -e $2 ]]; then if [[ -L $2 ]]; then say "$1" missing; else absent "$1" "$2"; fi
+  elif [[ ! -f $2 ]]; then say "$1" special
+  elif head -c "$3" -- "$2"; then say "$1" ok
+  else say "$1" denied; fi
+}
+absent() {
+  local up=$2
+  while [[ $up == */* ]]; do
+    up=${up%/*}
+    [[ -e ${up:-/} && ! -d ${up:-/} ]] && { say "$1" notdir; return; }
+  done
+  say "$1" missing
+}
+put() {
+  local dir=${2%/*} word=ok new=
+  [[ -e $2 ]] || new=1
+  if [[ -d $2 ]]; then word=dir
+  elif [[ -e $2 && ! -f $2 ]]; then word=special
+  elif ! mkdir -p -- "${dir:-/}" 2>/dev/null; then word=notdir
+  elif [[ -e $2 && ! -w $2 ]] || ! : >> "$2"; then word=denied
+  elif head -c "$3" > "$2"; then
+    [[ $4 ]] && chmod "$4" -- "$2"
+    say "$1" ok
+    return
+  else word=full; fi 2>/dev/null
+  head -c "$3" > /dev/null
+  say "$1" "$word"
+}
+"""
+
+
+class Files:
+    """File operations on one container; one at a time, by a lock of its own."""
+
+    def __init__(self, engine: Engine, container_id: str) -> None:
+        self._engine = engine
+        self._container_id = container_id
+        self._lane: Lane | None = None
+        self._lock = asyncio.Lock()
+
+    async def read(self, path: str, max_bytes: int) -> bytes:
+        """See `sandbox.base.Sandbox.read_file`."""
+        nonce = secrets.token_hex(8)
+        word, data = await self._ask(nonce, f"get {nonce} {shlex.quote(path)} {max_bytes + 1}\n".encode())
+        _raise_for(word, path)
+        if len(data) > max_bytes:
+            raise OverflowError(f"{path} is longer than {max_bytes} bytes")
+        return data
+
+    async def write(self, path: str, data: bytes, mode: int | None) -> None:
+        """See `sandbox.base.Sandbox.write_file`."""
+        nonce = secrets.token_hex(8)
+        octal = "''" if mode is None else f"{mode:o}"
+        command = f"put {nonce} {shlex.quote(path)} {len(data)} {octal}\n".encode()
+        word, _ = await self._ask(nonce, command + data)
+        _raise_for(word, path)
+
+    def close(self) -> None:
+        """Drop the lane; its bash ends with its input."""
+        if self._lane is not None:
+            self._lane.close()
+            self._lane = None
+
+    async def _ask(self, nonce: str, request: bytes) -> tuple[str, bytes]:
+        if b"\0" in request.split(b"\n", 1)[0]:
+            raise FileNotFoundError("a path cannot hold a NUL byte")
+        async with self._lock:
+            for attempt in range(2):
+                try:
+                    async with asyncio.timeout(_TIMEOUT_S):
+                        return await self._exchange(nonce, request)
+                except TimeoutError:
+                    self.close()
+                    raise TimeoutError(f"no answer within {_TIMEOUT_S:g} s") from None
+                except ExecRefused as e:
+                    raise BlockingIOError(11, "Resource temporarily unavailable") from e
+                except EOFError:
+                    # the policy may have killed the lane's bash, or the container was started again
+                    self.close()
+                    if attempt:
+                        raise SandboxLost(
+                            "the container does not keep a process of ours; is it out of memory?"
+                        ) from None
+                except BaseException:
+                    self.close()
+                    raise
+        raise AssertionError("unreachable")
+
+    async def _exchange(self, nonce: str, request: bytes) -> tuple[str, bytes]:
+        if self._lane is None:
+            self._lane = await Lane.open(
+                self._engine,
+                self._container_id,
+                ["bash", "--noprofile", "--norc", "-s"],
+                env={},
+                cwd="/",
+                user="root",
+            )
+            await self._lane.write(_SCRIPT.encode())
+        lane = self._lane
+        sending = asyncio.create_task(lane.write(request))
+        mark = f"\n{nonce} ".encode()
+        answer = bytearray()
+        try:
+            async with aclosing(lane.frames()) as frames:
+                async for stream, data in frames:
+                    if stream != 1:
+                        continue
+                    seen = max(0, len(answer) - len(mark) - 16)
+                    answer += data
+                    at = answer.find(mark, seen)
+                    if at >= 0 and answer.endswith(b"\n") and len(answer) > at + len(mark):
+                        return answer[at + len(mark) : -1].decode("ascii", "replace"), bytes(answer[:at])
+        finally:
+            sending.cancel()
+        raise EOFError
+
+
+def _raise_for(word: str, path: str) -> None:
+    match word:
+        case "ok":
+            return
+        case "missing":
+            raise FileNotFoundError(2, "No such file or directory", path)
+        case "dir":
+            raise IsADirectoryError(21, "Is a directory", path)
+        case "notdir":
+            raise NotADirectoryError(20, "Not a directory", path)
+        case "special":
+            raise PermissionError(1, "Not a regular file", path)
+        case "full":
+            raise SandboxDiskFull(f"no room to write {path} in the sandbox; remove files and try again")
+        case _:
+            raise PermissionError(13, "Permission denied", path)

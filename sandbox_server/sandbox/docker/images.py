@@ -1,0 +1,66 @@
+"""Task images on one engine: found, pulled once however many ask, and frozen from a container."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from sandbox_server.errors import ImageUnavailable, ServiceError
+from sandbox_server.sandbox.base import ImageInfo
+from sandbox_server.sandbox.docker.engine import Engine
+
+
+class Images:
+    """Looks images up and pulls what is missing; a failed pull is never remembered as anything."""
+
+    def __init__(self, engine: Engine, *, pull: bool, pull_timeout_s: float) -> None:
+        self._engine = engine
+        self._pull = pull
+        self._pull_timeout_s = pull_timeout_s
+        self._pulling: dict[str, asyncio.Task[None]] = {}
+
+    async def resolve(self, candidates: Sequence[str]) -> ImageInfo:
+        """See `sandbox.base.Runtime.resolve_image`."""
+        for name in candidates:
+            if found := await self._find(name):
+                return found
+        reasons = []
+        if self._pull:
+            for name in candidates:
+                try:
+                    await self._pull_once(name)
+                except ServiceError as e:
+                    reasons.append(f"{name}: {e.detail}")
+                    continue
+                if found := await self._find(name):
+                    return found
+        tried = "; ".join(reasons) or "pulling is off (SANDBOX_PULL=never)"
+        raise ImageUnavailable(
+            f"none of the images {', '.join(candidates) or '(none named)'} is on this engine; {tried}."
+            " Build or load it on the host, or correct the instance's images"
+        )
+
+    async def commit(self, container_id: str, name: str) -> ImageInfo:
+        """Freeze the container's files into `name`, with the image's own command and environment."""
+        repository, _, tag = name.rpartition(":")
+        made: dict[str, Any] = await self._engine.call(
+            lambda api: api.commit(container_id, repository=repository, tag=tag)
+        )
+        return ImageInfo(name, made["Id"])
+
+    async def _find(self, name: str) -> ImageInfo | None:
+        try:
+            found: dict[str, Any] = await self._engine.call(
+                lambda api: api.inspect_image(name)  # type: ignore[no-untyped-call]  # the SDK's stubs miss it
+            )
+        except ImageUnavailable:
+            return None
+        return ImageInfo(name, found["Id"])
+
+    async def _pull_once(self, name: str) -> None:
+        task = self._pulling.get(name)
+        if task is None:
+            task = asyncio.create_task(self._engine.call(lambda api: api.pull(name), timeout_s=self._pull_timeout_s))
+            self._pulling[name] = task
+            task.add_done_callback(lambda _: self._pulling.pop(name, None))
+        # one caller's end must not end the pull for the others
+        await asyncio.shield(task)

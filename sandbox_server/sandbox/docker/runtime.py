@@ -1,0 +1,208 @@
+"""Containers on one Docker engine: made with limits, isolation and labels, found again by their labels."""
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import resources
+from typing import Any
+
+import docker.types
+
+from sandbox_server.errors import EngineUnavailable, SandboxLost, ServiceError
+from sandbox_server.sandbox.base import ContainerInfo, ContainerSpec, ImageInfo, Role
+from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.sandbox.docker.images import Images
+from sandbox_server.sandbox.docker.sandbox import DockerSandbox
+
+_NODE, _ROLE, _SID, _DEADLINE = "sandbox.node", "sandbox.role", "sandbox.sid", "sandbox.deadline"
+_TOKEN = "sandbox.token"
+
+# What package managers, test suites and git need of root; no raw sockets, devices, tracing or namespaces.
+_CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "SYS_CHROOT"]
+
+_ENVIRONMENT = {
+    "TERM": "dumb",
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "MANPAGER": "cat",
+    "LANG": "C.UTF-8",
+    "PIP_PROGRESS_BAR": "off",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    "TQDM_DISABLE": "1",
+}
+
+_MAIN = ("bash", "--noprofile", "--norc", "-c")
+_WAIT = [*_MAIN, "trap 'exit 143' TERM; while :; do sleep 3600 & wait $!; done"]
+
+_DEFAULT_ACTIVATION = "[[ -f /opt/miniconda3/bin/activate ]] && . /opt/miniconda3/bin/activate testbed 2> /dev/null"
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeConfig:
+    """What is the same for every container of this server."""
+
+    node: str
+    oci_runtime: str | None = None
+    boot_concurrency: int = 4
+    pull: bool = True
+    pull_timeout_s: float = 540.0
+    hostname: str = "openhands-workspace"
+    """As in the prompt that policies were trained with."""
+
+
+class DockerRuntime:
+    """Implements `sandbox.base.Runtime`."""
+
+    def __init__(self, engine: Engine, config: RuntimeConfig) -> None:
+        self._engine = engine
+        self._config = config
+        self._boots = asyncio.Semaphore(config.boot_concurrency)
+        self._images = Images(engine, pull=config.pull, pull_timeout_s=config.pull_timeout_s)
+        own = resources.files(__package__)
+        self._boot, self._rc, self._ready = (
+            own.joinpath(name).read_text() for name in ("boot.bash", "rc.bash", "ready.bash")
+        )
+        self._open: dict[str, DockerSandbox] = {}
+
+    async def create(self, spec: ContainerSpec) -> DockerSandbox:
+        """See `sandbox.base.Runtime.create`."""
+        token = secrets.token_hex(16)
+        async with self._boots:
+            creating = asyncio.ensure_future(self._engine.call(lambda api: self._create(api, spec, token)))
+            try:
+                container_id = await asyncio.shield(creating)
+            except asyncio.CancelledError:
+                # the daemon may create it all the same: wait for its answer, then take it away
+                with suppress(ServiceError):
+                    await self.remove(await creating)
+                raise
+            sandbox = DockerSandbox(self._engine, container_id, token)
+            try:
+                if spec.with_shell:
+                    await sandbox.boot()
+                else:
+                    await self._engine.call(lambda api: api.start(container_id))
+            except BaseException:
+                sandbox.close()
+                with suppress(ServiceError):
+                    await asyncio.shield(self.remove(container_id))
+                raise
+        self._open[container_id] = sandbox
+        return sandbox
+
+    async def attach(self, container_id: str) -> DockerSandbox:
+        """See `sandbox.base.Runtime.attach`. The same object while this process holds it open."""
+        known = self._open.get(container_id)
+        if known is not None:
+            return known
+        found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))
+        labels = found["Config"]["Labels"] or {}
+        if labels.get(_NODE) != self._config.node or _TOKEN not in labels:
+            raise SandboxLost(f"the container {container_id[:12]} is not one of node {self._config.node}")
+        return self._open.setdefault(container_id, DockerSandbox(self._engine, container_id, labels[_TOKEN]))
+
+    async def list(self) -> list[ContainerInfo]:
+        """See `sandbox.base.Runtime.list`."""
+        found: list[dict[str, Any]] = await self._engine.call(
+            lambda api: api.containers(all=True, filters={"label": f"{_NODE}={self._config.node}"})
+        )
+        return [_info(c) for c in found if _ROLE in c["Labels"]]
+
+    async def remove(self, container_id: str) -> None:
+        """See `sandbox.base.Runtime.remove`."""
+        sandbox = self._open.pop(container_id, None)
+        if sandbox is not None:
+            sandbox.close()
+        try:
+            await self._engine.call(lambda api: api.remove_container(container_id, force=True, v=True))
+        except SandboxLost:
+            return  # gone, or its removal is in progress
+        except EngineUnavailable:
+            # 20.10 answers 500 to the second of two removals at once: what counts is whether it is there
+            with suppress(SandboxLost):
+                await self._engine.call(lambda api: api.inspect_container(container_id))
+                raise
+
+    async def resolve_image(self, candidates: Sequence[str]) -> ImageInfo:
+        """See `sandbox.base.Runtime.resolve_image`."""
+        return await self._images.resolve(candidates)
+
+    async def commit(self, sandbox: DockerSandbox, name: str) -> ImageInfo:
+        """See `sandbox.base.Runtime.commit`."""
+        return await self._images.commit(sandbox.container_id, name)
+
+    async def ping(self) -> None:
+        """Raises EngineUnavailable when the daemon does not answer."""
+        await self._engine.call(lambda api: api.ping())
+
+    def close(self) -> None:
+        """Let go of all streams and of the engine; containers are left as they are."""
+        for sandbox in self._open.values():
+            sandbox.close()
+        self._open.clear()
+        self._engine.close()
+
+    def _create(self, api: Any, spec: ContainerSpec, token: str) -> str:
+        limits = spec.limits
+        host = api.create_host_config(
+            init=True,
+            network_mode=spec.network,
+            mem_limit=f"{limits.memory_mb}m",
+            memswap_limit=f"{limits.memory_mb}m",
+            nano_cpus=int(limits.cpus * 1e9),
+            pids_limit=limits.pids,
+            ulimits=[
+                docker.types.Ulimit(name="nofile", soft=limits.open_files, hard=limits.open_files),
+                docker.types.Ulimit(name="fsize", soft=limits.disk_mb << 20, hard=limits.disk_mb << 20),
+                docker.types.Ulimit(name="core", soft=0, hard=0),
+            ],
+            cap_drop=["ALL"],
+            cap_add=_CAPABILITIES,
+            security_opt=["no-new-privileges"],
+            tmpfs={"/run/sandbox": "size=16m,mode=0755"},
+            log_config=docker.types.LogConfig(type="none"),
+            runtime=self._config.oci_runtime,
+        )
+        created: dict[str, Any] = api.create_container(
+            spec.image,
+            command=[*_MAIN, self._boot, "sandbox", self._start_file(spec)] if spec.with_shell else _WAIT,
+            entrypoint=[],
+            user="root",
+            working_dir=spec.workdir,
+            hostname=self._config.hostname,
+            tty=spec.with_shell,
+            stdin_open=spec.with_shell,
+            environment={**_ENVIRONMENT, **spec.env, "TINI_KILL_PROCESS_GROUP": "1"},
+            labels={
+                _NODE: self._config.node,
+                _ROLE: spec.role.value,
+                _SID: spec.sid,
+                _DEADLINE: spec.deadline.astimezone(UTC).isoformat(),
+                _TOKEN: token,
+            },
+            host_config=host,
+        )
+        return str(created["Id"])
+
+    def _start_file(self, spec: ContainerSpec) -> str:
+        return "\n".join((self._rc, spec.activate or _DEFAULT_ACTIVATION, self._ready))
+
+
+def _info(container: dict[str, Any]) -> ContainerInfo:
+    labels = container["Labels"]
+    try:
+        deadline = datetime.fromisoformat(labels.get(_DEADLINE, ""))
+    except ValueError:
+        deadline = datetime.fromtimestamp(container["Created"], UTC)
+    return ContainerInfo(
+        container_id=container["Id"],
+        role=Role(labels[_ROLE]),
+        sid=labels.get(_SID, ""),
+        node=labels[_NODE],
+        deadline=deadline,
+        running=container["State"] == "running",
+        image=container["Image"],
+    )

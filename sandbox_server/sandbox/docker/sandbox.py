@@ -1,0 +1,122 @@
+"""One container as a `sandbox.base.Sandbox`."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from sandbox_server.errors import SandboxLost
+from sandbox_server.sandbox.base import ExecResult
+from sandbox_server.sandbox.docker import exec as one_off
+from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.sandbox.docker.files import Files
+from sandbox_server.sandbox.docker.shell import DockerShell
+from sandbox_server.sandbox.docker.terminal import Terminal
+
+_RESTARTS = 20  # of one container; past it something is wrong that a restart does not mend
+
+
+class DockerSandbox:
+    """A container of ours; knows how to reach it, not when it ends."""
+
+    def __init__(self, engine: Engine, container_id: str, token: str) -> None:
+        self._engine = engine
+        self._container_id = container_id
+        self._token = token
+        self._files = Files(engine, container_id)
+        self._restarts = 0
+        self._shell = DockerShell(open_terminal=self._reattach, signal=self._signal, restart=self._restart)
+
+    @property
+    def container_id(self) -> str:
+        """The engine's full id."""
+        return self._container_id
+
+    @property
+    def shell(self) -> DockerShell:
+        """The persistent shell."""
+        return self._shell
+
+    async def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        stdin: bytes = b"",
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+        merge_streams: bool = False,
+        keep_bytes: int = 1 << 20,
+    ) -> ExecResult:
+        """See `sandbox.base.Sandbox.exec`."""
+        return await one_off.run(
+            self._engine,
+            self._container_id,
+            argv,
+            timeout_s=timeout_s,
+            stdin=stdin,
+            cwd=cwd,
+            env=env or {},
+            user=user or "",
+            merge_streams=merge_streams,
+            keep_bytes=keep_bytes,
+        )
+
+    async def read_file(self, path: str, *, max_bytes: int) -> bytes:
+        """See `sandbox.base.Sandbox.read_file`."""
+        return await self._files.read(path, max_bytes)
+
+    async def write_file(self, path: str, data: bytes, *, mode: int | None = None) -> None:
+        """See `sandbox.base.Sandbox.write_file`."""
+        await self._files.write(path, data, mode)
+
+    async def boot(self) -> None:
+        """Start the created container; its shell is ready on return."""
+        terminal = await self._attach()
+        await self._engine.call(lambda api: api.start(self._container_id))
+        terminal.write(self._token.encode() + b"\n")
+        await self._shell.start(terminal)
+
+    def close(self) -> None:
+        """Let go of all streams; the container is left as it is."""
+        self._shell.close()
+        self._files.close()
+
+    async def _attach(self) -> Terminal:
+        sock, first = await self._engine.hijack(
+            f"/containers/{self._container_id}/attach?stream=1&stdin=1&stdout=1&stderr=1"
+        )
+        terminal = Terminal(self._token, self._shell)
+        loop = asyncio.get_running_loop()
+        await loop.connect_accepted_socket(lambda: terminal, sock)
+        if first:
+            terminal.data_received(first)
+        return terminal
+
+    async def _reattach(self, shell: DockerShell) -> Terminal:
+        state = await self._state()
+        if not state["Running"]:
+            raise SandboxLost(f"the container {self._container_id[:12]} is not running")
+        return await self._attach()
+
+    async def _signal(self, name: str) -> None:
+        await self._engine.call(lambda api: api.kill(self._container_id, name))
+
+    async def _restart(self, shell: DockerShell) -> tuple[Terminal, bool]:
+        self._restarts += 1
+        if self._restarts > _RESTARTS:
+            raise SandboxLost(f"the container died {_RESTARTS} times; it is not started again")
+        state = await self._state()
+        if state["Running"]:
+            await self._engine.call(lambda api: api.kill(self._container_id, "KILL"))
+            await self._engine.call(lambda api: api.wait(self._container_id, timeout=30))
+        self._files.close()
+        terminal = await self._attach()
+        await self._engine.call(lambda api: api.start(self._container_id))
+        terminal.write(self._token.encode() + b"\n")
+        return terminal, bool(state["OOMKilled"])
+
+    async def _state(self) -> dict[str, object]:
+        found: dict[str, dict[str, object]] = await self._engine.call(
+            lambda api: api.inspect_container(self._container_id)
+        )
+        return found["State"]

@@ -1,0 +1,375 @@
+"""The persistent bash of a container, on its terminal: an action is a write and a read on one stream.
+
+boot.bash (the container's main process) keeps a shell alive and sweeps processes when signalled; rc.bash (the
+shell's start file) sets marks around every action. Knowingly imperfect: a policy that kills the sweeper and then
+ignores SIGINT costs itself a restart of the container; output shown while no server was attached is lost.
+"""
+
+import asyncio
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from sandbox_server.errors import EngineUnavailable, SandboxLost
+from sandbox_server.sandbox.base import Output, ShellOutcome, ShellResult
+from sandbox_server.sandbox.docker.marks import READY_NONCE, Begin, End, Mark, Notice, Prompt
+from sandbox_server.sandbox.docker.output import Collector
+from sandbox_server.sandbox.docker.terminal import Terminal
+
+_KEEP_BYTES = 1 << 18  # of an action's output; 30,000 characters of 4 bytes are shown at most
+_PIECE = 3000  # bytes of a terminal line; canonical mode cuts at 4095
+_SIGINT_GRACE_S = 2.0  # for each of two SIGINTs
+_SWEEP_S = 8.0  # for one sweep of up to some thousand processes
+_AFTER_SWEEP_S = 1.0  # for the shell to come back once its children are gone
+_READY_S = 60.0  # for a shell's start file; activation of an environment takes seconds on a busy host
+_NOTICE_S = 0.5  # from an action's end to the prompt
+_TRACE = re.compile(rb"[^\r\n]*__sb_p \d+\r\n\Z")  # what `set -x` shows of our prompt command
+_RESET_TERMINAL = b"stty sane -echo cols 200 rows 50 2>/dev/null\n"
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One action on the terminal, from its write to the prompt after it."""
+
+    nonce: str
+    output: Collector = field(default_factory=lambda: Collector(_KEEP_BYTES))
+    begun: bool = False
+    end: End | None = None
+    shell_status: int | None = None
+    """Exit status of the shell itself, when the action ended it."""
+    lost: bool = False
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+    started: float = field(default_factory=time.monotonic)
+
+
+class DockerShell:
+    """Implements `sandbox.base.Shell` over a terminal and the ways to act from outside that the sandbox gives it."""
+
+    def __init__(
+        self,
+        *,
+        open_terminal: Callable[["DockerShell"], Awaitable[Terminal]],
+        signal: Callable[[str], Awaitable[None]],
+        restart: Callable[["DockerShell"], Awaitable[tuple[Terminal, bool]]],
+    ) -> None:
+        """`restart` starts the container again: (its new terminal, whether memory had run out)."""
+        self._open_terminal = open_terminal
+        self._signal = signal
+        self._restart = restart
+        self._terminal: Terminal | None = None
+        self._turn: _Turn | None = None
+        self._ready = asyncio.Event()
+        self._swept = asyncio.Event()
+        self._prompt_seen = asyncio.Event()
+        self._unclean = False
+        self.cwd = ""
+        self.user = "root"
+        self.python = ""
+
+    # ---- what the terminal tells us
+
+    def received(self, data: bytes, mark: Mark | None) -> None:
+        """One piece of output, or one mark."""
+        turn = self._turn
+        match mark:
+            case None if turn is not None and turn.begun:
+                turn.output.add(data)
+            case None if b"__sb_b" in data:
+                self._unclean = True  # we see our own line: somebody switched echo on
+            case Begin(nonce) if turn is not None and nonce == turn.nonce:
+                turn.begun = True
+            case End():
+                self._ended(mark, turn)
+            case Prompt():
+                self._prompted(mark, turn)
+            case Notice(("swept", *_)):
+                self._swept.set()
+            case Notice(("end", status)):
+                self._ready.clear()
+                if turn is not None:
+                    turn.shell_status = int(status)
+
+    def _prompted(self, prompt: Prompt, turn: _Turn | None) -> None:
+        self._prompt_seen.set()
+        self.user = prompt.user or self.user
+        if prompt.nonce == READY_NONCE:
+            self._ready.set()
+        if turn is not None and (
+            (turn.end is not None and prompt.nonce == turn.nonce)
+            or (turn.shell_status is not None and prompt.nonce == READY_NONCE)
+        ):
+            turn.done.set()
+
+    def _ended(self, end: End, turn: _Turn | None) -> None:
+        if end.nonce == READY_NONCE or (turn is not None and end.nonce == turn.nonce):
+            self.cwd, self.python = end.cwd, end.python
+        if turn is None or end.nonce != turn.nonce:
+            return
+        turn.end = end
+        if not end.prompt_follows and not end.closed:
+            turn.done.set()
+
+    def disconnected(self) -> None:
+        """The terminal's stream ended: the container stopped, or the daemon did."""
+        self._terminal = None
+        self._ready.set()  # whoever waits for a shell looks at the terminal then
+        if self._turn is not None:
+            self._turn.lost = True
+            self._turn.done.set()
+
+    # ---- Shell
+
+    @property
+    def running(self) -> bool:
+        """A command was left running by a soft timeout."""
+        return self._turn is not None and not self._turn.done.is_set()
+
+    async def start(self, terminal: Terminal) -> None:
+        """Wait until the first shell of a new container is ready.
+
+        Raises:
+            SandboxLost: it did not come within a minute, or the container ended.
+        """
+        self._terminal = terminal
+        await self._wait_ready()
+
+    async def run(
+        self, command: str, *, timeout_s: float, soft_timeout_s: float | None = None, since_mark: bool = True
+    ) -> ShellResult:
+        """See `sandbox.base.Shell.run`."""
+        if self.running:
+            raise RuntimeError("a command is still running in this shell; poll, send or interrupt")
+        revived = await self._connect()
+        turn = self._turn = _Turn(secrets.token_hex(8))
+        self._submit(turn, command, set_mark=since_mark)
+        limit = timeout_s if soft_timeout_s is None else min(soft_timeout_s, timeout_s)
+        if await _set_within(turn.done, limit):
+            if turn.lost and not turn.begun:
+                # everything was dying when it was written (kill -9 -1 in the action before): it never ran
+                self._turn = None
+                await self._begin_again()
+                revived = True
+                turn = self._turn = _Turn(secrets.token_hex(8))
+                self._submit(turn, command, set_mark=True)
+                if not await _set_within(turn.done, limit):
+                    return await self._stop(turn)
+            return await self._finish(turn, ShellOutcome.FINISHED, revived=revived)
+        if soft_timeout_s is not None and soft_timeout_s < timeout_s:
+            return self._result(turn, ShellOutcome.RUNNING, -1)
+        return await self._stop(turn)
+
+    async def poll(self, *, wait_s: float) -> ShellResult:
+        """See `sandbox.base.Shell.poll`."""
+        turn = self._current()
+        if await _set_within(turn.done, wait_s):
+            return await self._finish(turn, ShellOutcome.FINISHED)
+        return self._result(turn, ShellOutcome.RUNNING, -1)
+
+    async def send(self, text: str, *, wait_s: float) -> ShellResult:
+        """See `sandbox.base.Shell.send`."""
+        self._current()
+        for start in range(0, len(text) or 1, _PIECE // 4):
+            self._write(text[start : start + _PIECE // 4].encode("utf-8", "replace"))
+        self._write(b"\n")
+        return await self.poll(wait_s=wait_s)
+
+    async def interrupt(self, *, wait_s: float) -> ShellResult:
+        """See `sandbox.base.Shell.interrupt`."""
+        turn = self._current()
+        self._write(b"\x03")
+        if await _set_within(turn.done, wait_s):
+            return await self._finish(turn, ShellOutcome.INTERRUPTED)
+        return await self._stop(turn)
+
+    async def settle(self, *, wait_s: float) -> ShellResult | None:
+        """After a reattachment: wait for a command that the former server left in flight, then stop it.
+
+        None when the shell was idle. A line feed makes an idle shell show its prompt; a command in flight may
+        read it as an empty line of input.
+        """
+        await self._connect()
+        turn = self._turn = _Turn(secrets.token_hex(8), begun=True)
+        self._prompt_seen.clear()
+        self._write(b"\n")
+        if await _set_within(self._prompt_seen, min(_NOTICE_S, wait_s)):
+            self._turn = None
+            return None
+        if await _set_within(self._prompt_seen, wait_s):
+            self._turn = None
+            return self._result(turn, ShellOutcome.FINISHED, -1)
+        return await self._stop(turn, arrived=self._prompt_seen)
+
+    def close(self) -> None:
+        """Let go of the stream; the shell lives on."""
+        if self._terminal is not None:
+            self._terminal.close()
+
+    # ---- the ways a command ends
+
+    async def _stop(self, turn: _Turn, *, arrived: asyncio.Event | None = None) -> ShellResult:
+        """SIGINT twice, then kill its processes, then the shell, then restart the container: until the shell answers.
+
+        `arrived` is what says that it answers; for a turn that this server did not write, any prompt.
+        """
+        arrived = arrived or turn.done
+        outcome = ShellOutcome.INTERRUPTED
+        for _ in range(2):
+            self._write(b"\x03")
+            if await _set_within(arrived, _SIGINT_GRACE_S):
+                break
+        else:
+            outcome = ShellOutcome.KILLED
+        # also after a SIGINT that worked: what escaped it by setsid or a double fork goes here
+        await self._sweep("USR1")
+        if not await _set_within(arrived, _AFTER_SWEEP_S):
+            await self._sweep("USR2")
+            if not await _set_within(arrived, _READY_S / 4) and not turn.lost:
+                return await self._revive(turn)
+        return await self._finish(turn, outcome)
+
+    async def _sweep(self, signal: str) -> None:
+        self._swept.clear()
+        try:
+            await self._signal(signal)
+        except SandboxLost:
+            return  # the stream's end tells the same, with the rest of the output
+        await _set_within(self._swept, _SWEEP_S)
+
+    async def _finish(self, turn: _Turn, outcome: ShellOutcome, *, revived: bool = False) -> ShellResult:
+        self._turn = None
+        if turn.lost:
+            return await self._revive(turn)
+        if turn.shell_status is not None:
+            if outcome is ShellOutcome.FINISHED and turn.end is None:
+                return self._result(turn, ShellOutcome.SHELL_ENDED, turn.shell_status, replaced=True)
+            return self._result(turn, outcome, _code(turn, outcome), replaced=True)
+        return self._result(turn, outcome, _code(turn, outcome), replaced=revived)
+
+    async def _revive(self, turn: _Turn) -> ShellResult:
+        """All processes are gone, or nothing answers: start the same container again; its files are kept."""
+        self._turn = None
+        oom = await self._begin_again()
+        return self._result(turn, ShellOutcome.RESTARTED, 137, replaced=True, oom=oom)
+
+    async def _begin_again(self) -> bool:
+        cwd = self.cwd
+        if self._terminal is not None:
+            self._terminal.close()
+        self._ready.clear()
+        self._terminal, oom = await self._restart(self)
+        await self._wait_ready()
+        if cwd and cwd != self.cwd:
+            turn = self._turn = _Turn(secrets.token_hex(8))
+            self._submit(turn, f"cd -- {_quote(cwd)} 2>/dev/null", set_mark=True)
+            await _set_within(turn.done, _READY_S)
+            self._turn = None
+        return oom
+
+    async def _connect(self) -> bool:
+        """Have a terminal and a shell that reads it; True when the container had to be started again."""
+        if self._terminal is None:
+            try:
+                self._terminal = await self._open_terminal(self)
+                self._ready.set()
+            except SandboxLost:
+                await self._begin_again()
+                return True
+        elif not self._ready.is_set():
+            await self._wait_ready()
+        return False
+
+    async def _wait_ready(self) -> None:
+        if not await _set_within(self._ready, _READY_S):
+            raise EngineUnavailable(f"no shell answered within {_READY_S:g} s; is the host overloaded?")
+        if self._terminal is None:
+            raise SandboxLost("the container ended before its shell was ready; does the image have bash?")
+
+    # ---- small
+
+    def _submit(self, turn: _Turn, command: str, *, set_mark: bool) -> None:
+        if self._unclean:
+            self._write(_RESET_TERMINAL)
+            self._unclean = False
+        for line in _lines(command, turn.nonce, set_mark=set_mark):
+            self._write(line)
+
+    def _current(self) -> _Turn:
+        if self._turn is None:
+            raise RuntimeError("no command is running in this shell")
+        return self._turn
+
+    def _write(self, data: bytes) -> None:
+        if self._terminal is not None:
+            self._terminal.write(data)
+
+    def _result(
+        self, turn: _Turn, outcome: ShellOutcome, exit_code: int, *, replaced: bool = False, oom: bool = False
+    ) -> ShellResult:
+        output = turn.output.take()
+        last = output.tail or output.head
+        if b"\n" in last.replace(b"\r\n", b""):
+            self._unclean = True  # bare line feeds: a program left the terminal in raw mode
+        if trace := _TRACE.search(last):
+            kept = last[: trace.start()]
+            output = Output(output.head, kept, output.dropped) if output.tail else Output(kept)
+        return ShellResult(
+            output=output,
+            outcome=outcome,
+            exit_code=exit_code,
+            cwd=self.cwd,
+            user=self.user,
+            python=self.python,
+            duration_s=time.monotonic() - turn.started,
+            shell_replaced=replaced,
+            oom_killed=oom,
+        )
+
+
+def _code(turn: _Turn, outcome: ShellOutcome) -> int:
+    if outcome is ShellOutcome.INTERRUPTED:
+        return 130
+    if outcome is ShellOutcome.KILLED:
+        return 137
+    return turn.end.exit_code if turn.end is not None else -1
+
+
+async def _set_within(event: asyncio.Event, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return event.is_set()
+    return True
+
+
+def _quote(text: str) -> str:
+    """A bash word for `text`, in `$'...'`: one terminal line, no character that the terminal acts on."""
+    out = []
+    for char in text:
+        if char in "\\'":
+            out.append("\\" + char)
+        elif char < " " or char == "\x7f":
+            out.append(f"\\{ord(char):03o}")
+        else:
+            out.append(char)
+    return "$'" + "".join(out) + "'"
+
+
+def _lines(command: str, nonce: str, *, set_mark: bool) -> list[bytes]:
+    """The terminal lines that run `command`, each shorter than the terminal's limit.
+
+    The begin mark is the first line of the text that `eval` reads, so that `set -x` traces of our own stay before it.
+    """
+    begin = f"__sb_b {nonce} {'m' if set_mark else '-'}\n"
+    after = "; { __sb_d $?; } 2>/dev/null\n"
+    whole = f"\\builtin eval {_quote(begin + command)}{after}".encode("utf-8", "replace")
+    if len(whole) <= _PIECE:
+        return [whole]
+    lines = []
+    for start in range(0, len(command), _PIECE // 8):
+        piece = _quote(command[start : start + _PIECE // 8])
+        lines.append(f"__sb_c{'+' if start else ''}={piece}\n".encode("utf-8", "replace"))
+    lines.append(f'\\builtin eval {_quote(begin)}"$__sb_c"{after}'.encode())
+    return lines
