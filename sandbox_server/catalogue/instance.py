@@ -41,9 +41,6 @@ class F2pScriptGrader(_Record):
 GraderSpec = Annotated[SwebenchGrader | ScriptGrader | F2pScriptGrader, Field(discriminator="kind")]
 
 
-_TESTBED = "if [ -f /opt/miniconda3/bin/activate ]; then . /opt/miniconda3/bin/activate testbed; fi"
-
-
 class SandboxSpec(_Record):
     """The container the task lives in."""
 
@@ -63,11 +60,6 @@ class SandboxSpec(_Record):
     cpus: float | None = None
     pids: int | None = None
     disk_mb: int | None = None
-
-    @property
-    def activation(self) -> str:
-        """`activate`, or what stands for "": the conda env `testbed` of the benchmark's images, if it is there."""
-        return self.activate or _TESTBED
 
 
 class CodeTask(_Record):

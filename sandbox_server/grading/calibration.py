@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from weakref import WeakValueDictionary
 
 from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.errors import CapacityError, InfrastructureError
+from sandbox_server.errors import ServiceError
 from sandbox_server.grading.base import BaselineSource, TestRun
 from sandbox_server.records import VerdictName
 
@@ -34,7 +34,7 @@ class Calibration:
             if run.name is VerdictName.NO_RESULTS:
                 gives = await self._empty_gives_results(instance)
                 return (False, "; the unpatched tree gives some") if gives else (True, "; nor does the unpatched tree")
-        except (InfrastructureError, CapacityError) as error:
+        except ServiceError as error:
             return True, f"; whether the patch is to blame could not be found out: {error.detail}"
         return False, ""
 

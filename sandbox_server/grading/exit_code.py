@@ -3,7 +3,7 @@
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.grading.base import TestRun
 from sandbox_server.records import VerdictName
-from sandbox_server.sandbox.base import Sandbox
+from sandbox_server.sandbox.base import DEFAULT_ACTIVATION, Sandbox
 
 _LOG_BYTES = 1 << 20
 
@@ -16,7 +16,7 @@ async def run_command(instance: TaskInstance, sandbox: Sandbox, command: str, *,
 
     """
     result = await sandbox.exec(
-        ["bash", "-c", f"{instance.sandbox.activation}\n{command}"],
+        ["bash", "-c", f"{instance.sandbox.activate or DEFAULT_ACTIVATION}\n{command}"],
         timeout_s=timeout_s,
         cwd=instance.sandbox.workdir,
         env={"HOME": "/root"},

@@ -9,13 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from sandbox_server import telemetry
 from sandbox_server.catalogue.instance import SwebenchGrader, TaskInstance
-from sandbox_server.errors import (
-    CapacityError,
-    EngineUnavailable,
-    GraderBroken,
-    InfrastructureError,
-    SandboxDiskFull,
-)
+from sandbox_server.errors import EngineUnavailable, GraderBroken, ServiceError
 from sandbox_server.grading.base import BaselineSource, Grader, GradeRequest, TestRun
 from sandbox_server.grading.calibration import Calibration
 from sandbox_server.grading.diff import created_paths
@@ -119,7 +113,7 @@ class Grading:
         began = time.monotonic()
         try:
             verdict = await self._verdict(request)
-        except (InfrastructureError, CapacityError) as error:
+        except ServiceError as error:
             verdict = ungraded(request, VerdictName.INFRA, mask=True, cause=f"{error.code}: {error.detail}")
             verdict = replace(verdict, attempts=self._attempts)
         except Exception as error:  # a defect of ours must become a masked verdict, not a lost reward
@@ -181,7 +175,7 @@ class Grading:
         for number in range(1, self._attempts + 1):
             try:
                 attempt = await self._attempt(instance, patch, sid)
-            except (InfrastructureError, CapacityError) as error:
+            except ServiceError as error:
                 telemetry.INFRA_ERRORS.labels(error.code).inc()
                 log.warning(
                     "grading attempt failed",
@@ -212,6 +206,8 @@ class Grading:
             with stages.stage("apply"):
                 failure, tier = await self._prepare(instance, sandbox, patch)
             run = failure or await self._run_tests(instance, sandbox)
+        except OSError as error:  # a file of ours could not be written in a container that nothing ran in yet
+            raise EngineUnavailable(f"the grading container does not take files: {error}") from error
         finally:
             await asyncio.shield(self._remove(sandbox.container_id))
         return _Attempt(run, tier, image.digest, {**stages.seconds, **run.timings_s})
@@ -258,9 +254,8 @@ class Grading:
         for path, text in instance.files.items():
             try:
                 await sandbox.write_file(path if path.startswith("/") else f"{workdir}/{path}", text.encode())
-            except SandboxDiskFull:
-                raise
-            except OSError as error:  # the patch put a file where the tests need a folder
+            except (NotADirectoryError, IsADirectoryError, PermissionError) as error:
+                # the patch put a file, or a link that leads nowhere good, where the tests need a folder
                 cause = f"the tests' file {path} cannot be placed in the patched tree: {error}"
                 return TestRun(VerdictName.NO_RESULTS, cause, 0, 0), tier
         return None, tier
@@ -272,10 +267,8 @@ class Grading:
             # The grader's own deadline stops the tests; this one is for an engine that does not answer.
             async with asyncio.timeout(timeout_s + self._bounds.judge_s):
                 run = await self._graders[instance.grader.kind].run(instance, sandbox, timeout_s=timeout_s)
-                cut_short = run.name is VerdictName.NO_RESULTS or (
-                    run.name is VerdictName.UNRESOLVED and run.exit_code == _KILLED
-                )
-                if cut_short and await killed_at_limit(sandbox):
+                killed = run.name is VerdictName.UNRESOLVED and run.exit_code == _KILLED
+                if (killed or run.name is VerdictName.NO_RESULTS) and await killed_at_limit(sandbox):
                     cause = f"the tests ran out of the container's memory; {run.cause}"
                     return replace(run, name=VerdictName.NO_RESULTS, cause=cause, f2p_count=0, p2p_count=0)
                 return run
@@ -286,7 +279,7 @@ class Grading:
         try:
             async with asyncio.timeout(self._bounds.remove_s):
                 await self._runtime.remove(container_id)
-        except (InfrastructureError, TimeoutError):
+        except (ServiceError, TimeoutError):
             log.warning("grading container left to the reaper", container_id=container_id, exc_info=True)
 
 
