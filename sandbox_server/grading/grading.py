@@ -14,7 +14,7 @@ from sandbox_server.grading.base import BaselineSource, Grader, GradeRequest, Te
 from sandbox_server.grading.calibration import Calibration
 from sandbox_server.grading.diff import created_paths
 from sandbox_server.grading.guard import RunnerFilePolicy, screen
-from sandbox_server.grading.ladder import apply_patch, remove_paths
+from sandbox_server.grading.ladder import apply_patch
 from sandbox_server.grading.memory import killed_at_limit
 from sandbox_server.grading.verdicts import totals, ungraded
 from sandbox_server.records import Verdict, VerdictName
@@ -241,16 +241,15 @@ class Grading:
                 raise GraderBroken(f"setup command failed ({done.exit_code}): {command}: {done.stdout.text()[-300:]}")
         tier = ""
         if patch:
-            applied = await apply_patch(sandbox, patch, workdir=workdir, timeout_s=bounds.apply_s)
+            # What the tests bring is placed over whatever the patch left at its paths: a file there makes
+            # `git apply` refuse the whole test patch, and a right fix would be graded by the old tests.
+            stray = created_paths(instance.test_patch.encode()) | instance.files.keys()
+            if isinstance(instance.grader, SwebenchGrader):
+                stray |= set(instance.grader.new_test_files)
+            applied = await apply_patch(sandbox, patch, clear=stray, workdir=workdir, timeout_s=bounds.apply_s)
             if not (tier := applied.tier):
-                cause = f"the patch does not apply to the clean tree: {_last_line(applied.said)}"
+                cause = f"the patch does not apply to the clean tree: {applied.said.strip().rpartition(chr(10))[2]}"
                 return TestRun(VerdictName.PATCH_FAILED, cause, 0, 0, log_tail=applied.said), ""
-        # What the tests bring is placed over whatever the patch left at its paths: a file there makes
-        # `git apply` refuse the whole test patch, and a right fix would be graded by the old tests.
-        stray = created_paths(instance.test_patch.encode()) | instance.files.keys()
-        if isinstance(instance.grader, SwebenchGrader):
-            stray |= set(instance.grader.new_test_files)
-        await remove_paths(sandbox, stray, workdir=workdir, timeout_s=bounds.setup_s)
         for path, text in instance.files.items():
             try:
                 await sandbox.write_file(path if path.startswith("/") else f"{workdir}/{path}", text.encode())
@@ -281,7 +280,3 @@ class Grading:
                 await self._runtime.remove(container_id)
         except (ServiceError, TimeoutError):
             log.warning("grading container left to the reaper", container_id=container_id, exc_info=True)
-
-
-def _last_line(text: str) -> str:
-    return text.strip().rpartition("\n")[2]

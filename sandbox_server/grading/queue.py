@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import time
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
@@ -18,6 +19,8 @@ from sandbox_server.grading.verdicts import ungraded
 from sandbox_server.records import Verdict, VerdictName
 
 log = telemetry.logger(__name__)
+
+_REMEMBERED = 64  # more than can end between a verdict and its writing
 
 
 def grade_key(
@@ -34,14 +37,10 @@ def grade_key(
 
 
 class VerdictStore(Protocol):
-    """Verdicts by key, kept for good; only unmasked ones are given to it."""
+    """Where written verdicts are found again."""
 
-    async def verdict_by_key(self, key: str) -> Verdict | None:
-        """What `keep_verdict` was given. Raises CatalogueUnavailable."""
-        ...
-
-    async def keep_verdict(self, key: str, verdict: Verdict) -> None:
-        """Keep it; the same key again changes nothing. Raises CatalogueUnavailable."""
+    async def verdict_by_key(self, grade_key: str, /) -> Verdict | None:
+        """An unmasked verdict that was written under this key. Raises CatalogueUnavailable."""
         ...
 
 
@@ -50,6 +49,7 @@ class GradingQueue:
 
     One grading serves every caller that asks while it runs, also when it ends masked; a masked verdict is
     forgotten with it, so that the next request grades again. A caller that leaves takes nothing from the others.
+    Whoever acknowledges a verdict writes it under `key`; until then the last few are remembered here.
     """
 
     def __init__(self, grading: Grading, store: VerdictStore, *, concurrency: int) -> None:
@@ -58,6 +58,7 @@ class GradingQueue:
         self._store = store
         self._slots = asyncio.Semaphore(concurrency)
         self._running: dict[str, asyncio.Task[Verdict]] = {}
+        self._recent: OrderedDict[str, Verdict] = OrderedDict()
 
     def key(self, request: GradeRequest) -> str:
         """The key under which the request's verdict is shared."""
@@ -106,18 +107,16 @@ class GradingQueue:
             self._slots.release()
         verdict = replace(verdict, timings_s={"queue": waited_s, **verdict.timings_s})
         if not verdict.mask:
-            await self._keep(key, verdict)
+            self._recent[key] = verdict
+            if len(self._recent) > _REMEMBERED:
+                self._recent.popitem(last=False)
         return verdict
 
     async def _stored(self, key: str) -> Verdict | None:
+        if recent := self._recent.get(key):
+            return recent
         try:
             return await self._store.verdict_by_key(key)
         except InfrastructureError:
             log.warning("stored verdicts cannot be read; grading", key=key, exc_info=True)
             return None
-
-    async def _keep(self, key: str, verdict: Verdict) -> None:
-        try:
-            await self._store.keep_verdict(key, verdict)
-        except InfrastructureError:  # whoever acknowledges the verdict writes it first, and fails there
-            log.warning("verdict not kept for sharing", key=key, exc_info=True)

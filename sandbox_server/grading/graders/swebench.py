@@ -60,6 +60,8 @@ class Swebench:
         began = time.monotonic()
         report = await self._library.report(instance, test_log)
         name, cause = judge(instance, report)
+        if result.stdout.dropped and name is not VerdictName.RESOLVED:
+            cause += f"; {result.stdout.dropped} bytes in the middle of its log were not kept"
         return TestRun(
             name,
             cause,

@@ -326,23 +326,17 @@ async def test_a_file_where_the_tests_need_a_folder(bench: Bench) -> None:
     assert (verdict.name, verdict.mask, verdict.attempts) == (VerdictName.NO_RESULTS, False, 1)
 
 
-class Shelf:
-    """Verdicts by key, in memory: the catalogue's part in this room's contract."""
-
-    def __init__(self) -> None:
-        self.kept: dict[str, Verdict] = {}
+class NothingWritten:
+    """A catalogue without verdicts."""
 
     async def verdict_by_key(self, key: str) -> Verdict | None:
-        return self.kept.get(key)
-
-    async def keep_verdict(self, key: str, verdict: Verdict) -> None:
-        self.kept[key] = verdict
+        return None
 
 
 async def test_the_same_patch_is_graded_once(bench: Bench) -> None:
     """A group of rollouts that end in the same patch costs one container; another patch has its own."""
     counting = Saboteur(bench.runtime, times=0)
-    queue = GradingQueue(bench.grading(runtime=counting), Shelf(), concurrency=2)
+    queue = GradingQueue(bench.grading(runtime=counting), NothingWritten(), concurrency=2)
     fix, other = bench.diff({_CALC: FIXED}), bench.diff({"README.md": b"other\n"})
     requests = [GradeRequest(bench.instance(), patch, str(sid)) for sid, patch in enumerate([fix, other, fix, fix])]
     verdicts = await asyncio.gather(*(queue.verdict(request) for request in requests))

@@ -71,11 +71,6 @@ class Shelf:
             raise CatalogueUnavailable("no SQL")
         return self.kept.get(key)
 
-    async def keep_verdict(self, key: str, verdict: Verdict) -> None:
-        if self.broken:
-            raise CatalogueUnavailable("no SQL")
-        self.kept[key] = verdict
-
 
 def queue_of(grading: HeldGrading, shelf: Shelf | None = None, concurrency: int = 2) -> GradingQueue:
     return GradingQueue(grading, shelf or Shelf(), concurrency=concurrency)  # type: ignore[arg-type]  # a stand-in
@@ -117,13 +112,21 @@ async def test_each_waits_by_its_own_bound() -> None:
 async def test_submitted_work_runs_without_anyone_waiting() -> None:
     """Grading begins at postprocess, minutes before the trainer asks."""
     grading = HeldGrading()
-    shelf = Shelf()
-    queue = queue_of(grading, shelf)
+    queue = queue_of(grading)
     grading.gate.set()
-    key = queue.submit(request())
+    assert queue.submit(request()) == queue.key(request())
     await settle()
-    assert shelf.kept[key].resolved
-    assert "queue" in shelf.kept[key].timings_s
+    assert (await queue.verdict(request(), wait_s=0.5)).timings_s.keys() == {"queue"}
+    assert len(grading.begun) == 1
+
+
+async def test_what_was_written_is_not_graded_again() -> None:
+    """Hours later, or after a restart, the answer is the same and costs milliseconds."""
+    grading, shelf = HeldGrading(), Shelf()
+    queue = queue_of(grading, shelf)
+    shelf.kept[queue.key(request())] = _RESOLVED
+    assert await queue.verdict(request(), wait_s=0.5) == _RESOLVED
+    assert not grading.begun
 
 
 async def test_concurrency_is_bounded_and_seen() -> None:
