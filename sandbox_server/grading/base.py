@@ -1,6 +1,6 @@
 """Patch in a fresh container -> verdict; verdict -> reward. Graders and rewards are plugins."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -37,8 +37,34 @@ class TestRun:
     log_tail: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What is known of an instance from its own patches (`instances verify` writes it)."""
+
+    empty_gives_results: bool | None = None
+    """Whether the tests of the unpatched tree give results that can be parsed; None: never tried."""
+    gold_tests_s: float | None = None
+    """How long the tests ran over the gold patch, their limit if they were stopped; None: never tried."""
+
+
+BaselineSource = Callable[[TaskInstance], Awaitable[Baseline | None]]
+"""Looks up what is stored; None: nothing is."""
+
+
 class Grader(Protocol):
-    """Runs an instance's tests in a container that already holds the applied patch, and judges them."""
+    """Runs an instance's tests in a container that already holds the applied patch, and judges them.
+
+    A plugin's GRADER is called without arguments, once, when the service starts.
+    """
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Library -> version that judges; a verdict is shared only under the same ones."""
+        ...
+
+    async def close(self) -> None:
+        """End what it started; called once, when the service stops."""
+        ...
 
     async def run(self, instance: TaskInstance, sandbox: Sandbox, *, timeout_s: float) -> TestRun:
         """Raises InfrastructureError when it could not be told; a timeout of the tests is a TestRun."""

@@ -10,6 +10,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
+DEFAULT_ACTIVATION = "[[ -f /opt/miniconda3/bin/activate ]] && . /opt/miniconda3/bin/activate testbed 2> /dev/null"
+"""What an empty `activate` stands for: the conda env `testbed`, where the image has it."""
+
 
 class Role(StrEnum):
     """Why a container exists; label `sandbox.role`."""

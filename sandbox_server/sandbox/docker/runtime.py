@@ -12,7 +12,7 @@ from typing import Any
 import docker.types
 
 from sandbox_server.errors import EngineUnavailable, SandboxLost, ServiceError
-from sandbox_server.sandbox.base import ContainerInfo, ContainerSpec, ImageInfo, Role
+from sandbox_server.sandbox.base import DEFAULT_ACTIVATION, ContainerInfo, ContainerSpec, ImageInfo, Role
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.images import Images
 from sandbox_server.sandbox.docker.sandbox import DockerSandbox
@@ -36,8 +36,6 @@ _ENVIRONMENT = {
 
 _MAIN = ("bash", "--noprofile", "--norc", "-c")
 _WAIT = [*_MAIN, "trap 'exit 143' TERM; while :; do sleep 3600 & wait $!; done"]
-
-_DEFAULT_ACTIVATION = "[[ -f /opt/miniconda3/bin/activate ]] && . /opt/miniconda3/bin/activate testbed 2> /dev/null"
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +194,7 @@ class DockerRuntime:
         return str(created["Id"])
 
     def _start_file(self, spec: ContainerSpec) -> str:
-        return "\n".join((self._rc, spec.activate or _DEFAULT_ACTIVATION, self._ready))
+        return "\n".join((self._rc, spec.activate or DEFAULT_ACTIVATION, self._ready))
 
 
 def _info(container: dict[str, Any]) -> ContainerInfo:

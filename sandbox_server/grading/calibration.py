@@ -1,0 +1,55 @@
+"""Whether a missing result says something about the policy: what do the instance's own patches give?"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from weakref import WeakValueDictionary
+
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.errors import ServiceError
+from sandbox_server.grading.base import BaselineSource, TestRun
+from sandbox_server.records import VerdictName
+
+_GRADED = {VerdictName.RESOLVED, VerdictName.UNRESOLVED}
+
+
+class Calibration:
+    """Masks for verdicts without results: from what is stored, else from one run of the empty patch.
+
+    That run happens in the slot of the grading that asks, once per instance and process however many ask.
+    """
+
+    def __init__(self, stored: BaselineSource, run_empty: Callable[[TaskInstance], Awaitable[TestRun]]) -> None:
+        """`run_empty` grades the unpatched tree on a fresh container."""
+        self._stored = stored
+        self._run_empty = run_empty
+        self._seen: dict[str, bool] = {}
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def mask(self, instance: TaskInstance, run: TestRun, *, timeout_s: float) -> tuple[bool, str]:
+        """(mask, why, as the end of a cause) of `run`, whose tests were allowed `timeout_s`."""
+        try:
+            if run.name is VerdictName.TIMEOUT:
+                known = await self._known_gold_s(instance)
+                return (True, "; gold is known to run as long") if known and known >= timeout_s else (False, "")
+            if run.name is VerdictName.NO_RESULTS:
+                gives = await self._empty_gives_results(instance)
+                return (False, "; the unpatched tree gives some") if gives else (True, "; nor does the unpatched tree")
+        except ServiceError as error:
+            return True, f"; whether the patch is to blame could not be found out: {error.detail}"
+        return False, ""
+
+    async def _known_gold_s(self, instance: TaskInstance) -> float | None:
+        stored = await self._stored(instance)
+        return stored.gold_tests_s if stored else None
+
+    async def _empty_gives_results(self, instance: TaskInstance) -> bool:
+        key = f"{instance.instance_id}:{instance.row_sha256}"
+        turn = self._turns.setdefault(key, asyncio.Lock())
+        async with turn:
+            if key not in self._seen:
+                stored = await self._stored(instance)
+                if stored and stored.empty_gives_results is not None:
+                    self._seen[key] = stored.empty_gives_results
+                else:
+                    self._seen[key] = (await self._run_empty(instance)).name in _GRADED
+            return self._seen[key]

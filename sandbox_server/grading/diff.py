@@ -1,0 +1,190 @@
+"""Which files a patch touches: the headers of `git diff` (and plain unified) text, cut into one section per file.
+
+Known limits: context, ed and `Index:` diffs have no section here; the service's own captures are never of that kind.
+"""
+
+import posixpath
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
+_HUNK = re.compile(rb"@@ -\d{1,18}(?:,(\d{1,18}))? \+\d{1,18}(?:,(\d{1,18}))? @@")
+_ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)", re.DOTALL)
+_ESCAPED = {b"a": b"\a", b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v", b"f": b"\f", b"r": b"\r"}
+
+
+@dataclass(frozen=True, slots=True)
+class FileSection:
+    """One file's part of a patch; the texts of all sections joined are the patch."""
+
+    text: bytes
+    old: frozenset[str]
+    """Paths that some header line names as before: usually one; empty for a new file."""
+    new: frozenset[str]
+    """Paths named as after; empty for a deleted file."""
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """Every path that the section names; headers that disagree all count."""
+        return self.old | self.new
+
+    @property
+    def created(self) -> frozenset[str]:
+        """Paths that were not there before: new files, targets of renames and copies."""
+        return self.new - self.old
+
+
+@dataclass(slots=True)
+class _Open:
+    start: int
+    named: bytes = b""
+    """The `diff --git` line, read only where no other line names the file."""
+    old: set[str] = field(default_factory=set)
+    new: set[str] = field(default_factory=set)
+    has_body: bool = False
+    creates: bool = False
+    deletes: bool = False
+
+    def close(self, patch: bytes, end: int, start: int) -> FileSection:
+        if not self.old and not self.new and (name := _same_name(self.named)):
+            self.old, self.new = {name}, {name}
+        old = frozenset() if self.creates else frozenset(self.old)
+        new = frozenset() if self.deletes else frozenset(self.new)
+        return FileSection(patch[start:end], old, new)
+
+
+def file_sections(patch: bytes) -> tuple[FileSection, ...]:
+    """Cut `patch` by file, in order; text before the first file goes with it. Never raises; linear time."""
+    cuts = _scan(patch)
+    ends = [cut.start for cut in cuts[1:]] + [len(patch)]
+    starts = [0, *ends]
+    return tuple(cut.close(patch, end, start) for cut, end, start in zip(cuts, ends, starts, strict=False))
+
+
+def touched_paths(patch: bytes) -> frozenset[str]:
+    """Every path that any section names."""
+    return _union(section.paths for section in file_sections(patch))
+
+
+def created_paths(patch: bytes) -> frozenset[str]:
+    """Every path that the patch brings into being."""
+    return _union(section.created for section in file_sections(patch))
+
+
+def _union(sets: Iterable[frozenset[str]]) -> frozenset[str]:
+    return frozenset().union(*sets)
+
+
+class _Hunk:
+    """Counts down the lines of a hunk, so that its content is never read as headers."""
+
+    def __init__(self) -> None:
+        self._old = self._new = 0
+
+    def begins(self, line: bytes) -> bool:
+        if counts := _HUNK.match(line):
+            self._old, self._new = (int(group) if group is not None else 1 for group in counts.groups())
+        return counts is not None
+
+    def takes(self, line: bytes) -> bool:
+        if self._old <= 0 and self._new <= 0:
+            return False
+        kind = line[:1]
+        if kind not in b" -+\\\r\n":
+            self._old = self._new = 0  # the counts lied: read on as headers
+            return False
+        self._old -= kind not in b"+\\"
+        self._new -= kind not in b"-\\"
+        return True
+
+
+def _scan(patch: bytes) -> list[_Open]:
+    found: list[_Open] = []
+    before: tuple[int, bytes] | None = None  # a `--- ` line that a `+++ ` line may follow
+    hunk = _Hunk()
+    for match in _LINE.finditer(patch):
+        line = match.group()
+        if hunk.takes(line):
+            continue
+        if line.startswith(b"diff --git "):
+            found.append(_Open(match.start(), named=line))
+            before = None
+        elif line.startswith(b"--- "):
+            before = (match.start(), line[4:])
+        elif line.startswith(b"+++ ") and before:
+            if not found or found[-1].has_body:  # a plain unified diff: the pair itself begins a file
+                found.append(_Open(before[0]))
+            _add_pair(found[-1], before[1], line[4:])
+            before = None
+        elif found and not hunk.begins(line) and not found[-1].has_body:
+            _read_extended(found[-1], line)
+    return found
+
+
+def _add_pair(section: _Open, old: bytes, new: bytes) -> None:
+    section.has_body = True
+    for raw, names in ((old, section.old), (new, section.new)):
+        name = _name(raw)
+        if name == b"/dev/null":
+            continue
+        names.add(_path(_without_prefix(name)))
+    if _name(old) == b"/dev/null":
+        section.creates = True
+    if _name(new) == b"/dev/null":
+        section.deletes = True
+
+
+def _read_extended(section: _Open, line: bytes) -> None:
+    for prefix, names in (
+        (b"rename from ", section.old),
+        (b"rename to ", section.new),
+        (b"copy from ", section.old),
+        (b"copy to ", section.new),
+    ):
+        if line.startswith(prefix):
+            names.add(_path(_name(line[len(prefix) :])))
+    section.creates |= line.startswith(b"new file mode ")
+    section.deletes |= line.startswith(b"deleted file mode ")
+
+
+def _name(raw: bytes) -> bytes:
+    """A header's name: C-quoted, or up to the tab that ends a name with spaces (or begins a timestamp)."""
+    if raw.startswith(b'"'):
+        return _quoted(raw)[0]
+    return raw.rstrip(b"\r\n").split(b"\t", 1)[0]
+
+
+def _quoted(raw: bytes) -> tuple[bytes, bytes]:
+    """The C-quoted name that `raw` begins with, and what follows it."""
+    match = re.match(rb'"((?:[^"\\]|\\.)*)"', raw, re.DOTALL)
+    if not match:
+        return raw.rstrip(b"\r\n"), b""
+    return _ESCAPE.sub(_unescape, match.group(1)), raw[match.end() :]
+
+
+def _unescape(match: re.Match[bytes]) -> bytes:
+    code = match.group(1)
+    return bytes([int(code, 8) & 0xFF]) if code.isdigit() and code < b"8" else _ESCAPED.get(code, code)
+
+
+def _same_name(line: bytes) -> str:
+    """The name in `diff --git a/NAME b/NAME`, where NAME may hold spaces; "" when the halves differ."""
+    rest = line.removeprefix(b"diff --git ").rstrip(b"\r\n")
+    if rest.startswith(b'"'):
+        first, after = _quoted(rest)
+        second = _name(after.strip())
+    else:
+        middle = len(rest) // 2
+        first, second = rest[:middle], rest[middle + 1 :]
+    same = _without_prefix(first) == _without_prefix(second)
+    return _path(_without_prefix(first)) if same and first else ""
+
+
+def _without_prefix(name: bytes) -> bytes:
+    """As `-p1`: a/, b/, or whatever mnemonic stands there."""
+    return name.partition(b"/")[2] or name
+
+
+def _path(name: bytes) -> str:
+    return posixpath.normpath(name.decode("utf-8", "surrogateescape"))

@@ -1,0 +1,116 @@
+"""The test runner's own files: a patch that rewrites them can make any test pass, so they are not graded unseen.
+
+Source: SWE-bench issues #601, #620, #631: a patch that is nothing but a conftest.py is scored as resolved.
+
+What this cannot see: product code runs inside the runner's process too, and may tamper from there. The guard
+removes the cheap ways, the library's exit-code check some more, and the receipt keeps what was graded.
+"""
+
+import posixpath
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.grading.diff import FileSection, file_sections, touched_paths
+
+RunnerFilePolicy = Literal["strip", "flag", "refuse"]
+
+RUNNER_FILES: tuple[str, ...] = (
+    # run by pytest, or telling it what to run
+    "conftest.py",
+    "pytest.ini",
+    ".pytest.ini",
+    "pytest.toml",
+    ".pytest.toml",
+    "tox.ini",
+    "setup.cfg",
+    "pyproject.toml",
+    ".coveragerc",  # may name plugins to import
+    # run by every Python at its start
+    "sitecustomize.py",
+    "usercustomize.py",
+    "*.pth",
+    # run by the benchmark's own `pip install -e .`, as root, before the tests
+    "setup.py",
+    # runners of other projects and languages
+    "runtests.py",
+    "noxfile.py",
+    "jest.config.*",
+    "karma.conf.*",
+    "vitest.config.*",
+    ".mocharc*",
+)
+"""Patterns of base names, in any folder."""
+
+RUNNER_MODULES = frozenset(
+    {"pytest", "_pytest", "pluggy", "iniconfig", "py", "xdist", "nose", "coverage", "tox", *sys.stdlib_module_names}
+) - {"test", "this", "antigravity"}  # `test` is a natural name, and nothing of a runner imports the standard one
+"""A new module of such a name in a folder that leads sys.path is imported instead of the real one."""
+
+_LEADING_FOLDERS = frozenset({"", "bin", "test", "tests", "testing"})
+"""Where a new file can shadow: the working folder (`python -m pytest`) and those of runner scripts."""
+
+_MODULE_SUFFIXES = (".py", ".pyc", ".so")
+
+
+@dataclass(frozen=True, slots=True)
+class Screened:
+    """A patch after the guard."""
+
+    patch: bytes
+    """What is to be graded; may be b"" when everything was left out."""
+    runner_files: tuple[str, ...]
+    """Runner files that the patch touches and neither gold nor the test patch does."""
+    stripped: tuple[str, ...]
+    """Those that `patch` no longer holds."""
+
+
+def screen(patch: bytes, instance: TaskInstance, policy: RunnerFilePolicy) -> Screened:
+    """Find the runner's own files in `patch`; with `strip`, leave their sections out.
+
+    A renamed file is left out with both its ends. `refuse` is for the caller to act on.
+    """
+    sections = file_sections(patch)
+    allowed = touched_paths(instance.gold_patch.encode()) | touched_paths(instance.test_patch.encode())
+    shadows = _shadowing_roots(path for section in sections for path in section.created)
+    found = {section: _runner_paths(section, shadows) - allowed for section in sections}
+    runner_files = tuple(sorted(frozenset().union(*found.values())))
+    if policy != "strip" or not runner_files:
+        return Screened(patch, runner_files, ())
+    kept = b"".join(section.text for section in sections if not found[section])
+    return Screened(kept, runner_files, runner_files)
+
+
+def _runner_paths(section: FileSection, shadows: frozenset[str]) -> frozenset[str]:
+    named = {path for path in section.paths if _is_runner_file(path)}
+    shadowing = {path for path in section.created if _ancestry(path) & shadows}
+    return frozenset(named | shadowing)
+
+
+def _is_runner_file(path: str) -> bool:
+    name = posixpath.basename(path)
+    # git refuses paths inside .git, `patch` would write hooks there that the benchmark's script then runs
+    return any(fnmatchcase(name, pattern) for pattern in RUNNER_FILES) or ".git" in path.lower().split("/")
+
+
+def _shadowing_roots(created: Iterable[str]) -> frozenset[str]:
+    """Files and package folders among `created` that would be imported in a runner module's place."""
+    roots = set()
+    for path in created:
+        folder, name = posixpath.split(path)
+        root = folder if name == "__init__.py" else path
+        where, module = posixpath.split(root)
+        if root is path and not name.endswith(_MODULE_SUFFIXES):
+            continue
+        if where in _LEADING_FOLDERS and module.split(".")[0] in RUNNER_MODULES:
+            roots.add(root)
+    return frozenset(roots)
+
+
+def _ancestry(path: str) -> set[str]:
+    """The path itself and every folder above it."""
+    parts = path.split("/")
+    return {"/".join(parts[:end]) for end in range(1, len(parts) + 1)}

@@ -1,0 +1,18 @@
+"""The plugins of this room by name: graders by the kind of their instances, rewards by SANDBOX_REWARD."""
+
+from typing import cast
+
+from sandbox_server import plugins
+from sandbox_server.grading import graders, rewards
+from sandbox_server.grading.base import Grader, Reward
+
+
+def load_graders() -> dict[str, Grader]:
+    """Each grader once, by the `kind` of the instances it takes; nothing heavy starts before the first grading."""
+    found = plugins.discover(graders, "GRADER")
+    return {kind: cast(type[Grader], grader)() for kind, grader in found.items()}
+
+
+def load_rewards() -> dict[str, Reward]:
+    """Each reward function by name."""
+    return {name: cast(Reward, reward) for name, reward in plugins.discover(rewards, "REWARD").items()}

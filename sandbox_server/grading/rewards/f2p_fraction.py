@@ -1,0 +1,18 @@
+"""The protocol's own example of a reward."""
+
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.grading.base import Reward
+from sandbox_server.records import Verdict
+
+
+def f2p_fraction(instance: TaskInstance, verdict: Verdict) -> float:
+    """f2p_count / f2p_total, 0.0 to 1.0; kept tests (P2P) do not count.
+
+    Without any F2P test: 1.0 if resolved, else 0.0. What was not graded has no counts, hence 0.0.
+    """
+    if verdict.f2p_total == 0:
+        return float(verdict.resolved)
+    return verdict.f2p_count / verdict.f2p_total
+
+
+REWARD: Reward = f2p_fraction

@@ -1,0 +1,14 @@
+"""Partial credit for fixes that break nothing."""
+
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.grading.base import Reward
+from sandbox_server.grading.rewards.f2p_fraction import f2p_fraction
+from sandbox_server.records import Verdict
+
+
+def f2p_if_p2p_kept(instance: TaskInstance, verdict: Verdict) -> float:
+    """f2p_count / f2p_total, 0.0 to 1.0, if every P2P test still passes, else 0.0; without P2P tests they all do."""
+    return f2p_fraction(instance, verdict) if verdict.p2p_count == verdict.p2p_total else 0.0
+
+
+REWARD: Reward = f2p_if_p2p_kept

@@ -1,0 +1,13 @@
+"""The benchmark's own score."""
+
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.grading.base import Reward
+from sandbox_server.records import Verdict
+
+
+def resolved(instance: TaskInstance, verdict: Verdict) -> float:
+    """1.0 when every F2P and every P2P test passes, else 0.0."""
+    return float(verdict.resolved)
+
+
+REWARD: Reward = resolved

@@ -1,0 +1,345 @@
+"""Patches graded for real: container, git, pytest, the swebench library."""
+
+import asyncio
+import time
+
+import pytest
+from calc_repository import FIXED, TREE
+from conftest import Bench
+
+from sandbox_server.catalogue.instance import F2pScriptGrader, ScriptGrader
+from sandbox_server.grading.base import Baseline, GradeRequest
+from sandbox_server.grading.queue import GradingQueue
+from sandbox_server.records import Verdict, VerdictName
+from sandbox_server.sandbox.base import ContainerSpec, Sandbox
+from sandbox_server.sandbox.docker.runtime import DockerRuntime
+
+_CALC = "calc/__init__.py"
+
+
+async def test_gold_is_resolved(bench: Bench) -> None:
+    """The plainest promise: the right fix is worth all, and every field of the answer is true."""
+    verdict = await bench.grade(bench.diff({_CALC: FIXED}))
+    assert verdict.name is VerdictName.RESOLVED, verdict
+    assert (verdict.f2p_count, verdict.f2p_total, verdict.p2p_count, verdict.p2p_total) == (2, 2, 1, 1)
+    assert (verdict.mask, verdict.patch_is_none, verdict.patch_exists, verdict.patch_applied) == (
+        False,
+        False,
+        True,
+        True,
+    )
+    assert verdict.apply_tier == "git apply --verbose"
+    assert verdict.exit_code == 0
+    assert verdict.versions == {"swebench": "5.0.2"}
+    assert verdict.image_digest.startswith("sha256:")
+    assert set(verdict.timings_s) == {"create", "apply", "tests", "parse", "total"}
+    assert "tests/test_new.py::test_many" in verdict.log_tail
+    assert await bench.left() == 0
+
+
+async def test_a_wrong_patch_is_not(bench: Bench) -> None:
+    """An edit that mends one of two tests is counted as one of two."""
+    half = FIXED.replace(b"sum(numbers)", b"numbers[0] + numbers[1]")
+    verdict = await bench.grade(bench.diff({_CALC: half}))
+    assert (verdict.name, verdict.mask) == (VerdictName.UNRESOLVED, False)
+    assert (verdict.f2p_count, verdict.p2p_count, verdict.exit_code) == (1, 1, 1)
+    assert verdict.f2p_failed == ("tests/test_new.py::test_many",)
+
+
+@pytest.mark.parametrize(("patch", "is_none"), [(None, True), (b"", False), (b"\n", False)])
+async def test_an_empty_patch_costs_no_container(bench: Bench, patch: bytes | None, is_none: bool) -> None:
+    """`git apply` exits 128 on an empty file, which must not read as a patch that fails."""
+    verdict = await bench.grade(patch, cause="the agent removed .git" if is_none else "")
+    assert (verdict.name, verdict.mask, verdict.f2p_total) == (VerdictName.EMPTY_PATCH, False, 2)
+    assert (verdict.patch_is_none, verdict.patch_exists, verdict.patch_applied) == (is_none, bool(patch), False)
+    assert set(verdict.timings_s) == {"total"}
+    assert verdict.cause == ("the agent removed .git" if is_none else "nothing was changed")
+
+
+async def test_a_patch_of_another_tree_fails(bench: Bench) -> None:
+    """Told apart from a wrong fix: the tests never ran."""
+    patch = bench.diff({_CALC: FIXED}).replace(b"-    return numbers[0] - sum(numbers[1:])", b"-    return never_there")
+    verdict = await bench.grade(patch)
+    assert (verdict.name, verdict.mask, verdict.patch_applied) == (VerdictName.PATCH_FAILED, False, False)
+    assert "does not apply" in verdict.cause
+
+
+async def test_a_rejected_part_does_not_stay(bench: Bench) -> None:
+    """`--reject` applies what it can; without a reset those parts would be graded as if the patch had been taken."""
+    broken = bench.diff({"README.md": b"other\n"}).replace(b"-calc", b"-never there")
+    verdict = await bench.grade(bench.diff({_CALC: FIXED}) + broken)
+    assert verdict.name is VerdictName.PATCH_FAILED
+
+
+async def test_edits_of_the_tests_are_undone(bench: Bench) -> None:
+    """Weakened tests buy nothing, and do no harm beside a right fix."""
+    weak = {"tests/test_calc.py": TREE["tests/test_calc.py"].replace(b"== 6", b"== 6 or True")}
+    grading = bench.grading()
+    assert (await bench.grade(bench.diff(weak), by=grading)).name is VerdictName.UNRESOLVED
+    assert (await bench.grade(bench.diff({**weak, _CALC: FIXED}), by=grading)).name is VerdictName.RESOLVED
+
+
+async def test_a_stray_file_where_the_tests_add_one(bench: Bench) -> None:
+    """git refuses the whole test patch over it: gold of flask-4992 plus such a file was scored as wrong."""
+    patch = bench.diff({_CALC: FIXED, "tests/test_new.py": b"def test_many():\n    assert False\n"})
+    verdict = await bench.grade(patch)
+    assert verdict.name is VerdictName.RESOLVED, verdict.log_tail
+
+
+async def test_binary_changes_and_new_files_apply(bench: Bench) -> None:
+    """A fix may be made of them alone."""
+    reads = (
+        b"from pathlib import Path\n\nfrom calc.new_part import total as add\n\n\n"
+        b"def mul(a, b):\n    return a * b\n\n\n"
+        b"assert Path(__file__).with_name('table.bin').read_bytes() == b'\\0\\xff\\2'\n"
+    )
+    files = {
+        _CALC: reads,
+        "calc/table.bin": b"\0\xff\2",
+        "calc/new_part.py": b"def total(*numbers):\n    return sum(numbers)\n",
+        "dir with space/\xc3\xbc.bin".encode("latin-1").decode(): bytes(range(256)),
+    }
+    verdict = await bench.grade(bench.diff(files))
+    assert verdict.name is VerdictName.RESOLVED, verdict.log_tail
+
+
+async def test_a_huge_log_of_any_bytes(bench: Bench) -> None:
+    """Results at the end of 40 MB of noise that is not UTF-8 are still found."""
+    noise = b"import os\nfor _ in range(40):\n    os.write(2, b'\\xff\\xfe\\0 noise\\n' * 104858)\n\n\n"
+    verdict = await bench.grade(bench.diff({_CALC: noise + FIXED}))
+    assert verdict.name is VerdictName.RESOLVED, verdict.log_tail
+
+
+async def test_a_daemon_that_keeps_the_output_open(bench: Bench) -> None:
+    """A test that leaves a server behind must not turn a right fix into a timeout."""
+    leaves = b"import subprocess\n\nsubprocess.Popen(['sleep', '300'], start_new_session=True)\n\n\n"
+    verdict = await bench.grade(bench.diff({_CALC: leaves + FIXED}), bench.instance(eval_timeout_s=20))
+    assert verdict.name is VerdictName.RESOLVED, verdict
+
+
+@pytest.mark.parametrize(("gold_s", "mask"), [(1.0, False), (4.0, True)])
+async def test_the_deadline_kills(
+    bench: Bench,
+    gold_s: float,
+    mask: bool,
+) -> None:
+    """Tests that never end are stopped, their container with them; the verdict says timeout, not wrong."""
+    endless = FIXED.replace(b"return sum(numbers)", b"while True:\n        pass")
+    began = time.monotonic()
+    grading = bench.grading(Baseline(gold_tests_s=gold_s))
+    verdict = await bench.grade(bench.diff({_CALC: endless}), bench.instance(eval_timeout_s=4), by=grading)
+    assert (verdict.name, verdict.mask) == (VerdictName.TIMEOUT, mask)
+    assert verdict.log_tail.endswith("Timeout error: 4 seconds exceeded.")
+    assert verdict.attempts == 1
+    assert time.monotonic() - began < 15
+    assert await bench.left() == 0
+
+
+@pytest.mark.parametrize("silence", [b"import os\n\nos._exit(0)\n", b"import os\n\nos.kill(os.getppid(), 9)\n"])
+async def test_silenced_tests_are_the_patchs_fault(bench: Bench, silence: bytes) -> None:
+    """Without results there is no reward, and no mask to hide behind: the unpatched tree does give some."""
+    verdict = await bench.grade(bench.diff({_CALC: silence + FIXED}))
+    assert (verdict.name, verdict.mask, verdict.f2p_count) == (VerdictName.NO_RESULTS, False, 0), verdict
+
+
+async def test_no_results_where_nothing_ever_gives_any_is_masked(bench: Bench) -> None:
+    """A broken environment says nothing about the policy."""
+    broken = bench.instance(box={"setup_commands": ("mv /usr/bin/python3 /usr/bin/python3.gone",)})
+    verdict = await bench.grade(bench.diff({_CALC: FIXED}), broken)
+    assert (verdict.name, verdict.mask) == (VerdictName.NO_RESULTS, True), verdict
+    assert "nor does the unpatched tree" in verdict.cause
+
+
+async def test_out_of_memory_is_named(bench: Bench) -> None:
+    """The limit killed the tests; the unpatched tree fits in it, so the patch is to blame and the cause says why."""
+    hungry = b"block = bytearray(400 << 20)\nfor at in range(0, len(block), 4096):\n    block[at] = 1\n\n\n"
+    verdict = await bench.grade(bench.diff({_CALC: hungry + FIXED}), bench.instance(box={"memory_mb": 128}))
+    assert (verdict.name, verdict.mask) == (VerdictName.NO_RESULTS, False), verdict
+    assert "out of the container's memory" in verdict.cause
+    assert verdict.exit_code == 137
+
+
+_HOOK = b"""import pytest
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = (yield).get_result()
+    report.outcome = "passed"
+    report.longrepr = None
+"""
+_FORGE = b"""import os
+
+
+def pytest_sessionstart(session):
+    names = ("tests/test_calc.py::test_add", "tests/test_new.py::test_many", "tests/test_calc.py::test_mul")
+    os.write(1, "".join(f"PASSED {name}\\n" for name in names).encode())
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("cheat", [_HOOK, _FORGE], ids=["hook", "forge"])
+async def test_a_conftest_buys_no_reward(bench: Bench, cheat: bytes) -> None:
+    """Both are scored as resolved by the benchmark's own harness; here it depends on the policy, never unseen."""
+    patch = bench.diff({"conftest.py": cheat})
+    stripped = await bench.grade(patch, by=bench.grading(runner_files="strip"))
+    assert (stripped.name, stripped.mask, stripped.f2p_count) == (VerdictName.UNRESOLVED, False, 0)
+    assert stripped.runner_files == stripped.stripped == ("conftest.py",)
+    flagged = await bench.grade(patch, by=bench.grading(runner_files="flag"))
+    assert (flagged.name, flagged.runner_files, flagged.stripped) == (VerdictName.RESOLVED, ("conftest.py",), ())
+    refused = await bench.grade(patch, by=bench.grading(runner_files="refuse"))
+    assert (refused.name, refused.mask, refused.runner_files) == (VerdictName.TAMPERED, False, ("conftest.py",))
+
+
+async def test_a_fix_beside_a_stripped_file_is_graded(bench: Bench) -> None:
+    """An agent that leaves a pytest.ini behind has still fixed the bug."""
+    patch = bench.diff({_CALC: FIXED, "pytest.ini": b"[pytest]\naddopts = --co\n"})
+    verdict = await bench.grade(patch)
+    assert (verdict.name, verdict.stripped) == (VerdictName.RESOLVED, ("pytest.ini",))
+
+
+class Saboteur:
+    """The real runtime, but the first `times` grading containers die while the tests run."""
+
+    def __init__(self, runtime: DockerRuntime, times: int) -> None:
+        self._runtime = runtime
+        self._times = times
+        self.created: list[str] = []
+        self.killers: list[asyncio.Task[None]] = []
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._runtime, name)
+
+    async def create(self, spec: ContainerSpec) -> Sandbox:
+        sandbox = await self._runtime.create(spec)
+        self.created.append(sandbox.container_id)
+        if len(self.created) <= self._times:
+            self.killers.append(asyncio.create_task(self._kill(sandbox)))
+        return sandbox
+
+    async def _kill(self, sandbox: Sandbox) -> None:
+        wait = "until pgrep -f 'm pytest' > /dev/null; do sleep 0.05; done"
+        await sandbox.exec(["bash", "-c", wait], timeout_s=30)
+        await self._runtime._engine.call(lambda api: api.kill(sandbox.container_id))
+
+
+_SLOW = b"import time\n\ntime.sleep(2)\n\n\n" + FIXED
+
+
+async def test_a_container_that_dies_is_replaced(bench: Bench) -> None:
+    """A fault of the host costs time, not a reward."""
+    saboteur = Saboteur(bench.runtime, times=1)
+    verdict = await bench.grade(bench.diff({_CALC: _SLOW}), by=bench.grading(runtime=saboteur))
+    await asyncio.gather(*saboteur.killers)
+    assert (verdict.name, verdict.attempts, len(saboteur.created)) == (VerdictName.RESOLVED, 2, 2)
+    assert await bench.left() == 0
+
+
+async def test_attempts_are_bounded(bench: Bench) -> None:
+    """After the last one the answer is infra, masked, with its cause: never a 0.0 that looks earned."""
+    saboteur = Saboteur(bench.runtime, times=9)
+    verdict = await bench.grade(bench.diff({_CALC: _SLOW}), by=bench.grading(runtime=saboteur, attempts=2))
+    await asyncio.gather(*saboteur.killers)
+    assert (verdict.name, verdict.mask, verdict.attempts) == (VerdictName.INFRA, True, 2)
+    assert verdict.cause.startswith("sandbox_lost: ")
+    assert (verdict.f2p_total, len(saboteur.created)) == (2, 2)
+    assert await bench.left() == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "cause"),
+    [
+        ({"box": {"images": ("sandbox-test/absent:none",)}}, "image_unavailable"),
+        ({"box": {"setup_commands": ("echo no; exit 4",)}}, "setup command failed (4)"),
+        ({"grader": None, "ungradable_because": "no such family"}, "no such family"),
+    ],
+)
+async def test_what_only_we_can_cause_is_infra(
+    bench: Bench,
+    fields: dict[str, object],
+    cause: str,
+) -> None:
+    """An instance that cannot be graded must not train anyone."""
+    verdict = await bench.grade(bench.diff({_CALC: FIXED}), bench.instance(**fields), by=bench.grading(attempts=2))
+    assert (verdict.name, verdict.mask) == (VerdictName.INFRA, True)
+    assert cause in verdict.cause
+
+
+async def test_cancelling_removes_the_container(bench: Bench) -> None:
+    """A server that stops in the middle leaves nothing to the reaper."""
+    grading = asyncio.create_task(bench.grade(bench.diff({_CALC: _SLOW})))
+    await asyncio.sleep(1.5)
+    assert await bench.left() == 1
+    grading.cancel()
+    await asyncio.gather(grading, return_exceptions=True)
+    assert grading.cancelled()
+    assert await bench.left() == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "exit_code"),
+    [
+        ("python3 -c 'from calc import add; assert add(2, 3) == 5'", VerdictName.RESOLVED, 0),
+        ("test -f README.md && exit 7", VerdictName.UNRESOLVED, 7),
+        ("sleep 60", VerdictName.TIMEOUT, None),
+    ],
+)
+async def test_script_grader(
+    bench: Bench,
+    command: str,
+    name: VerdictName,
+    exit_code: int | None,
+) -> None:
+    """The exit code decides, and counts as the one F2P test."""
+    instance = bench.instance(grader=ScriptGrader(command=command), eval_timeout_s=3)
+    verdict = await bench.grade(bench.diff({_CALC: FIXED}), instance)
+    assert (verdict.name, verdict.exit_code, verdict.f2p_count) == (name, exit_code, int(exit_code == 0))
+    assert (verdict.f2p_total, verdict.p2p_total, verdict.versions) == (1, 0, {})
+
+
+async def test_script_grader_killed_for_memory(bench: Bench) -> None:
+    """An exit code of 137 is a kill, not an answer; gold's own command needs too much, so it is masked."""
+    command = "python3 -c 'b = bytearray(400 << 20); b[::4096] = bytes(len(b[::4096]))'"
+    instance = bench.instance(grader=ScriptGrader(command=command), box={"memory_mb": 128})
+    verdict = await bench.grade(bench.diff({_CALC: FIXED}), instance)
+    assert (verdict.name, verdict.mask, verdict.exit_code) == (VerdictName.NO_RESULTS, True, 137), verdict
+
+
+@pytest.mark.parametrize(("fixed", "name"), [(True, VerdictName.RESOLVED), (False, VerdictName.UNRESOLVED)])
+async def test_f2p_script_grader(
+    bench: Bench,
+    fixed: bool,
+    name: VerdictName,
+) -> None:
+    """Scored 0 elsewhere in images that have python3 only; its files replace whatever the patch left there."""
+    script = "import sys\n\nimport pytest\n\nsys.exit(pytest.main(['-q', 'hidden/test_f2p.py']))\n"
+    hidden = "import sys\n\nsys.path.insert(0, '.')\nimport calc\n\n\ndef test_f2p():\n    assert calc.add(2, 3) == 5\n"
+    instance = bench.instance(grader=F2pScriptGrader(script=script), files={"hidden/test_f2p.py": hidden})
+    patch = bench.diff({"hidden/test_f2p.py": b"def test_f2p():\n    pass\n", **({_CALC: FIXED} if fixed else {})})
+    assert (await bench.grade(patch, instance)).name is name
+
+
+async def test_a_file_where_the_tests_need_a_folder(bench: Bench) -> None:
+    """The policy's doing: neither an error of ours nor a retry."""
+    instance = bench.instance(grader=ScriptGrader(command="exit 1"), files={"hidden/test_f2p.py": "x"})
+    verdict = await bench.grade(bench.diff({"hidden": b"not a folder\n"}), instance)
+    assert (verdict.name, verdict.mask, verdict.attempts) == (VerdictName.NO_RESULTS, False, 1)
+
+
+class NothingWritten:
+    """A catalogue without verdicts."""
+
+    async def verdict_by_key(self, key: str) -> Verdict | None:
+        return None
+
+
+async def test_the_same_patch_is_graded_once(bench: Bench) -> None:
+    """A group of rollouts that end in the same patch costs one container; another patch has its own."""
+    counting = Saboteur(bench.runtime, times=0)
+    queue = GradingQueue(bench.grading(runtime=counting), NothingWritten(), concurrency=2)
+    fix, other = bench.diff({_CALC: FIXED}), bench.diff({"README.md": b"other\n"})
+    requests = [GradeRequest(bench.instance(), patch, str(sid)) for sid, patch in enumerate([fix, other, fix, fix])]
+    verdicts = await asyncio.gather(*(queue.verdict(request) for request in requests))
+    assert [verdict.name.value for verdict in verdicts] == ["resolved", "unresolved", "resolved", "resolved"]
+    assert await queue.verdict(requests[0]) == verdicts[0]
+    assert len(counting.created) == 2

@@ -1,0 +1,79 @@
+"""When a missing result is masked."""
+
+import asyncio
+
+import pytest
+
+from sandbox_server.catalogue.instance import SandboxSpec, ScriptGrader, TaskInstance
+from sandbox_server.errors import EngineUnavailable
+from sandbox_server.grading.base import Baseline
+from sandbox_server.grading.base import TestRun as Run  # pytest would collect a name that begins with Test
+from sandbox_server.grading.calibration import Calibration
+from sandbox_server.records import VerdictName
+
+_INSTANCE = TaskInstance(
+    instance_id="c__c-1", repo="c/c", sandbox=SandboxSpec(images=("unused",)), grader=ScriptGrader(command="true")
+)
+
+
+def run(name: VerdictName) -> Run:
+    return Run(name, "", f2p_count=0, p2p_count=0)
+
+
+class Empty:
+    """Stands in for a grading of the empty patch."""
+
+    def __init__(self, *gives: VerdictName | Exception) -> None:
+        self.gives = list(gives)
+        self.runs = 0
+
+    async def __call__(self, instance: TaskInstance) -> Run:
+        self.runs += 1
+        await asyncio.sleep(0.01)
+        given = self.gives.pop(0)
+        if isinstance(given, Exception):
+            raise given
+        return run(given)
+
+
+def calibration(stored: Baseline | None, empty: Empty) -> Calibration:
+    async def source(instance: TaskInstance) -> Baseline | None:
+        return stored
+
+    return Calibration(source, empty)
+
+
+@pytest.mark.parametrize(("gold_s", "mask"), [(None, False), (3.0, False), (29.9, False), (30.0, True), (31.0, True)])
+async def test_a_timeout_is_masked_only_where_gold_runs_as_long(gold_s: float | None, mask: bool) -> None:
+    """Otherwise a policy learns from limits that nobody can meet, or escapes by looping for ever."""
+    known = calibration(Baseline(gold_tests_s=gold_s), Empty())
+    assert (await known.mask(_INSTANCE, run(VerdictName.TIMEOUT), timeout_s=30.0))[0] is mask
+
+
+@pytest.mark.parametrize(
+    ("empty", "mask"),
+    [(VerdictName.UNRESOLVED, False), (VerdictName.NO_RESULTS, True), (VerdictName.TIMEOUT, True)],
+)
+async def test_no_results_are_compared_with_the_unpatched_tree_once(empty: VerdictName, mask: bool) -> None:
+    """A patch that silences the tests is to blame only if they speak without it; asked by many, tried once."""
+    runs = Empty(empty)
+    known = calibration(None, runs)
+    asked = [known.mask(_INSTANCE, run(VerdictName.NO_RESULTS), timeout_s=30.0) for _ in range(5)]
+    assert {answer[0] for answer in await asyncio.gather(*asked)} == {mask}
+    assert runs.runs == 1
+
+
+async def test_what_is_stored_is_not_tried_again() -> None:
+    """`instances verify` has paid for that run already."""
+    runs = Empty()
+    known = calibration(Baseline(empty_gives_results=True), runs)
+    assert (await known.mask(_INSTANCE, run(VerdictName.NO_RESULTS), timeout_s=30.0))[0] is False
+    assert runs.runs == 0
+
+
+async def test_what_cannot_be_found_out_is_masked_and_tried_again() -> None:
+    """A fault of ours is never a reward, nor remembered."""
+    known = calibration(None, Empty(EngineUnavailable("no daemon"), VerdictName.UNRESOLVED))
+    masked, why = await known.mask(_INSTANCE, run(VerdictName.NO_RESULTS), timeout_s=30.0)
+    assert masked and "no daemon" in why
+    assert (await known.mask(_INSTANCE, run(VerdictName.NO_RESULTS), timeout_s=30.0))[0] is False

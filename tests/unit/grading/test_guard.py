@@ -1,0 +1,112 @@
+"""Which files count as the test runner's own, and what becomes of them."""
+
+import pytest
+
+from sandbox_server.catalogue.instance import SandboxSpec, ScriptGrader, TaskInstance
+from sandbox_server.grading.guard import screen
+
+
+def new_file(path: str, line: str = "x = 1") -> bytes:
+    head = f"diff --git a/{path} b/{path}\nnew file mode 100644\nindex 0000000..1111111\n"
+    return f"{head}--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+{line}\n".encode()
+
+
+def edit(path: str) -> bytes:
+    return f"diff --git a/{path} b/{path}\n--- a/{path}\n+++ b/{path}\n@@ -1 +1 @@\n-a\n+b\n".encode()
+
+
+def instance(gold: bytes = b"", test_patch: bytes = b"") -> TaskInstance:
+    return TaskInstance(
+        instance_id="guard__guard-1",
+        repo="guard/guard",
+        sandbox=SandboxSpec(images=("unused",)),
+        grader=ScriptGrader(command="true"),
+        gold_patch=gold.decode(),
+        test_patch=test_patch.decode(),
+    )
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "conftest.py",
+        "deep/er/conftest.py",
+        "pytest.ini",
+        "tox.ini",
+        "setup.cfg",
+        "setup.py",
+        "pyproject.toml",
+        "sitecustomize.py",
+        "src/usercustomize.py",
+        "evil.pth",
+        "pytest.py",
+        "tests/unittest.py",
+        "_pytest/__init__.py",
+        "json.py",
+        ".git/hooks/post-checkout",
+        "sub/.GIT/config",
+    ],
+)
+def test_a_new_runner_file_is_left_out(path: str) -> None:
+    """Each of these can make failing tests pass; graded unseen it buys a reward."""
+    screened = screen(new_file("src/fix.py") + new_file(path) + edit("src/mod.py"), instance(), "strip")
+    assert screened.runner_files == screened.stripped == (path,)
+    assert screened.patch == new_file("src/fix.py") + edit("src/mod.py")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "src/pkg/json.py",
+        "src/_pytest/skipping.py",
+        "_pytest/skipping.py",
+        "tests/test_conftest.py",
+        "test.py",
+        "docs/pytest.ini.rst",
+        "lib/coverage.py",
+        "pytest.txt",
+        ".gitignore",
+        ".github/workflows/ci.yml",
+    ],
+)
+def test_ordinary_files_are_kept(path: str) -> None:
+    """A false alarm costs an honest fix its reward."""
+    screened = screen(new_file(path), instance(), "strip")
+    assert screened.patch == new_file(path)
+    assert screened.runner_files == ()
+
+
+def test_existing_modules_of_a_runner_may_be_edited() -> None:
+    """pytest's own repository is a benchmark: its fixes edit pytest."""
+    patch = edit("pytest.py") + edit("_pytest/__init__.py")
+    assert screen(patch, instance(), "strip").runner_files == ()
+
+
+def test_a_shadowing_package_goes_as_a_whole() -> None:
+    """Half a package left behind would still be imported as a namespace."""
+    screened = screen(new_file("pytest/__init__.py") + new_file("pytest/deep/x.py"), instance(), "strip")
+    assert screened.patch == b""
+    assert screened.stripped == ("pytest/__init__.py", "pytest/deep/x.py")
+
+
+def test_a_rename_to_a_runner_file_is_left_out() -> None:
+    """The new name has no `+++` line when nothing else changed."""
+    patch = b"diff --git a/src/a.py b/conftest.py\nsimilarity index 100%\nrename from src/a.py\nrename to conftest.py\n"
+    assert screen(patch, instance(), "strip").patch == b""
+
+
+@pytest.mark.parametrize("whose", ["gold", "test_patch"])
+def test_what_gold_or_the_tests_touch_is_no_runner_file(whose: str) -> None:
+    """Where the task is to change setup.cfg, changing it is the task."""
+    allowed = instance(**{whose: edit("setup.cfg")})
+    screened = screen(edit("setup.cfg") + edit("tox.ini"), allowed, "strip")
+    assert screened.patch == edit("setup.cfg")
+    assert screened.runner_files == ("tox.ini",)
+
+
+@pytest.mark.parametrize("policy", ["flag", "refuse"])
+def test_other_policies_report_and_leave_the_patch_alone(policy: str) -> None:
+    """`flag` grades what was sent; only the report differs."""
+    patch = new_file("conftest.py")
+    screened = screen(patch, instance(), policy)  # type: ignore[arg-type]  # parametrised by its values
+    assert (screened.patch, screened.runner_files, screened.stripped) == (patch, ("conftest.py",), ())

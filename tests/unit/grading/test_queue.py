@@ -1,0 +1,199 @@
+"""Sharing, waiting and leaving, with gradings that take as long as the test says."""
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+from prometheus_client import REGISTRY
+
+from sandbox_server.catalogue.instance import SandboxSpec, ScriptGrader, TaskInstance
+from sandbox_server.errors import CatalogueUnavailable
+from sandbox_server.grading.base import GradeRequest
+from sandbox_server.grading.queue import GradingQueue, grade_key
+from sandbox_server.records import Verdict, VerdictName
+
+_RESOLVED = Verdict(VerdictName.RESOLVED, mask=False, cause="")
+_INFRA = Verdict(VerdictName.INFRA, mask=True, cause="")
+
+
+def instance(name: str = "q__q-1", **fields: object) -> TaskInstance:
+    given = {
+        "instance_id": name,
+        "repo": "q/q",
+        "sandbox": SandboxSpec(images=("unused",)),
+        "grader": ScriptGrader(command="true"),
+    }
+    return TaskInstance.model_validate(given | fields)
+
+
+def request(patch: bytes | None = b"x", sid: str = "1") -> GradeRequest:
+    return GradeRequest(instance(), patch, sid)
+
+
+class HeldGrading:
+    """Stands in for `Grading`: each grading waits to be let go."""
+
+    runner_files = "strip"
+
+    def __init__(self, *verdicts: Verdict) -> None:
+        self.verdicts = list(verdicts)
+        self.begun: list[GradeRequest] = []
+        self.most = self.now = 0
+        self.gate = asyncio.Event()
+        self.closed = False
+
+    def versions(self, instance: TaskInstance) -> Mapping[str, str]:
+        return {}
+
+    async def grade(self, request: GradeRequest) -> Verdict:
+        self.begun.append(request)
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            await self.gate.wait()
+        finally:
+            self.now -= 1
+        return self.verdicts.pop(0) if self.verdicts else _RESOLVED
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Shelf:
+    """Verdicts by key, in memory; broken when told so."""
+
+    def __init__(self, *, broken: bool = False) -> None:
+        self.kept: dict[str, Verdict] = {}
+        self.broken = broken
+
+    async def verdict_by_key(self, key: str) -> Verdict | None:
+        if self.broken:
+            raise CatalogueUnavailable("no SQL")
+        return self.kept.get(key)
+
+
+def queue_of(grading: HeldGrading, shelf: Shelf | None = None, concurrency: int = 2) -> GradingQueue:
+    return GradingQueue(grading, shelf or Shelf(), concurrency=concurrency)  # type: ignore[arg-type]  # a stand-in
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_work_in_flight_is_shared_and_a_leaver_takes_nothing() -> None:
+    """One client that hangs up must not cost its whole group the reward."""
+    grading = HeldGrading()
+    queue = queue_of(grading)
+    leaver, stayer = asyncio.create_task(queue.verdict(request())), asyncio.create_task(queue.verdict(request(sid="2")))
+    await settle()
+    leaver.cancel()
+    await settle()
+    grading.gate.set()
+    assert (await stayer).resolved
+    assert leaver.cancelled()
+    assert len(grading.begun) == 1
+
+
+async def test_each_waits_by_its_own_bound() -> None:
+    """`pending` is an answer; the grading goes on, and the next request finds it done."""
+    grading = HeldGrading()
+    queue = queue_of(grading)
+    patient = asyncio.create_task(queue.verdict(request(), wait_s=30))
+    pending = await queue.verdict(request(), wait_s=0.02)
+    assert (pending.name, pending.mask, pending.f2p_total) == (VerdictName.PENDING, True, 1)
+    assert not patient.done()
+    grading.gate.set()
+    assert (await patient).resolved
+    assert (await queue.verdict(request(), wait_s=0.5)).resolved
+    assert len(grading.begun) == 1
+
+
+async def test_submitted_work_runs_without_anyone_waiting() -> None:
+    """Grading begins at postprocess, minutes before the trainer asks."""
+    grading = HeldGrading()
+    queue = queue_of(grading)
+    grading.gate.set()
+    assert queue.submit(request()) == queue.key(request())
+    await settle()
+    assert (await queue.verdict(request(), wait_s=0.5)).timings_s.keys() == {"queue"}
+    assert len(grading.begun) == 1
+
+
+async def test_what_was_written_is_not_graded_again() -> None:
+    """Hours later, or after a restart, the answer is the same and costs milliseconds."""
+    grading, shelf = HeldGrading(), Shelf()
+    queue = queue_of(grading, shelf)
+    shelf.kept[queue.key(request())] = _RESOLVED
+    assert await queue.verdict(request(), wait_s=0.5) == _RESOLVED
+    assert not grading.begun
+
+
+async def test_concurrency_is_bounded_and_seen() -> None:
+    """Gradings beyond the slots slow each other's tests into timeouts."""
+    grading = HeldGrading()
+    queue = queue_of(grading, concurrency=2)
+    asked = [asyncio.create_task(queue.verdict(request(bytes([number])))) for number in range(5)]
+    await settle()
+    assert REGISTRY.get_sample_value("sandbox_gradings_waiting") == 3
+    grading.gate.set()
+    await asyncio.gather(*asked)
+    assert (grading.most, len(grading.begun)) == (2, 5)
+    assert REGISTRY.get_sample_value("sandbox_gradings_waiting") == 0
+
+
+async def test_masked_verdicts_are_graded_again() -> None:
+    """A daemon that was down for a minute must not decide a patch for good."""
+    grading = HeldGrading(_INFRA, _RESOLVED)
+    grading.gate.set()
+    queue = queue_of(grading)
+    assert (await queue.verdict(request())).mask
+    assert (await queue.verdict(request())).resolved
+    assert (await queue.verdict(request())).resolved
+    assert len(grading.begun) == 2
+
+
+async def test_a_store_that_is_down_costs_sharing_only() -> None:
+    """The verdict is there; whether it may be acknowledged is for who writes it."""
+    grading = HeldGrading()
+    grading.gate.set()
+    assert (await queue_of(grading, Shelf(broken=True)).verdict(request())).resolved
+
+
+async def test_close_stops_what_runs_and_what_waits() -> None:
+    """A server that stops must not wait for half an hour of tests."""
+    grading = HeldGrading()
+    queue = queue_of(grading, concurrency=1)
+    asked = [asyncio.create_task(queue.verdict(request(patch))) for patch in (b"x", b"y")]
+    await settle()
+    await queue.close()
+    results = await asyncio.gather(*asked, return_exceptions=True)
+    assert all(isinstance(result, asyncio.CancelledError) for result in results)
+    assert grading.closed
+    assert REGISTRY.get_sample_value("sandbox_gradings_waiting") == 0
+
+
+_KEY = grade_key(instance(), b"x", "strip", {"swebench": "5.0.2"})
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        grade_key(instance(), b"y", "strip", {"swebench": "5.0.2"}),
+        grade_key(instance(), None, "strip", {"swebench": "5.0.2"}),
+        grade_key(instance(), b"x", "flag", {"swebench": "5.0.2"}),
+        grade_key(instance(), b"x", "strip", {"swebench": "5.0.3"}),
+        grade_key(instance(eval_timeout_s=5.0), b"x", "strip", {"swebench": "5.0.2"}),
+        grade_key(instance("q__q-2"), b"x", "strip", {"swebench": "5.0.2"}),
+    ],
+)
+def test_whatever_could_change_the_verdict_changes_the_key(other: str) -> None:
+    """A verdict of another row, guard or library would be given as this one's."""
+    assert other != _KEY
+
+
+def test_the_key_is_stable() -> None:
+    """Stored verdicts are found again after a restart, whatever order the row's maps come back in."""
+    one = instance(files={"a": "1", "b": "2"})
+    two = instance(files={"b": "2", "a": "1"})
+    assert grade_key(one, b"x", "strip", {"a": "1", "b": "2"}) == grade_key(two, b"x", "strip", {"b": "2", "a": "1"})

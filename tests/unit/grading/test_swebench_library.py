@@ -1,0 +1,255 @@
+"""The pinned library through its real worker: its verdict on crafted logs, and the life of the process."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from sandbox_server.catalogue.instance import SandboxSpec, SwebenchGrader, TaskInstance
+from sandbox_server.errors import GraderBroken
+from sandbox_server.grading import library as library_module
+from sandbox_server.grading.graders.swebench import judge
+from sandbox_server.grading.ladder import APPLY_COMMANDS
+from sandbox_server.grading.library import SwebenchLibrary
+from sandbox_server.records import VerdictName
+
+_SCRIPT = """#!/bin/bash
+set -uxo pipefail
+cd /testbed
+: '>>>>> Start Test Output'
+pytest -rA tests
+: '>>>>> End Test Output'
+git checkout .
+"""
+_START, _END = "+ : '>>>>> Start Test Output'\n", "+ : '>>>>> End Test Output'\n"
+
+
+def instance(
+    f2p: tuple[str, ...] = ("t.py::f1", "t.py::f2"),
+    p2p: tuple[str, ...] = ("t.py::p1", "t.py::p2"),
+    *,
+    eval_type: str = "pass_and_fail",
+    parser: str = "parse_log_pytest",
+) -> TaskInstance:
+    grader = SwebenchGrader(eval_script=_SCRIPT, log_parser=parser, eval_type=eval_type)  # type: ignore[arg-type]  # a row's text
+    return TaskInstance(
+        instance_id="g__g-1",
+        repo="g/g",
+        version="1.0",
+        sandbox=SandboxSpec(images=("unused",)),
+        grader=grader,
+        fail_to_pass=f2p,
+        pass_to_pass=p2p,
+    )
+
+
+def summary(f1: str = "PASSED", f2: str = "PASSED", p1: str = "PASSED", p2: str = "PASSED") -> str:
+    named = {"t.py::f1": f1, "t.py::f2": f2, "t.py::p1": p1, "t.py::p2": p2}
+    return "".join(f"{outcome} {name}\n" for name, outcome in named.items() if outcome)
+
+
+def whole(body: str, exit_code: int | None = 0) -> str:
+    recorded = "" if exit_code is None else f">>>>> Test Exit Code: {exit_code}\n"
+    return f"+ cd /testbed\n{_START}{body}{_END}{recorded}"
+
+
+@pytest.fixture(scope="module")
+async def library() -> AsyncIterator[SwebenchLibrary]:
+    one = SwebenchLibrary()
+    yield one
+    await one.close()
+
+
+_R, _U, _N = VerdictName.RESOLVED, VerdictName.UNRESOLVED, VerdictName.NO_RESULTS
+
+_GOLDEN = {
+    "every test passes": (whole(summary()), _R, 2, 2),
+    "an F2P test fails": (whole(summary(f2="FAILED"), 1), _U, 1, 2),
+    "a P2P test errors": (whole(summary(p1="ERROR"), 1), _U, 2, 1),
+    "an F2P test is missing": (whole(summary(f2="")), _U, 1, 2),
+    "a P2P test is missing": (whole(summary(p2="")), _U, 2, 1),
+    "xfail counts as passed": (whole(summary(f1="XFAIL", p1="XFAIL")), _R, 2, 2),
+    "a skipped F2P test fails": (whole(summary(f1="SKIPPED")), _U, 1, 2),
+    "every F2P test skipped": (whole(summary(f1="SKIPPED", f2="SKIPPED")), _U, 0, 2),
+    "a skipped P2P test is kept": (whole(summary(p1="SKIPPED")), _R, 2, 2),
+    "failures that are not listed": (whole(summary() + "FAILED t.py::other - x\n", 1), _R, 2, 2),
+    "no end marker": (_START + summary(), _N, 0, 0),
+    "no start marker": (summary() + _END, _N, 0, 0),
+    "patch apply failed": (whole(summary() + ">>>>> Patch Apply Failed\n"), _N, 0, 0),
+    "reset failed": (whole(summary() + ">>>>> Reset Failed\n"), _N, 0, 0),
+    "tests errored": (">>>>> Tests Errored\n" + whole(summary()), _N, 0, 0),
+    "tests timed out": (whole(summary()) + ">>>>> Tests Timed Out\n", _N, 0, 0),
+    "markers and nothing parsed": (whole("collected 0 items\n", 5), _N, 0, 0),
+    "all passed but exit code 1": (whole(summary(), 1), _N, 0, 0),
+    "all passed, no exit code recorded": (whole(summary(), None), _R, 2, 2),
+    "results outside the markers": (summary() + whole(""), _R, 2, 2),
+    "a second pair of markers": (whole(summary()) + whole(summary(f1="FAILED")), _R, 2, 2),
+    "carriage returns": (whole(summary()).replace("\n", "\r\n"), _R, 2, 2),
+    "the library's timeout text without results": ("Timeout error: 5 seconds exceeded.", _N, 0, 0),
+    "empty": ("", _N, 0, 0),
+    "NUL and replaced bytes": (whole("\0\ufffd\x1b[31m\n" + summary()), _R, 2, 2),
+}
+
+
+@pytest.mark.parametrize("case", _GOLDEN)
+async def test_verdicts_of_5_0_2(library: SwebenchLibrary, case: str) -> None:
+    """4.1.0 judges some of these otherwise: another version of the library must not come in unseen."""
+    test_log, name, f2p_count, p2p_count = _GOLDEN[case]
+    assert library.version == "5.0.2"
+    report = await library.report(instance(), test_log)
+    assert (judge(instance(), report)[0], report.f2p_count, report.p2p_count) == (name, f2p_count, p2p_count)
+
+
+async def test_fail_only_counts_the_absent_as_passed(library: SwebenchLibrary) -> None:
+    """JavaScript suites print failures only."""
+    row = instance(eval_type="fail_only")
+    report = await library.report(row, whole("PASSED t.py::f1\nFAILED t.py::p2\n", 1))
+    assert (report.resolved, report.f2p_count, report.p2p_count) == (False, 2, 1)
+
+
+async def test_an_id_cut_within_its_parameter_matches_by_its_prefix(library: SwebenchLibrary) -> None:
+    """676 ids of SWE-bench Verified are cut so."""
+    row = instance(("t.py::f[log(photon",), ())
+    assert (await library.report(row, whole("PASSED t.py::f[log(photon ph)]\n"))).resolved
+
+
+async def test_causes_say_what_is_missing(library: SwebenchLibrary) -> None:
+    """The cause is all that a user sees of a lost reward."""
+    causes = {
+        "": "never reached the tests",
+        _START: "never ended",
+        whole(summary(), 1): "exit code 1",
+        whole("collected 0 items\n", 0): "no_tests_collected",
+    }
+    for test_log, want in causes.items():
+        assert want in judge(instance(), await library.report(instance(), test_log))[1]
+
+
+async def test_the_script_records_the_exit_code(library: SwebenchLibrary) -> None:
+    """Without it a conftest that prints PASSED and leaves with os._exit is believed."""
+    script = await library.script(instance())
+    lines = script.splitlines()
+    assert lines[:2] == ["#!/bin/bash", "set -uxo pipefail"]
+    assert lines[lines.index("pytest -rA tests") + 1] == "SWEBENCH_TEST_EXIT_CODE=$?"
+
+
+async def test_a_row_the_library_cannot_judge_is_our_fault(library: SwebenchLibrary) -> None:
+    """An unknown parser must not read as `no results`."""
+    with pytest.raises(GraderBroken, match="parse_log_nothing"):
+        await library.script(instance(parser="parse_log_nothing"))
+    assert (await library.report(instance(), whole(summary()))).resolved, "the worker is of no use after an error"
+
+
+async def test_long_logs_and_replies_pass(library: SwebenchLibrary) -> None:
+    """A line protocol with asyncio's default limit breaks at 64 KiB."""
+    names = tuple(f"t.py::test_with_a_long_name_{number}" for number in range(20_000))
+    report = await library.report(instance(names, ()), whole("x" * (4 << 20) + "\n" + f"PASSED {names[0]}\n"))
+    assert (report.f2p_count, len(report.f2p_failed)) == (1, 19_999)
+
+
+def pid_of(library: SwebenchLibrary) -> int:
+    process = library._process
+    assert process is not None
+    return process.pid
+
+
+async def test_a_dead_worker_is_replaced() -> None:
+    """Half an hour of tests must not be lost because the kernel chose an idle worker."""
+    library = SwebenchLibrary()
+    try:
+        await library.script(instance())
+        os.kill(pid_of(library), signal.SIGKILL)
+        assert (await library.report(instance(), whole(summary()))).resolved
+    finally:
+        await library.close()
+
+
+async def test_a_worker_that_hangs_is_ended() -> None:
+    """A bound that leaves the process behind leaves a core burning."""
+    library = SwebenchLibrary(request_timeout_s=0.3, start_timeout_s=60)
+    try:
+        await library.script(instance())
+        pid = pid_of(library)
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(GraderBroken, match="within"):
+            await library.script(instance())
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+        await library.script(instance())
+    finally:
+        await library.close()
+
+
+async def test_a_cancelled_request_does_not_answer_the_next() -> None:
+    """The reply of a request whose caller left must not be read as another's."""
+    library = SwebenchLibrary()
+    try:
+        await library.script(instance())
+        asked = asyncio.create_task(library.report(instance(), whole("x" * (4 << 20) + summary(f1="FAILED"), 1)))
+        await asyncio.sleep(0.01)
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+        assert (await library.report(instance(), whole(summary()))).resolved
+    finally:
+        await library.close()
+
+
+def test_the_worker_ends_with_its_parent() -> None:
+    """A server that is killed leaves no process behind."""
+    worker = Path(library_module.__file__).with_name("worker.py")
+    done = subprocess.run([sys.executable, "-I", worker], stdin=subprocess.DEVNULL, capture_output=True, timeout=10)
+    assert (done.returncode, done.stdout) == (0, b"")
+
+
+def test_what_the_library_prints_stays_out_of_the_replies(tmp_path: Path) -> None:
+    """A parser that prints (three do) would break the protocol."""
+    worker = Path(library_module.__file__).with_name("worker.py")
+    noisy = (
+        "import runpy, sys, types\n"
+        "noise = types.ModuleType('swebench.harness.log_parsers')\n"
+        "noise.PARSER_REGISTRY = {'p': None}\n"
+        "utils = types.ModuleType('swebench.harness.utils')\n"
+        "def make_test_spec(row):\n"
+        "    print('noise')\n"
+        "    return types.SimpleNamespace(eval_script='S')\n"
+        "utils.make_test_spec = make_test_spec\n"
+        "sys.modules |= {'swebench.harness.log_parsers': noise, 'swebench.harness.utils': utils}\n"
+        f"runpy.run_path({str(worker)!r}, run_name='__main__')\n"
+    )
+    request = json.dumps({"op": "script", "bound_s": 10, "row": {"log_parser": "p"}})
+    done = subprocess.run([sys.executable, "-c", noisy], input=request.encode(), capture_output=True, timeout=20)
+    assert json.loads(done.stdout) == {"ok": {"script": "S"}}
+    assert b"noise" in done.stderr
+
+
+def test_the_api_process_imports_nothing_heavy() -> None:
+    """The library's own imports cost seconds and 170 MB in every server."""
+    code = (
+        "import sys, sandbox_server.grading.queue\n"
+        "from sandbox_server.grading.registry import load_graders, load_rewards\n"
+        "assert set(load_graders()) == {'swebench', 'script', 'f2p_script'}\n"
+        "load_rewards()\n"
+        "heavy = {'swebench', 'datasets', 'modal', 'docker', 'pandas', 'pyarrow', 'sqlalchemy', 'fastapi'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+    )
+    root = Path(library_module.__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, cwd=root, check=True)
+    assert done.stdout.decode().strip() == "[]"
+
+
+def test_the_ladder_is_the_librarys() -> None:
+    """A patch that the benchmark would have taken must not fail here, nor the other way round."""
+    code = (
+        "import json; from swebench.harness.run_evaluation import GIT_APPLY_CMDS as c; print('LADDER' + json.dumps(c))"
+    )
+    env = {"PATH": os.defpath, "HOME": "/nonexistent", "PYTHON_DOTENV_DISABLED": "1", "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, timeout=120, check=True, env=env)
+    commands = json.loads(done.stdout.decode().rpartition("LADDER")[2])
+    assert cast(list[str], commands) == list(APPLY_COMMANDS)
