@@ -34,7 +34,9 @@ def engine():
 def sample_images(engine) -> dict[str, str]:
     """Sample name -> image, all built."""
     subprocess.run([ROOT / "scripts" / "images.sh"], check=True)
-    return {path.parent.name: f"sandbox-samples/{path.parent.name}:latest" for path in ROOT.glob("examples/*/instance.json")}
+    return {
+        path.parent.name: f"sandbox-samples/{path.parent.name}:latest" for path in ROOT.glob("examples/*/instance.json")
+    }
 
 
 @pytest.fixture(scope="session")

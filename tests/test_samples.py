@@ -12,11 +12,23 @@ NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/instance.json"))
 
 
 def in_image(image: str, script: str) -> subprocess.CompletedProcess[str]:
-    command = ["docker", "run", "--rm", "-i", "--network", "none", "--label", "sandbox.samples.test=1", image, "bash", "-s"]
+    command = [
+        "docker",
+        "run",
+        "--rm",
+        "-i",
+        "--network",
+        "none",
+        "--label",
+        "sandbox.samples.test=1",
+        image,
+        "bash",
+        "-s",
+    ]
     return subprocess.run(command, input=script, capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_instances_jsonl_is_current(tmp_path):
+def test_instances_jsonl_is_current():
     """A change of a sample that was not followed by `make images` would leave a stale catalogue behind."""
     before = (EXAMPLES / "instances.jsonl").read_text()
     subprocess.run([sys.executable, EXAMPLES / "build.py", "--rows-only"], check=True)
@@ -26,7 +38,7 @@ def test_instances_jsonl_is_current(tmp_path):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("answer", ["gold", "wrong", "nothing"])
 def test_each_answer_fares_as_it_should(sample_images, sample_instances, name, answer):
-    """A gold patch that fails, or a wrong one that passes, would make every verdict built on the samples meaningless."""
+    """A gold patch that fails, or a wrong one that passes, would make every verdict on the samples meaningless."""
     row = sample_instances[name]
     patches = [] if answer == "nothing" else [EXAMPLES / name / f"{answer}.patch"]
     patches.append(EXAMPLES / name / "test.patch")
