@@ -4,7 +4,6 @@
 set -eu
 target=$1/certificates
 mkdir -p "$target"
-find "$target" -name '*.crt' -delete
 if [ -d /usr/local/share/ca-certificates ]; then
     find -L /usr/local/share/ca-certificates -type f -name '*.crt' -exec cp {} "$target/" \;
 fi

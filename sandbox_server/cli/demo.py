@@ -103,7 +103,7 @@ def _drive(client: httpx.Client, sample: Sample) -> int:
         rollouts = list(pool.map(lambda answer: _rollout(client, sample, answer), EXPECTED))
     typer.echo(f"\n{sample.instance_id}: {sample.title}")
     typer.echo(
-        f"  {'':6}{'start':>8}{'actions':>16}{'postprocess':>13}{'reward':>9}"
+        f"  {'':6}{'start':>8}{'actions':>16}{'postprocess':>13}{'grading':>9}"
         f"  {'verdict':<12}{'reward':>6}{'F2P':>7}{'P2P':>7}  did"
     )
     for rollout in rollouts:
