@@ -25,12 +25,14 @@ fi
 
 start() {
     [ -z "${DOCKER_HOST:-}" ] || fail "no Docker engine answers at DOCKER_HOST=$DOCKER_HOST"
-    command -v dockerd >/dev/null 2>&1 || "$here/apt.sh" docker.io
-    command -v docker >/dev/null 2>&1 || "$here/apt.sh" docker-cli # apart since Debian 13
-    for _ in 1 2 3 4 5; do # the package may just have started its service
-        answers && return
-        sleep 1
-    done
+    if ! command -v docker >/dev/null 2>&1 || ! command -v dockerd >/dev/null 2>&1; then
+        "$here/apt.sh" docker.io
+        command -v docker >/dev/null 2>&1 || "$here/apt.sh" docker-cli # apart since Debian 13
+        for _ in 1 2 3 4 5; do # where services run, the package has just started its own
+            answers && return
+            sleep 1
+        done
+    fi
     if pid=$(pidof dockerd); then
         fail "dockerd (pid $pid) runs but does not answer; it is not ours, so it is left alone: see its log"
     fi

@@ -11,15 +11,20 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def missing(what: str) -> None:
-    """Skip on a laptop, fail in CI, where a skip would hide that nothing was tested."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"{what} is needed in CI", pytrace=False)
-    pytest.skip(what)
+@pytest.fixture(scope="session")
+def missing():
+    """missing(what): skip on a laptop, fail in CI, where a skip would hide that nothing was tested."""
+
+    def skip_or_fail(what: str) -> None:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"{what} is needed in CI", pytrace=False)
+        pytest.skip(f"{what} is needed")
+
+    return skip_or_fail
 
 
 @pytest.fixture(scope="session")
-def engine():
+def engine(missing):
     """A client of the Docker engine."""
     try:
         client = docker.from_env()
