@@ -1,0 +1,34 @@
+# The server. Any Debian 12 (or newer) image will do as base, python:3.11-slim too: --build-arg BASE_IMAGE=...
+ARG BASE_IMAGE=debian:bookworm-slim
+
+FROM ${BASE_IMAGE} AS build
+# See deploy/certificates/README.md; nothing of this stage but the environment reaches the image.
+COPY deploy/certificates/ /usr/local/share/ca-certificates/
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends ca-certificates python3 python3-venv \
+    && update-ca-certificates
+ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+WORKDIR /build
+COPY requirements/ requirements/
+RUN python3 -m venv /opt/sandbox-server \
+    && /opt/sandbox-server/bin/pip install --require-hashes -r requirements/server.txt \
+    && /opt/sandbox-server/bin/pip install --require-hashes --no-deps \
+       --target /opt/sandbox-server/share/swebench-4.1.0 -r requirements/swebench4.txt
+COPY pyproject.toml LICENSE README.md ./
+COPY sandbox_server/ sandbox_server/
+RUN /opt/sandbox-server/bin/pip install --no-deps --no-build-isolation .
+
+FROM ${BASE_IMAGE}
+RUN command -v python3 >/dev/null \
+    || (apt-get update && apt-get install -y --no-install-recommends python3 && rm -rf /var/lib/apt/lists/*)
+COPY --from=build /opt/sandbox-server /opt/sandbox-server
+COPY deploy/entrypoint.sh deploy/healthcheck.py /usr/local/lib/sandbox-server/
+# GitPython comes with the benchmark's library and is not used; without git it would refuse to be imported.
+ENV PATH=/opt/sandbox-server/bin:$PATH PYTHONUNBUFFERED=1 GIT_PYTHON_REFRESH=quiet \
+    SANDBOX_HOST=0.0.0.0 SANDBOX_PORT=5000 SANDBOX_DATA_DIR=/data
+VOLUME /data
+EXPOSE 5000
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
+    CMD ["python", "/usr/local/lib/sandbox-server/healthcheck.py"]
+ENTRYPOINT ["/usr/local/lib/sandbox-server/entrypoint.sh"]
+CMD ["serve"]

@@ -1,0 +1,44 @@
+# Each target works alone and first, also on a fresh Debian 12 as root; a second run does only what is left to do.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint accept bench images lock clean
+
+engine := scripts/with-engine.sh
+bin := .venv/bin
+acceptance := ../shared/acceptance/swedev.py
+
+help: ## show the targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
+
+setup: ## make .venv with everything that is locked
+	@scripts/venv.sh
+
+images: ## make the sample images and examples/instances.jsonl
+	@$(engine) scripts/images.sh
+
+demo: setup ## drive the samples through all four endpoints and check every verdict
+	@$(engine) sh -c 'scripts/images.sh && $(bin)/sandbox-server demo'
+
+test: setup ## run all tests
+	@$(engine) sh -c 'scripts/images.sh && $(bin)/pytest $(PYTEST_ARGS)'
+
+lint: setup ## ruff, mypy, import-linter
+	@$(bin)/ruff check .
+	@$(bin)/ruff format --check .
+	@$(bin)/mypy
+	@$(bin)/lint-imports
+
+accept: setup ## run the protocol's acceptance script, where it lies beside this folder
+	@if [ -e $(acceptance) ]; then \
+	    $(engine) sh -c 'scripts/images.sh && $(bin)/python $(acceptance) --server-cmd "$(bin)/sandbox-server serve" \
+	        --import examples/instances.jsonl --instance samples__ledger-12 $(ACCEPT_ARGS)'; \
+	else echo "no $(acceptance): nothing to run"; fi
+
+bench: setup ## measure against docker exec and docker run; writes bench/results/latest.json
+	@$(engine) sh -c 'scripts/images.sh && $(bin)/python bench/bench.py'
+
+lock: ## remake requirements/*.txt (LOCK_ARGS=--upgrade for the newest versions)
+	@scripts/lock.sh $(LOCK_ARGS)
+
+clean: ## remove .venv, caches and the sample images
+	rm -rf .venv .cache build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis bench/results
+	@-docker images -q 'sandbox-samples/*' 2>/dev/null | sort -u | xargs -r docker rmi -f

@@ -1,0 +1,33 @@
+#!/bin/sh
+# Installs those of the named Debian packages that are missing. Needs root and apt-get; says so where they are not.
+set -eu
+
+missing=
+for package in "$@"; do
+    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q ' installed$' || missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+
+if ! command -v apt-get >/dev/null 2>&1; then
+    echo "missing:$missing (Debian's names; this system has no apt-get: install them its own way)" >&2
+    exit 1
+fi
+if [ "$(id -u)" != 0 ]; then
+    echo "missing:$missing; as root: apt-get install$missing" >&2
+    exit 1
+fi
+
+echo "installing:$missing" >&2
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+export DEBIAN_FRONTEND=noninteractive
+install() {
+    # shellcheck disable=SC2086 # a list of words
+    apt-get install -y --no-install-recommends $missing >"$log" 2>&1 </dev/null
+}
+# A fresh machine has no package lists, an old one has stale ones: one update mends both.
+install || { apt-get update >/dev/null 2>&1 </dev/null && install; } || {
+    tail -n 20 "$log" >&2
+    echo "apt-get could not install:$missing" >&2
+    exit 1
+}

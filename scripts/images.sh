@@ -1,0 +1,7 @@
+#!/bin/sh
+# Makes the sample images and examples/instances.jsonl; quick when nothing changed.
+set -eu
+cd "$(dirname "$0")/.."
+
+scripts/base-image.sh
+"$(scripts/python.sh)" examples/build.py "$@"

@@ -1,0 +1,77 @@
+#!/bin/sh
+# Runs a command while a Docker engine answers: scripts/with-engine.sh COMMAND...
+#
+# An engine that answers is used and never touched. Where none does, root gets the distribution's docker.io and a dockerd
+# of ours; the last of several commands that use it stops it again (its images stay in the engine's usual place).
+set -eu
+here=$(dirname "$0")
+state=/run/sandbox-engine # pid and log of the dockerd that we started
+start_timeout_s=60
+
+answers() { timeout 10 docker version --format '{{.Server.Version}}' >/dev/null 2>&1; }
+ours() { [ "$(cat "/proc/$(cat "$state/pid" 2>/dev/null || echo none)/comm" 2>/dev/null)" = dockerd ]; }
+
+fail() {
+    printf '%s\n' "$@" >&2
+    exit 1
+}
+
+if [ "$(id -u)" != 0 ]; then
+    command -v docker >/dev/null 2>&1 || fail "no docker client: install Docker (Debian: apt-get install docker.io, as root)"
+    answers || fail "no Docker engine answers to this user at ${DOCKER_HOST:-/var/run/docker.sock}:" \
+        "start one, and add the user to the group docker (or set DOCKER_HOST), or run this as root"
+    exec "$@"
+fi
+
+start() {
+    [ -z "${DOCKER_HOST:-}" ] || fail "no Docker engine answers at DOCKER_HOST=$DOCKER_HOST"
+    if ! command -v docker >/dev/null 2>&1 || ! command -v dockerd >/dev/null 2>&1; then
+        "$here/apt.sh" docker.io
+        command -v docker >/dev/null 2>&1 || "$here/apt.sh" docker-cli # apart since Debian 13
+        for _ in 1 2 3 4 5; do # where services run, the package has just started its own
+            answers && return
+            sleep 1
+        done
+    fi
+    if pid=$(pidof dockerd); then
+        fail "dockerd (pid $pid) runs but does not answer; it is not ours, so it is left alone: see its log"
+    fi
+    echo "starting dockerd (log: $state/dockerd.log)" >&2
+    setsid nohup dockerd >"$state/dockerd.log" 2>&1 </dev/null 8>&- 9>&- &
+    echo $! >"$state/pid"
+    end=$(($(date +%s) + start_timeout_s))
+    until answers; do
+        if ! ours || [ "$(date +%s)" -gt "$end" ]; then
+            stop
+            fail "dockerd did not start; the end of $state/dockerd.log:" "$(tail -n 15 "$state/dockerd.log")"
+        fi
+        sleep 0.3
+    done
+}
+
+stop() {
+    if ours; then
+        pid=$(cat "$state/pid")
+        kill "$pid"
+        timeout 60 tail --pid="$pid" -f /dev/null || echo "dockerd (pid $pid) has not stopped after 60 s" >&2
+    fi
+    rm -f "$state/pid"
+}
+
+# `turn` is held while one of us starts or stops the engine, `users` (shared) while a command uses it.
+mkdir -p "$state"
+exec 8>"$state/turn" 9>"$state/users"
+flock 8
+answers || start
+flock -s 9
+flock -u 8
+
+trap : INT TERM # the command gets the signal too; what follows must still run
+status=0
+"$@" 8>&- 9>&- || status=$?
+
+flock 8
+if [ -e "$state/pid" ] && flock -n -x 9; then
+    stop
+fi
+exit "$status"

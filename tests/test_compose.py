@@ -1,0 +1,130 @@
+"""The compose file, run for real: images built here, the server healthy, Redis and PostgreSQL behind it."""
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD_TIMEOUT_S = 900
+SERVER_IMAGE = "sandbox-server:latest"
+
+
+@pytest.fixture(scope="module")
+def compose_command(missing) -> list[str]:
+    """The plugin, else docker-compose 1.29."""
+    if shutil.which("docker") and not subprocess.run(["docker", "compose", "version"], capture_output=True).returncode:
+        return ["docker", "compose"]
+    if shutil.which("docker-compose"):
+        return ["docker-compose"]
+    return missing("docker compose or docker-compose")
+
+
+def output(*command: str, **environment: str) -> str:
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=BUILD_TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def compose(engine, sample_images, compose_command):
+    """The command with its environment, the images built on the samples' base so that no registry is needed."""
+    output("scripts/certificates.sh", "deploy")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    name = f"sandbox-test-{secrets.token_hex(4)}"
+    environment = {
+        "BASE_IMAGE": "sandbox-samples/base:latest",
+        "COMPOSE_PROJECT_NAME": name,
+        "SANDBOX_NODE_ID": name,
+        "SANDBOX_PORT": str(port),
+        "SANDBOX_BIND": "127.0.0.1",
+        "SANDBOX_API_KEYS": "",
+        "SANDBOX_ALLOW_INSECURE": "0",
+        "SANDBOX_DATABASE_URL": "postgresql://sandbox:sandbox@postgres/sandbox",
+    }
+
+    def run(*arguments: str, **more: str) -> str:
+        return output(*compose_command, "--profile", "postgres", *arguments, **environment | more)
+
+    run("build")
+    yield run, environment
+    run("down", "--volumes", "--remove-orphans")
+
+
+@pytest.mark.timeout(BUILD_TIMEOUT_S)
+def test_up_is_ready_and_stays_on_loopback(compose, engine):
+    """A compose file that starts something, but not a working server, is worth nothing to whoever runs the hosts."""
+    run, environment = compose
+    run("up", "-d")
+    base = f"http://127.0.0.1:{environment['SANDBOX_PORT']}"
+    server = engine.containers.get(run("ps", "-q", "server").strip())
+    assert becomes_healthy(server), server.logs(tail=50).decode(errors="replace")
+    ready = httpx.get(f"{base}/readyz", timeout=10.0)
+    assert ready.status_code == 200, ready.text
+    published = server.attrs["NetworkSettings"]["Ports"]["5000/tcp"]
+    assert [binding["HostIp"] for binding in published] == ["127.0.0.1"]
+    for service in ("redis", "postgres"):
+        ports = engine.containers.get(run("ps", "-q", service).strip()).attrs["NetworkSettings"]["Ports"]
+        assert not any(ports.values()), f"{service} is published"
+
+
+def becomes_healthy(container, *, timeout_s: float = 90.0) -> bool:
+    end = time.monotonic() + timeout_s
+    while time.monotonic() < end and container.status == "running":
+        container.reload()
+        if container.attrs["State"]["Health"]["Status"] == "healthy":
+            return True
+        time.sleep(0.5)
+    return False
+
+
+@pytest.mark.timeout(BUILD_TIMEOUT_S)
+@pytest.mark.parametrize(
+    "bind, insecure, starts",
+    [("0.0.0.0", "0", False), ("", "0", False), ("127.0.0.1", "0", True), ("0.0.0.0", "1", True)],
+)
+def test_opening_it_without_keys_takes_two_steps(compose, engine, bind, insecure, starts):
+    """One careless variable must not put a service that runs any command on the network."""
+    settings = {"SANDBOX_BIND": bind, "SANDBOX_ALLOW_INSECURE": insecure, "SANDBOX_NODE_ID": "sandbox-test-open"}
+    socket_volume = ["/var/run/docker.sock:/var/run/docker.sock"]
+    container = engine.containers.run(
+        SERVER_IMAGE, environment=settings, volumes=socket_volume, network_mode="none", detach=True
+    )
+    try:
+        if starts:
+            assert json.loads(http_get_inside(container)) is not None
+        else:
+            assert container.wait(timeout=60)["StatusCode"] != 0
+            assert b"SANDBOX_API_KEYS" in container.logs()
+    finally:
+        container.remove(force=True, v=True)
+
+
+def http_get_inside(container) -> bytes:
+    """/healthz as the container itself sees it, once the server listens."""
+    ask = (
+        "import time, urllib.request\n"
+        "for _ in range(300):\n"
+        "    try: print(urllib.request.urlopen('http://127.0.0.1:5000/healthz', timeout=2).read().decode()); break\n"
+        "    except OSError: time.sleep(0.1)\n"
+        "else: raise SystemExit('no answer in 30 s')\n"
+    )
+    done = container.exec_run(["python", "-c", ask])
+    assert done.exit_code == 0, (done.output, container.logs(tail=50))
+    return done.output
