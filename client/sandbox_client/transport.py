@@ -129,10 +129,8 @@ class Transport:
                 answer = await self._http.post(
                     f"{host.url}{path}", content=content, headers={**headers, **host.headers}
                 )
-            except httpx.TransportError as error:
+            except httpx.RequestError as error:
                 failure = Unreachable(f"{host.url}{path}: {type(error).__name__}: {error}")
-                if attempt < len(hosts):
-                    pause = 0.0  # another host may be well
             else:
                 parsed = _json_or_none(answer)
                 if answer.status_code < 400:
@@ -142,6 +140,8 @@ class Transport:
                 if answer.status_code not in _RETRIED or final:
                     raise failure
                 pause = _retry_after_s(answer) or pause
+            if attempt < len(hosts):
+                pause = 0.0  # another host may be well, and a Retry-After speaks for its own
             if time.monotonic() + pause > last_start:
                 raise failure
             await asyncio.sleep(pause)

@@ -47,11 +47,10 @@ import asyncio
 from verl.utils.swedev_utils import *
 async def dummy(*_, **__):
     pass
-async def swe_dev_obs(action_ids, sid, tokenizer, **kwargs):
-    action = tokenizer.decode(action_ids, skip_special_tokens=False)
-    result = call_observation_api(sid, action)
+async def swe_dev_obs(ids, sid, tokenizer, **_):
+    result = call_observation_api(sid, tokenizer.decode(ids, skip_special_tokens=False))
     return {"done": False, "ids": tokenizer.encode(result["content"]), "observation_times": 1}
-async def swe_dev_end(sid, _done):
+async def swe_dev_end(sid, done):
     await asyncio.to_thread(call_postprocess_api, sid)
 """
 

@@ -184,6 +184,21 @@ async def test_other_hosts_take_over(stand: Stand) -> None:
     assert len(set(sids)) == 10
 
 
+async def test_a_full_host_sends_the_start_to_another(stand: Stand) -> None:
+    """A start would wait for the full host's Retry-After although another is free."""
+    full = Stand()
+    full.fail("/start_instance", *[Fault(503, FULL.body, {"Retry-After": "30"})] * 99)
+    try:
+        async with SandboxClient([full.url, stand.url]) as client:
+            began = time.monotonic()
+            for _ in range(20):
+                await client.start(1)
+            assert time.monotonic() - began < 3
+    finally:
+        full.close()
+    assert full.seen, "none of 20 calls began with the full host"
+
+
 async def test_nobody_there() -> None:
     """A service that is away would raise something that callers do not catch."""
     url = f"http://someone:hush-hush@127.0.0.1:{closed_port()}"

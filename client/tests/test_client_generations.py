@@ -71,7 +71,7 @@ def test_starts_of_generation_3_run_at_once(stand: Stand) -> None:
     began = time.monotonic()
     sids, _ = generation_3([Scalar(1)] * 16, [])
     assert len(set(sids)) == 16
-    assert time.monotonic() - began < 1.6, "16 starts and 16 ends of 0.2 s"
+    assert time.monotonic() - began < 3.2, "16 starts and 16 ends of 0.2 s"
     assert stand.most_at_once >= 12
 
 
@@ -94,7 +94,7 @@ def test_actions_are_serial_without_the_concurrency_hook_and_parallel_with_it(st
     parallel_s = time.monotonic() - began
     assert blocked == awaited == [actions] * 8
     assert serial_s > 16 * 0.1, f"16 blocking actions of 0.1 s took {serial_s:.2f} s"
-    assert parallel_s < 1.2, f"2 rounds of 8 awaited actions of 0.1 s took {parallel_s:.2f} s"
+    assert parallel_s < serial_s / 2, f"2 rounds of 8 awaited actions of 0.1 s took {parallel_s:.2f} s"
 
 
 async def test_the_awaiting_observation_ends_on_finish_and_answers_error_as_upstream(

@@ -20,7 +20,8 @@ TREE = {
         "        reward_tensor = asyncio.run(self.scores(data))\n        return reward_tensor\n"
     ),
     "verl/utils/dataset/rl_dataset.py": (
-        "class Rows:\n    def __getitem__(self, item):\n        row_dict = self.dataframe[item]\n        return row_dict\n"
+        "class Rows:\n    def __getitem__(self, item):\n"
+        "        row_dict = self.dataframe[item]\n        return row_dict\n"
     ),
     "verl/utils/torch_functional.py": (
         "def masked_mean(total, mask, axis=None):\n    return total / mask.sum(axis=axis)\n\n"

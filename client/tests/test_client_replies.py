@@ -72,6 +72,12 @@ def test_failure_is_none(stand: Stand, capsys: pytest.CaptureFixture[str]) -> No
     assert "Initializing - API call failed: HTTP 404" in capsys.readouterr().out
 
 
+def test_what_cannot_be_sent_is_a_failure_too(stand: Stand, capsys: pytest.CaptureFixture[str]) -> None:
+    """An exception that upstream never raises would end the batch."""
+    assert not call_observation_api("1", object())  # type: ignore[arg-type]  # the mistake under test
+    assert "Observation - API call failed: Object of type object" in capsys.readouterr().out
+
+
 def test_a_tensors_item_is_sent_and_a_sid_as_it_was_given(stand: Stand) -> None:
     """A session is named by a number and by text in turn; the drop-in must not decide which."""
 
@@ -87,10 +93,10 @@ def test_a_tensors_item_is_sent_and_a_sid_as_it_was_given(stand: Stand) -> None:
 @pytest.mark.filterwarnings("error")
 def test_it_is_sent_although_nobody_waits(stand: Stand, sid: str) -> None:
     """G2 forgets its postprocess, and the session would stay until its idle limit."""
-    stand.delay_s = 0.1
+    stand.delay_s = 0.5
     began = time.monotonic()
     call_postprocess_api(sid)
-    assert time.monotonic() - began < 0.08, "the main thread without a loop was blocked"
+    assert time.monotonic() - began < 0.4, "the main thread without a loop was blocked"
     stand.delay_s = 0
     initialize_runtime(1)["sid"]
     assert len(stand.bodies("/postprocess")) == 1
@@ -98,12 +104,12 @@ def test_it_is_sent_although_nobody_waits(stand: Stand, sid: str) -> None:
 
 async def test_a_running_loop_is_never_blocked_by_the_call(stand: Stand, sid: str) -> None:
     """All other rollouts of the worker would stand still."""
-    stand.delay_s = 0.2
+    stand.delay_s = 0.5
     began = time.monotonic()
     reply = call_postprocess_api(sid)
-    assert time.monotonic() - began < 0.1
+    assert time.monotonic() - began < 0.4
     await reply
-    assert time.monotonic() - began >= 0.2
+    assert time.monotonic() - began >= 0.5
 
 
 async def test_to_thread_returns_when_it_is_done(stand: Stand, sid: str) -> None:
