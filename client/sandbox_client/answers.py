@@ -1,0 +1,78 @@
+"""What the service answers, as types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from sandbox_client.errors import BadAnswer
+
+
+@dataclass(frozen=True)
+class AnswerError:
+    """Why an observation is the service's text and not the sandbox's; `code` is for machines."""
+
+    code: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Observation:
+    """The text for the policy. `error` is set where the service could not run the action, as with a lost sandbox."""
+
+    content: str
+    error: AnswerError | None = None
+
+    @classmethod
+    def from_wire(cls, body: Mapping[str, Any]) -> Observation:
+        """Raises BadAnswer without a `content` string."""
+        content = body.get("content")
+        if not isinstance(content, str):
+            raise BadAnswer("the answer to an action holds no content")
+        error = body.get("error")
+        if not isinstance(error, Mapping):
+            return cls(content)
+        return cls(content, AnswerError(str(error.get("code", "")), str(error.get("detail", ""))))
+
+
+@dataclass(frozen=True)
+class Reward:
+    """A reward and the verdict behind it, in the wire's own spelling.
+
+    With `mask` the reward says nothing about the policy: leave the sample out of the loss.
+    """
+
+    reward: float
+    verdict: str
+    mask: bool
+    cause: str
+    receipt: str
+    """Id of the stored record, for GET /v1/receipts/{id}; empty where nothing was stored."""
+    f2p_count: int
+    f2p_total: int
+    p2p_count: int
+    p2p_total: int
+    resolved: bool
+    patch_is_None: bool
+    patch_exists: bool
+    patch_successfully_applied: bool
+    patch_succesfully_applied: bool
+    """The protocol's misspelt twin; the same value."""
+
+    @classmethod
+    def from_wire(cls, body: Mapping[str, Any]) -> Reward:
+        """Raises BadAnswer where a field is missing or of the wrong type: a guess could train on a wrong reward."""
+        values: dict[str, Any] = {}
+        for field in fields(cls):
+            value = body.get(field.name)
+            if not _fits(str(field.type), value):
+                raise BadAnswer(f"the reward answer's {field.name} is not a {field.type}")
+            values[field.name] = value
+        return cls(**values)
+
+
+def _fits(type_name: str, value: object) -> bool:
+    if isinstance(value, bool):  # an int too, for Python
+        return type_name == "bool"
+    return type(value).__name__ == type_name or (type_name == "float" and isinstance(value, int))

@@ -1,0 +1,99 @@
+"""One thread with its own event loop per process, on which every request of the drop-in runs.
+
+A fork copies the loop's file descriptors but not its thread. A child therefore makes its own, and never touches or
+frees the parent's: closing that loop in the child would take the parent's descriptors out of the shared epoll set.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future, wait
+from typing import Any, TypeVar
+
+from sandbox_client.transport import Transport, parse_host
+
+_T = TypeVar("_T")
+_LAST_REQUESTS_S = 10.0  # a script's last un-awaited postprocess gets this long at exit
+
+
+class Background:
+    """The thread, its loop, and the connections that belong to the loop."""
+
+    def __init__(self) -> None:
+        """Starts the thread."""
+        # Not new_event_loop(): the trainer may have set uvloop's policy, and a fork under uvloop is another matter.
+        self._loop = asyncio.SelectorEventLoop()
+        self._transports: dict[tuple[str, ...], Transport] = {}
+        self._in_flight: set[Future[Any]] = set()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="sandbox-client", daemon=True)
+        self._thread.start()
+
+    def submit(self, request: Coroutine[Any, Any, _T]) -> Future[_T]:
+        """Put `request` in flight now; from any thread but the background one."""
+        future = asyncio.run_coroutine_threadsafe(request, self._loop)
+        self._in_flight.add(future)
+        future.add_done_callback(self._in_flight.discard)
+        return future
+
+    def transport(self, urls: list[str]) -> Transport:
+        """The connections to these hosts; only on the background loop."""
+        key = tuple(urls)
+        if key not in self._transports:
+            self._transports[key] = Transport([parse_host(url) for url in urls])
+        return self._transports[key]
+
+    def close(self) -> None:
+        """Give what is in flight a bounded time, then end the thread and close everything."""
+        wait(list(self._in_flight), timeout=_LAST_REQUESTS_S)
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(_LAST_REQUESTS_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_LAST_REQUESTS_S)
+        self._loop.close()
+
+    async def _end(self) -> None:
+        requests = asyncio.all_tasks() - {asyncio.current_task()}
+        for request in requests:
+            request.cancel()
+        await asyncio.gather(*requests, return_exceptions=True)
+        for transport in self._transports.values():
+            await transport.aclose()
+
+
+class _PerProcess:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.current: Background | None = None
+
+
+_state = _PerProcess()
+_inherited: list[Background | None] = []  # kept for ever: see above
+
+
+def background() -> Background:
+    """The background of this process, made at the first use."""
+    with _state.lock:
+        if _state.current is None:
+            _state.current = Background()
+        return _state.current
+
+
+def close_background() -> None:
+    """End this process's background; the next request makes a new one."""
+    with _state.lock:
+        current, _state.current = _state.current, None
+    if current is not None:
+        current.close()
+
+
+def _after_fork() -> None:
+    _inherited.append(_state.current)
+    _state.current = None
+    _state.lock = threading.Lock()  # the parent may have held the old one
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(close_background)

@@ -1,0 +1,71 @@
+"""The drop-in's settings: environment variables, read at each use so that a Ray worker's own environment counts."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from sandbox_client.errors import SettingsError
+from sandbox_client.transport import parse_host
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def base_urls() -> list[str]:
+    """SANDBOX_URL: one base URL or several, comma-separated, as given (with user and password).
+
+    Raises:
+        SettingsError: unset or unusable; logged as an error too, for veRL's reward manager swallows exceptions.
+    """
+    urls = [url.strip().rstrip("/") for url in os.environ.get("SANDBOX_URL", "").split(",") if url.strip()]
+    try:
+        if not urls:
+            raise SettingsError("SANDBOX_URL is not set in this process; set it for the driver and for every worker")
+        for url in urls:
+            parse_host(url)
+    except SettingsError as error:
+        _LOGGER.error("%s", error.detail)
+        raise
+    return urls
+
+
+def masked_reward() -> float:
+    """SANDBOX_MASKED_REWARD: what stands for a reward that says nothing about the policy; 0.0 by default."""
+    value = os.environ.get("SANDBOX_MASKED_REWARD", "0.0")
+    try:
+        return float(value)
+    except ValueError:
+        raise SettingsError(f"SANDBOX_MASKED_REWARD is not a number: {value!r}") from None
+
+
+def dead_sessions() -> bool:
+    """SANDBOX_DEAD_SESSIONS: a start that fails for good gives a dead session (sid 0) and does not end the batch."""
+    return _switch("SANDBOX_DEAD_SESSIONS", default=False)
+
+
+def chat_wrap() -> bool:
+    """SANDBOX_CHAT_WRAP: observations come as a user turn of the Qwen chat format; wrong for revisions that add it."""
+    return _switch("SANDBOX_CHAT_WRAP", default=False)
+
+
+def prompts_file() -> str:
+    """SANDBOX_PROMPTS_FILE: the trainer's original swedev_utils.py, where it no longer stands in its own place."""
+    return os.environ.get("SANDBOX_PROMPTS_FILE", "")
+
+
+def check() -> None:
+    """Raise SettingsError for a variable that would fail only in the middle of a training step."""
+    masked_reward()
+    dead_sessions()
+    chat_wrap()
+
+
+def _switch(name: str, *, default: bool) -> bool:
+    value = os.environ.get(name, "").strip().lower()
+    if value in ("1", "true", "yes", "on"):
+        return True
+    if value in ("0", "false", "no", "off"):
+        return False
+    if value:
+        raise SettingsError(f"{name} is neither on nor off: {value!r}")
+    return default

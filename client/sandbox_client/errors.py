@@ -1,0 +1,109 @@
+"""Every error the client raises on purpose. None of them ever holds a key.
+
+SandboxError
+├── SettingsError          a base URL or an environment variable is unusable
+├── Unreachable            no host answered within the retries
+├── CallTimedOut           the call's own bound passed
+├── BadAnswer              the answer is not what the protocol says; is there a proxy between?
+├── RequestRejected        4xx: sending it again changes nothing
+│   ├── Unauthorized
+│   ├── UnknownInstance
+│   ├── UnknownSession
+│   └── Ungradable         the instance has no grader
+└── ServiceFault           5xx after the retries
+    └── NoCapacity         full past the service's bound
+
+Branch on the type or on `code` (the service's word), never on the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class SandboxError(Exception):
+    """Base of all; `detail` says in one sentence what happened."""
+
+    code = "client_error"
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        self.detail = detail
+
+
+class SettingsError(SandboxError):
+    """A base URL or an environment variable is missing or unusable."""
+
+    code = "settings"
+
+
+class Unreachable(SandboxError):
+    """No host took the request, or the connection broke, until the retries were used up."""
+
+    code = "unreachable"
+
+
+class CallTimedOut(SandboxError):
+    """No answer within the call's bound; an action may still be running on the service."""
+
+    code = "timed_out"
+
+
+class BadAnswer(SandboxError):
+    """Not a JSON object, or one without the fields that the protocol promises."""
+
+    code = "bad_answer"
+
+
+class _AnsweredError(SandboxError):
+    def __init__(self, detail: str, *, code: str, status: int) -> None:
+        super().__init__(f"HTTP {status} {code}: {detail}")
+        self.detail = detail
+        self.code = code
+        self.status = status
+
+
+class RequestRejected(_AnsweredError):
+    """The service refuses this request; sending it again changes nothing."""
+
+
+class Unauthorized(RequestRejected):
+    """No API key, or one that the service does not know."""
+
+
+class UnknownInstance(RequestRejected):
+    """The catalogue holds no such instance."""
+
+
+class UnknownSession(RequestRejected):
+    """No session has this sid."""
+
+
+class Ungradable(RequestRejected):
+    """The instance has no grader, so no reward could ever be given."""
+
+
+class ServiceFault(_AnsweredError):
+    """A fault of the service that outlasted the retries; says nothing about the policy."""
+
+
+class NoCapacity(ServiceFault):
+    """No room within the service's bound; nothing was started."""
+
+
+_BY_CODE: Mapping[str, type[_AnsweredError]] = {
+    "unauthorized": Unauthorized,
+    "unknown_instance": UnknownInstance,
+    "unknown_session": UnknownSession,
+    "ungradable": Ungradable,
+    "no_capacity": NoCapacity,
+}
+
+
+def answered_error(status: int, body: object) -> _AnsweredError:
+    """The error of an answer with `status` >= 400; `body` is the parsed JSON, or None where it is none."""
+    fields = body if isinstance(body, dict) else {}
+    code = str(fields.get("code") or f"http_{status}")
+    detail = str(fields.get("detail") or "the answer gives no reason")
+    family = RequestRejected if status < 500 else ServiceFault
+    return _BY_CODE.get(code, family)(detail, code=code, status=status)

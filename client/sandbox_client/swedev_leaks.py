@@ -1,0 +1,25 @@
+"""Names that veRL's own swedev_utils gives away through `import *` because it imports them; its users rely on some.
+
+They are the trainer's packages, not dependencies of ours. One that is not installed is left out, so that only its use
+fails; one that is installed but broken fails here, as it would upstream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+
+def leaks() -> dict[str, Any]:
+    """The names with what they stand for, as far as it is installed."""
+    found: dict[str, Any] = {"asyncio": asyncio, "hashlib": hashlib, "random": random}
+    for package in ("requests", "aiohttp", "torch"):
+        if find_spec(package):
+            found[package] = import_module(package)
+    if find_spec("tensordict"):
+        found["TensorDict"] = import_module("tensordict").TensorDict
+    return found

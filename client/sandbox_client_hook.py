@@ -1,0 +1,76 @@
+"""Puts the drop-in into an unchanged veRL as it is imported.
+
+`sandbox_client_hook.pth`, installed beside this module, calls `install()` at the start of every interpreter whose
+environment says SANDBOX_CLIENT_HOOK=1, so Ray's workers get it too. Standard library only, until veRL is imported.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any
+
+
+def install() -> None:
+    """Watch the imports of this interpreter; a second call does nothing."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+
+
+def _replace(module: ModuleType) -> None:
+    """Every name of the drop-in over the original's; what only the original has (a fork's own additions) stays."""
+    drop_in = import_module("sandbox_client.swedev_utils")
+    for name in drop_in.__all__:
+        setattr(module, name, getattr(drop_in, name))
+
+
+def _await_actions(module: ModuleType) -> None:
+    """In place before `async_rollout` copies the names by its star import."""
+    awaiting = import_module("sandbox_client.swedev_tasks")
+    for name in ("swe_dev_obs", "swe_dev_end"):
+        if hasattr(module, name):
+            setattr(module, name, getattr(awaiting, name))
+
+
+def _changes() -> dict[str, Callable[[ModuleType], None]]:
+    changes: dict[str, Callable[[ModuleType], None]] = {"verl.utils.swedev_utils": _replace}
+    if os.environ.get("SANDBOX_CLIENT_HOOK_CONCURRENCY", "1") != "0":
+        changes["verl.workers.agentic.tasks"] = _await_actions
+    return changes
+
+
+class _Finder(MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if not fullname.startswith("verl."):
+            return None
+        change = _changes().get(fullname)
+        spec = PathFinder.find_spec(fullname, path, target) if change else None
+        if change is None or spec is None or spec.loader is None:
+            return None
+        spec.loader = _ChangingLoader(spec.loader, change)
+        return spec
+
+
+class _ChangingLoader(Loader):
+    """The module's own loader, and then a change."""
+
+    def __init__(self, original: Loader, change: Callable[[ModuleType], None]) -> None:
+        self._original = original
+        self._change = change
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._original.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._original.exec_module(module)
+        self._change(module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)  # get_source and the like, for tracebacks and inspect
