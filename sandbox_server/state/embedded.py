@@ -33,6 +33,8 @@ from sandbox_server.errors import StateUnavailable
 
 _SUN_PATH = 107
 """Bytes a unix socket's path may have on Linux, the closing zero apart."""
+_RUNTIME_DIR_MAX = 40
+"""Bytes of a folder under which our short names still fit a socket's path."""
 _LOAD_S = 120.0
 """Longest wait for the append-only file to be read; ours hold some hundred MB at most."""
 _REFUSED_S = 2.0
@@ -175,6 +177,7 @@ class EmbeddedRedis:
     def _end_process(self, alive: int) -> None:
         """Returns with `alive` locked by the caller's file."""
         with self._client() as client, contextlib.suppress(RedisError):
+            client.ping()  # shutdown() itself hides that nobody was there
             client.shutdown()  # flushes the append-only file
             if _lock_within(alive, _STOP_S):
                 return
@@ -234,7 +237,7 @@ def _lock_within(lock: int, bound_s: float) -> bool:
 def _runtime_dir() -> Path:
     """A short folder that only this user can enter. Raises StateUnavailable when somebody else made it."""
     for base in (os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir(), "/tmp"):
-        if base and len(os.fsencode(base)) <= 40 and os.path.isdir(base):
+        if base and len(os.fsencode(base)) <= _RUNTIME_DIR_MAX and os.path.isdir(base):
             break
     folder = Path(base) / f"sandbox-server-{os.getuid()}"
     with contextlib.suppress(FileExistsError):
