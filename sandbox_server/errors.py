@@ -3,6 +3,7 @@
 ServiceError
 ├── RequestError            the caller can mend it; 4xx
 │   ├── MalformedRequest    the body is not what the endpoint takes
+│   ├── RequestTooLarge     the body is past SANDBOX_MAX_BODY_MB
 │   ├── Unauthorized        no key, or not one of ours
 │   ├── UnknownInstance     no such instance in the catalogue
 │   ├── UnknownSession      no such sid
@@ -11,6 +12,7 @@ ServiceError
 │   ├── Ungradable          the instance has no grader
 │   └── RowRejected         an imported row is unusable
 ├── CapacityError           full for now; 503 with Retry-After
+├── SessionBusy             another request holds the session; ask again
 └── InfrastructureError     ours to mend; never a reward, never an observation's text
     ├── SandboxLost         the container is gone or dead
     ├── SandboxDiskFull     the container's writable layer, or the engine's disk, is full
@@ -122,6 +124,14 @@ class CapacityError(ServiceError):
         super().__init__(detail)
         self.reason = reason
         self.retry_after_s = retry_after_s
+
+
+class SessionBusy(ServiceError):
+    """Another request on the same sid did not end within this one's wait; nothing was run."""
+
+    code = "session_busy"
+    http_status = 409
+    retryable = True
 
 
 class InfrastructureError(ServiceError):

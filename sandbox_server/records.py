@@ -58,6 +58,7 @@ class InFlight:
     started_at: float
     deadline: float
     nonce: str
+    idempotency_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""The wire: each module is one protocol and gives its `ROUTER`. `app.state` holds what they speak to."""

@@ -1,0 +1,6 @@
+"""The HTTP application: `create_app(settings, build)` puts the parts together and the protocols before them."""
+
+from sandbox_server.app.factory import create_app
+from sandbox_server.app.parts import Build, Parts
+
+__all__ = ["Build", "Parts", "create_app"]

@@ -1,0 +1,116 @@
+"""Before any route: the API key and the bound on the body. Plain ASGI, for they see every request."""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import ipaddress
+import json
+import socket
+from collections.abc import Sequence
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sandbox_server.errors import RequestTooLarge, ServiceError, Unauthorized
+
+OPEN_PATHS = frozenset({"/healthz"})
+_DRAINED = 4
+"""Times the bound that is read and thrown away, so that a client still sending gets to read the 413."""
+
+
+class RequireKey:
+    """401 without one of the keys: Bearer, X-API-Key, or the password of HTTP Basic."""
+
+    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
+        self._app = app
+        self._digests = [_digest(key.encode()) for key in keys]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI."""
+        if scope["type"] == "lifespan" or scope["path"] in OPEN_PATHS or self._has_key(Headers(scope=scope)):
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            error = Unauthorized("Send an API key: Authorization: Bearer, X-API-Key, or https://user:KEY@host.")
+            headers = [(b"www-authenticate", b'Basic realm="sandbox-server", Bearer')]
+            await send_error(send, error, headers)
+        else:
+            await send({"type": "websocket.close", "code": 1008})
+
+    def _has_key(self, headers: Headers) -> bool:
+        offered = [headers.get("x-api-key", "").encode("latin-1")]
+        scheme, _, rest = headers.get("authorization", "").partition(" ")
+        credentials = rest.strip().encode("latin-1")
+        if scheme.lower() == "bearer":
+            offered.append(credentials)
+        elif scheme.lower() == "basic":
+            try:
+                offered.append(base64.b64decode(credentials, validate=True).partition(b":")[2])
+            except binascii.Error:
+                return False
+        # every comparison is made, each in constant time: how long it takes tells nothing of a key
+        matches = [hmac.compare_digest(_digest(text), digest) for text in offered if text for digest in self._digests]
+        return any(matches)
+
+
+class BoundBody:
+    """413 past `max_bytes`: by Content-Length at once, else when that much has come."""
+
+    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+        self._app = app
+        self._max = max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        error = RequestTooLarge(f"The body is larger than {self._max / 2**20:g} MB (SANDBOX_MAX_BODY_MB).")
+        headers = Headers(scope=scope)
+        length = headers.get("content-length", "")
+        if length.isdigit() and int(length) > self._max:
+            if "expect" not in headers:  # with it the client waits for our word before it sends anything
+                await self._drain(receive)
+            await send_error(send, error)
+            return
+        came = 0
+
+        async def bounded() -> Message:
+            nonlocal came
+            message = await receive()
+            came += len(message.get("body", b""))
+            if came > self._max:
+                await self._drain(receive)
+                raise error
+            return message
+
+        await self._app(scope, bounded, send)
+
+    async def _drain(self, receive: Receive) -> None:
+        came = 0
+        while came < _DRAINED * self._max:
+            message = await receive()
+            came += len(message.get("body", b""))
+            if not message.get("more_body", False):
+                return
+
+
+async def send_error(send: Send, error: ServiceError, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    """The error as a whole JSON answer."""
+    body = json.dumps({"code": error.code, "detail": error.detail, "retryable": error.retryable}).encode()
+    fixed = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": error.http_status, "headers": [*fixed, *headers]})
+    await send({"type": "http.response.body", "body": body})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether listening on `host` reaches this machine alone; a name that cannot be resolved does not."""
+    try:
+        found = socket.getaddrinfo(host, None) if host else []
+    except OSError:
+        return False
+    return bool(found) and all(ipaddress.ip_address(str(entry[4][0]).split("%")[0]).is_loopback for entry in found)
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()

@@ -1,0 +1,50 @@
+"""The application: parts in the lifespan, protocols by discovery, access and failures around them."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import cast
+
+from fastapi import APIRouter, FastAPI
+
+from sandbox_server import __version__, plugins, protocols
+from sandbox_server.app import failures, health
+from sandbox_server.app.access import BoundBody, RequireKey
+from sandbox_server.app.parts import Build
+from sandbox_server.protocols.v1 import Refused
+from sandbox_server.settings import Settings
+from sandbox_server.telemetry import logger
+
+log = logger(__name__)
+
+
+def create_app(settings: Settings, build: Build) -> FastAPI:
+    """The application of one server; `build` opens its parts when it starts and closes them when it ends."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with build(settings) as parts:
+            app.state.sessions = parts.sessions
+            app.state.receipts = parts.receipts
+            app.state.instances = parts.instances
+            app.state.probes = parts.probes
+            log.info("ready", node=settings.node_id)
+            yield
+            log.info("shutting down", node=settings.node_id)
+
+    app = FastAPI(
+        title="Sandbox server",
+        description="Sandboxes and grading for RL training of software-engineering agents.",
+        version=__version__,
+        lifespan=lifespan,
+        responses={422: {"model": Refused}, 401: {"model": Refused}, 413: {"model": Refused}},
+    )
+    app.include_router(health.ROUTER)
+    for router in plugins.discover(protocols, "ROUTER").values():
+        app.include_router(cast(APIRouter, router))
+    failures.install(app)
+    # the last one added is the first one asked
+    app.add_middleware(failures.Unforeseen)
+    app.add_middleware(BoundBody, max_bytes=int(settings.max_body_mb * 2**20))
+    if settings.api_keys:
+        app.add_middleware(RequireKey, keys=[key.get_secret_value() for key in settings.api_keys])
+    return app

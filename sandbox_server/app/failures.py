@@ -1,0 +1,79 @@
+"""Every error as JSON `{"code", "detail", "retryable"}`; what nobody foresaw gets an id that is in the log."""
+
+import json
+import math
+import secrets
+from collections.abc import Mapping
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sandbox_server.app.access import send_error
+from sandbox_server.errors import CapacityError, InfrastructureError, MalformedRequest, ServiceError
+from sandbox_server.telemetry import INFRA_ERRORS, logger
+
+log = logger(__name__)
+
+
+class Unforeseen:
+    """Turns an exception that no handler knows into a 500; a client that hung up is none of those."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = False
+
+        async def noting(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noting)
+        except ClientDisconnect:
+            log.info("client hung up while it sent its request", path=scope["path"])
+        except Exception:
+            error_id = secrets.token_hex(8)
+            log.exception("unforeseen error", error_id=error_id, method=scope["method"], path=scope["path"])
+            if not begun:
+                await send_error(send, ServiceError(f"Internal error; its trace is in the log under {error_id}."))
+
+
+def install(app: FastAPI) -> None:
+    """Map what routes raise."""
+
+    @app.exception_handler(ServiceError)
+    async def service_error(request: Request, error: ServiceError) -> Response:
+        body: dict[str, object] = {"code": error.code, "detail": error.detail, "retryable": error.retryable}
+        headers: dict[str, str] = {}
+        if isinstance(error, CapacityError):
+            body["reason"] = error.reason
+            headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
+        if isinstance(error, InfrastructureError):
+            INFRA_ERRORS.labels(error.code).inc()
+            log.error("request failed", path=request.url.path, code=error.code, error=error.detail)
+        return _json(error.http_status, body, headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def validation(request: Request, error: RequestValidationError) -> Response:
+        faults = [f"{'.'.join(str(part) for part in fault['loc'][1:])}: {fault['msg']}" for fault in error.errors()]
+        body = {"code": MalformedRequest.code, "detail": "; ".join(faults), "retryable": False}
+        return _json(MalformedRequest.http_status, body)
+
+    @app.exception_handler(HTTPException)
+    async def routing(request: Request, error: HTTPException) -> Response:
+        code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
+        detail = f"{request.method} {request.url.path}: {error.detail}; see /docs."
+        return _json(error.status_code, {"code": code, "detail": detail, "retryable": False}, error.headers)
+
+
+def _json(status: int, body: Mapping[str, object], headers: Mapping[str, str] | None = None) -> Response:
+    return Response(json.dumps(body), status, headers, media_type="application/json")

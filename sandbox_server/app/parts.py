@@ -1,0 +1,86 @@
+"""What the application is made of, and the part of it that is Redis."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+
+from sandbox_server.errors import InfrastructureError
+from sandbox_server.protocols.v1 import Instances, Receipts
+from sandbox_server.sessions.base import Sessions
+from sandbox_server.settings import Settings
+from sandbox_server.state.connection import Connection
+from sandbox_server.state.embedded import EmbeddedRedis
+from sandbox_server.state.journal import ActionSink, JournalFlusher
+from sandbox_server.state.keys import Keys
+from sandbox_server.state.store import Store
+from sandbox_server.telemetry import logger
+
+log = logger(__name__)
+
+Probe = Callable[[], Awaitable[object]]
+"""Returns when its part answers, raises when it does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Everything that protocols and health checks speak to."""
+
+    sessions: Sessions
+    receipts: Receipts
+    instances: Instances
+    probes: Mapping[str, Probe]
+    """Part -> probe, for /readyz: docker, redis, sql."""
+
+
+Build = Callable[[Settings], AbstractAsyncContextManager[Parts]]
+"""Opens the parts and closes them in reverse order."""
+
+
+@asynccontextmanager
+async def open_store(settings: Settings, sink: ActionSink) -> AsyncIterator[Store]:
+    """The store on the external or the embedded Redis, its journal flowing into `sink`.
+
+    On the way out the journal is drained once more and the embedded Redis saved and ended, unless another server
+    uses it. After kill -9 none of that happens, and the next server adopts what is there.
+    """
+    if settings.redis_url:
+        async with _store_at(settings.redis_url, settings, sink) as store:
+            yield store
+        return
+    embedded = EmbeddedRedis(settings.data_dir)
+    url = await asyncio.to_thread(embedded.start)
+    try:
+        async with _store_at(url, settings, sink) as store:
+            yield store
+    finally:
+        await asyncio.to_thread(embedded.stop)
+
+
+@asynccontextmanager
+async def _store_at(url: str, settings: Settings, sink: ActionSink) -> AsyncIterator[Store]:
+    keys = Keys()
+    connection = Connection(url, timeout_s=settings.redis_timeout_s)
+    store = Store(
+        connection,
+        keys,
+        node=settings.node_id,
+        lock_lease_s=settings.lock_lease_s,
+        result_ttl_s=settings.result_ttl_s,
+    )
+    flusher = JournalFlusher(connection, keys, sink, node=settings.node_id, period_s=settings.journal_flush_s)
+    try:
+        await store.open()
+        flushing = asyncio.create_task(flusher.run())
+        try:
+            yield store
+        finally:
+            flushing.cancel()
+            await asyncio.gather(flushing, return_exceptions=True)
+            try:
+                await flusher.drain()
+            except InfrastructureError as error:  # the next server drains what is left
+                log.warning("journal not drained at shutdown", code=error.code, error=error.detail)
+    finally:
+        await store.close()
+        await connection.close()

@@ -1,0 +1,66 @@
+"""`sandbox-server serve`: listen, with the limits that a thousand simultaneous rollouts need."""
+
+import contextlib
+import resource
+import sys
+
+import uvicorn
+
+from sandbox_server.app import Build, create_app
+from sandbox_server.app.access import is_loopback
+from sandbox_server.settings import Settings
+from sandbox_server.telemetry import configure_logging, logger
+
+log = logger(__name__)
+
+_BACKLOG = 4096
+"""Connections the kernel may hold for us: trainers open one a call, a thousand at once."""
+_KEEP_ALIVE_S = 75
+"""Longer than clients keep an idle connection, else they write into one that we are closing."""
+_STARTUP_FAILURE = 3
+"""uvicorn's own, also when the address is taken."""
+_GRACE_S = 10
+"""For requests under way at SIGTERM; orchestrators kill after some 30 s."""
+
+
+def run(settings: Settings, build: Build) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Exits with status 2 when it would be open to other machines without keys, 3 when the address is taken or a part
+    does not open.
+    """
+    configure_logging(settings.log_level, settings.log_format)
+    if not (settings.api_keys or settings.allow_insecure or is_loopback(settings.host)):
+        sys.stderr.write(
+            f"{settings.host} is reachable from other machines, and whoever reaches this server can run code in its "
+            "containers. Set SANDBOX_API_KEYS, or listen on 127.0.0.1, or, if something else guards the port, set "
+            "SANDBOX_ALLOW_INSECURE=1.\n"
+        )
+        raise SystemExit(2)
+    config = uvicorn.Config(
+        create_app(settings, build),
+        host=settings.host,
+        port=settings.port,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        access_log=False,
+        log_config=None,  # its warnings and errors reach stderr; its chatter would break JSON lines
+        log_level=settings.log_level,
+        backlog=_BACKLOG,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=_GRACE_S,
+    )
+    # the usual soft limit of 1,024 is less than a thousand clients and the streams of their sandboxes
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    # bound before the parts are opened: a second server by mistake must not touch the first one's sessions
+    listener = config.bind_socket()
+    with listener:
+        log.info("starting", host=settings.host, port=listener.getsockname()[1], node=settings.node_id)
+        server = uvicorn.Server(config)
+        with contextlib.suppress(KeyboardInterrupt):  # raised again by uvicorn after its orderly end
+            server.run(sockets=[listener])
+    if not server.started:
+        raise SystemExit(_STARTUP_FAILURE)

@@ -1,0 +1,328 @@
+"""veRL's `swedev` protocol: start, act, postprocess, reward.
+
+Its clients do not look at the HTTP status, and read a missing field as "Error" or as reward 0.0. So whatever a
+policy or a fault can cause on a known or unknown session is a 200 whose body says it; 4xx means that the request
+itself is wrong, 5xx that a start found no room.
+
+A sid is a JSON integer, a decimal string or null (a rollout whose start failed goes on with null or 0). Only the
+canonical spelling names a session: no sign, no leading zero, no space, below 2^63. All else is an unknown session.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, TypeVar, cast
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictInt, StrictStr, ValidationError
+
+from sandbox_server.errors import InfrastructureError, MalformedRequest, ServiceError, UnknownInstance
+from sandbox_server.records import Verdict, VerdictName
+from sandbox_server.sessions.base import ActionAnswer, RewardAnswer, Sessions
+from sandbox_server.telemetry import INFRA_ERRORS, logger
+
+T = TypeVar("T")
+Model = TypeVar("Model", bound=BaseModel)
+log = logger(__name__)
+
+_SETTLE_S = 5.0
+"""At shutdown: how long actions, starts and ends under way may go on."""
+_MAX_KEY = 200
+_NO_SESSION = "0"
+"""Never minted, so it stands for every spelling that names no session."""
+
+
+def _without_surrogates(value: object) -> object:
+    """JSON may spell half a surrogate pair, which no encoding can carry on; it becomes U+FFFD."""
+    return re.sub("[\ud800-\udfff]", "\ufffd", value) if isinstance(value, str) and not value.isascii() else value
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class StartRequest(_Message):
+    """Which instance to start."""
+
+    instance_hash: StrictInt | StrictStr
+    """int(md5(instance_id)) mod 2^63, as integer or decimal string; any other string is taken as an instance id."""
+
+
+class StartAnswer(_Message):
+    """The session that was started."""
+
+    sid: str
+    """Decimal, 0 < sid < 2^63."""
+
+
+class SessionRequest(_Message):
+    """Which session is meant."""
+
+    sid: StrictInt | StrictStr | None
+    """As the start gave it, or as an integer."""
+
+
+class ActionRequest(SessionRequest):
+    """One action of the policy."""
+
+    content: Annotated[StrictStr, BeforeValidator(_without_surrogates)]
+    """What the policy wrote, in the instance's dialect."""
+
+
+class Fault(_Message):
+    """Why the service, not the policy's command, wrote the answer."""
+
+    code: str
+    detail: str
+
+
+class ActionReply(_Message):
+    """The observation."""
+
+    content: str
+    """Always text to show the policy."""
+    error: Fault | None = None
+    """Set when `content` is the service's own text: sandbox_lost, unknown_session, session_busy, ..."""
+
+
+class PostprocessReply(_Message):
+    """The session's end."""
+
+    sid: str = ""
+    state: str = ""
+    """ending, ended or lost; "" for an unknown session."""
+    error: Fault | None = None
+
+
+class RewardReply(_Message):
+    """Verdict and reward; the table of verdicts is in docs/api.md."""
+
+    reward: float
+    f2p_count: int
+    f2p_total: int
+    p2p_count: int
+    p2p_total: int
+    resolved: bool
+    patch_is_None: bool
+    patch_exists: bool
+    patch_successfully_applied: bool
+    patch_succesfully_applied: bool
+    """The same, as the protocol spells it."""
+    verdict: VerdictName
+    mask: bool
+    """True where the reward says nothing about the policy."""
+    cause: str
+    """One sentence."""
+    receipt: str
+    """Id for /v1/receipts; "" for what is not stored."""
+
+
+class Refusal(_Message):
+    """Why a request was not served."""
+
+    code: str
+    detail: str
+    retryable: bool
+    reason: str = ""
+    """With 503 for want of room: slots, disk, daemon, image, grading."""
+
+
+@asynccontextmanager
+async def _settle(app: FastAPI) -> AsyncIterator[None]:
+    """What was begun goes to its end also when its client hung up; at shutdown it gets a few seconds for that."""
+    running: set[asyncio.Task[Any]] = set()
+    app.state.swedev_running = running
+    yield
+    if running:
+        await asyncio.wait(running, timeout=_SETTLE_S)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+ROUTER = APIRouter(lifespan=_settle, tags=["swedev"])
+
+
+def _takes(model: type[BaseModel]) -> dict[str, Any]:
+    """The request body, for the OpenAPI document; it is read by `_read`, for FastAPI's reader answers otherwise."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": model.model_json_schema()}}}}
+
+
+@ROUTER.post(
+    "/start_instance",
+    response_model=StartAnswer,
+    responses={404: {"model": Refusal}, 409: {"model": Refusal}, 503: {"model": Refusal}},
+    openapi_extra=_takes(StartRequest),
+)
+async def start_instance(request: Request) -> Response:
+    """Begin a session. 404: no such instance; 409: it cannot be graded; 503: no room, with Retry-After."""
+    instance = _instance((await _read(request, StartRequest)).instance_hash)
+    sessions = _sessions(request)
+    starting = _spawn(request, sessions.start(instance))
+    hung_up = asyncio.create_task(_hung_up(request))
+    try:
+        await asyncio.wait({starting, hung_up}, return_when=asyncio.FIRST_COMPLETED)
+        if hung_up.done():
+            _spawn(request, _give_back(sessions, starting))
+            return _json({})  # nobody reads it
+        return _json({"sid": starting.result()})
+    except asyncio.CancelledError:
+        _spawn(request, _give_back(sessions, starting))
+        raise
+    except InfrastructureError as error:
+        return _refusal(error, 503)
+    finally:
+        hung_up.cancel()
+
+
+@ROUTER.post("/process_action", response_model=ActionReply, openapi_extra=_takes(ActionRequest))
+async def process_action(request: Request) -> Response:
+    """Run one action and answer with its observation. With an Idempotency-Key header a repeated request runs once."""
+    action = await _read(request, ActionRequest)
+    key = request.headers.get("idempotency-key", "")
+    if len(key) > _MAX_KEY:
+        raise MalformedRequest(f"Idempotency-Key is longer than {_MAX_KEY} characters.")
+    acting = _sessions(request).act(_canonical(action.sid), action.content, idempotency_key=key)
+    try:
+        answer = await asyncio.shield(_spawn(request, acting))
+    except ServiceError as error:
+        answer = ActionAnswer(error.detail, _counted(error))
+    reply: dict[str, object] = {"content": answer.content}
+    if answer.error_code:
+        reply["error"] = {"code": answer.error_code, "detail": answer.content}
+    return _json(reply)
+
+
+@ROUTER.post("/postprocess", response_model=PostprocessReply, openapi_extra=_takes(SessionRequest))
+async def postprocess(request: Request) -> Response:
+    """End the session: its patch is kept, its container goes, its grading begins. Again and again the same answer."""
+    sid = _canonical((await _read(request, SessionRequest)).sid)
+    try:
+        record = await asyncio.shield(_spawn(request, _sessions(request).postprocess(sid)))
+    except ServiceError as error:
+        return _json({"sid": sid, "error": {"code": _counted(error), "detail": error.detail}})
+    if record is None:
+        return _json({"error": {"code": "unknown_session", "detail": "No such session."}})
+    return _json({"sid": record.sid, "state": record.state})
+
+
+@ROUTER.post("/compute_reward", response_model=RewardReply, openapi_extra=_takes(SessionRequest))
+async def compute_reward(request: Request) -> Response:
+    """The session's verdict and reward; waits for a grading under way, then answers `pending`."""
+    sid = _canonical((await _read(request, SessionRequest)).sid)
+    try:
+        answer = await _sessions(request).reward(sid)
+    except ServiceError as error:
+        log.error("no verdict", sid=sid, code=_counted(error), error=error.detail)
+        answer = RewardAnswer(Verdict(VerdictName.INFRA, mask=True, cause=error.detail), 0.0)
+    return _json(_reward_fields(answer))
+
+
+def _reward_fields(answer: RewardAnswer) -> dict[str, object]:
+    verdict = answer.verdict
+    return {
+        "reward": float(answer.reward),
+        "f2p_count": verdict.f2p_count,
+        "f2p_total": verdict.f2p_total,
+        "p2p_count": verdict.p2p_count,
+        "p2p_total": verdict.p2p_total,
+        "resolved": verdict.resolved,
+        "patch_is_None": verdict.patch_is_none,
+        "patch_exists": verdict.patch_exists,
+        "patch_successfully_applied": verdict.patch_applied,
+        "patch_succesfully_applied": verdict.patch_applied,
+        "verdict": verdict.name.value,
+        "mask": verdict.mask,
+        "cause": verdict.cause,
+        "receipt": answer.receipt,
+    }
+
+
+async def _read(request: Request, model: type[Model]) -> Model:
+    """The body as `model`, whatever Content-Type it claims.
+
+    Raises:
+        MalformedRequest, RequestTooLarge.
+
+    """
+    body = await request.body()
+    try:
+        value = json.loads(body.decode("utf-8"), parse_constant=_no_constant)
+    except RecursionError:
+        raise MalformedRequest("The body nests too deeply.") from None
+    except ValueError as error:  # not UTF-8, not JSON, or a number of thousands of digits
+        raise MalformedRequest(f"The body is not JSON in UTF-8: {error}") from None
+    if not isinstance(value, dict):
+        raise MalformedRequest(f"The body must be a JSON object, not {type(value).__name__}.")
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        named = {str(fault["loc"][0]): fault["msg"] for fault in error.errors(include_input=False, include_url=False)}
+        raise MalformedRequest("; ".join(f"{name}: {text}" for name, text in named.items())) from None
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _canonical(sid: int | str | None) -> str:
+    text = str(sid) if isinstance(sid, int) and abs(sid) < 2**63 else sid
+    is_canonical = isinstance(text, str) and re.fullmatch("[1-9][0-9]{0,18}", text) and int(text) < 2**63
+    return cast(str, text) if is_canonical else _NO_SESSION
+
+
+def _instance(named: int | str) -> int | str:
+    """What the catalogue can look up. Raises UnknownInstance for what it cannot even be asked."""
+    if isinstance(named, str) and re.fullmatch("[0-9]{1,19}", named):
+        named = int(named)
+    known = 0 <= named < 2**63 if isinstance(named, int) else 0 < len(named) <= 400 and "\0" not in named
+    if not known:
+        shown = str(named)[:60] if isinstance(named, str) or abs(named) < 2**200 else "a number of 200 bits or more"
+        raise UnknownInstance(f"No instance has the hash or id {shown!r}; a hash is below 2^63.")
+    return named
+
+
+def _spawn(request: Request, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Run apart from the request, so that nothing that happens to the request cuts it off."""
+    running = cast(set[asyncio.Task[Any]], request.app.state.swedev_running)
+    task = asyncio.create_task(work)
+    running.add(task)
+    task.add_done_callback(running.discard)
+    return task
+
+
+async def _hung_up(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _give_back(sessions: Sessions, starting: asyncio.Task[str]) -> None:
+    """End a session whose sid nobody got."""
+    try:
+        sid = await starting
+        log.info("client hung up during its start; session closed", sid=sid)
+        await sessions.close(sid)
+    except ServiceError as error:  # no session came of it, or the reaper will end it when it is idle
+        log.info("start without a client", code=error.code, error=error.detail)
+
+
+def _sessions(request: Request) -> Sessions:
+    return cast(Sessions, request.app.state.sessions)
+
+
+def _counted(error: ServiceError) -> str:
+    if isinstance(error, InfrastructureError):
+        INFRA_ERRORS.labels(error.code).inc()
+    return error.code
+
+
+def _refusal(error: ServiceError, status: int) -> Response:
+    body = {"code": _counted(error), "detail": error.detail, "retryable": error.retryable}
+    return _json(body, status, {"Retry-After": "5"} if error.retryable else None)
+
+
+def _json(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    # ASCII: an observation may hold half a surrogate pair, which UTF-8 cannot
+    return Response(json.dumps(value), status, headers, media_type="application/json")

@@ -1,0 +1,305 @@
+"""Our own endpoints, for people and their tools: what a session is and was, what a verdict rests on, what there is."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Annotated, Any, Protocol, cast
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import BaseModel, ConfigDict
+
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.errors import UnknownInstance, UnknownReceipt, UnknownSession
+from sandbox_server.records import SessionRecord, VerdictName
+from sandbox_server.sessions.base import Sessions, SessionView
+from sandbox_server.sessions.lifecycle import SessionState
+
+
+class Receipts(Protocol):
+    """Where the receipts of verdicts are kept."""
+
+    async def receipt(self, receipt_id: str) -> Mapping[str, object] | None:
+        """The stored record, fit for JSON; None when there is none."""
+        ...
+
+
+class Instances(Protocol):
+    """The catalogue, as far as it is shown."""
+
+    async def list(self, *, limit: int, offset: int) -> Sequence[TaskInstance]:
+        """Ordered by instance id."""
+        ...
+
+    async def by_id(self, instance_id: str) -> TaskInstance | None:
+        """None when there is none."""
+        ...
+
+
+class _Shown(BaseModel):
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class SessionSummary(_Shown):
+    """A session. Times are Unix seconds."""
+
+    sid: str
+    state: SessionState
+    instance_id: str
+    node: str
+    container_id: str
+    created_at: float
+    touched_at: float
+    """Its last action, or its start."""
+    deadline: float
+    actions: int
+    """How many were run."""
+    cwd: str
+    ended_at: float
+    """0.0 while it is live."""
+    end_reason: str
+    cause: str
+    """Why it was lost."""
+
+
+class PatchSummary(_Shown):
+    """What the session left behind."""
+
+    exists: bool
+    """False: there was nothing to take a diff from."""
+    bytes: int
+    sha256: str
+    base_commit: str
+    captured_at: float
+    cause: str
+
+
+class GradeSummary(_Shown):
+    """How the session was graded."""
+
+    verdict: VerdictName
+    mask: bool
+    reward: float
+    reward_name: str
+    cause: str
+    receipt: str
+    graded_at: float
+
+
+class SessionDetail(SessionSummary):
+    """A session with all that is known of it."""
+
+    timings_s: dict[str, float]
+    verdict: VerdictName | None
+    """None until it is graded; then as in `grade`."""
+    grade: GradeSummary | None
+    patch: PatchSummary | None
+
+
+class ActionEntry(_Shown):
+    """One line of a session's journal."""
+
+    sid: str
+    seq: int
+    content: str
+    observation: str
+    tool: str
+    outcome: str
+    exit_code: int | None
+    started_at: float
+    duration_s: float
+    idempotency_key: str
+
+
+class InstanceSummary(_Shown):
+    """A task."""
+
+    instance_id: str
+    instance_hash: str
+    """Decimal: JavaScript and jq lose the last digits of integers this large."""
+    dataset: str
+    repo: str
+    version: str
+    base_commit: str
+    language: str
+    workspace: str
+    gradable: bool
+    ungradable_because: str
+
+
+class InstanceDetail(InstanceSummary):
+    """A task with its problem; what would solve or grade it stays here."""
+
+    problem_statement: str
+    hints: str
+    images: list[str]
+    workdir: str
+    network: str
+    dialect: str | None
+    profile: str | None
+    grader: str | None
+    f2p_total: int
+    p2p_total: int
+    eval_timeout_s: float
+
+
+class Refused(_Shown):
+    """Why a request was not served."""
+
+    code: str
+    detail: str
+    retryable: bool
+
+
+_NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"model": Refused}}
+_BUSY: dict[int | str, dict[str, Any]] = {409: {"model": Refused}, 503: {"model": Refused}}
+
+ROUTER = APIRouter(prefix="/v1", tags=["v1"])
+
+Sid = Annotated[str, Path(pattern="^[0-9]{1,19}$")]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+
+
+@ROUTER.get("/sessions", response_model=list[SessionSummary])
+async def list_sessions(request: Request, state: SessionState | None = None, limit: Limit = 100) -> Response:
+    """Sessions, the newest first."""
+    records = await _sessions(request).list(state=None if state is None else state.value, limit=limit)
+    return _json([_summary(record) for record in records])
+
+
+@ROUTER.get("/sessions/{sid}", response_model=SessionDetail, responses=_NOT_FOUND)
+async def show_session(request: Request, sid: Sid) -> Response:
+    """All that is known of a session."""
+    return _json(_detail(await _sessions(request).view(sid)))
+
+
+@ROUTER.delete("/sessions/{sid}", response_model=SessionSummary, responses=_NOT_FOUND | _BUSY)
+async def close_session(request: Request, sid: Sid) -> Response:
+    """End a session; its patch is kept and graded."""
+    record = await _sessions(request).close(sid)
+    if record is None:
+        raise UnknownSession(f"No session {sid}.")
+    return _json(_summary(record))
+
+
+@ROUTER.get(
+    "/sessions/{sid}/patch",
+    response_class=Response,
+    responses=_NOT_FOUND | _BUSY | {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+async def show_patch(request: Request, sid: Sid) -> Response:
+    """The diff, byte for byte; empty when nothing was changed or could be taken (see the session). 409 while live."""
+    patch = await _sessions(request).patch(sid)
+    return Response(patch.diff or b"", media_type="text/plain; charset=utf-8")
+
+
+@ROUTER.get("/sessions/{sid}/actions", response_model=list[ActionEntry], responses=_NOT_FOUND)
+async def list_actions(request: Request, sid: Sid) -> Response:
+    """The journal, the oldest action first."""
+    return _json([asdict(action) for action in await _sessions(request).actions(sid)])
+
+
+@ROUTER.get("/receipts/{receipt_id}", response_model=dict[str, Any], responses=_NOT_FOUND)
+async def show_receipt(
+    request: Request, receipt_id: Annotated[str, Path(pattern="^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$")]
+) -> Response:
+    """What a verdict rests on."""
+    receipt = await cast(Receipts, request.app.state.receipts).receipt(receipt_id)
+    if receipt is None:
+        raise UnknownReceipt(f"No receipt {receipt_id}.")
+    return _json(dict(receipt))
+
+
+@ROUTER.get("/instances", response_model=list[InstanceSummary])
+async def list_instances(
+    request: Request, limit: Limit = 100, offset: Annotated[int, Query(ge=0, lt=2**31)] = 0
+) -> Response:
+    """Instances by id; the next page begins at offset + limit."""
+    instances = await _instances(request).list(limit=limit, offset=offset)
+    return _json([_instance_summary(instance) for instance in instances])
+
+
+@ROUTER.get("/instances/{instance_id:path}", response_model=InstanceDetail, responses=_NOT_FOUND)
+async def show_instance(
+    request: Request, instance_id: Annotated[str, Path(min_length=1, max_length=400, pattern="^[^\\x00]+$")]
+) -> Response:
+    """One instance, without what would give its solution or its tests away."""
+    instance = await _instances(request).by_id(instance_id)
+    if instance is None:
+        raise UnknownInstance(f"No instance {instance_id!r}.")
+    return _json(_instance_detail(instance))
+
+
+def _summary(record: SessionRecord) -> dict[str, object]:
+    stored = asdict(record)
+    return {name: stored[name] for name in SessionSummary.model_fields}
+
+
+def _detail(view: SessionView) -> dict[str, object]:
+    grade = patch = None
+    if view.graded is not None:
+        graded = view.graded
+        grade = {
+            "verdict": graded.verdict.name.value,
+            "mask": graded.verdict.mask,
+            "reward": graded.reward,
+            "reward_name": graded.reward_name,
+            "cause": graded.verdict.cause,
+            "receipt": graded.receipt,
+            "graded_at": graded.graded_at,
+        }
+    if view.patch is not None:
+        patch = {
+            "exists": view.patch.diff is not None,
+            "bytes": len(view.patch.diff or b""),
+            "sha256": view.patch.sha256,
+            "base_commit": view.patch.base_commit,
+            "captured_at": view.patch.captured_at,
+            "cause": view.patch.cause,
+        }
+    verdict = None if grade is None else grade["verdict"]
+    return _summary(view.record) | {"timings_s": view.timings_s, "verdict": verdict, "grade": grade, "patch": patch}
+
+
+def _instance_summary(instance: TaskInstance) -> dict[str, object]:
+    return {
+        "instance_id": instance.instance_id,
+        "instance_hash": str(instance.instance_hash),
+        "dataset": instance.dataset,
+        "repo": instance.repo,
+        "version": instance.version,
+        "base_commit": instance.base_commit,
+        "language": instance.language,
+        "workspace": instance.workspace,
+        "gradable": instance.grader is not None,
+        "ungradable_because": instance.ungradable_because,
+    }
+
+
+def _instance_detail(instance: TaskInstance) -> dict[str, object]:
+    # named one by one: a field that is added to the record later stays hidden until somebody shows it on purpose
+    return _instance_summary(instance) | {
+        "problem_statement": instance.problem_statement,
+        "hints": instance.hints,
+        "images": list(instance.sandbox.images),
+        "workdir": instance.sandbox.workdir,
+        "network": instance.sandbox.network,
+        "dialect": instance.dialect,
+        "profile": instance.profile,
+        "grader": None if instance.grader is None else instance.grader.kind,
+        "f2p_total": len(instance.fail_to_pass),
+        "p2p_total": len(instance.pass_to_pass),
+        "eval_timeout_s": instance.eval_timeout_s,
+    }
+
+
+def _sessions(request: Request) -> Sessions:
+    return cast(Sessions, request.app.state.sessions)
+
+
+def _instances(request: Request) -> Instances:
+    return cast(Instances, request.app.state.instances)
+
+
+def _json(value: object) -> Response:
+    # ASCII: what policies wrote may hold half a surrogate pair, which UTF-8 cannot
+    return Response(json.dumps(value), media_type="application/json")

@@ -1,0 +1,74 @@
+"""One bounded way to speak to Redis: every exchange has a deadline, every fault is a StateUnavailable."""
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable
+from typing import Any, cast
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError, RedisError
+
+from sandbox_server.errors import StateUnavailable
+
+_CONNECTIONS = 64
+"""Of one process. An exchange takes well under a millisecond, so more would only queue inside Redis."""
+
+
+class Script:
+    """A Lua script, sent by digest; its text goes over the wire once per Redis."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
+class Connection:
+    """A pool of connections to one Redis."""
+
+    def __init__(self, url: str, *, timeout_s: float) -> None:
+        """`url`: redis://, rediss:// or unix://; `timeout_s` bounds each exchange, connecting included."""
+        self.timeout_s = timeout_s
+        pool = BlockingConnectionPool.from_url(
+            url,
+            max_connections=_CONNECTIONS,
+            timeout=timeout_s,
+            socket_timeout=timeout_s,
+            socket_connect_timeout=timeout_s,
+            encoding_errors="surrogatepass",  # a cwd may hold bytes that are no UTF-8
+            # once more at once: a connection that died while idle shows only when it is used; every script
+            # here gives the same result when it arrives twice
+            retry=Retry(NoBackoff(), 1),
+        )
+        self.redis = Redis(connection_pool=pool)
+
+    async def run(self, exchange: Awaitable[Any]) -> Any:
+        """The exchange's result, as redis-py gives it: bytes, never str, with this pool.
+
+        Raises:
+            StateUnavailable: no answer in time, no connection, or an error answer.
+
+        """
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                return await exchange
+        except TimeoutError:
+            raise StateUnavailable(f"Redis gave no answer within {self.timeout_s:g} s.") from None
+        except (RedisError, OSError) as error:
+            raise StateUnavailable(f"Redis: {error or type(error).__name__}") from error
+
+    async def script(self, script: Script, keys: list[str], args: list[Any]) -> Any:
+        """Run a script in one round trip. Raises StateUnavailable."""
+        return await self.run(self._evaluate(script, keys, args))
+
+    async def _evaluate(self, script: Script, keys: list[str], args: list[Any]) -> object:
+        try:
+            return await cast(Awaitable[object], self.redis.evalsha(script.digest, len(keys), *keys, *args))
+        except NoScriptError:  # a fresh or restarted Redis
+            return await cast(Awaitable[object], self.redis.eval(script.text, len(keys), *keys, *args))
+
+    async def close(self) -> None:
+        """Close every connection of the pool."""
+        await self.redis.aclose()
+        await self.redis.connection_pool.disconnect()

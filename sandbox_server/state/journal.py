@@ -1,0 +1,111 @@
+"""From Redis into SQL: every acknowledged action, soon, and none lost.
+
+An entry leaves Redis only after SQL has it, so a server killed anywhere in between writes it again after its
+restart; the sink must take the same (sid, seq) twice without harm.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from sandbox_server.errors import InfrastructureError
+from sandbox_server.records import ActionRecord
+from sandbox_server.state.codec import action_of
+from sandbox_server.state.connection import Connection
+from sandbox_server.state.keys import Keys
+from sandbox_server.telemetry import logger
+
+log = logger(__name__)
+
+_BATCH = 64
+"""Entries of one write; each may hold an action and an observation of tens of kilobytes."""
+_ADOPT_AFTER_S = 60.0
+"""Another node's entries this old are drained too: its server has not come back."""
+_LONGEST_PAUSE_S = 30.0
+_REJECTED_KEPT_S = 7 * 86400
+
+
+class ActionSink(Protocol):
+    """Where acknowledged actions stay for good."""
+
+    async def add_actions(self, actions: Sequence[ActionRecord]) -> None:
+        """Write all or none; one that is there already, by (sid, seq), is left as it is.
+
+        Raises:
+            InfrastructureError: the database does not answer; the same call later may succeed. Anything else
+                means that one of the actions itself is at fault.
+
+        """
+        ...
+
+
+class JournalFlusher:
+    """Moves one node's pending entries, and those of nodes that went away, into the sink."""
+
+    def __init__(self, connection: Connection, keys: Keys, sink: ActionSink, *, node: str, period_s: float) -> None:
+        """`period_s`: longest time from an acknowledged action to its row, while the database answers."""
+        self._connection = connection
+        self._keys = keys
+        self._sink = sink
+        self._node = node
+        self._period_s = period_s
+
+    async def run(self) -> None:
+        """Drain for ever; cancel to stop, then `drain` once more on an orderly shutdown."""
+        pause_s, adopted_at = self._period_s, 0.0
+        while True:
+            try:
+                await self.drain()
+                if time.monotonic() - adopted_at > _ADOPT_AFTER_S:
+                    await self._adopt()
+                    adopted_at = time.monotonic()
+                pause_s = self._period_s
+            except InfrastructureError as error:
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                log.warning("journal waits in Redis", code=error.code, error=error.detail, again_in_s=pause_s)
+            await asyncio.sleep(pause_s)
+
+    async def drain(self) -> int:
+        """Move everything pending of this node; how many entries that were.
+
+        Raises:
+            StateUnavailable, CatalogueUnavailable: the rest stays pending.
+
+        """
+        return await self._drain(self._node)
+
+    async def _adopt(self) -> None:
+        run, redis = self._connection.run, self._connection.redis
+        for name in await run(redis.smembers(self._keys.nodes)):
+            node = name.decode()
+            oldest = [] if node == self._node else await run(redis.xrange(self._keys.pending(node), count=1))
+            if oldest and time.time() - int(oldest[0][0].split(b"-")[0]) / 1000 > _ADOPT_AFTER_S:
+                log.info("journal of another node drained", node=node, count=await self._drain(node))
+
+    async def _drain(self, node: str) -> int:
+        run, redis, pending = self._connection.run, self._connection.redis, self._keys.pending(node)
+        moved = 0
+        while entries := await run(redis.xrange(pending, count=_BATCH)):
+            texts = [fields[b"a"] for _, fields in entries]
+            try:
+                await self._sink.add_actions([action_of(text) for text in texts])
+            except InfrastructureError:
+                raise
+            except Exception:  # noqa: BLE001 - one unwritable action must not hold up all others
+                await self._one_by_one(node, texts)
+            await run(redis.xdel(pending, *(entry_id for entry_id, _ in entries)))
+            moved += len(entries)
+        return moved
+
+    async def _one_by_one(self, node: str, texts: list[bytes]) -> None:
+        run, redis, rejected = self._connection.run, self._connection.redis, self._keys.rejected(node)
+        for text in texts:
+            try:
+                await self._sink.add_actions([action_of(text)])
+            except InfrastructureError:
+                raise
+            except Exception as error:
+                log.exception("an action cannot be written to SQL; kept in Redis", key=rejected, error=str(error))
+                await run(redis.rpush(rejected, text))
+                await run(redis.expire(rejected, _REJECTED_KEPT_S))

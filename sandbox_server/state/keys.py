@@ -1,0 +1,79 @@
+"""Every key in Redis, what it holds and how long.
+
+| key after the prefix | type   | holds                                     | goes                                   |
+| -------------------- | ------ | ----------------------------------------- | -------------------------------------- |
+| session:<sid>        | hash   | the fields of SessionRecord               | deadline + result TTL, then result TTL |
+| live:<node>          | set    | its sids neither ended nor lost           | emptied as sessions end                |
+| nodes                | set    | every node that ever had a session        | never (one name a host)                |
+| boots                | hash   | node -> id of its present boot            | never (one field a host)               |
+| lock:<sid>           | string | token of the lease's holder               | lease, renewed while held              |
+| inflight:<sid>       | string | InFlight as JSON                          | as the session; at its end             |
+| journal:<sid>        | list   | ActionRecord as JSON, seq 1 first         | as the session; ended: 1 hour          |
+| replies:<sid>        | hash   | idempotency key -> seq                    | as the journal                         |
+| pending:<node>       | stream | ActionRecord as JSON that SQL has not got | each once SQL has it                   |
+| rejected:<node>      | list   | entries that SQL refuses                  | 7 days after the last                  |
+| undo:<sid>           | list   | `<id>:<path digest>:<bytes>`, newest last | as the session; at its end             |
+| undotext:<sid>       | hash   | id -> zlib of the text before an edit     | as the session; at its end             |
+
+Scripts build `live:<node>` from the session's own node field, so this needs one Redis (or one primary with
+replicas), not a Redis Cluster.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Names under one prefix; tests use their own."""
+
+    prefix: str = "sandbox:"
+
+    def session(self, sid: str) -> str:
+        """The session's record."""
+        return f"{self.prefix}session:{sid}"
+
+    def live(self, node: str) -> str:
+        """The node's sessions that still own something."""
+        return f"{self.prefix}live:{node}"
+
+    @property
+    def nodes(self) -> str:
+        """All nodes."""
+        return f"{self.prefix}nodes"
+
+    @property
+    def boots(self) -> str:
+        """Each node's present boot."""
+        return f"{self.prefix}boots"
+
+    def lock(self, sid: str) -> str:
+        """The lease."""
+        return f"{self.prefix}lock:{sid}"
+
+    def in_flight(self, sid: str) -> str:
+        """The action that began and is not acknowledged."""
+        return f"{self.prefix}inflight:{sid}"
+
+    def journal(self, sid: str) -> str:
+        """The acknowledged actions."""
+        return f"{self.prefix}journal:{sid}"
+
+    def replies(self, sid: str) -> str:
+        """Which action an idempotency key stands for."""
+        return f"{self.prefix}replies:{sid}"
+
+    def pending(self, node: str) -> str:
+        """Acknowledged actions on their way to SQL."""
+        return f"{self.prefix}pending:{node}"
+
+    def rejected(self, node: str) -> str:
+        """Acknowledged actions that SQL refuses."""
+        return f"{self.prefix}rejected:{node}"
+
+    def undo(self, sid: str) -> str:
+        """Order of the editor's remembered texts."""
+        return f"{self.prefix}undo:{sid}"
+
+    def undo_text(self, sid: str) -> str:
+        """The editor's remembered texts."""
+        return f"{self.prefix}undotext:{sid}"

@@ -1,0 +1,179 @@
+"""Who may act on a session: first come, first served within this process, one lease in Redis among all.
+
+A holder's token is `<node>/<boot>/<random>`, and `boots` names each node's present boot: a lease whose boot is
+over was left by a server that died, and whoever asks next takes it at once. A lease of a node that never came
+back runs out by itself.
+"""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from sandbox_server.errors import SessionBusy, StateUnavailable
+from sandbox_server.state.connection import Connection, Script
+from sandbox_server.state.keys import Keys
+from sandbox_server.telemetry import logger
+
+T = TypeVar("T")
+log = logger(__name__)
+
+_FIRST_PAUSE_S = 0.002
+_LONGEST_PAUSE_S = 0.05
+
+# Also the first lines of the script that begins an action. The same token may take twice: an exchange is sent
+# again when its connection breaks.
+TAKE = """
+local function take(lock, boots, token, lease_ms)
+  local holder = redis.call('GET', lock)
+  if holder and holder ~= token then
+    local boot = string.match(holder, '^(.*)/%x+$')
+    local node = boot and string.match(boot, '^(.*)/%x+$')
+    local present = node and redis.call('HGET', boots, node)
+    if not present or present == boot then return false end
+  end
+  redis.call('SET', lock, token, 'PX', lease_ms)
+  return true
+end
+"""
+_LOCK = Script(TAKE + "return take(KEYS[1], KEYS[2], ARGV[1], ARGV[2]) and 1 or 0")
+_RELEASE = Script("if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0")
+# A lease that ran out while this process was stopped, and that nobody took, is simply taken again.
+_RENEW = Script("""
+local lost = {}
+for i, lock in ipairs(KEYS) do
+  local holder = redis.call('GET', lock)
+  if holder and holder ~= ARGV[i + 1] then lost[#lost + 1] = lock
+  else redis.call('SET', lock, ARGV[i + 1], 'PX', ARGV[1]) end
+end
+return lost
+""")
+
+
+@dataclass(slots=True)
+class Lease:
+    """A try to hold a session; `held` once it succeeded, until it is given up."""
+
+    key: str
+    token: str
+    held: bool = False
+
+
+@dataclass(slots=True)
+class _Queue:
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    users: int = 0
+
+
+class Leases:
+    """The leases of one server process."""
+
+    def __init__(self, connection: Connection, keys: Keys, *, node: str, lease_s: float) -> None:
+        self.lease_ms = max(1, int(lease_s * 1000))
+        self._connection = connection
+        self._keys = keys
+        self._node = node
+        self._boot = f"{node}/{secrets.token_hex(8)}"
+        self._held: dict[str, Lease] = {}
+        self._queues: dict[str, _Queue] = {}
+        self._keeper: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Make this the node's present boot, which frees what its former boots held; begin to renew."""
+        redis = self._connection.redis
+        await self._connection.run(redis.hset(self._keys.boots, self._node, self._boot))
+        self._keeper = asyncio.create_task(self._keep())
+
+    async def close(self) -> None:
+        """Stop renewing."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+
+    async def lock(self, lease: Lease) -> bool | None:
+        """An attempt for `hold` that takes the lease and does nothing else."""
+        taken = await self._connection.script(_LOCK, [lease.key, self._keys.boots], [lease.token, self.lease_ms])
+        lease.held = taken == 1
+        return True if lease.held else None
+
+    @contextlib.asynccontextmanager
+    async def hold(
+        self, sid: str, wait_s: float, attempt: Callable[[Lease], Awaitable[T | None]]
+    ) -> AsyncIterator[tuple[Lease, T]]:
+        """Wait for the sid's turn, at most `wait_s` seconds, until `attempt` gives something; it sets `lease.held`.
+
+        Raises:
+            SessionBusy: not in time.
+            StateUnavailable: Redis does not answer.
+
+        """
+        lease = Lease(self._keys.lock(sid), f"{self._boot}/{secrets.token_hex(8)}")
+        try:
+            async with asyncio.timeout(wait_s) as bound, contextlib.AsyncExitStack() as stack:
+                await stack.enter_async_context(self._queue(sid))
+                value = await self._try(lease, attempt)
+                stack_of_body = stack.pop_all()
+        except TimeoutError:
+            if not bound.expired():
+                raise
+            raise SessionBusy(f"Session {sid} is busy with another request; waited {wait_s:g} s.") from None
+        async with stack_of_body:
+            try:
+                yield lease, value
+            finally:
+                self._held.pop(lease.token, None)
+                if lease.held:
+                    await self._release(lease)
+
+    @contextlib.asynccontextmanager
+    async def _queue(self, sid: str) -> AsyncIterator[None]:
+        queue = self._queues.setdefault(sid, _Queue())
+        queue.users += 1
+        try:
+            async with queue.lock:
+                yield
+        finally:
+            queue.users -= 1
+            if not queue.users:
+                del self._queues[sid]
+
+    async def _try(self, lease: Lease, attempt: Callable[[Lease], Awaitable[T | None]]) -> T:
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                value = await attempt(lease)
+            except BaseException:
+                # the answer was lost, so perhaps the lease was taken
+                await asyncio.shield(self._release(lease))
+                raise
+            if value is not None:
+                if lease.held:
+                    self._held[lease.token] = lease
+                return value
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def _release(self, lease: Lease) -> None:
+        lease.held = False
+        try:
+            await self._connection.script(_RELEASE, [lease.key], [lease.token])
+        except StateUnavailable as error:  # it runs out by itself, for nobody renews it any more
+            log.warning("lease not released", key=lease.key, error=error.detail)
+
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(self.lease_ms / 3000)
+            held = list(self._held.values())
+            if not held:
+                continue
+            try:
+                lost = await self._connection.script(
+                    _RENEW, [lease.key for lease in held], [self.lease_ms, *(lease.token for lease in held)]
+                )
+            except StateUnavailable as error:
+                log.warning("leases not renewed", count=len(held), error=error.detail)
+                continue
+            for key in lost:
+                log.error("lease lost to another server", key=key.decode())

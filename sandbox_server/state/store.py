@@ -1,0 +1,304 @@
+"""The sessions, their locks and their journal in Redis, as every replica sees them.
+
+An action costs two round trips: `turn` takes the lease, reads the session and notes the action as in flight in one
+script; `Turn.acknowledge` writes the journal, the counters and the idempotency key and frees the lease in another.
+"""
+
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from dataclasses import asdict, dataclass
+
+from sandbox_server.errors import StateUnavailable
+from sandbox_server.records import ActionRecord, InFlight, SessionRecord
+from sandbox_server.state.codec import action_of, dump, flat, in_flight_of, session_of
+from sandbox_server.state.connection import Connection, Script
+from sandbox_server.state.history import RedisEditorHistory
+from sandbox_server.state.keys import Keys
+from sandbox_server.state.leases import TAKE, Lease, Leases
+
+LIVE = "live"
+ENDED = frozenset({"ended", "lost"})
+"""States in which a session owns nothing any more."""
+JOURNAL_AFTER_END_S = 3600.0
+"""For late retries with an idempotency key; SQL has the actions for good."""
+
+_PUT = Script("""
+redis.call('DEL', KEYS[1])
+redis.call('HSET', KEYS[1], unpack(ARGV, 5))
+redis.call('PEXPIRE', KEYS[1], ARGV[1])
+redis.call('SADD', KEYS[3], ARGV[2])
+redis.call(ARGV[4] == '1' and 'SREM' or 'SADD', KEYS[2], ARGV[3])
+return 1
+""")
+_UPDATE = Script("""
+if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+redis.call('HSET', KEYS[1], unpack(ARGV))
+return 1
+""")
+# KEYS: session, inflight, undo, undotext, journal, replies
+# ARGV: sid, prefix of the live sets, "1" for the last state, its TTL, the journal's TTL, sources "|a|b|", fields...
+_MOVE = Script("""
+local old = redis.call('HMGET', KEYS[1], 'state', 'node')
+if not old[1] or not string.find(ARGV[6], '|' .. old[1] .. '|', 1, true) then return 0 end
+redis.call('HSET', KEYS[1], unpack(ARGV, 7))
+if ARGV[3] == '1' then
+  redis.call('SREM', ARGV[2] .. old[2], ARGV[1])
+  redis.call('DEL', KEYS[2], KEYS[3], KEYS[4])
+  redis.call('PEXPIRE', KEYS[1], ARGV[4])
+  redis.call('PEXPIRE', KEYS[5], ARGV[5])
+  redis.call('PEXPIRE', KEYS[6], ARGV[5])
+end
+return 1
+""")
+# KEYS: lock, boots, session, inflight, replies, journal. ARGV: token, lease, inflight, idempotency key, state `live`
+# -> {held, session, stored action, former inflight}; {-1} while another holds it
+_BEGIN = Script(
+    TAKE
+    + """
+local session = redis.call('HGETALL', KEYS[3])
+if ARGV[4] ~= '' then
+  local index = redis.call('HGET', KEYS[5], ARGV[4])
+  if index then return {0, session, redis.call('LINDEX', KEYS[6], index), false} end
+end
+if redis.call('HGET', KEYS[3], 'state') ~= ARGV[5] then return {0, session, false, false} end
+if not take(KEYS[1], KEYS[2], ARGV[1], ARGV[2]) then return {-1} end
+local former = redis.call('GET', KEYS[4])
+if former == ARGV[3] then former = false end
+redis.call('SET', KEYS[4], ARGV[3], 'PX', redis.call('PTTL', KEYS[3]))
+return {1, session, false, former}
+"""
+)
+# KEYS: lock, session, inflight, journal, replies, pending. ARGV: token, seq, action, idempotency key, fields...
+# -> 1 acknowledged, 0 another action has this seq. A session that Redis forgot meanwhile still reaches SQL.
+_ACKNOWLEDGE = Script("""
+local seq, count = tonumber(ARGV[2]), tonumber(redis.call('HGET', KEYS[2], 'actions'))
+local repeated = count == seq and redis.call('LINDEX', KEYS[4], -1) == ARGV[3]
+if count and count ~= seq - 1 and not repeated then return 0 end
+if not repeated then
+  redis.call('XADD', KEYS[6], '*', 'a', ARGV[3])
+  if count then
+    local ttl = redis.call('PTTL', KEYS[2])
+    local length = redis.call('RPUSH', KEYS[4], ARGV[3])
+    redis.call('PEXPIRE', KEYS[4], ttl)
+    if ARGV[4] ~= '' then
+      redis.call('HSET', KEYS[5], ARGV[4], length - 1)
+      redis.call('PEXPIRE', KEYS[5], ttl)
+    end
+    redis.call('HSET', KEYS[2], 'actions', seq, unpack(ARGV, 5))
+  end
+end
+redis.call('DEL', KEYS[3])
+if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
+return 1
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    record: SessionRecord | None
+    stored: ActionRecord | None
+    interrupted: InFlight | None
+
+
+class Turn:
+    """One action's right to act on a session."""
+
+    def __init__(self, store: "Store", lease: Lease, begun: _Begun) -> None:
+        self.record = begun.record
+        """The session as it is now; None: unknown. Unless it is live, nothing may run."""
+        self.stored = begun.stored
+        """The action that this idempotency key already stands for: give its observation again, run nothing."""
+        self.interrupted = begun.interrupted
+        """What was in flight when a server died, or failed without being acknowledged."""
+        self._store = store
+        self._lease = lease
+
+    @property
+    def may_run(self) -> bool:
+        """The session is live, ours for now, and the action is a new one."""
+        return self._lease.held
+
+    async def acknowledge(self, action: ActionRecord, *, cwd: str, talk_turns: int) -> None:
+        """Write the action down; it cannot be lost from now on. Ends the turn: the next request may act.
+
+        `action.seq` is `record.actions + 1`.
+
+        Raises:
+            StateUnavailable: Redis does not answer, or another server acted meanwhile (a lease that ran out);
+                the action is not acknowledged.
+
+        """
+        await self._store.acknowledge(self._lease, action, cwd=cwd, talk_turns=talk_turns)
+
+
+class Store:
+    """One server's view of Redis. `open` before, `close` after."""
+
+    def __init__(
+        self, connection: Connection, keys: Keys, *, node: str, lock_lease_s: float, result_ttl_s: float
+    ) -> None:
+        self._connection = connection
+        self._keys = keys
+        self._node = node
+        self._result_ttl_s = result_ttl_s
+        self._leases = Leases(connection, keys, node=node, lease_s=lock_lease_s)
+
+    async def open(self) -> None:
+        """Register this boot of the node: what its former boots had locked is free from now on."""
+        await self._leases.open()
+
+    async def close(self) -> None:
+        """Stop renewing leases; the connection is its owner's to close."""
+        await self._leases.close()
+
+    async def ping(self) -> None:
+        """Raises StateUnavailable when Redis does not answer within its bound."""
+        await self._connection.run(self._connection.redis.ping())
+
+    async def put_session(self, record: SessionRecord) -> None:
+        """Write a session, new or rebuilt, over whatever was there."""
+        ended = record.state in ENDED
+        left_s = 0.0 if ended else max(0.0, record.deadline - time.time())
+        await self._connection.script(
+            _PUT,
+            [self._keys.session(record.sid), self._keys.live(record.node), self._keys.nodes],
+            [_ms(left_s + self._result_ttl_s), record.node, record.sid, "1" if ended else "0", *flat(asdict(record))],
+        )
+
+    async def session(self, sid: str) -> SessionRecord | None:
+        """The session; None when it is unknown."""
+        exchange = self._connection.redis.hgetall(self._keys.session(sid))
+        return session_of(await self._connection.run(exchange))
+
+    async def update(self, sid: str, **fields: object) -> bool:
+        """Change fields other than the state; False when the session is unknown."""
+        if "state" in fields:
+            raise TypeError("a state changes by move()")
+        return bool(await self._connection.script(_UPDATE, [self._keys.session(sid)], flat(fields)))
+
+    async def touch(self, sid: str) -> bool:
+        """Idle time counts from now."""
+        return await self.update(sid, touched_at=time.time())
+
+    async def move(self, sid: str, new_state: str, sources: frozenset[str], **fields: object) -> bool:
+        """Go to `new_state` if the session is in one of `sources`; False: it is not, and nothing changed.
+
+        Into an ended state: the session leaves `live`, its editor history goes, the rest is kept for a while.
+        """
+        keys = self._keys
+        ttl_s = self._result_ttl_s
+        moved = await self._connection.script(
+            _MOVE,
+            [of(sid) for of in (keys.session, keys.in_flight, keys.undo, keys.undo_text, keys.journal, keys.replies)],
+            [
+                sid,
+                keys.live(""),
+                "1" if new_state in ENDED else "0",
+                _ms(ttl_s),
+                _ms(min(ttl_s, JOURNAL_AFTER_END_S)),
+                "|" + "|".join(sorted(sources)) + "|",
+                *flat({**fields, "state": new_state}),
+            ],
+        )
+        return bool(moved)
+
+    async def live(self, node: str | None = None) -> list[SessionRecord]:
+        """The sessions of a node, or of all, that are neither ended nor lost."""
+        run, redis = self._connection.run, self._connection.redis
+        nodes = [node.encode()] if node is not None else sorted(await run(redis.smembers(self._keys.nodes)))
+        found: list[SessionRecord] = []
+        for name in nodes:
+            live = self._keys.live(name.decode())
+            sids = sorted(await run(redis.smembers(live)))
+            pipeline = redis.pipeline(transaction=False)
+            for sid in sids:
+                pipeline.hgetall(self._keys.session(sid.decode()))
+            records = [session_of(stored) for stored in await run(pipeline.execute())] if sids else []
+            found += [record for record in records if record is not None]
+            gone = [sid for sid, record in zip(sids, records, strict=True) if record is None]
+            if gone:  # their records ran out: the node was away for longer than anything is kept
+                await run(redis.srem(live, *gone))
+        return found
+
+    @contextlib.asynccontextmanager
+    async def lock(self, sid: str, wait_s: float) -> AsyncIterator[None]:
+        """Hold the session against every other request, on this server and on others.
+
+        Raises:
+            SessionBusy: not got within `wait_s` seconds. StateUnavailable.
+
+        """
+        async with self._leases.hold(sid, wait_s, self._leases.lock):
+            yield
+
+    @contextlib.asynccontextmanager
+    async def turn(
+        self, sid: str, in_flight: InFlight, *, idempotency_key: str = "", wait_s: float
+    ) -> AsyncIterator[Turn]:
+        """Hold the session for one action and note it as in flight.
+
+        Nothing is held or noted when the session is not live or the idempotency key is known (see `Turn`). Left
+        without `acknowledge`, the session is free again and the next turn finds the action as `interrupted`.
+
+        Raises:
+            SessionBusy: not got within `wait_s` seconds. StateUnavailable.
+
+        """
+        keys = self._keys
+        names = [keys.lock(sid), keys.boots, keys.session(sid), keys.in_flight(sid), keys.replies(sid)]
+        text = dump(in_flight)
+
+        async def begin(lease: Lease) -> _Begun | None:
+            answer = await self._connection.script(
+                _BEGIN,
+                [*names, keys.journal(sid)],
+                [lease.token, self._leases.lease_ms, text, idempotency_key, LIVE],
+            )
+            if answer[0] == -1:
+                return None
+            lease.held = answer[0] == 1
+            _, session, stored, former = answer
+            return _Begun(
+                session_of(dict(zip(session[::2], session[1::2], strict=True))),
+                None if stored is None else action_of(stored),
+                None if former is None else in_flight_of(former),
+            )
+
+        async with self._leases.hold(sid, wait_s, begin) as (lease, begun):
+            yield Turn(self, lease, begun)
+
+    async def acknowledge(self, lease: Lease, action: ActionRecord, *, cwd: str, talk_turns: int) -> None:
+        """As `Turn.acknowledge`."""
+        keys, sid = self._keys, action.sid
+        names = [of(sid) for of in (keys.session, keys.in_flight, keys.journal, keys.replies)]
+        changes = {"cwd": cwd, "talk_turns": talk_turns, "touched_at": action.started_at + action.duration_s}
+        written = await self._connection.script(
+            _ACKNOWLEDGE,
+            [lease.key, *names, keys.pending(self._node)],
+            [lease.token, action.seq, dump(action), action.idempotency_key, *flat(changes)],
+        )
+        if not written:
+            raise StateUnavailable(f"Session {sid}: another server acted meanwhile; action {action.seq} is not kept.")
+        lease.held = False
+
+    async def in_flight(self, sid: str) -> InFlight | None:
+        """The action that began and is not acknowledged."""
+        text = await self._connection.run(self._connection.redis.get(self._keys.in_flight(sid)))
+        return None if text is None else in_flight_of(text)
+
+    async def actions(self, sid: str) -> list[ActionRecord]:
+        """The acknowledged actions that Redis has, oldest first.
+
+        Fewer than `record.actions` after a loss of Redis, none an hour after the session's end: SQL has them.
+        """
+        texts = await self._connection.run(self._connection.redis.lrange(self._keys.journal(sid), 0, -1))
+        return [action_of(text) for text in texts]
+
+    def history(self, sid: str) -> RedisEditorHistory:
+        """The editor's undo stacks of a session."""
+        return RedisEditorHistory(self._connection, self._keys, sid)
+
+
+def _ms(seconds: float) -> int:
+    return max(1, int(seconds * 1000))

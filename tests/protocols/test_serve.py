@@ -1,0 +1,148 @@
+"""`serve` as a process: where it may listen, how it starts and ends, how many it lets in."""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from .wire_double import HASH
+
+SERVE = """
+import contextlib, os
+from sandbox_server.app import Parts
+from sandbox_server.errors import StateUnavailable
+from sandbox_server.cli.serve import run
+from sandbox_server.settings import load
+from tests.protocols.wire_double import MemoryInstances, MemoryReceipts, MemorySessions
+
+@contextlib.asynccontextmanager
+async def build(settings):
+    if "BROKEN" in os.environ:
+        raise StateUnavailable("No redis-server on PATH.")
+    yield Parts(MemorySessions(), MemoryReceipts(), MemoryInstances(), {})
+    print("closed", flush=True)
+
+run(load(), build)
+"""
+ROOT = Path(__file__).parents[2]
+
+
+def command(**environment: str) -> "subprocess.Popen[str]":
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("SANDBOX_")}
+    return subprocess.Popen(
+        [sys.executable, "-c", SERVE],
+        env=clean | {"PYTHONPATH": str(ROOT), "SANDBOX_LOG_FORMAT": "json"} | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@contextlib.contextmanager
+def running(**environment: str) -> Iterator[tuple["subprocess.Popen[str]", int]]:
+    """The process and its port, once it is ready."""
+    with command(SANDBOX_PORT="0", **environment) as process:
+        try:
+            port = 0
+            while True:
+                entry = json.loads(process.stderr.readline())
+                port = entry.get("port", port)
+                if entry["event"] == "ready":
+                    break
+            for _ in range(500):
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                    break
+                time.sleep(0.01)
+            yield process, port
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "no.such.host.invalid"])
+def test_it_refuses_the_network_without_keys(host: str) -> None:
+    """Anyone could run code in the containers."""
+    with command(SANDBOX_HOST=host, SANDBOX_PORT="0") as process:
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert "SANDBOX_API_KEYS" in said and "SANDBOX_ALLOW_INSECURE=1" in said and "Traceback" not in said
+
+
+@pytest.mark.parametrize("allowed", [{"SANDBOX_API_KEYS": "k"}, {"SANDBOX_ALLOW_INSECURE": "1"}], ids=str)
+def test_it_listens_to_the_network_when_told_how(allowed: dict[str, str]) -> None:
+    """A load balancer in front could not reach it."""
+    with running(SANDBOX_HOST="0.0.0.0", **allowed) as (_, port):
+        answer = httpx.get(f"http://127.0.0.1:{port}/v1/sessions", headers={"X-API-Key": "k"})
+        assert answer.status_code == 200
+
+
+def test_a_taken_port_ends_it_before_it_touches_anything() -> None:
+    """A second server by mistake would free the first one's locks."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with command(SANDBOX_PORT=str(taken.getsockname()[1])) as process:
+            out, said = process.communicate(timeout=30)
+    assert process.returncode == 3 and "already in use" in said
+    assert "closed" not in out and '"ready"' not in said
+
+
+def test_a_part_that_does_not_open_ends_it_with_the_reason() -> None:
+    """The newcomer would look at a server that hangs, or at nothing."""
+    with command(SANDBOX_PORT="0", BROKEN="1") as process:
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 3 and "No redis-server on PATH." in said
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_in_order(sign: signal.Signals) -> None:
+    """The embedded Redis would not be saved, and actions under way would be cut off."""
+    with running() as (process, port):
+        url = f"http://127.0.0.1:{port}"
+        sid = httpx.post(f"{url}/start_instance", json={"instance_hash": HASH}).json()["sid"]
+        raw = json.dumps({"sid": sid, "content": "slow"}).encode()
+        with socket.create_connection(("127.0.0.1", port)) as s:
+            s.sendall(b"POST /process_action HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(raw) + raw)
+            time.sleep(0.2)
+            process.send_signal(sign)
+            assert b"saw 4" in s.recv(1000)
+        out, said = process.communicate(timeout=30)
+        assert out == "closed\n" and "Traceback" not in said and "error" not in said
+        assert re.search('"event": "shutting down"', said)
+
+
+def test_a_thousand_connections_at_once_are_all_served() -> None:
+    """Trainers open one connection a call, all at the same moment."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+    async def one(port: int) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        raw = b'{"sid": null, "content": "x"}'
+        writer.write(b"POST /process_action HTTP/1.1\r\nHost: x\r\nConnection: close\r\n")
+        writer.write(b"Content-Length: %d\r\n\r\n" % len(raw) + raw)
+        answer = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        return answer
+
+    async def all_at_once(port: int) -> list[bytes]:
+        return await asyncio.gather(*(one(port) for _ in range(1000)))
+
+    try:
+        with running() as (_, port):
+            answers = asyncio.run(all_at_once(port))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert sum(b"200 OK" in answer and b"unknown_session" in answer for answer in answers) == 1000

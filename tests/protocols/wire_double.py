@@ -1,0 +1,191 @@
+"""A server over real HTTP with sessions in memory: for what is true of the wire alone."""
+
+import asyncio
+import contextlib
+import dataclasses
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import uvicorn
+
+from sandbox_server.app import Parts, create_app
+from sandbox_server.catalogue.instance import SandboxSpec, ScriptGrader, TaskInstance
+from sandbox_server.errors import (
+    CapacityError,
+    EngineUnavailable,
+    SandboxLost,
+    SessionStillLive,
+    Ungradable,
+    UnknownInstance,
+    UnknownSession,
+)
+from sandbox_server.records import ActionRecord, GradedSession, PatchRecord, SessionRecord, Verdict, VerdictName
+from sandbox_server.sessions.base import ActionAnswer, RewardAnswer, SessionView
+from sandbox_server.settings import Settings
+
+INSTANCE = TaskInstance(
+    instance_id="a__b-1",
+    repo="a/b",
+    version="1",
+    problem_statement="It is broken.",
+    sandbox=SandboxSpec(images=("image:latest",)),
+    grader=ScriptGrader(command="SECRET-COMMAND"),
+    test_patch="SECRET-TEST-PATCH",
+    gold_patch="SECRET-GOLD",
+    files={"/SECRET-FILE": "SECRET-TEXT"},
+    fail_to_pass=("SECRET-TEST",),
+    pass_to_pass=("SECRET-OTHER",),
+)
+HASH = INSTANCE.instance_hash
+DIFF = b"diff --git a/x b/x\n+na\xc3\xafve \xff\r\n"
+
+
+class MemorySessions:
+    """Sessions that run nothing; some hashes and contents stand for faults."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, SessionRecord] = {}
+        self.seen: list[tuple[str, str, str]] = []
+        self.closed: list[str] = []
+        self.finished: list[str] = []
+        self.start_s = 0.0
+
+    async def start(self, instance: int | str) -> str:
+        match instance:
+            case 1:
+                raise CapacityError("All slots are taken.", reason="slots", retry_after_s=2.2)
+            case 2:
+                raise Ungradable("It has no grader.")
+            case 3:
+                raise SandboxLost("It died at once.")
+            case 4:
+                raise RuntimeError("a bug of ours: SECRET-BUG")
+            case 5:
+                raise EngineUnavailable("Docker does not answer.")
+        if instance not in (HASH, "a__b-1"):
+            raise UnknownInstance(f"No instance {instance}.")
+        await asyncio.sleep(self.start_s)
+        sid = str(2**52 + len(self.records))
+        now = time.time()
+        self.records[sid] = SessionRecord(
+            sid, "live", "a__b-1", "n", "c0ffee", now, now, now + 60, shell_token="SECRET"
+        )
+        return sid
+
+    async def act(self, sid: str, content: str, *, idempotency_key: str = "") -> ActionAnswer:
+        self.seen.append((sid, content, idempotency_key))
+        if sid not in self.records:
+            return ActionAnswer(f"No session {sid}.", "unknown_session")
+        if content == "half":
+            return ActionAnswer("half a pair: \ud800", seq=1)
+        if content == "raise":
+            raise SandboxLost("The sandbox is gone.")
+        if content == "slow":
+            await asyncio.sleep(0.5)
+        self.finished.append(content)
+        return ActionAnswer(f"saw {len(content)}", seq=1)
+
+    async def postprocess(self, sid: str) -> SessionRecord | None:
+        if sid not in self.records:
+            return None
+        self.records[sid] = dataclasses.replace(self.records[sid], state="ended", end_reason="postprocess")
+        return self.records[sid]
+
+    async def reward(self, sid: str) -> RewardAnswer:
+        if sid not in self.records:
+            return RewardAnswer(Verdict(VerdictName.UNKNOWN_SESSION, mask=True, cause="No such session."), 0.0)
+        verdict = Verdict(VerdictName.RESOLVED, mask=False, cause="All pass.", f2p_count=1, f2p_total=1)
+        return RewardAnswer(dataclasses.replace(verdict, patch_exists=True, patch_applied=True), 1, "r-1")
+
+    async def close(self, sid: str) -> SessionRecord | None:
+        self.closed.append(sid)
+        return await self.postprocess(sid)
+
+    async def view(self, sid: str) -> SessionView:
+        if sid not in self.records:
+            raise UnknownSession(f"No session {sid}.")
+        record = self.records[sid]
+        if record.state == "live":
+            return SessionView(record, None, None)
+        verdict = (await self.reward(sid)).verdict
+        graded = GradedSession(sid, "a__b-1", verdict, 1.0, "f2p_fraction", "r-1", 5.0)
+        return SessionView(record, graded, PatchRecord(sid, "a__b-1", DIFF, "", "beef", 4.0, "5a"), {"total": 1.5})
+
+    async def patch(self, sid: str) -> PatchRecord:
+        patch = (await self.view(sid)).patch
+        if patch is None:
+            raise SessionStillLive("It is still live.")
+        return patch
+
+    async def actions(self, sid: str) -> list[ActionRecord]:
+        await self.view(sid)
+        return [ActionRecord(sid, 1, "c", "half a pair: \ud800", "execute_bash", "finished", None, 1.0, 0.5)]
+
+    async def list(self, *, state: str | None = None, limit: int = 100) -> list[SessionRecord]:
+        found = [r for r in self.records.values() if state in (None, r.state)]
+        return found[::-1][:limit]
+
+
+class MemoryReceipts:
+    async def receipt(self, receipt_id: str) -> Mapping[str, object] | None:
+        return {"id": "r-1", "patch_sha256": "5a"} if receipt_id == "r-1" else None
+
+
+class MemoryInstances:
+    async def list(self, *, limit: int, offset: int) -> Sequence[TaskInstance]:
+        return [INSTANCE][offset:][:limit]
+
+    async def by_id(self, instance_id: str) -> TaskInstance | None:
+        return INSTANCE if instance_id == "a__b-1" else None
+
+
+class Wire:
+    """The running server and what a test may look at behind it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.sessions = MemorySessions()
+        self.broken: dict[str, Exception | float] = {}
+        self.app = create_app(settings, self._build)
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @contextlib.asynccontextmanager
+    async def _build(self, settings: Settings) -> AsyncIterator[Parts]:
+        probes = {name: (lambda name=name: self._probe(name)) for name in ("docker", "redis", "sql")}
+        yield Parts(self.sessions, MemoryReceipts(), MemoryInstances(), probes)
+
+    async def _probe(self, name: str) -> None:
+        match self.broken.get(name):
+            case float(seconds):
+                await asyncio.sleep(seconds)
+            case Exception() as error:
+                raise error
+
+
+@contextlib.contextmanager
+def serving(data_dir: Path, **values: object) -> Iterator[Wire]:
+    """A server on a free port, in a thread, until the block ends."""
+    wire = Wire(Settings(data_dir=data_dir, **values))
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    wire.port = listener.getsockname()[1]
+    config = uvicorn.Config(wire.app, http="httptools", loop="uvloop", log_config=None, ws="none", backlog=2048)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.005)
+        yield wire
+    finally:
+        server.should_exit = True
+        thread.join(30)
+        listener.close()
+    assert not thread.is_alive()
