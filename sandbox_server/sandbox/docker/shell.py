@@ -65,7 +65,7 @@ class DockerShell:
         self._swept = asyncio.Event()
         self._prompt_seen = asyncio.Event()
         self._unclean = False
-        self.cwd = ""
+        self._cwd = ""
         self.user = "root"
         self.python = ""
 
@@ -105,7 +105,7 @@ class DockerShell:
 
     def _ended(self, end: End, turn: _Turn | None) -> None:
         if end.nonce == READY_NONCE or (turn is not None and end.nonce == turn.nonce):
-            self.cwd, self.python = end.cwd, end.python
+            self._cwd, self.python = end.cwd, end.python
         if turn is None or end.nonce != turn.nonce:
             return
         turn.end = end
@@ -126,6 +126,11 @@ class DockerShell:
     def running(self) -> bool:
         """A command was left running by a soft timeout."""
         return self._turn is not None and not self._turn.done.is_set()
+
+    @property
+    def cwd(self) -> str:
+        """Where the shell stands; "" before its first command after `attach`."""
+        return self._cwd
 
     async def start(self, terminal: Terminal) -> None:
         """Wait until the first shell of a new container is ready.
@@ -260,13 +265,13 @@ class DockerShell:
         return self._result(turn, ShellOutcome.RESTARTED, 137, replaced=True, oom=oom)
 
     async def _begin_again(self) -> bool:
-        cwd = self.cwd
+        cwd = self._cwd
         if self._terminal is not None:
             self._terminal.close()
         self._ready.clear()
         self._terminal, oom = await self._restart(self)
         await self._wait_ready()
-        if cwd and cwd != self.cwd:
+        if cwd and cwd != self._cwd:
             turn = self._turn = _Turn(secrets.token_hex(8))
             self._submit(turn, f"cd -- {_quote(cwd)} 2>/dev/null", set_mark=True)
             await _set_within(turn.done, _READY_S)
@@ -324,7 +329,7 @@ class DockerShell:
             output=output,
             outcome=outcome,
             exit_code=exit_code,
-            cwd=self.cwd,
+            cwd=self._cwd,
             user=self.user,
             python=self.python,
             duration_s=time.monotonic() - turn.started,

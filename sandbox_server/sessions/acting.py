@@ -1,0 +1,163 @@
+"""One action: text -> call -> observation -> journal."""
+
+import time
+from dataclasses import dataclass
+
+from sandbox_server import telemetry
+from sandbox_server.actions.base import Dialect, Observation, Say, Tool, ToolContext
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.errors import SandboxLost, ServiceError, SessionBusy
+from sandbox_server.records import ActionRecord, InFlight, SessionRecord
+from sandbox_server.sandbox.base import Runtime, Sandbox
+from sandbox_server.sessions.base import ActionAnswer
+from sandbox_server.sessions.config import SessionConfig
+from sandbox_server.sessions.lifecycle import SessionState
+from sandbox_server.state.store import Store, Turn
+
+log = telemetry.logger(__name__)
+
+_LEAST_COMMAND_S = 1.0  # an action that waited long for its turn is still given this much
+
+
+@dataclass(frozen=True, slots=True)
+class _Ran:
+    """What came of an action, before it is written down."""
+
+    observation: Observation
+    tool: str
+    talk_turns: int
+
+
+class Acting:
+    """Runs actions, one at a time per session, each acknowledged only once it is in the journal."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        store: Store,
+        config: SessionConfig,
+        *,
+        dialects: dict[str, Dialect],
+        tools: dict[str, Tool],
+    ) -> None:
+        self._runtime = runtime
+        self._store = store
+        self._config = config
+        self._dialects = dialects
+        self._tools = tools
+
+    async def act(self, sid: str, instance: TaskInstance, content: str, idempotency_key: str) -> ActionAnswer:
+        """The observation of `content` in the live session `sid`.
+
+        Raises:
+            SandboxLost: the container is gone; the caller ends the session. Other InfrastructureErrors: nothing was
+            acknowledged, the action may or may not have run.
+        """
+        arrived = time.time()
+        budget_s = self._config.command_timeout_s
+        deadline = arrived + budget_s + self._config.action_wait_s
+        in_flight = InFlight(content=content, started_at=arrived, deadline=deadline, nonce="")
+        try:
+            async with self._store.turn(
+                sid, in_flight, idempotency_key=idempotency_key, wait_s=budget_s + self._config.action_wait_s
+            ) as turn:
+                if turn.stored is not None:
+                    return ActionAnswer(turn.stored.observation, seq=turn.stored.seq)
+                if turn.record is None or not turn.may_run:
+                    return refusal(turn.record)
+                waited_s = time.time() - arrived
+                return await self._run(
+                    turn, turn.record, instance, content, idempotency_key, max(_LEAST_COMMAND_S, budget_s - waited_s)
+                )
+        except SessionBusy:
+            text = (
+                "[The session is still busy with an earlier action, so this one did not run. "
+                "Wait for that action's end, then send this one again.]"
+            )
+            return ActionAnswer(text, SessionBusy.code)
+
+    async def _run(
+        self, turn: Turn, record: SessionRecord, instance: TaskInstance, content: str, key: str, timeout_s: float
+    ) -> ActionAnswer:
+        began = time.time()
+        sandbox = await self._runtime.attach(record.container_id)
+        note = await self._settle(sandbox, turn.interrupted)
+        ran = await self._observe(sandbox, record, instance, content, timeout_s)
+        text = note + ran.observation.text
+        action = ActionRecord(
+            sid=record.sid,
+            seq=record.actions + 1,
+            content=content,
+            observation=text,
+            tool=ran.tool,
+            outcome=ran.observation.outcome,
+            exit_code=ran.observation.exit_code,
+            started_at=began,
+            duration_s=time.time() - began,
+            idempotency_key=key,
+        )
+        with telemetry.ACTION_SECONDS.labels("journal").time():
+            await turn.acknowledge(action, cwd=sandbox.shell.cwd or record.cwd, talk_turns=ran.talk_turns)
+        telemetry.ACTIONS.labels(ran.tool, ran.observation.outcome).inc()
+        return ActionAnswer(text, seq=action.seq)
+
+    async def _observe(
+        self, sandbox: Sandbox, record: SessionRecord, instance: TaskInstance, content: str, timeout_s: float
+    ) -> _Ran:
+        dialect = self._dialects[instance.dialect or self._config.dialect]
+        with telemetry.ACTION_SECONDS.labels("parse").time():
+            parsed = dialect.parse(content, talk_turns=record.talk_turns)
+        if isinstance(parsed, Say):
+            said = Observation(parsed.text, outcome=parsed.code)
+            return _Ran(said, "none", record.talk_turns + parsed.is_talk)
+        context = ToolContext(
+            sandbox=sandbox,
+            instance=instance,
+            history=self._store.history(record.sid),
+            profile=instance.profile or self._config.profile or dialect.default_profile,
+            command_timeout_s=timeout_s,
+            soft_timeout_s=self._config.soft_timeout_s,
+        )
+        with telemetry.ACTION_SECONDS.labels("run").time():
+            observation = await self._tools[parsed.tool].run(parsed, context)
+        return _Ran(observation, parsed.tool, record.talk_turns)
+
+    async def _settle(self, sandbox: Sandbox, interrupted: InFlight | None) -> str:
+        """Deal with an action that was never acknowledged; returns what to tell the policy of it."""
+        if interrupted is None:
+            return ""
+        left_s = max(0.0, min(interrupted.deadline - time.time(), self._config.command_timeout_s))
+        result = await sandbox.shell.settle(wait_s=left_s)
+        how = "had ended" if result is None else f"was {result.outcome.value}"
+        return (
+            f"[The service was interrupted during the previous action, which {how};"
+            " its output is lost and it may have taken effect only in part.]\n"
+        )
+
+
+def refusal(record: SessionRecord | None) -> ActionAnswer:
+    """What an action gets that cannot run: unknown, ended or lost session."""
+    if record is None:
+        return ActionAnswer("[There is no such session: its start failed or it ended long ago.]", "unknown_session")
+    if record.state == SessionState.LOST:
+        return lost(record.cause)
+    return ActionAnswer(
+        f"[The session has ended ({record.end_reason or record.state}); no action can run in it.]", "session_ended"
+    )
+
+
+def lost(cause: str) -> ActionAnswer:
+    """The sandbox is gone for good."""
+    return ActionAnswer(
+        f"[The sandbox of this session was lost: {cause}. Nothing can run in it any more; start a new session.]",
+        SandboxLost.code,
+    )
+
+
+def failed(error: ServiceError) -> ActionAnswer:
+    """A fault of ours that may pass."""
+    return ActionAnswer(
+        f"[The service could not complete this action ({error.code}): {error.detail}."
+        " It may have taken effect; look before you repeat it.]",
+        error.code,
+    )

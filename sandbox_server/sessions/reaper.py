@@ -1,0 +1,140 @@
+"""Ends what has no living owner: expired sessions, and containers that nobody knows or that are past their deadline.
+
+Works from labels and Redis alone, so also after SIGKILL of a server. What it must not touch: containers whose
+start is under way in this process (`Runtime.holds`), and sessions whose lock somebody holds (it waits for it).
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+
+from sandbox_server import telemetry
+from sandbox_server.catalogue.history import History
+from sandbox_server.errors import ServiceError
+from sandbox_server.records import SessionRecord
+from sandbox_server.sandbox.base import ContainerInfo, Role, Runtime
+from sandbox_server.sessions.config import SessionConfig
+from sandbox_server.sessions.ending import Ending
+from sandbox_server.sessions.lifecycle import SessionState
+from sandbox_server.sessions.rewards import Rewards
+from sandbox_server.sessions.starts import Starts
+from sandbox_server.state.store import Store
+
+log = telemetry.logger(__name__)
+
+_TOGETHER = 4  # sessions ended at a time, so that a mass expiry leaves live ones their latency
+
+
+class Reaper:
+    """One pass every SANDBOX_REAPER_PERIOD_S, and one, with recovery, when the server starts."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        store: Store,
+        history: History,
+        starts: Starts,
+        ending: Ending,
+        rewards: Rewards,
+        config: SessionConfig,
+        end: Callable[[str, str], Awaitable[SessionRecord | None]],
+    ) -> None:
+        """`end(sid, reason)` ends a session and begins its grading."""
+        self._runtime = runtime
+        self._store = store
+        self._history = history
+        self._starts = starts
+        self._ending = ending
+        self._rewards = rewards
+        self._config = config
+        self._end = end
+
+    async def recover(self) -> None:
+        """Take over from a server that died: sessions that Redis forgot, ends and gradings left undone."""
+        await self._rebuild()
+        await self.sweep()
+        for sid in await self._history.ungraded(self._config.node):
+            if record := await self._store.session(sid) or await self._history.session(sid):
+                self._rewards.begin(record)
+
+    async def run(self) -> None:
+        """Sweep for ever."""
+        while True:
+            await asyncio.sleep(self._config.reaper_period_s)
+            try:
+                await self.sweep()
+            except ServiceError as e:
+                telemetry.INFRA_ERRORS.labels(e.code).inc()
+                log.warning("reaper pass failed; the next one tries again", code=e.code, error=e.detail)
+            except Exception:
+                log.exception("reaper pass broke; the next one tries again")
+
+    async def sweep(self) -> None:
+        """One pass."""
+        containers = await self._runtime.list()
+        sessions = {record.sid: record for record in await self._store.live(self._config.node)}
+        present = {c.container_id for c in containers}
+        gate = asyncio.Semaphore(_TOGETHER)
+        due = [self._session(gate, record, present) for record in sessions.values()]
+        due += [self._container(gate, c) for c in containers if self._is_orphan(c, sessions)]
+        await asyncio.gather(*due)
+        live = await self._store.live(self._config.node)
+        if len(live) > self._starts.starting:
+            await self._starts.count(len(live))
+
+    def _is_orphan(self, container: ContainerInfo, sessions: dict[str, SessionRecord]) -> bool:
+        if container.deadline < datetime.now(UTC):
+            return True
+        if container.role is Role.SESSION and container.sid in sessions:
+            return sessions[container.sid].container_id != container.container_id
+        return not self._runtime.holds(container.container_id)
+
+    async def _session(self, gate: asyncio.Semaphore, record: SessionRecord, present: set[str]) -> None:
+        reason = self._reason(record, present)
+        if not reason:
+            return
+        async with gate:
+            try:
+                current = await self._store.session(record.sid)
+                if current is None or not self._reason(current, present):
+                    return  # it was touched or ended meanwhile
+                telemetry.REAPED.labels(reason).inc()
+                log.info("session ended", sid=record.sid, instance_id=record.instance_id, reason=reason)
+                if reason == "lost":
+                    await self._ending.lose(record.sid, "its container is gone from the engine")
+                else:
+                    await self._end(record.sid, reason)
+            except ServiceError as e:
+                log.warning("session not ended; the next pass tries again", sid=record.sid, code=e.code, error=e.detail)
+
+    def _reason(self, record: SessionRecord, present: set[str]) -> str:
+        now = time.time()
+        if record.container_id not in present and record.created_at < now - 1:
+            return "lost"
+        if record.state == SessionState.ENDING and now - record.touched_at > self._config.postprocess_timeout_s:
+            return record.end_reason or "postprocess"
+        if now > record.deadline:
+            return "max_age"
+        if now - record.touched_at > self._config.session_idle_s:
+            return "idle"
+        return ""
+
+    async def _container(self, gate: asyncio.Semaphore, container: ContainerInfo) -> None:
+        async with gate:
+            try:
+                await self._runtime.remove(container.container_id)
+            except ServiceError as e:
+                log.warning("orphan not removed", container_id=container.container_id, code=e.code, error=e.detail)
+                return
+            telemetry.REAPED.labels(f"container_{container.role.value}").inc()
+            log.info("orphan removed", container_id=container.container_id[:12], role=container.role, sid=container.sid)
+
+    async def _rebuild(self) -> None:
+        """Put sessions back that SQL knows as live and whose container is there, when Redis came back empty."""
+        running = {c.sid: c for c in await self._runtime.list() if c.role is Role.SESSION}
+        for state in (SessionState.LIVE, SessionState.ENDING):
+            for record in await self._history.sessions(state=state, node=self._config.node, limit=100_000):
+                if await self._store.session(record.sid) is None and record.sid in running:
+                    log.warning("session rebuilt from SQL: Redis had forgotten it", sid=record.sid)
+                    await self._store.put_session(record)

@@ -1,0 +1,158 @@
+"""Start, act, end, reward: in which order, and what each answers when it cannot."""
+
+import asyncio
+
+from sandbox_server import telemetry
+from sandbox_server.catalogue.history import History
+from sandbox_server.catalogue.instances import Instances
+from sandbox_server.errors import (
+    CapacityError,
+    SandboxLost,
+    ServiceError,
+    SessionStillLive,
+    Ungradable,
+    UnknownInstance,
+    UnknownSession,
+)
+from sandbox_server.records import ActionRecord, PatchRecord, SessionRecord, Verdict, VerdictName
+from sandbox_server.sessions import acting
+from sandbox_server.sessions.acting import Acting
+from sandbox_server.sessions.base import ActionAnswer, RewardAnswer, SessionView
+from sandbox_server.sessions.config import SessionConfig
+from sandbox_server.sessions.ending import Ending
+from sandbox_server.sessions.lifecycle import SessionState
+from sandbox_server.sessions.rewards import Rewards
+from sandbox_server.sessions.starts import Starts
+from sandbox_server.state.store import Store
+
+log = telemetry.logger(__name__)
+
+_OVER = (SessionState.ENDED, SessionState.LOST)
+
+
+class SessionService:
+    """Implements `sessions.base.Sessions` over its parts."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        history: History,
+        instances: Instances,
+        starts: Starts,
+        acting: Acting,
+        ending: Ending,
+        rewards: Rewards,
+        config: SessionConfig,
+    ) -> None:
+        self._store = store
+        self._history = history
+        self._instances = instances
+        self._starts = starts
+        self._acting = acting
+        self._ending = ending
+        self._rewards = rewards
+        self._config = config
+
+    async def start(self, instance: int | str) -> str:
+        """See `sessions.base.Sessions.start`."""
+        try:
+            if isinstance(instance, int):
+                task = await self._instances.by_hash(instance)
+            else:
+                task = await self._instances.by_id(instance)
+        except UnknownInstance:
+            telemetry.STARTS.labels("unknown_instance").inc()
+            raise
+        if task.grader is None and not self._config.allow_ungradable:
+            telemetry.STARTS.labels(Ungradable.code).inc()
+            raise Ungradable(
+                f"{task.instance_id} cannot be graded: {task.ungradable_because or 'its row names no grader'};"
+                " SANDBOX_ALLOW_UNGRADABLE=1 starts it all the same"
+            )
+        try:
+            record = await self._starts.start(task)
+        except ServiceError as error:
+            telemetry.STARTS.labels(error.code).inc()
+            level = log.warning if isinstance(error, CapacityError) else log.error
+            level("start failed", instance_id=task.instance_id, code=error.code, error=error.detail)
+            raise
+        telemetry.STARTS.labels("ok").inc()
+        log.info("started", sid=record.sid, instance_id=record.instance_id)
+        return record.sid
+
+    async def act(self, sid: str, content: str, *, idempotency_key: str = "") -> ActionAnswer:
+        """See `sessions.base.Sessions.act`."""
+        try:
+            record = await self._store.session(sid) or await self._history.session(sid)
+            if record is None or record.state != SessionState.LIVE:
+                return acting.refusal(record)
+            instance = await self._instances.by_id(record.instance_id)
+            return await self._acting.act(sid, instance, content, idempotency_key)
+        except SandboxLost as error:
+            await self._ending.lose(sid, error.detail)
+            return acting.lost(error.detail)
+        except ServiceError as error:
+            telemetry.INFRA_ERRORS.labels(error.code).inc()
+            log.error("action failed", sid=sid, code=error.code, error=error.detail)
+            return acting.failed(error)
+
+    async def postprocess(self, sid: str) -> SessionRecord | None:
+        """See `sessions.base.Sessions.postprocess`."""
+        return await self.end(sid, "postprocess")
+
+    async def close(self, sid: str) -> SessionRecord | None:
+        """See `sessions.base.Sessions.close`."""
+        return await self.end(sid, "closed")
+
+    async def end(self, sid: str, reason: str) -> SessionRecord | None:
+        """End the session for `reason` and begin its grading."""
+        record = await self._ending.end(sid, reason)
+        if record is not None and record.end_reason == reason and await self._history.graded(sid) is None:
+            self._rewards.begin(record)
+        return record
+
+    async def reward(self, sid: str) -> RewardAnswer:
+        """See `sessions.base.Sessions.reward`."""
+        record = await self._store.session(sid) or await self._history.session(sid)
+        if record is not None and record.state not in _OVER:
+            # shielded: the client may give up, the session's end goes on
+            record = await asyncio.shield(asyncio.ensure_future(self.end(sid, "reward")))
+        if record is None:
+            cause = "no such session: its start failed, or nothing of it is kept any more"
+            return RewardAnswer(Verdict(VerdictName.UNKNOWN_SESSION, mask=True, cause=cause), 0.0)
+        return await self._rewards.answer(record, wait_s=self._config.reward_wait_s)
+
+    async def view(self, sid: str) -> SessionView:
+        """See `sessions.base.Sessions.view`."""
+        record = await self._known(sid)
+        graded, patch = await asyncio.gather(self._history.graded(sid), self._history.patch(sid))
+        timings_s = {} if graded is None else dict(graded.verdict.timings_s)
+        return SessionView(record, graded, patch, timings_s)
+
+    async def patch(self, sid: str) -> PatchRecord:
+        """See `sessions.base.Sessions.patch`."""
+        record = await self._known(sid)
+        patch = await self._history.patch(sid)
+        if patch is None:
+            raise SessionStillLive(
+                f"session {sid} is {record.state}"
+                + (": its patch was never taken" if record.state == SessionState.LOST else "; POST /postprocess first")
+            )
+        return patch
+
+    async def actions(self, sid: str) -> list[ActionRecord]:
+        """See `sessions.base.Sessions.actions`."""
+        record = await self._known(sid)
+        recent = await self._store.actions(sid)
+        return recent if len(recent) >= record.actions else await self._history.actions(sid)
+
+    async def list(self, *, state: str | None = None, limit: int = 100) -> "list[SessionRecord]":
+        """See `sessions.base.Sessions.list`."""
+        return await self._history.sessions(state=state, limit=limit)
+
+    async def _known(self, sid: str) -> SessionRecord:
+        record = await self._store.session(sid) or await self._history.session(sid)
+        if record is None:
+            raise UnknownSession(f"no session {sid}")
+        return record
