@@ -25,9 +25,9 @@ def make_eval_script(
 ) -> str:
     """A script that puts the benchmark's tests over the tree, runs them between the markers and takes them away.
 
-    `files` are those of `test_patch`. As in the benchmark a `test_cmd` that is one text is followed by the test
-    files of the patch, and several commands are run as they stand. Without `base_commit` HEAD serves. `activate`
-    (conda and the like) and `install` are left out when empty.
+    `files` are those of `test_patch`. `test_cmd` is one command or several, in which `{test_files}` stands for the
+    test files of the patch. Without `base_commit` HEAD serves. `activate` (conda and the like) and `install` are
+    left out when empty.
 
     Raises:
         ValueError: the patch holds the delimiter of the script's here-document.
@@ -38,6 +38,8 @@ def make_eval_script(
     at = shlex.quote(workdir)
     base = shlex.quote(base_commit or "HEAD")
     reset = [*_checkout(base, files.existing), *_remove(files.new)]
+    tests = shlex.join(path for path in (*files.existing, *files.new) if not path.endswith(_DATA))
+    commands = [test_cmd] if isinstance(test_cmd, str) else test_cmd
     lines = [
         "#!/bin/bash",
         "set -uxo pipefail",
@@ -51,7 +53,7 @@ def make_eval_script(
         *reset,
         *([f"git apply -v - <<'{_DELIMITER}'\n{test_patch}\n{_DELIMITER}"] if test_patch.strip() else []),
         ": '>>>>> Start Test Output'",
-        *([_with_tests(test_cmd, files)] if isinstance(test_cmd, str) else test_cmd),
+        *(command.replace("{test_files}", tests) for command in commands),
         ": '>>>>> End Test Output'",
         *reset,
     ]
@@ -77,8 +79,3 @@ def _checkout(base: str, files: Sequence[str]) -> list[str]:
 
 def _remove(files: Sequence[str]) -> list[str]:
     return [f"rm -f {shlex.join(files)}"] if files else []
-
-
-def _with_tests(test_cmd: str, files: PatchFiles) -> str:
-    tests = [path for path in (*files.existing, *files.new) if not path.endswith(_DATA)]
-    return f"{test_cmd} {shlex.join(tests)}".rstrip()

@@ -68,7 +68,9 @@ def test_a_script_lays_the_tests_runs_them_and_takes_them_away(repo: Path) -> No
     assert files.new == (NEW,)
     (repo / OLD).write_text("the agent's own\n")
     (repo / NEW).write_text("a stray file of the agent\n")
-    script = make_eval_script(workdir=str(repo), base_commit="", test_patch=patch, files=files, test_cmd="cat code.py")
+    script = make_eval_script(
+        workdir=str(repo), base_commit="", test_patch=patch, files=files, test_cmd="cat code.py {test_files}"
+    )
     log = run(repo, script)
     inside = log.split("+ : '>>>>> Start Test Output'\n")[1].split("+ : '>>>>> End Test Output'\n")[0]
     shown = [line for line in inside.split("\n") if not line.startswith(("+ ", "cat: "))]
@@ -79,19 +81,16 @@ def test_a_script_lays_the_tests_runs_them_and_takes_them_away(repo: Path) -> No
     assert git(repo, "status", "--porcelain") == ""
 
 
-def test_several_commands_are_run_as_they_stand(repo: Path) -> None:
-    """As in the benchmark, where only a single command gets the test files."""
+def test_several_commands_are_run_one_after_the_other(repo: Path) -> None:
+    """A build before the tests; the markers stand around all of them."""
     patch = patch_of(repo)
+    files = patch_files(patch)
     script = make_eval_script(
-        workdir=str(repo),
-        base_commit="HEAD",
-        test_patch=patch,
-        files=patch_files(patch),
-        test_cmd=["echo one", "echo two"],
+        workdir=str(repo), base_commit="HEAD", test_patch=patch, files=files, test_cmd=["echo one", "echo two"]
     )
     lines = run(repo, script).split("\n")
     start = lines.index("+ : '>>>>> Start Test Output'")
-    assert lines[start + 1 : start + 5] == ["+ echo one", "one", "+ echo two", "two"]
+    assert lines[start + 1 : start + 6] == ["+ echo one", "one", "+ echo two", "two", "+ : '>>>>> End Test Output'"]
 
 
 def test_activation_and_installation_only_when_asked() -> None:
@@ -113,7 +112,9 @@ def test_activation_and_installation_only_when_asked() -> None:
 def test_data_files_are_no_tests(repo: Path) -> None:
     """pytest given a .json fails in collection."""
     files = PatchFiles(("tests/a.py", "tests/d.json"), ("tests/b.py", "tests/e.yml"))
-    script = make_eval_script(workdir="/t", base_commit="abc", test_patch="x", files=files, test_cmd="pytest -rA")
+    script = make_eval_script(
+        workdir="/t", base_commit="abc", test_patch="x", files=files, test_cmd="pytest -rA {test_files}"
+    )
     assert "\npytest -rA tests/a.py tests/b.py\n" in script
     assert script.count("git checkout abc tests/a.py tests/d.json\n") == 2
     assert script.count("rm -f tests/b.py tests/e.yml\n") == 2

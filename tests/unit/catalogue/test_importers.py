@@ -133,7 +133,7 @@ def test_rows_with_our_own_keys(tmp_path: Path) -> None:
         "eval_timeout_s": 60,
         "activate": ". /venv/bin/activate",
         "install": "make",
-        "test_cmd": "pytest -rA",
+        "test_cmd": "pytest -rA {test_files}",
         "log_parser": "parse_log_pytest",
     }
     (found,) = imported(tmp_path, {**BENCH, **own})
@@ -214,7 +214,7 @@ def test_swedev(tmp_path: Path) -> None:
     }
     (found,) = imported(tmp_path, row)
     assert found.grader is None and "test_cmd" in found.ungradable_because and found.dataset == "swedev"
-    own = {"image": "mine:1", "test_cmd": "pytest --no-header -rA", "log_parser": "parse_log_pytest"}
+    own = {"image": "mine:1", "test_cmd": "pytest --no-header -rA {test_files}", "log_parser": "parse_log_pytest"}
     (graded,) = imported(tmp_path, {**row, **own})
     assert isinstance(graded.grader, SwebenchGrader)
     assert "\npytest --no-header -rA swedev_test_1.py\n" in graded.grader.eval_script
