@@ -19,6 +19,8 @@ import typer
 from sandbox_server.catalogue.instance import instance_hash
 from sandbox_server.cli.local_server import LocalServerFailed, local_server
 
+app = typer.Typer()
+
 EXPECTED = {"gold": ("resolved", 1.0), "wrong": ("unresolved", 0.0), "empty": ("empty_patch", 0.0)}
 """Answer -> the only right verdict and reward."""
 
@@ -56,6 +58,7 @@ class Rollout:
     """Why it is not as expected; "" when it is."""
 
 
+@app.callback(invoke_without_command=True)
 def demo(
     url: Annotated[str, typer.Option(help="A running server that has the samples; default: one of its own.")] = "",
     examples: Annotated[Path, typer.Option(help="Folder with the samples.")] = Path("examples"),

@@ -16,7 +16,7 @@ import httpx
 
 _READY_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 60.0
-_COMMAND = (sys.executable, "-c", "from sandbox_server.cli import main; main()")
+_COMMAND = (sys.executable, "-m", "sandbox_server.cli")
 
 
 class LocalServerFailed(RuntimeError):
