@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
+from sandbox_server.catalogue.history import History
+from sandbox_server.catalogue.instances import Instances
 from sandbox_server.errors import InfrastructureError
-from sandbox_server.protocols.v1 import Instances, Receipts
 from sandbox_server.sessions.base import Sessions
 from sandbox_server.settings import Settings
 from sandbox_server.state.connection import Connection
@@ -27,7 +28,7 @@ class Parts:
     """Everything that protocols and health checks speak to."""
 
     sessions: Sessions
-    receipts: Receipts
+    receipts: History
     instances: Instances
     probes: Mapping[str, Probe]
     """Part -> probe, for /readyz: docker, redis, sql."""

@@ -1,38 +1,20 @@
 """Our own endpoints, for people and their tools: what a session is and was, what a verdict rests on, what there is."""
 
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Annotated, Any, Protocol, cast
+from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict
 
+from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.errors import UnknownInstance, UnknownReceipt, UnknownSession
+from sandbox_server.catalogue.instances import Instances
+from sandbox_server.catalogue.instances import InstanceSummary as Summary
+from sandbox_server.errors import UnknownSession
 from sandbox_server.records import SessionRecord, VerdictName
 from sandbox_server.sessions.base import Sessions, SessionView
 from sandbox_server.sessions.lifecycle import SessionState
-
-
-class Receipts(Protocol):
-    """Where the receipts of verdicts are kept."""
-
-    async def receipt(self, receipt_id: str) -> Mapping[str, object] | None:
-        """The stored record, fit for JSON; None when there is none."""
-        ...
-
-
-class Instances(Protocol):
-    """The catalogue, as far as it is shown."""
-
-    async def list(self, *, limit: int, offset: int) -> Sequence[TaskInstance]:
-        """Ordered by instance id."""
-        ...
-
-    async def by_id(self, instance_id: str) -> TaskInstance | None:
-        """None when there is none."""
-        ...
 
 
 class _Shown(BaseModel):
@@ -119,16 +101,17 @@ class InstanceSummary(_Shown):
     dataset: str
     repo: str
     version: str
-    base_commit: str
-    language: str
-    workspace: str
-    gradable: bool
+    grader: str
+    """Kind of the grader, "" when the task cannot be graded."""
     ungradable_because: str
 
 
 class InstanceDetail(InstanceSummary):
     """A task with its problem; what would solve or grade it stays here."""
 
+    base_commit: str
+    language: str
+    workspace: str
     problem_statement: str
     hints: str
     images: list[str]
@@ -136,7 +119,6 @@ class InstanceDetail(InstanceSummary):
     network: str
     dialect: str | None
     profile: str | None
-    grader: str | None
     f2p_total: int
     p2p_total: int
     eval_timeout_s: float
@@ -203,19 +185,16 @@ async def show_receipt(
     request: Request, receipt_id: Annotated[str, Path(pattern="^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$")]
 ) -> Response:
     """What a verdict rests on."""
-    receipt = await cast(Receipts, request.app.state.receipts).receipt(receipt_id)
-    if receipt is None:
-        raise UnknownReceipt(f"No receipt {receipt_id}.")
-    return _json(dict(receipt))
+    return _json(await cast(History, request.app.state.receipts).receipt(receipt_id))
 
 
 @ROUTER.get("/instances", response_model=list[InstanceSummary])
 async def list_instances(
-    request: Request, limit: Limit = 100, offset: Annotated[int, Query(ge=0, lt=2**31)] = 0
+    request: Request, limit: Limit = 100, after: Annotated[str, Query(max_length=400, pattern="^[^\\x00]*$")] = ""
 ) -> Response:
-    """Instances by id; the next page begins at offset + limit."""
-    instances = await _instances(request).list(limit=limit, offset=offset)
-    return _json([_instance_summary(instance) for instance in instances])
+    """Instances by id; the next page begins after the last id of this one."""
+    summaries = await _instances(request).list(after=after, limit=limit)
+    return _json([_instance_summary(summary) for summary in summaries])
 
 
 @ROUTER.get("/instances/{instance_id:path}", response_model=InstanceDetail, responses=_NOT_FOUND)
@@ -223,10 +202,7 @@ async def show_instance(
     request: Request, instance_id: Annotated[str, Path(min_length=1, max_length=400, pattern="^[^\\x00]+$")]
 ) -> Response:
     """One instance, without what would give its solution or its tests away."""
-    instance = await _instances(request).by_id(instance_id)
-    if instance is None:
-        raise UnknownInstance(f"No instance {instance_id!r}.")
-    return _json(_instance_detail(instance))
+    return _json(_instance_detail(await _instances(request).by_id(instance_id)))
 
 
 def _summary(record: SessionRecord) -> dict[str, object]:
@@ -260,17 +236,15 @@ def _detail(view: SessionView) -> dict[str, object]:
     return _summary(view.record) | {"timings_s": view.timings_s, "verdict": verdict, "grade": grade, "patch": patch}
 
 
-def _instance_summary(instance: TaskInstance) -> dict[str, object]:
+def _instance_summary(instance: TaskInstance | Summary) -> dict[str, object]:
+    grader = instance.grader
     return {
         "instance_id": instance.instance_id,
         "instance_hash": str(instance.instance_hash),
         "dataset": instance.dataset,
         "repo": instance.repo,
         "version": instance.version,
-        "base_commit": instance.base_commit,
-        "language": instance.language,
-        "workspace": instance.workspace,
-        "gradable": instance.grader is not None,
+        "grader": grader if isinstance(grader, str) else grader.kind if grader else "",
         "ungradable_because": instance.ungradable_because,
     }
 
@@ -278,6 +252,9 @@ def _instance_summary(instance: TaskInstance) -> dict[str, object]:
 def _instance_detail(instance: TaskInstance) -> dict[str, object]:
     # named one by one: a field that is added to the record later stays hidden until somebody shows it on purpose
     return _instance_summary(instance) | {
+        "base_commit": instance.base_commit,
+        "language": instance.language,
+        "workspace": instance.workspace,
         "problem_statement": instance.problem_statement,
         "hints": instance.hints,
         "images": list(instance.sandbox.images),
@@ -285,7 +262,6 @@ def _instance_detail(instance: TaskInstance) -> dict[str, object]:
         "network": instance.sandbox.network,
         "dialect": instance.dialect,
         "profile": instance.profile,
-        "grader": None if instance.grader is None else instance.grader.kind,
         "f2p_total": len(instance.fail_to_pass),
         "p2p_total": len(instance.pass_to_pass),
         "eval_timeout_s": instance.eval_timeout_s,

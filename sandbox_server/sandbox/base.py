@@ -134,6 +134,11 @@ class Shell(Protocol):
     """The persistent bash of a sandbox, on a terminal. One command at a time; the caller holds the session's lock."""
 
     @property
+    def cwd(self) -> str:
+        """Where the shell stands; "" before its first command after `attach`."""
+        ...
+
+    @property
     def running(self) -> bool:
         """A command was left running by a soft timeout."""
         ...
