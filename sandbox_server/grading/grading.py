@@ -92,7 +92,7 @@ class Grading:
         self._attempts = attempts
         self._bounds = bounds or Bounds()
         self._retry_pause_s = retry_pause_s
-        self._calibration = Calibration(baseline, self._run_empty)
+        self._calibration = Calibration(baseline, self.run_unpatched)
 
     async def close(self) -> None:
         """End what the graders started."""
@@ -125,6 +125,15 @@ class Grading:
         for stage, seconds in timings_s.items():
             telemetry.GRADE_SECONDS.labels(stage).observe(seconds)
         return replace(verdict, timings_s=timings_s)
+
+    async def run_unpatched(self, instance: TaskInstance) -> TestRun:
+        """What the instance's tests give on the unpatched tree (`grade` runs nothing for an empty patch).
+
+        Raises:
+            ServiceError: the last attempt's.
+
+        """
+        return (await self._try_fresh(instance, b"", "")).run
 
     async def _verdict(self, request: GradeRequest) -> Verdict:
         instance = request.instance
@@ -166,9 +175,6 @@ class Grading:
             timings_s=attempt.timings_s,
             log_tail=run.log_tail,
         )
-
-    async def _run_empty(self, instance: TaskInstance) -> TestRun:
-        return (await self._try_fresh(instance, b"", "")).run
 
     async def _try_fresh(self, instance: TaskInstance, patch: bytes, sid: str) -> _Attempt:
         """Attempts on fresh containers until one can tell; the last one's error is raised."""

@@ -4,8 +4,8 @@ import asyncio
 import time
 
 import pytest
+from calc_bench import Bench
 from calc_repository import FIXED, TREE
-from conftest import Bench
 
 from sandbox_server.catalogue.instance import F2pScriptGrader, ScriptGrader
 from sandbox_server.grading.base import Baseline, GradeRequest
@@ -62,6 +62,12 @@ async def test_a_patch_of_another_tree_fails(bench: Bench) -> None:
     verdict = await bench.grade(patch)
     assert (verdict.name, verdict.mask, verdict.patch_applied) == (VerdictName.PATCH_FAILED, False, False)
     assert "does not apply" in verdict.cause
+
+
+async def test_the_unpatched_tree_can_be_run(bench: Bench) -> None:
+    """What `instances verify` needs of the empty patch, whose verdict alone would say nothing of the tests."""
+    run = await bench.grading().run_unpatched(bench.instance())
+    assert (run.name, run.f2p_count, run.p2p_count) == (VerdictName.UNRESOLVED, 0, 1)
 
 
 async def test_a_rejected_part_does_not_stay(bench: Bench) -> None:

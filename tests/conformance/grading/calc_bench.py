@@ -1,0 +1,91 @@
+"""Instances, patches and gradings of the tiny repository, in the fewest words a test can say them in."""
+
+from collections.abc import Mapping
+
+from calc_repository import FIXED, TESTS, Repository
+
+from sandbox_server.catalogue.instance import SwebenchGrader, TaskInstance
+from sandbox_server.grading.base import Baseline, Grader, GradeRequest
+from sandbox_server.grading.grading import Grading
+from sandbox_server.records import Verdict
+from sandbox_server.sandbox.base import Limits, Role, Runtime
+from sandbox_server.sandbox.docker.runtime import DockerRuntime
+
+
+class Bench:
+    """Instances, patches and gradings of the tiny repository."""
+
+    def __init__(self, runtime: DockerRuntime, image: str, repository: Repository, graders: dict[str, Grader]) -> None:
+        self.runtime = runtime
+        self.image = image
+        self.head = repository.head
+        self.diff = repository.diff
+        self.test_patch = repository.diff(TESTS).decode()
+        self.gold_patch = repository.diff({"calc/__init__.py": FIXED}).decode()
+        self._graders = graders
+
+    def instance(self, *, box: Mapping[str, object] | None = None, **fields: object) -> TaskInstance:
+        """Graded as SWE-bench does unless `fields` name another grader; `box` are fields of its sandbox."""
+        given = {
+            "instance_id": "calc__calc-1",
+            "repo": "calc/calc",
+            "version": "1.0",
+            "base_commit": self.head,
+            "sandbox": {"images": (self.image,), **(box or {})},
+            "grader": SwebenchGrader(
+                eval_script=self._script(), log_parser="parse_log_pytest", new_test_files=("tests/test_new.py",)
+            ),
+            "test_patch": self.test_patch,
+            "gold_patch": self.gold_patch,
+            "fail_to_pass": ("tests/test_calc.py::test_add", "tests/test_new.py::test_many"),
+            "pass_to_pass": ("tests/test_calc.py::test_mul",),
+            "eval_timeout_s": 60.0,
+        }
+        return TaskInstance.model_validate(given | fields)
+
+    def grading(
+        self, baseline: Baseline | None = None, *, runtime: Runtime | None = None, attempts: int = 3, **options: str
+    ) -> Grading:
+        """A grading as the service has it, with little memory and short pauses."""
+
+        async def stored(instance: TaskInstance) -> Baseline | None:
+            return baseline
+
+        return Grading(
+            runtime or self.runtime,
+            self._graders,
+            stored,
+            limits=Limits(memory_mb=512, cpus=1.0),
+            attempts=attempts,
+            retry_pause_s=0.05,
+            **options,  # type: ignore[arg-type]  # the policy, by its value
+        )
+
+    async def grade(
+        self, patch: bytes | None, instance: TaskInstance | None = None, *, cause: str = "", by: Grading | None = None
+    ) -> Verdict:
+        """The verdict on `patch`."""
+        request = GradeRequest(instance or self.instance(), patch, sid="4711", patch_cause=cause)
+        return await (by or self.grading()).grade(request)
+
+    async def left(self) -> int:
+        """Grading containers that are there."""
+        return len([container for container in await self.runtime.list() if container.role is Role.GRADE])
+
+    def _script(self) -> str:
+        return f"""#!/bin/bash
+set -uxo pipefail
+cd /testbed
+git config --global --add safe.directory /testbed
+git status
+git show
+git -c core.fileMode=false diff {self.head}
+git checkout {self.head} tests/test_calc.py
+git apply -v - <<'EOF_114329324912'
+{self.test_patch}
+EOF_114329324912
+: '>>>>> Start Test Output'
+python3 -m pytest -rA -p no:cacheprovider tests/test_calc.py tests/test_new.py
+: '>>>>> End Test Output'
+git checkout {self.head} tests/test_calc.py
+"""
