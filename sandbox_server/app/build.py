@@ -1,11 +1,13 @@
 """The real parts of a server, opened in order and closed in reverse."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from sandbox_server.actions import registry as actions
 from sandbox_server.app.parts import Parts, open_store
+from sandbox_server.app.single import only_server
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instance import TaskInstance
@@ -42,8 +44,8 @@ async def open_catalogue(settings: Settings) -> AsyncIterator[Database]:
 
 
 @asynccontextmanager
-async def open_runtime(settings: Settings) -> AsyncIterator[DockerRuntime]:
-    """The Docker engine.
+async def open_runtime(settings: Settings, *, guest: str = "") -> AsyncIterator[DockerRuntime]:
+    """The Docker engine. `guest` names a command line that works beside the node's server, whose reaper spares it.
 
     Raises:
         EngineUnavailable: it does not answer.
@@ -52,7 +54,7 @@ async def open_runtime(settings: Settings) -> AsyncIterator[DockerRuntime]:
     runtime = DockerRuntime(
         engine,
         RuntimeConfig(
-            node=settings.node_id,
+            node=f"{settings.node_id}+{guest}" if guest else settings.node_id,
             oci_runtime=settings.runtime,
             boot_concurrency=settings.boot_concurrency,
             pull=settings.pull == "missing",
@@ -83,7 +85,10 @@ def grading_of(settings: Settings, runtime: DockerRuntime, instances: Instances)
         verification = await instances.verified(instance.instance_id)
         if verification is None:
             return None
-        return Baseline(empty_gives_results=verification.empty == "unresolved")
+        return Baseline(
+            empty_gives_results=verification.empty in ("resolved", "unresolved"),
+            gold_tests_s=math.inf if verification.gold == "timeout" else None,
+        )
 
     return Grading(
         runtime,
@@ -129,6 +134,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
     """Everything a server needs, recovered from what a former one left."""
     config = _session_config(settings)
     async with AsyncExitStack() as stack:
+        stack.enter_context(only_server(settings.data_dir))
         database = await stack.enter_async_context(open_catalogue(settings))
         history, instances = History(database), Instances(database)
         runtime = await stack.enter_async_context(open_runtime(settings))

@@ -11,8 +11,14 @@ import typer
 from sandbox_server.errors import ServiceError
 
 VERBS = {
+    "serve": "Serve until SIGTERM or SIGINT.",
+    "demo": "Drive the samples through the four endpoints.",
+    "doctor": "Check all that a server needs.",
     "instances": "Import, list and show task instances.",
     "hash": "Print the instance_hash of an instance id.",
+    "sessions": "List, show and close the running server's sessions.",
+    "images": "Prepare and prune the images that sessions start from.",
+    "gc": "Remove what a server that is gone for good left here.",
 }
 """Verb -> its line in `--help`; the module has the same name."""
 

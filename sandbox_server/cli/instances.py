@@ -1,6 +1,7 @@
 """`sandbox-server instances ...`: the catalogue from the command line, with or without a running server."""
 
 import asyncio
+import importlib
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -43,6 +44,17 @@ def show_instance(
 ) -> None:
     """Show one instance."""
     asyncio.run(_show(instance_id, as_json=as_json))
+
+
+@app.command("verify")
+def verify_instances(
+    ids: list[str] | None = typer.Argument(None, metavar="[ID...]"),  # noqa: B008 -- typer reads it
+) -> None:
+    """Grade the gold patch and the unpatched tree of these instances, or of all: only gold may resolve."""
+    # only this verb needs an engine and the graders
+    verify = importlib.import_module("sandbox_server.cli.verify").verify
+    if unsound := asyncio.run(verify(ids or [])):
+        raise SystemExit(f"error: {unsound} not sound")
 
 
 @asynccontextmanager

@@ -4,14 +4,18 @@ import contextlib
 import resource
 import sys
 
+import typer
 import uvicorn
 
 from sandbox_server.app import Build, create_app
 from sandbox_server.app.access import is_loopback
+from sandbox_server.app.build import build
+from sandbox_server.cli import configuration
 from sandbox_server.settings import Settings
 from sandbox_server.telemetry import configure_logging, logger
 
 log = logger(__name__)
+app = typer.Typer()
 
 _BACKLOG = 4096
 """Connections the kernel may hold for us: trainers open one a call, a thousand at once."""
@@ -21,6 +25,16 @@ _STARTUP_FAILURE = 3
 """uvicorn's own, also when the address is taken."""
 _GRACE_S = 10
 """For requests under way at SIGTERM; orchestrators kill after some 30 s."""
+
+
+@app.callback(invoke_without_command=True)
+def serve(
+    host: str | None = typer.Option(None, help="Address to listen on; over SANDBOX_HOST."),
+    port: int | None = typer.Option(None, min=0, max=65535, help="Port to listen on; over SANDBOX_PORT."),
+) -> None:
+    """Serve until SIGTERM or SIGINT; docs/settings.md lists the settings."""
+    given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    run(configuration.load().model_copy(update=given), build)
 
 
 def run(settings: Settings, build: Build) -> None:

@@ -3,7 +3,10 @@
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
+
+from docker import APIClient
 
 from sandbox_server.errors import ImageUnavailable, ServiceError
 from sandbox_server.sandbox.base import ImageInfo
@@ -59,6 +62,18 @@ class Images:
         except ImageUnavailable:
             return None
         return ImageInfo(name, found["Id"], found["Config"].get("Labels") or {})
+
+    async def remove_all(self, repository: str) -> tuple[int, int]:
+        """See `runtime.DockerRuntime.remove_images`."""
+        found: list[dict[str, Any]] = await self._engine.call(lambda api: api.images(repository))
+        names = [name for image in found for name in image["RepoTags"] or ()]
+        kept = 0
+        for name in names:
+            try:
+                await self._engine.call(partial(APIClient.remove_image, image=name))
+            except ServiceError:
+                kept += 1
+        return len(names) - kept, kept
 
     async def _pull_once(self, name: str) -> None:
         task = self._pulling.get(name)

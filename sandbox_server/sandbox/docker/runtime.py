@@ -23,7 +23,8 @@ _TOKEN = "sandbox.token"
 # What package managers, test suites and git need of root; no raw sockets, devices, tracing or namespaces.
 _CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "SYS_CHROOT"]
 
-_ENVIRONMENT = {
+_SHELL_ENVIRONMENT = {
+    "TINI_KILL_PROCESS_GROUP": "1",  # the init passes signals on to the sweeper (boot.bash)
     "TERM": "dumb",
     "PAGER": "cat",
     "GIT_PAGER": "cat",
@@ -49,6 +50,18 @@ class RuntimeConfig:
     pull_timeout_s: float = 540.0
     hostname: str = "openhands-workspace"
     """As in the prompt that policies were trained with."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What the daemon says of itself and its host."""
+
+    version: str
+    storage_driver: str
+    root_dir: str
+    cpus: int
+    memory_mb: int
+    time: datetime
 
 
 class DockerRuntime:
@@ -105,9 +118,17 @@ class DockerRuntime:
     async def list(self) -> list[ContainerInfo]:
         """See `sandbox.base.Runtime.list`."""
         found: list[dict[str, Any]] = await self._engine.call(
-            lambda api: api.containers(all=True, filters={"label": f"{_NODE}={self._config.node}"})
+            lambda api: api.containers(all=True, filters={"label": [_NODE, _ROLE]})
         )
-        return [_info(c) for c in found if _ROLE in c["Labels"]]
+        infos = [_info(c) for c in found]
+        # what a command line of this node made (node "<node>+..."), it also removes, unless it was killed
+        guests = f"{self._config.node}+"
+        now = datetime.now(UTC)
+        return [
+            info
+            for info in infos
+            if info.node == self._config.node or (info.node.startswith(guests) and info.deadline < now)
+        ]
 
     async def remove(self, container_id: str) -> None:
         """See `sandbox.base.Runtime.remove`."""
@@ -132,6 +153,10 @@ class DockerRuntime:
         """See `sandbox.base.Runtime.find_image`."""
         return await self._images.find(name)
 
+    async def remove_images(self, repository: str) -> tuple[int, int]:
+        """Remove every image of `repository` that no container uses: (removed, kept)."""
+        return await self._images.remove_all(repository)
+
     async def commit(self, container_id: str, name: str, labels: Mapping[str, str]) -> ImageInfo:
         """See `sandbox.base.Runtime.commit`."""
         return await self._images.commit(container_id, name, labels)
@@ -144,6 +169,18 @@ class DockerRuntime:
         """Raises EngineUnavailable when the daemon does not answer."""
         await self._engine.call(lambda api: api.ping())
 
+    async def facts(self) -> EngineFacts:
+        """See `EngineFacts`."""
+        info: dict[str, Any] = await self._engine.call(lambda api: api.info())
+        return EngineFacts(
+            version=info["ServerVersion"],
+            storage_driver=info["Driver"],
+            root_dir=info["DockerRootDir"],
+            cpus=info["NCPU"],
+            memory_mb=info["MemTotal"] >> 20,
+            time=datetime.fromisoformat(info["SystemTime"][:19] + "+00:00"),
+        )
+
     def close(self) -> None:
         """Let go of all streams and of the engine; containers are left as they are."""
         for sandbox in self._open.values():
@@ -154,7 +191,8 @@ class DockerRuntime:
     def _create(self, api: Any, spec: ContainerSpec, token: str) -> str:
         limits = spec.limits
         host = api.create_host_config(
-            init=True,
+            # a grading's tests may kill all they can: bash itself is the init there, and outlives that
+            init=spec.with_shell,
             network_mode=spec.network,
             mem_limit=f"{limits.memory_mb}m",
             memswap_limit=f"{limits.memory_mb}m",
@@ -181,7 +219,7 @@ class DockerRuntime:
             hostname=self._config.hostname,
             tty=spec.with_shell,
             stdin_open=spec.with_shell,
-            environment={**_ENVIRONMENT, **spec.env, "TINI_KILL_PROCESS_GROUP": "1"},
+            environment={**(_SHELL_ENVIRONMENT if spec.with_shell else {}), **spec.env},
             labels={
                 _NODE: self._config.node,
                 _ROLE: spec.role.value,

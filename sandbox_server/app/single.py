@@ -1,0 +1,36 @@
+"""One server per data directory: a lock that the kernel frees when its holder dies, however it dies."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sandbox_server.errors import ServiceError
+
+
+class AlreadyServed(ServiceError):
+    """Another server works on this data directory."""
+
+    code = "already_served"
+
+
+@contextmanager
+def only_server(data_dir: Path) -> Iterator[None]:
+    """Hold the directory for the length of the block.
+
+    Raises:
+        AlreadyServed: somebody else holds it.
+    """
+    data_dir.mkdir(parents=True, exist_ok=True)
+    handle = os.open(data_dir / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AlreadyServed(
+                f"another server works on {data_dir}; stop it, or set another SANDBOX_DATA_DIR and SANDBOX_NODE_ID"
+            ) from None
+        yield
+    finally:
+        os.close(handle)

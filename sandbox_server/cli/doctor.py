@@ -1,0 +1,136 @@
+"""`sandbox-server doctor`: is everything there that a server needs, and what mends it when not."""
+
+import asyncio
+import shutil
+import sys
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import typer
+
+from sandbox_server.app.build import open_catalogue, open_runtime
+from sandbox_server.catalogue.instances import Instances
+from sandbox_server.cli import configuration
+from sandbox_server.errors import ServiceError
+from sandbox_server.settings import Settings
+from sandbox_server.state.connection import Connection
+from sandbox_server.state.embedded import find_binary
+
+app = typer.Typer()
+
+_CHECK_S = 20.0  # for each check; a healthy part answers within one
+_LOW_DISK_GB = 10.0
+_CLOCK_S = 5.0  # deadlines are compared between hosts
+_LOOKED_AT = 1000  # instances whose image is looked for
+
+
+class _Unwell(Exception):
+    """What is wrong, and what to do."""
+
+
+@app.callback(invoke_without_command=True)
+def doctor() -> None:
+    """Check Docker, Redis, SQL, disk, images, clocks and the grading libraries; exit code 1 when one is not well."""
+    settings = configuration.load()
+    checks: dict[str, Callable[[Settings], Awaitable[str]]] = {
+        "docker": _docker,
+        "clock": _clock,
+        "redis": _redis,
+        "sql": _sql,
+        "disk": _disk,
+        "images": _images,
+        "swebench 4.1.0": _swebench4,
+    }
+    if unwell := asyncio.run(_examine(settings, checks)):
+        raise SystemExit(f"{unwell} of {len(checks)} not well")
+
+
+async def _examine(settings: Settings, checks: dict[str, Callable[[Settings], Awaitable[str]]]) -> int:
+    unwell = 0
+    for name, check in checks.items():
+        try:
+            async with asyncio.timeout(_CHECK_S):
+                sign, said = "ok  ", await check(settings)
+        except TimeoutError:
+            sign, said = "FAIL", f"no answer within {_CHECK_S:g} s"
+        except (_Unwell, ServiceError) as e:
+            sign, said = "FAIL", str(e)
+        unwell += sign == "FAIL"
+        typer.echo(f"{sign}  {name:<15} {said}")
+    return unwell
+
+
+async def _docker(settings: Settings) -> str:
+    async with open_runtime(settings) as runtime:
+        facts = await runtime.facts()
+        containers = await runtime.list()
+    return (
+        f"{facts.version}, {facts.storage_driver}, {facts.cpus} CPUs, {facts.memory_mb >> 10} GB;"
+        f" {len(containers)} containers of node {settings.node_id}"
+    )
+
+
+async def _clock(settings: Settings) -> str:
+    async with open_runtime(settings) as runtime:
+        facts = await runtime.facts()
+    off_s = abs((datetime.now(UTC) - facts.time).total_seconds())
+    if off_s > _CLOCK_S:
+        raise _Unwell(f"the engine's clock is {off_s:.1f} s from ours; run chrony or ntpd on both hosts")
+    return f"the engine's is {off_s:.1f} s from ours"
+
+
+async def _redis(settings: Settings) -> str:
+    if not settings.redis_url:
+        return f"embedded, {await asyncio.to_thread(find_binary)}, data in {settings.data_dir}"
+    connection = Connection(settings.redis_url, timeout_s=settings.redis_timeout_s)
+    try:
+        await connection.run(connection.redis.ping())
+    finally:
+        await connection.close()
+    return "external, answers"
+
+
+async def _sql(settings: Settings) -> str:
+    async with open_catalogue(settings) as database:
+        count = await Instances(database).count()
+    kind = settings.database.split(":", 1)[0]
+    return f"{kind}, {count} instances" + ("" if count else "; `sandbox-server instances import FILE` adds some")
+
+
+async def _disk(settings: Settings) -> str:
+    async with open_runtime(settings) as runtime:
+        facts = await runtime.facts()
+    free = {}
+    for folder in (settings.data_dir, Path(facts.root_dir)):
+        there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+        free[str(folder)] = shutil.disk_usage(there).free / 2**30
+    said = ", ".join(f"{gb:.0f} GB free for {folder}" for folder, gb in free.items())
+    if min(free.values()) < _LOW_DISK_GB:
+        raise _Unwell(f"{said}; free some: `docker system df`, `sandbox-server images prune`")
+    return said
+
+
+async def _images(settings: Settings) -> str:
+    missing = []
+    async with open_catalogue(settings) as database, open_runtime(settings) as runtime:
+        instances = Instances(database)
+        summaries = await instances.list(gradable=True, limit=_LOOKED_AT)
+        for summary in summaries:
+            instance = await instances.by_id(summary.instance_id)
+            if not any([await runtime.find_image(name) for name in instance.sandbox.images]):
+                missing.append(summary.instance_id)
+    if missing and settings.pull == "never":
+        raise _Unwell(
+            f"{len(missing)} of {len(summaries)} instances have no image here, e.g. {missing[0]}; load or build it"
+        )
+    if missing:
+        return f"{len(missing)} of {len(summaries)} instances have none here; they are pulled at their first start"
+    return f"all {len(summaries)} instances have theirs"
+
+
+async def _swebench4(settings: Settings) -> str:
+    folder = settings.swebench4_dir or Path(sys.prefix, "share", "swebench-4.1.0")
+    if not (folder / "swebench").is_dir():
+        raise _Unwell(f"{folder} does not hold it, so old SWE-bench rows cannot be imported; `make setup` installs it")
+    return str(folder)

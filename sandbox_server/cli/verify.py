@@ -1,0 +1,65 @@
+"""`sandbox-server instances verify`: does the gold patch resolve the task, and does doing nothing not?"""
+
+import os
+import time
+from dataclasses import dataclass
+
+import typer
+
+from sandbox_server.app.build import grading_of, open_catalogue, open_runtime
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.catalogue.instances import Instances
+from sandbox_server.cli import configuration
+from sandbox_server.errors import ServiceError
+from sandbox_server.grading.base import GradeRequest
+from sandbox_server.grading.grading import Grading
+
+_ALL = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    gold: str
+    empty: str
+    note: str
+
+    @property
+    def sound(self) -> bool:
+        return self.gold == "resolved" and self.empty == "unresolved"
+
+
+async def verify(ids: list[str]) -> int:
+    """Grade gold and the unpatched tree of each, keep and print what was found; returns how many are not sound."""
+    settings = configuration.load()
+    unsound = 0
+    async with (
+        open_catalogue(settings) as database,
+        open_runtime(settings, guest=f"verify-{os.getpid()}") as runtime,
+    ):
+        instances = Instances(database)
+        grading = grading_of(settings, runtime, instances)
+        try:
+            names = ids or [s.instance_id for s in await instances.list(gradable=True, limit=_ALL)]
+            for instance_id in names:
+                began = time.monotonic()
+                found = await _verify(grading, await instances.by_id(instance_id))
+                await instances.mark_verified(instance_id, found.gold, found.empty, time.time())
+                unsound += not found.sound
+                typer.echo(
+                    f"{'ok  ' if found.sound else 'FAIL'}  {instance_id}  gold {found.gold}, empty {found.empty}"
+                    f"  {time.monotonic() - began:.1f} s  {found.note}".rstrip()
+                )
+        finally:
+            await grading.close()
+    typer.echo(f"{len(names) - unsound} of {len(names)} sound")
+    return unsound
+
+
+async def _verify(grading: Grading, instance: TaskInstance) -> _Found:
+    gold = await grading.grade(GradeRequest(instance=instance, patch=instance.gold_patch.encode(), sid=""))
+    try:
+        empty = await grading.run_unpatched(instance)
+    except ServiceError as e:
+        return _Found(gold.name, "infra", e.detail)
+    sound = gold.resolved and empty.name == "unresolved"
+    return _Found(gold.name, empty.name, "" if sound else f"gold: {gold.cause}; empty: {empty.cause}")
