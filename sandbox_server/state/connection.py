@@ -50,9 +50,17 @@ class Connection:
             StateUnavailable: no answer in time, no connection, or an error answer.
 
         """
+        task = cast(asyncio.Task[object], asyncio.current_task())
+        cancelled_before = task.cancelling()
         try:
             async with asyncio.timeout(self.timeout_s):
-                return await exchange
+                try:
+                    return await exchange
+                finally:
+                    # seen with redis-py 8.1: a cancellation that comes while it connects is swallowed, and the
+                    # waiter's deadline or the shutdown with it
+                    if task.cancelling() > cancelled_before:
+                        raise asyncio.CancelledError
         except TimeoutError:
             raise StateUnavailable(f"Redis gave no answer within {self.timeout_s:g} s.") from None
         except (RedisError, OSError) as error:

@@ -567,6 +567,23 @@ async def test_a_redis_that_hangs_is_an_error_within_the_bound(url: str, keys: K
     await connection.close()
 
 
+async def test_a_cancellation_is_never_swallowed(url: str) -> None:
+    """A shutdown, or a request past its deadline, would wait for ever: redis-py loses one that comes as it connects."""
+
+    async def ping_for_ever(connection: Connection) -> None:
+        while True:
+            await connection.run(connection.redis.ping())
+
+    for pause_s in [i * 0.0002 for i in range(40)]:
+        connection = Connection(url, timeout_s=5)
+        task = asyncio.create_task(ping_for_ever(connection))
+        await asyncio.sleep(pause_s)
+        task.cancel()
+        done, _ = await asyncio.wait({task}, timeout=2)
+        assert done and task.cancelled(), pause_s
+        await connection.close()
+
+
 async def test_no_redis_is_an_error(tmp_path_factory: pytest.TempPathFactory) -> None:
     """A fault of the client library would reach the caller."""
     connection = Connection(f"unix://{tmp_path_factory.mktemp('x')}/none.sock", timeout_s=0.5)

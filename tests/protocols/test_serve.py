@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from .wire_double import HASH
+from .wire_double import HASH, read_answer
 
 SERVE = """
 import contextlib, os
@@ -116,7 +116,7 @@ def test_a_signal_ends_it_in_order(sign: signal.Signals) -> None:
             s.sendall(b"POST /process_action HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(raw) + raw)
             time.sleep(0.2)
             process.send_signal(sign)
-            assert b"saw 4" in s.recv(1000)
+            assert b"saw 4" in read_answer(s)
         out, said = process.communicate(timeout=30)
         assert out == "closed\n" and "Traceback" not in said and "error" not in said
         assert re.search('"event": "shutting down"', said)

@@ -168,6 +168,14 @@ class Wire:
                 raise error
 
 
+def read_answer(connection: socket.socket) -> bytes:
+    """The head and the body of one answer, which may come in several pieces."""
+    with connection.makefile("rb") as stream:
+        head = b"".join(iter(stream.readline, b"\r\n"))
+        length = next(line for line in head.splitlines() if line.lower().startswith(b"content-length:"))
+        return head + stream.read(int(length.split(b":")[1]))
+
+
 @contextlib.contextmanager
 def serving(data_dir: Path, **values: object) -> Iterator[Wire]:
     """A server on a free port, in a thread, until the block ends."""

@@ -1,0 +1,58 @@
+"""`sandbox-server settings --markdown`: the reference of every setting, as docs/settings.md holds it."""
+
+import inspect
+import re
+import types
+from pathlib import Path
+from typing import Literal, Union, get_args, get_origin
+
+from pydantic import SecretStr
+from pydantic.fields import FieldInfo
+
+from sandbox_server.settings import Settings
+
+_HEAD = """# Settings
+
+Environment variables, or lines `NAME=value` of the file that SANDBOX_ENV_FILE names. Times in seconds, sizes in MB.
+Made by `sandbox-server settings --markdown` from sandbox_server/settings.py; a test fails when it is stale.
+"""
+
+
+def markdown() -> str:
+    """docs/settings.md as it should be now: one table for each group of the class."""
+    parts = [_HEAD]
+    source = inspect.getsource(Settings)
+    for title, body in re.findall(r"^    # (\w[\w ]*)\n(.*?)(?=^    # |^    @|\Z)", source, re.MULTILINE | re.DOTALL):
+        rows = [_row(name) for name in re.findall(r"^    (\w+): ", body, re.MULTILINE)]
+        parts.append("\n".join([f"\n## {title}\n", "| setting | type | default | what |", "|---|---|---|---|", *rows]))
+    return "\n".join(parts) + "\n"
+
+
+def _row(name: str) -> str:
+    field = Settings.model_fields[name]
+    what = " ".join((field.description or "").split()).replace("|", "\\|")
+    return f"| `SANDBOX_{name.upper()}` | {_type(field.annotation)} | {_default(name, field)} | {what} |"
+
+
+def _type(annotation: object) -> str:
+    if get_origin(annotation) in (Union, types.UnionType):
+        return " or ".join(_type(part) for part in get_args(annotation) if part is not types.NoneType)
+    if get_origin(annotation) is Literal:
+        return ", ".join(f"`{value}`" for value in get_args(annotation))
+    if get_args(annotation) and get_args(annotation)[0] is SecretStr:
+        return "list"
+    names = {str: "text", int: "integer", float: "number", bool: "0 or 1", Path: "path"}
+    return names[annotation] if isinstance(annotation, type) else str(annotation)
+
+
+def _default(name: str, field: FieldInfo) -> str:
+    if field.default_factory is not None:
+        return "the host's name"
+    if field.default is None or field.default == ():
+        return "unset"
+    if isinstance(field.default, bool):
+        return f"`{int(field.default)}`"
+    if isinstance(field.default, float):
+        return f"`{field.default:g}`"
+    # the same page on every machine
+    return f"`{str(field.default).replace(str(Path.home()), '~')}`"

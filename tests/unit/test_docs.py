@@ -1,0 +1,51 @@
+"""What the documents say of errors, verdicts and settings is what the code says."""
+
+import re
+from pathlib import Path
+
+from sandbox_server import errors
+from sandbox_server.cli.settings import markdown
+from sandbox_server.records import VerdictName
+from sandbox_server.settings import Settings
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def error_rows() -> list[str]:
+    """One row for each error that can be on the wire, in the order of errors.py."""
+    found = [c for c in vars(errors).values() if isinstance(c, type) and issubclass(c, errors.ServiceError)]
+    rows = []
+    for c in found:
+        retryable, what = "yes" if c.retryable else "no", c.__doc__.splitlines()[0].rstrip(".")
+        rows.append(f"| `{c.code}` | {c.http_status} | {retryable} | {what} |")
+    return rows
+
+
+def test_every_error_is_in_the_api_document() -> None:
+    """A client would meet a code that nobody explained."""
+    table = (DOCS / "api.md").read_text().split("## Errors")[1]
+    assert re.findall(r"^\| `.*$", table, re.MULTILINE) == error_rows()
+
+
+def test_every_error_is_in_the_tree() -> None:
+    """The tree on top of errors.py is what people read."""
+    named = set(re.findall(r"[├└]── (\w+)", errors.__doc__))
+    classes = {c.__name__ for c in vars(errors).values() if isinstance(c, type) and issubclass(c, errors.ServiceError)}
+    assert named == classes - {"ServiceError"}
+
+
+def test_every_verdict_is_in_the_api_document() -> None:
+    """A trainer would meet a verdict without knowing whether to mask it."""
+    table = (DOCS / "api.md").read_text().split("| verdict | when | mask |")[1].split("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)`", table, re.MULTILINE) == [name.value for name in VerdictName]
+
+
+def test_the_settings_document_is_fresh() -> None:
+    """Run `sandbox-server settings --markdown > docs/settings.md` when this fails."""
+    assert (DOCS / "settings.md").read_text() == markdown()
+
+
+def test_every_setting_is_in_the_settings_document() -> None:
+    """A field outside every group of the class would be missed by the generator."""
+    named = re.findall(r"^\| `SANDBOX_(\w+)`", markdown(), re.MULTILINE)
+    assert sorted(named) == sorted(name.upper() for name in Settings.model_fields)
