@@ -20,7 +20,6 @@ _LANGUAGE = Language(tree_sitter_bash.language())
 _CONTINUATION = re.compile(rb"\\\n")
 _BETWEEN = re.compile(rb"[ \t\n]*")
 _DELIMITER = re.compile(rb"""(?:\\|(?P<quote>['"]?))(?P<word>[\w.-]+)(?(quote)(?P=quote))""")
-_SEPARATORS = frozenset({";", "&"})
 
 
 def split_commands(text: str) -> list[str]:
@@ -63,9 +62,8 @@ def _spans(data: bytes) -> list[tuple[int, int]]:
         gap = _CONTINUATION.sub(b"", data[end : node.start_byte])
         if not _BETWEEN.fullmatch(gap):
             return []
-        is_comment = node.type == "comment"
-        begins = not spans or (b"\n" in gap and node.type not in _SEPARATORS and not is_comment)
-        if begins:
+        # `;` and `&` are nodes too; they never stand first on a line.
+        if not spans or (b"\n" in gap and node.type != "comment"):
             spans.append((node.start_byte, node.end_byte))
         else:
             spans[-1] = (spans[-1][0], node.end_byte)

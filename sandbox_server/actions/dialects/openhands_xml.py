@@ -59,7 +59,7 @@ def _one_of(*names: str) -> "_Parameter":
 class _Parameter:
     read: Callable[[str], object] = _string
     """Raises ValueError (RecursionError: deeply nested JSON) when the value is not what `expected` says."""
-    expected: str = "a string"
+    expected: str = ""
     required: bool = False
 
 
