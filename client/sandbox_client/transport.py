@@ -93,10 +93,12 @@ class Transport:
         headers = {"Content-Type": "application/json"}
         if idempotency_key:
             headers["Idempotency-Key"] = idempotency_key
+        failures: list[SandboxError] = []
         try:
-            return await asyncio.wait_for(self._until_answered(path, content, headers, retry_s), timeout_s)
+            return await asyncio.wait_for(self._until_answered(path, content, headers, retry_s, failures), timeout_s)
         except asyncio.TimeoutError:
-            raise CallTimedOut(f"{path} gave no answer within {timeout_s:g} s") from None
+            before = f"; the attempt before: {failures[-1]}" if failures else ""
+            raise CallTimedOut(f"{path} gave no answer within {timeout_s:g} s{before}") from None
 
     async def healthy(self, *, timeout_s: float) -> bool:
         """Whether at least one host answers its health check within `timeout_s`."""
@@ -114,7 +116,7 @@ class Transport:
         await self._http.aclose()
 
     async def _until_answered(
-        self, path: str, content: bytes, headers: Mapping[str, str], retry_s: float
+        self, path: str, content: bytes, headers: Mapping[str, str], retry_s: float, failures: list[SandboxError]
     ) -> dict[str, Any]:
         hosts = _DICE.sample(self._hosts, len(self._hosts))
         last_start = time.monotonic() + retry_s
@@ -142,6 +144,7 @@ class Transport:
                 pause = _retry_after_s(answer) or pause
             if attempt < len(hosts):
                 pause = 0.0  # another host may be well, and a Retry-After speaks for its own
+            failures.append(failure)
             if time.monotonic() + pause > last_start:
                 raise failure
             await asyncio.sleep(pause)
