@@ -56,7 +56,7 @@ class Acting:
         arrived = time.time()
         budget_s = self._config.command_timeout_s
         deadline = arrived + budget_s + self._config.action_wait_s
-        in_flight = InFlight(content=content, started_at=arrived, deadline=deadline, nonce="")
+        in_flight = InFlight(content, arrived, deadline, nonce="", idempotency_key=idempotency_key)
         try:
             async with self._store.turn(
                 sid, in_flight, idempotency_key=idempotency_key, wait_s=budget_s + self._config.action_wait_s
@@ -82,7 +82,11 @@ class Acting:
         began = time.time()
         sandbox = await self._runtime.attach(record.container_id)
         note = await self._settle(sandbox, turn.interrupted)
-        ran = await self._observe(sandbox, record, instance, content, timeout_s)
+        if note and key and turn.interrupted is not None and turn.interrupted.idempotency_key == key:
+            # the retry of the very action that was cut off: it may have run, so it does not run again
+            ran = _Ran(Observation("", outcome="interrupted"), "none", record.talk_turns)
+        else:
+            ran = await self._observe(sandbox, record, instance, content, timeout_s)
         text = note + ran.observation.text
         action = ActionRecord(
             sid=record.sid,

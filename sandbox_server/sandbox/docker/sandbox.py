@@ -1,6 +1,7 @@
 """One container as a `sandbox.base.Sandbox`."""
 
 import asyncio
+import socket
 from collections.abc import Mapping, Sequence
 
 from sandbox_server.errors import SandboxLost
@@ -91,7 +92,9 @@ class DockerSandbox:
         )
         terminal = Terminal(self._token, self._shell)
         loop = asyncio.get_running_loop()
-        await loop.connect_accepted_socket(lambda: terminal, sock)
+        # uvloop takes a unix socket only here
+        connect = loop.create_unix_connection if sock.family is socket.AF_UNIX else loop.create_connection
+        await connect(lambda: terminal, sock=sock)
         if first:
             terminal.data_received(first)
         return terminal

@@ -1,7 +1,7 @@
 """The attached stream of a container's terminal, as asyncio sees it."""
 
 import asyncio
-from typing import Protocol
+from typing import Protocol, cast
 
 from sandbox_server.sandbox.docker.marks import Mark, Scanner
 
@@ -28,8 +28,7 @@ class Terminal(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The stream stands."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but ancestry
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the terminal."""
