@@ -65,6 +65,8 @@ class ContainerInfo:
     deadline: datetime
     running: bool
     image: str
+    held: bool
+    """This process makes or uses it: it is not an orphan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,8 +293,4 @@ class Runtime(Protocol):
 
     async def commit(self, container_id: str, name: str, labels: Mapping[str, str]) -> ImageInfo:
         """Freeze the container's files into the image `name`."""
-        ...
-
-    def holds(self, container_id: str) -> bool:
-        """Whether this process made or attached the container and has not removed it."""
         ...

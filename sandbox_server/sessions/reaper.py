@@ -1,7 +1,7 @@
 """Ends what has no living owner: expired sessions, and containers that nobody knows or that are past their deadline.
 
 Works from labels and Redis alone, so also after SIGKILL of a server. What it must not touch: containers whose
-start is under way in this process (`Runtime.holds`), and sessions whose lock somebody holds (it waits for it).
+start is under way in this process (`ContainerInfo.held`), and sessions whose lock somebody holds (it waits for it).
 """
 
 import asyncio
@@ -88,7 +88,7 @@ class Reaper:
             return True
         if container.role is Role.SESSION and container.sid in sessions:
             return sessions[container.sid].container_id != container.container_id
-        return not self._runtime.holds(container.container_id)
+        return not container.held
 
     async def _session(self, gate: asyncio.Semaphore, record: SessionRecord, present: set[str]) -> None:
         reason = self._reason(record, present)

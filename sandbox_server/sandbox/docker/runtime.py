@@ -77,31 +77,41 @@ class DockerRuntime:
             own.joinpath(name).read_text() for name in ("boot.bash", "rc.bash", "ready.bash")
         )
         self._open: dict[str, DockerSandbox] = {}
+        self._held: set[str] = set()  # tokens of the containers being made or open
 
     async def create(self, spec: ContainerSpec) -> DockerSandbox:
         """See `sandbox.base.Runtime.create`."""
         token = secrets.token_hex(16)
-        async with self._boots:
-            creating = asyncio.ensure_future(self._engine.call(lambda api: self._create(api, spec, token)))
-            try:
-                container_id = await asyncio.shield(creating)
-            except asyncio.CancelledError:
-                # the daemon may create it all the same: wait for its answer, then take it away
-                with suppress(ServiceError):
-                    await self.remove(await creating)
-                raise
-            sandbox = DockerSandbox(self._engine, container_id, token)
-            try:
-                if spec.with_shell:
-                    await sandbox.boot()
-                else:
-                    await self._engine.call(lambda api: api.start(container_id))
-            except BaseException:
-                sandbox.close()
-                with suppress(ServiceError):
-                    await asyncio.shield(self.remove(container_id))
-                raise
-        self._open[container_id] = sandbox
+        self._held.add(token)
+        try:
+            async with self._boots:
+                sandbox = await self._boot_container(spec, token)
+        except BaseException:
+            self._held.discard(token)
+            raise
+        self._open[sandbox.container_id] = sandbox
+        return sandbox
+
+    async def _boot_container(self, spec: ContainerSpec, token: str) -> DockerSandbox:
+        creating = asyncio.ensure_future(self._engine.call(lambda api: self._create(api, spec, token)))
+        try:
+            container_id = await asyncio.shield(creating)
+        except asyncio.CancelledError:
+            # the daemon may create it all the same: wait for its answer, then take it away
+            with suppress(ServiceError):
+                await self.remove(await creating)
+            raise
+        sandbox = DockerSandbox(self._engine, container_id, token)
+        try:
+            if spec.with_shell:
+                await sandbox.boot()
+            else:
+                await self._engine.call(lambda api: api.start(container_id))
+        except BaseException:
+            sandbox.close()
+            with suppress(ServiceError):
+                await asyncio.shield(self.remove(container_id))
+            raise
         return sandbox
 
     async def attach(self, container_id: str) -> DockerSandbox:
@@ -113,6 +123,7 @@ class DockerRuntime:
         labels = found["Config"]["Labels"] or {}
         if labels.get(_NODE) != self._config.node or _TOKEN not in labels:
             raise SandboxLost(f"the container {container_id[:12]} is not one of node {self._config.node}")
+        self._held.add(labels[_TOKEN])
         return self._open.setdefault(container_id, DockerSandbox(self._engine, container_id, labels[_TOKEN]))
 
     async def list(self) -> list[ContainerInfo]:
@@ -120,7 +131,7 @@ class DockerRuntime:
         found: list[dict[str, Any]] = await self._engine.call(
             lambda api: api.containers(all=True, filters={"label": [_NODE, _ROLE]})
         )
-        infos = [_info(c) for c in found]
+        infos = [_info(c, self._held) for c in found]
         # what a command line of this node made (node "<node>+..."), it also removes, unless it was killed
         guests = f"{self._config.node}+"
         now = datetime.now(UTC)
@@ -135,6 +146,13 @@ class DockerRuntime:
         sandbox = self._open.pop(container_id, None)
         if sandbox is not None:
             sandbox.close()
+        try:
+            await self._remove(container_id)
+        finally:
+            if sandbox is not None:
+                self._held.discard(sandbox.token)
+
+    async def _remove(self, container_id: str) -> None:
         try:
             await self._engine.call(lambda api: api.remove_container(container_id, force=True, v=True))
         except SandboxLost:
@@ -160,10 +178,6 @@ class DockerRuntime:
     async def commit(self, container_id: str, name: str, labels: Mapping[str, str]) -> ImageInfo:
         """See `sandbox.base.Runtime.commit`."""
         return await self._images.commit(container_id, name, labels)
-
-    def holds(self, container_id: str) -> bool:
-        """See `sandbox.base.Runtime.holds`."""
-        return container_id in self._open
 
     async def ping(self) -> None:
         """Raises EngineUnavailable when the daemon does not answer."""
@@ -235,7 +249,7 @@ class DockerRuntime:
         return "\n".join((self._rc, spec.activate or DEFAULT_ACTIVATION, self._ready))
 
 
-def _info(container: dict[str, Any]) -> ContainerInfo:
+def _info(container: dict[str, Any], held: set[str]) -> ContainerInfo:
     labels = container["Labels"]
     try:
         deadline = datetime.fromisoformat(labels.get(_DEADLINE, ""))
@@ -249,4 +263,5 @@ def _info(container: dict[str, Any]) -> ContainerInfo:
         deadline=deadline,
         running=container["State"] == "running",
         image=container["Image"],
+        held=labels.get(_TOKEN) in held,
     )

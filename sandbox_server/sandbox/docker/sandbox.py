@@ -21,7 +21,7 @@ class DockerSandbox:
     def __init__(self, engine: Engine, container_id: str, token: str) -> None:
         self._engine = engine
         self._container_id = container_id
-        self._token = token
+        self.token = token
         self._files = Files(engine, container_id)
         self._restarts = 0
         self._shell = DockerShell(open_terminal=self._reattach, signal=self._signal, restart=self._restart)
@@ -78,7 +78,7 @@ class DockerSandbox:
         """Start the created container; its shell is ready on return."""
         terminal = await self._attach()
         await self._engine.call(lambda api: api.start(self._container_id))
-        terminal.write(self._token.encode() + b"\n")
+        terminal.write(self.token.encode() + b"\n")
         await self._shell.start(terminal)
 
     def close(self) -> None:
@@ -90,7 +90,7 @@ class DockerSandbox:
         sock, first = await self._engine.hijack(
             f"/containers/{self._container_id}/attach?stream=1&stdin=1&stdout=1&stderr=1"
         )
-        terminal = Terminal(self._token, self._shell)
+        terminal = Terminal(self.token, self._shell)
         loop = asyncio.get_running_loop()
         # uvloop takes a unix socket only here
         connect = loop.create_unix_connection if sock.family is socket.AF_UNIX else loop.create_connection
@@ -119,7 +119,7 @@ class DockerSandbox:
         self._files.close()
         terminal = await self._attach()
         await self._engine.call(lambda api: api.start(self._container_id))
-        terminal.write(self._token.encode() + b"\n")
+        terminal.write(self.token.encode() + b"\n")
         return terminal, bool(state["OOMKilled"])
 
     async def _state(self) -> dict[str, object]:
