@@ -1,17 +1,18 @@
-"""The service that the tests drive: the stand, or a live server where the environment names one.
+"""The service that the tests drive: the stand, and the real server with one of the samples.
 
-SANDBOX_TEST_URL           base URL of a live server
-SANDBOX_TEST_INSTANCE      an imported instance; its dialect is openhands_xml
-SANDBOX_TEST_SOLVE         a bash command that makes its gold change, for reward 1.0
+The real one is started here when the server's own package and the samples are there, as they are in its repository;
+elsewhere SANDBOX_TEST_URL, _INSTANCE (dialect openhands_xml) and _SOLVE (a bash command that earns 1.0) name one.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
+from serving import Service
 from stand import Stand
 
 from sandbox_client.background import close_background
@@ -23,14 +24,6 @@ SETTINGS = (
     "SANDBOX_CHAT_WRAP",
     "SANDBOX_PROMPTS_FILE",
 )
-
-
-@dataclass(frozen=True)
-class Service:
-    url: str
-    instance_id: str
-    solve: str
-    """A bash command after which the session earns 1.0."""
 
 
 @pytest.fixture(autouse=True)
@@ -50,12 +43,27 @@ def stand(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand]:
     stand.close()
 
 
+SAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+@pytest.fixture(scope="session")
+def live_server() -> Iterator[Service]:
+    if "SANDBOX_TEST_URL" in os.environ:
+        yield Service(*(os.environ[f"SANDBOX_TEST_{name}"] for name in ("URL", "INSTANCE", "SOLVE")))
+        return
+    local = pytest.importorskip("sandbox_server.cli.local_server", reason="the server's package is not installed")
+    if not (SAMPLES / "instances.jsonl").exists():
+        pytest.skip("the samples are not built: make images")
+    rows = [json.loads(line) for line in (SAMPLES / "instances.jsonl").read_text().splitlines()]
+    gold = next(row["patch"] for row in rows if row["instance_id"] == "samples__ledger-12")
+    with local.local_server(SAMPLES / "instances.jsonl") as server:
+        yield Service(server.url, "samples__ledger-12", f"git apply - <<'END_OF_GOLD'\n{gold}END_OF_GOLD")
+
+
 @pytest.fixture(params=["stand", "live"])
 def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Service:
     if request.param == "stand":
         return Service(request.getfixturevalue("stand").url, "django__django-11099", "solve")
-    if "SANDBOX_TEST_URL" not in os.environ:
-        pytest.skip("SANDBOX_TEST_URL names no live server")
-    live = Service(*(os.environ[f"SANDBOX_TEST_{name}"] for name in ("URL", "INSTANCE", "SOLVE")))
+    live: Service = request.getfixturevalue("live_server")
     monkeypatch.setenv("SANDBOX_URL", live.url)
     return live

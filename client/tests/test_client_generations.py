@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import Service
+from serving import Service
 from stand import Fault, Stand
 from verl_patterns import (
     Scalar,

@@ -18,6 +18,7 @@ VERBS = {
     "hash": "Print the instance_hash of an instance id.",
     "sessions": "List, show and close the running server's sessions.",
     "images": "Prepare and prune the images that sessions start from.",
+    "settings": "Print the settings in force, or the reference of all.",
     "gc": "Remove what a server that is gone for good left here.",
 }
 """Verb -> its line in `--help`; the module has the same name."""

@@ -6,16 +6,32 @@ import types
 from pathlib import Path
 from typing import Literal, Union, get_args, get_origin
 
+import typer
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
+from sandbox_server.cli import configuration
 from sandbox_server.settings import Settings
+
+app = typer.Typer()
 
 _HEAD = """# Settings
 
 Environment variables, or lines `NAME=value` of the file that SANDBOX_ENV_FILE names. Times in seconds, sizes in MB.
 Made by `sandbox-server settings --markdown` from sandbox_server/settings.py; a test fails when it is stale.
 """
+
+
+@app.callback(invoke_without_command=True)
+def show(
+    as_markdown: bool = typer.Option(False, "--markdown", help="The whole reference, as docs/settings.md."),
+) -> None:
+    """Print the settings in force, or the reference of all; keys are not shown."""
+    if as_markdown:
+        typer.echo(markdown(), nl=False)
+        return
+    for name, value in configuration.load():
+        typer.echo(f"SANDBOX_{name.upper()}={'' if value is None else value}")
 
 
 def markdown() -> str:

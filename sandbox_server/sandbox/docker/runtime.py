@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -246,7 +247,9 @@ class DockerRuntime:
         return str(created["Id"])
 
     def _start_file(self, spec: ContainerSpec) -> str:
-        return "\n".join((self._rc, spec.activate or DEFAULT_ACTIVATION, self._ready))
+        # the working directory by the name it was given: the engine resolves links
+        begin = f"cd -- {shlex.quote(spec.workdir)} 2> /dev/null"
+        return "\n".join((self._rc, spec.activate or DEFAULT_ACTIVATION, begin, self._ready))
 
 
 def _info(container: dict[str, Any], held: set[str]) -> ContainerInfo:

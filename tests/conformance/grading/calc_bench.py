@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 
-from calc_repository import FIXED, TESTS, Repository
-
 from sandbox_server.catalogue.instance import SwebenchGrader, TaskInstance
 from sandbox_server.grading.base import Baseline, Grader, GradeRequest
 from sandbox_server.grading.grading import Grading
 from sandbox_server.records import Verdict
 from sandbox_server.sandbox.base import Limits, Role, Runtime
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
+from tests.conformance.grading.calc_repository import FIXED, TESTS, Repository
 
 
 class Bench:

@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from calc_bench import Bench
-from calc_repository import Repository
 
 from sandbox_server.errors import EngineUnavailable, ImageUnavailable
 from sandbox_server.grading.registry import load_graders
 from sandbox_server.sandbox.base import ContainerSpec, Role
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime, RuntimeConfig
+from tests.conformance.grading.calc_bench import Bench
+from tests.conformance.grading.calc_repository import Repository
 
 _BASE_IMAGE = "sandbox-samples/base:latest"
 

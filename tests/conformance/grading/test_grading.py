@@ -4,8 +4,6 @@ import asyncio
 import time
 
 import pytest
-from calc_bench import Bench
-from calc_repository import FIXED, TREE
 
 from sandbox_server.catalogue.instance import F2pScriptGrader, ScriptGrader
 from sandbox_server.grading.base import Baseline, GradeRequest
@@ -13,6 +11,8 @@ from sandbox_server.grading.queue import GradingQueue
 from sandbox_server.records import Verdict, VerdictName
 from sandbox_server.sandbox.base import ContainerSpec, Sandbox
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
+from tests.conformance.grading.calc_bench import Bench
+from tests.conformance.grading.calc_repository import FIXED, TREE
 
 _CALC = "calc/__init__.py"
 
