@@ -25,13 +25,14 @@ from sandbox_server.app import Parts
 from sandbox_server.errors import StateUnavailable
 from sandbox_server.cli.serve import run
 from sandbox_server.settings import load
-from tests.protocols.wire_double import MemoryInstances, MemoryReceipts, MemorySessions
+from tests.protocols.wire_double import MemorySessions, small_catalogue
 
 @contextlib.asynccontextmanager
 async def build(settings):
     if "BROKEN" in os.environ:
         raise StateUnavailable("No redis-server on PATH.")
-    yield Parts(MemorySessions(), MemoryReceipts(), MemoryInstances(), {})
+    async with small_catalogue() as (history, instances):
+        yield Parts(MemorySessions(), history, instances, {})
     print("closed", flush=True)
 
 run(load(), build)

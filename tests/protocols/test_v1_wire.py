@@ -80,7 +80,7 @@ def test_instances_never_show_what_would_solve_them(http: httpx.Client) -> None:
     assert listed.json()[0]["instance_hash"] == shown.json()["instance_hash"] == str(HASH)
     assert shown.json()["problem_statement"] == "It is broken." and shown.json()["f2p_total"] == 1
     assert "SECRET" not in listed.text + shown.text
-    assert http.get("/v1/instances", params={"offset": 1}).json() == []
+    assert http.get("/v1/instances", params={"after": "a__b-1"}).json() == []
     for unknown in ("nope", "a%2Fb", "a/b"):
         answer = http.get(f"/v1/instances/{unknown}")
         assert answer.status_code == 404 and answer.json()["code"] == "unknown_instance"

@@ -4,15 +4,19 @@ import asyncio
 import contextlib
 import dataclasses
 import socket
+import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import uvicorn
 
 from sandbox_server.app import Parts, create_app
+from sandbox_server.catalogue.database import Database
+from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instance import SandboxSpec, ScriptGrader, TaskInstance
+from sandbox_server.catalogue.instances import Instances
 from sandbox_server.errors import (
     CapacityError,
     EngineUnavailable,
@@ -129,17 +133,22 @@ class MemorySessions:
         return found[::-1][:limit]
 
 
-class MemoryReceipts:
-    async def receipt(self, receipt_id: str) -> Mapping[str, object] | None:
-        return {"id": "r-1", "patch_sha256": "5a"} if receipt_id == "r-1" else None
-
-
-class MemoryInstances:
-    async def list(self, *, limit: int, offset: int) -> Sequence[TaskInstance]:
-        return [INSTANCE][offset:][:limit]
-
-    async def by_id(self, instance_id: str) -> TaskInstance | None:
-        return INSTANCE if instance_id == "a__b-1" else None
+@contextlib.asynccontextmanager
+async def small_catalogue() -> AsyncIterator[tuple[History, Instances]]:
+    """A real one with one instance and one receipt."""
+    with tempfile.TemporaryDirectory() as folder:
+        database = Database(f"sqlite:///{folder}/catalogue.sqlite3")
+        await database.migrate()
+        history, instances = History(database), Instances(database)
+        await instances.add([INSTANCE])
+        graded = GradedSession(
+            "77", "a__b-1", Verdict(VerdictName.RESOLVED, mask=False, cause="."), 1.0, "f", "r-1", 1.0
+        )
+        await history.save_graded(graded, {"id": "r-1", "patch_sha256": "5a"}, "key")
+        try:
+            yield history, instances
+        finally:
+            await database.dispose()
 
 
 class Wire:
@@ -158,7 +167,8 @@ class Wire:
     @contextlib.asynccontextmanager
     async def _build(self, settings: Settings) -> AsyncIterator[Parts]:
         probes = {name: (lambda name=name: self._probe(name)) for name in ("docker", "redis", "sql")}
-        yield Parts(self.sessions, MemoryReceipts(), MemoryInstances(), probes)
+        async with small_catalogue() as (history, instances):
+            yield Parts(self.sessions, history, instances, probes)
 
     async def _probe(self, name: str) -> None:
         match self.broken.get(name):

@@ -62,7 +62,7 @@ async def image(
         )
         made = await sandbox.exec(["bash", "-c", script], timeout_s=60, merge_streams=True)
         assert made.exit_code == 0, made.stdout.text()
-        await runtime.commit(sandbox, name)
+        await runtime.commit(sandbox.container_id, name, {})
     finally:
         await runtime.remove(sandbox.container_id)
     yield name
