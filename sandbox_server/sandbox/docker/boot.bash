@@ -2,7 +2,7 @@
 # $1: text of the shell's start file. The terminal's first line is the token that proves our own notices.
 D=/run/sandbox
 IFS= read -r token
-printf '%s' "$1" > $D/rc
+start=$1
 
 # The sweeper: on USR1 kills every process that began after the mark in $D/mark, on USR2 the interactive shell too.
 # It never forks, so that it works when the container is at its PID limit. Spared: the init, the loop and its shell,
@@ -10,7 +10,7 @@ printf '%s' "$1" > $D/rc
 main=$$
 sweep() {
   local pass f line pid tick last notice=$1 victims
-  read -r tick last < $D/mark || return
+  { read -r tick _ && read -r _ _ _ _ last; } 2> /dev/null < $D/mark || { tick=0; last=0; }
   tick=${tick/./}
   for ((pass = 0; pass < 1000; pass++)); do
     victims=()
@@ -53,6 +53,7 @@ stty -echo
 set -m
 printf '\036L%s up\036' "$token"
 while :; do
+  printf '%s' "$start" > $D/rc # each time: the policy may have removed it
   bash --noediting --rcfile $D/rc -i
   printf '\036L%s end %s\036' "$token" "$?"
 done
