@@ -9,14 +9,15 @@ start=$1
 # and whatever descends from a `docker exec`. The init passes signals on to this whole process group.
 main=$$
 sweep() {
-  local pass f line pid tick last notice=$1 victims
+  local pass f line pid tick last notice=$1 victims clean=0
   { read -r tick _ && read -r _ _ _ _ last; } 2> /dev/null < $D/mark || { tick=0; last=0; }
   tick=${tick/./}
   for ((pass = 0; pass < 1000; pass++)); do
     victims=()
     local -A parent=() young=()
     for f in /proc/[0-9]*/stat; do
-      { read -r line < "$f"; } 2> /dev/null || continue
+      # what ends while we look may have left a child that we did not see
+      { read -r line < "$f"; } 2> /dev/null || { clean=-1; continue; }
       pid=${line%% *}
       set -- ${line##*) } # the fields from the third on: state, parent, ... starttime is the 22nd
       parent[$pid]=$2
@@ -34,7 +35,11 @@ sweep() {
         [[ ${parent[$pid]} == "$main" && $pid != "$BASHPID" ]] && victims+=("$pid")
       done
     fi
-    (( ${#victims[@]} )) || break
+    if (( ! ${#victims[@]} )); then
+      (( ++clean == 2 )) && break
+      continue
+    fi
+    clean=0
     kill -KILL "${victims[@]}" 2> /dev/null
   done
   printf '\036L%s swept %s\036' "$token" "$pass" > /dev/tty
@@ -46,14 +51,21 @@ sweep() {
   wait $! 2> /dev/null
   while :; do read -r -u 3 -t 3600; done
 } &
-trap : USR1 USR2
+disown
+trap : USR1 USR2 INT
 
 # With job control, else a killed shell leaves the terminal's foreground group dead and the next one stops itself.
 stty -echo
 set -m
 printf '\036L%s up\036' "$token"
-while :; do
+# A function, since a program that SIGINT ends (`exec sleep 9`) breaks the loops around it, though not its caller's.
+next() {
   printf '%s' "$start" > $D/rc # each time: the policy may have removed it
   bash --noediting --rcfile $D/rc -i
-  printf '\036L%s end %s\036' "$token" "$?"
-done
+  status=$?
+  case $status in
+    147 | 148 | 149 | 150) kill -KILL %+ && disown %+ ;; # it stopped itself
+  esac 2> /dev/null
+  printf '\036L%s end %s\036' "$token" "$status"
+}
+while :; do next; done

@@ -8,21 +8,21 @@ alias git='git --no-pager'
 # Before an action. $1: its nonce; $2: m to set the mark from which a timeout kills. Keeps $?.
 # (REPLY is read as it is, whatever IFS.)
 __sb_b() {
-  local s=$? REPLY
+  builtin local "s=$?" REPLY
   if [[ $2 == m ]]; then
     { builtin read -r; builtin printf '%s\n' "$REPLY"; } < /proc/uptime >| /run/sandbox/mark
     { builtin read -r; builtin printf '%s\n' "$REPLY"; } < /proc/loadavg >> /run/sandbox/mark
   fi
   __sb_n=$1
   builtin printf '\036B%s\036' "$1" > /dev/tty
-  return $s
+  builtin return "$s"
 }
 
 # After an action's text, unless SIGINT cut it off: takes PROMPT_COMMAND back from whoever changed it.
 __sb_d() {
   builtin unset PROMPT_COMMAND
   PROMPT_COMMAND='\__sb_p "$?"'
-  return "$1"
+  builtin return "$1"
 }
 
 # Where a shell that takes over begins.
@@ -33,8 +33,8 @@ __sb_s() {
 # Before each prompt, so also after SIGINT: says how the action ended and where the shell stands. The prompt itself
 # follows the notices of ended jobs, so it marks the end of what the terminal shows; it goes to stderr, hence the t.
 __sb_p() {
-  { [[ $- == *x* ]] && __sb_x=x && set +x; } 2> /dev/null
-  local flags= python= nonce=${__sb_n-} cwd=${PWD:-$(builtin pwd)}
+  { [[ $- == *x* ]] && __sb_x=x && builtin set +x; } 2> /dev/null
+  builtin local flags= python= "nonce=${__sb_n-}" "cwd=${PWD:-$(builtin pwd)}"
   if [[ $nonce ]]; then
     __sb_n=
     [[ -t 2 ]] && flags=t
@@ -46,6 +46,6 @@ __sb_p() {
     [[ $flags == c ]] && builtin exit 0
     { PS1=$'\036'"P$nonce "'\u'$'\036'; } 2> /dev/null # it may be read-only
   fi
-  if [[ ${__sb_x-} ]]; then __sb_x= && set -x; fi
+  if [[ ${__sb_x-} ]]; then __sb_x= && builtin set -x; fi
 }
 trap '__sb_s 2> /dev/null' EXIT

@@ -21,13 +21,14 @@ from sandbox_server.sandbox.docker.terminal import Terminal
 
 _KEEP_BYTES = 1 << 18  # of an action's output; 30,000 characters of 4 bytes are shown at most
 _PIECE = 3000  # bytes of a terminal line; canonical mode cuts at 4095
+_TERMINAL_HOLDS = 4095  # bytes of input that the kernel keeps for a reader
 _SIGINT_GRACE_S = 2.0  # for each of two SIGINTs
 _SWEEP_S = 8.0  # for one sweep of up to some thousand processes
 _AFTER_SWEEP_S = 1.0  # for the shell to come back once its children are gone
 _READY_S = 60.0  # for a shell's start file; activation of an environment takes seconds on a busy host
 _NOTICE_S = 0.5  # from an action's end to the prompt
 # what `set -x` and `set -v` show of our prompt command, and what the loop's bash says of a killed shell
-_OURS = re.compile(rb"(?:[^\r\n]*__sb_p (?:\d+|\"\$\?\")|sandbox: line \d+: +\d+ [^\r\n]*bash --noediting[^\r\n]*)\r\n\Z")
+_OURS = re.compile(rb'[^\r\n]*(?:__sb_p (?:\d+|"\$\?")|bash --noediting --rcfile \$D/rc -i(?: \(core dumped\))?)\r\n')
 _ANY = ""  # nonce of a turn that a former server wrote
 _RESET_TERMINAL = b"stty sane -echo cols 200 rows 50 2>/dev/null\n"
 
@@ -45,6 +46,10 @@ class _Turn:
     replaced: bool = False
     """The shell ended before the action began; a new one ran it."""
     lost: bool = False
+    stopping: bool = False
+    """It is being stopped; when it never began, its line went with the shell that should have read it."""
+    typed: int = 0
+    """Bytes sent to it."""
     left_running: bool = False
     """Its caller was told that it goes on. Of a turn that is left without, the caller was cancelled."""
     no_prompt: asyncio.TimerHandle | None = None
@@ -109,7 +114,8 @@ class DockerShell:
             self._ready.set()
         # after an open quote the prompt is still the one of the action before
         if turn is not None and (
-            turn.end is not None or (turn.shell_status is not None and prompt.nonce == READY_NONCE)
+            turn.end is not None
+            or (prompt.nonce == READY_NONCE and (turn.shell_status is not None or turn.stopping))
         ):
             turn.done.set()
             if turn.no_prompt is not None:
@@ -199,7 +205,9 @@ class DockerShell:
                 return await self._finish(turn, ShellOutcome.FINISHED)
             # it has ended meanwhile, unseen by whoever typed: what was typed is a command
             return await self._run(text, turn.output, math.inf, wait_s, set_mark=True)
-        self._write(text.encode("utf-8", "replace") + b"\n")
+        data = text.encode("utf-8", "replace") + b"\n"
+        turn.typed += len(data)
+        self._write(data)
         return await self.poll(wait_s=wait_s)
 
     async def interrupt(self, *, wait_s: float) -> ShellResult:
@@ -244,6 +252,7 @@ class DockerShell:
         `arrived` is what says that it answers; for a turn that this server did not write, any prompt.
         """
         arrived = arrived or turn.done
+        turn.stopping = True
         outcome = ShellOutcome.INTERRUPTED
         for _ in range(2):
             self._write(b"\x03")
@@ -251,6 +260,9 @@ class DockerShell:
                 break
         else:
             outcome = ShellOutcome.KILLED
+            if turn.typed > _TERMINAL_HOLDS:
+                # SIGINT may wait behind text that nobody reads, and a new shell would run that text
+                return await self._revive(turn)
         # also after a SIGINT that worked: what escaped it by setsid or a double fork goes here
         await self._sweep("USR1")
         if not await _set_within(arrived, _AFTER_SWEEP_S):
@@ -355,8 +367,10 @@ class DockerShell:
         last = output.tail or output.head
         if b"\n" in last.replace(b"\r\n", b""):
             self._unclean = True  # bare line feeds: a program left the terminal in raw mode
-        if ours := _OURS.search(last):
-            kept = last[: ours.start()]
+        kept = last
+        while _OURS.fullmatch(kept, line := kept.rfind(b"\n", 0, -1) + 1):
+            kept = kept[:line]
+        if len(kept) < len(last):
             output = Output(output.head, kept, output.dropped) if output.tail else Output(kept)
         return ShellResult(
             output=output,

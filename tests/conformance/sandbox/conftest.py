@@ -1,5 +1,6 @@
 """A real engine, and sandboxes on it that no run leaves behind."""
 
+import asyncio
 import os
 import secrets
 from collections.abc import AsyncIterator
@@ -25,6 +26,7 @@ async def engine() -> AsyncIterator[Engine]:
             raise
         pytest.skip(error.detail)
     yield engine
+    await asyncio.sleep(0.1)  # for the streams closed last to be given back by the loop
     engine.close()
 
 

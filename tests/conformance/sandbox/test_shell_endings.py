@@ -21,7 +21,6 @@ ENDINGS = [
     ("kill -9 $$", 137),
     ("kill -HUP $$", 129),
     ("set -e; false", 1),
-    ("set -u; : $no_such_variable_x; echo", 1),
     ("set -eo pipefail; false | true; echo never", 1),
     ("trap '' INT TERM; exit", 0),
     ("trap 'echo bye' EXIT; exit 6", 6),
@@ -82,10 +81,15 @@ async def test_all_processes_killed(sandbox: DockerSandbox) -> None:
     """`kill -9 -1` would end the session; it costs the processes, files and folder stay."""
     await sandbox.shell.run("cd /usr; echo kept > /var/tmp/f", timeout_s=5)
     result = await sandbox.shell.run("echo partial; kill -9 -1", timeout_s=20)
-    assert result.outcome in (ShellOutcome.RESTARTED, ShellOutcome.SHELL_ENDED)
-    assert result.shell_replaced
+    assert shown(result).startswith("partial\n")
+    # bash does not kill itself by `kill -9 -1`: it may report the end of the action before all is gone
+    told = result.outcome is ShellOutcome.RESTARTED
     result = await sandbox.shell.run("cat /var/tmp/f; pwd", timeout_s=10)
+    if not told and result.outcome is ShellOutcome.RESTARTED:
+        told = True
+        result = await sandbox.shell.run("cat /var/tmp/f; pwd", timeout_s=10)
     assert (shown(result), result.exit_code) == ("kept\n/usr\n", 0)
+    assert told or result.shell_replaced
 
 
 @pytest.mark.parametrize("when", ["idle", "busy"])

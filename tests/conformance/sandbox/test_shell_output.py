@@ -145,7 +145,15 @@ async def test_notices_of_jobs_belong_to_the_action(sandbox: DockerSandbox) -> N
     result = await sandbox.shell.run("sleep 0.2 &", timeout_s=5)
     assert "[1]" in shown(result)
     out = await say(sandbox, "sleep 0.5; echo mine")
-    assert out.startswith("mine") and "Done" in out
+    assert "mine" in out.splitlines() and "Done" in out
+
+
+async def test_a_long_line_at_the_end(shared: DockerSandbox) -> None:
+    """Looking for our own traces at the end of a long line took 38 s of the server's time, quadratic in its length."""
+    began = time.process_time()
+    result = await shared.shell.run("head -c 1000000 /dev/zero | tr '\\0' x; echo", timeout_s=10)
+    assert result.output.tail.endswith(b"xxx\r\n")
+    assert time.process_time() - began < 1
 
 
 async def test_output_shown_is_output_written(shared: DockerSandbox) -> None:

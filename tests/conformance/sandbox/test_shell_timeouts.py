@@ -30,6 +30,16 @@ ESCAPES = {
     "busy loop": "while :; do :; done; : 4711",
     "respawns": "while :; do sh -c 'setsid sleep 4711 &'; sleep 0.02; done",
 }
+# takes every PID there is, again and again
+FILL = b"""
+import os, time
+while True:
+    try:
+        if not os.fork():
+            time.sleep(4711)
+    except OSError:
+        time.sleep(0.01)
+"""
 STUBBORN = {
     "trap": "trap '' INT TERM HUP; sleep 4711; sleep 4711",
     "python": IGNORES,
@@ -38,14 +48,14 @@ STUBBORN = {
     "loop": "trap '' INT; while :; do sleep 4711; done",
     "busy": "trap '' INT; while :; do :; done",
     "raw": "stty raw; sleep 4711",
-    "stopped shell": "kill -STOP $$",
 }
 
 
 async def _survives(sandbox: DockerSandbox) -> None:
     assert await gone(sandbox, "4711")
     assert await running(sandbox, "sleep 815") == 1, "what an earlier action began was killed"
-    assert await say(sandbox, "echo alive $KEPT $PWD", timeout_s=5) == "alive 9 /usr"
+    # bash may tell of a job that was killed
+    assert (await say(sandbox, "echo alive $KEPT $PWD", timeout_s=5)).splitlines()[0] == "alive 9 /usr"
 
 
 @pytest.fixture(scope="module")
@@ -104,16 +114,25 @@ async def test_fork_storm(sandbox: DockerSandbox, monkeypatch) -> None:
         result = await sandbox.shell.run(storm, timeout_s=1.5)
         assert result.outcome in (ShellOutcome.INTERRUPTED, ShellOutcome.KILLED)
         await _survives(sandbox)
-        assert len(await sandbox.shell.run("true", timeout_s=5) and [1]) == 1
 
 
-async def test_full_pids_left_in_the_background(sandbox: DockerSandbox) -> None:
-    """A policy that fills its PIDs must be able to clear up, and the service to say what happened."""
-    await sandbox.shell.run("for i in $(seq 1 3000); do sleep 4711 & done 2> /dev/null", timeout_s=5)
-    result = await sandbox.shell.run("kill $(jobs -p) 2> /dev/null; wait 2> /dev/null", timeout_s=5)
-    result = await sandbox.shell.run("kill -9 %1 %2 %3 %4 %5 %6 %7 %8 %9; ls / > /dev/null && echo ok", timeout_s=5)
-    assert "ok" in shown(result) or result.exit_code
-    assert (await say(sandbox, "echo next")).endswith("next")
+async def test_full_pids_left_in_the_background(sandbox: DockerSandbox, monkeypatch) -> None:
+    """With no process to be had, the service must still answer, and an action's timeout give the sandbox back."""
+    monkeypatch.setattr("sandbox_server.sandbox.docker.shell._SIGINT_GRACE_S", 0.5)
+    await sandbox.write_file("/usr/fill.py", FILL)
+    full = await sandbox.shell.run("python3 /usr/fill.py &\nsleep 1; echo full", timeout_s=10)
+    assert shown(full).endswith("full\n")
+    result = await sandbox.shell.run("echo no fork needed", timeout_s=5)
+    assert (result.exit_code, shown(result)) == (0, "no fork needed\n")
+    assert (await sandbox.exec(["true"], timeout_s=10)).exit_code == 0  # joins the container without a fork in it
+    timed_out = await sandbox.exec(["bash", "-c", "while :; do :; done"], timeout_s=0.5)
+    assert timed_out.timed_out and await gone(sandbox, "while :")
+    result = await sandbox.shell.run("ls /", timeout_s=1)  # bash itself tries to fork for 15 s
+    assert result.exit_code != 0
+    await sandbox.shell.run("kill -9 -- -$(jobs -p)", timeout_s=2)  # a fork again: it ends at its timeout
+    await sandbox.shell.run("kill -9 %1", timeout_s=5)
+    result = await sandbox.shell.run("ls / > /dev/null && echo cleared", timeout_s=5)
+    assert "cleared" in shown(result)
 
 
 async def test_soft_timeout(sandbox: DockerSandbox) -> None:
@@ -187,8 +206,8 @@ async def test_more_text_than_the_program_reads(sandbox: DockerSandbox, monkeypa
     await sandbox.shell.run("sleep 4711", timeout_s=60, soft_timeout_s=0.2)
     await sandbox.shell.send("x\n" * 50_000, wait_s=0.2)
     result = await sandbox.shell.interrupt(wait_s=1)
-    assert result.outcome in (ShellOutcome.INTERRUPTED, ShellOutcome.KILLED)
-    assert (await say(sandbox, "echo next")).endswith("next")
+    assert result.outcome is ShellOutcome.RESTARTED
+    assert await say(sandbox, "echo next") == "next"
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.2])
