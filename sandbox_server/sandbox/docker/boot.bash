@@ -52,14 +52,14 @@ sweep() {
   while :; do read -r -u 3 -t 3600; done
 } &
 disown
-trap : USR1 USR2 INT
+trap : USR1 USR2
 
 # With job control, else a killed shell leaves the terminal's foreground group dead and the next one stops itself.
 stty -echo
 set -m
 printf '\036L%s up\036' "$token"
-# A function, since a program that SIGINT ends (`exec sleep 9`) breaks the loops around it, though not its caller's.
-next() {
+# (A program that the shell became and that SIGINT ends, as of `exec sleep 9`, ends this loop and the container too.)
+while :; do
   printf '%s' "$start" > $D/rc # each time: the policy may have removed it
   bash --noediting --rcfile $D/rc -i
   status=$?
@@ -67,5 +67,4 @@ next() {
     147 | 148 | 149 | 150) kill -KILL %+ && disown %+ ;; # it stopped itself
   esac 2> /dev/null
   printf '\036L%s end %s\036' "$token" "$status"
-}
-while :; do next; done
+done

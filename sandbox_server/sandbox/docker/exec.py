@@ -6,7 +6,6 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
 from sandbox_server.errors import SandboxLost, ServiceError
 from sandbox_server.sandbox.base import ExecResult, Output
@@ -32,8 +31,13 @@ _BEGIN = (
 # (setsid, double fork, `env -i`). The shell's own processes descend from the container's main process: spared.
 _KILL = r"""
 mark=$0
-{ read -r whose tick last < "/run/sandbox/lane-$1"; } 2>/dev/null
-[[ $whose == "$mark" ]] || tick=999999999999 # it never began
+# the engine says that it started the process somewhat before the process is there
+for ((i = 0; i < 60; i++)); do
+  { read -r whose tick last < "/run/sandbox/lane-$1"; } 2>/dev/null
+  [[ $whose == "$mark" ]] && break
+  tick=999999999999
+  read -r -t 0.05 <> <(:)
+done
 tick=${tick/./}
 clean=0
 for ((pass = 0; pass < 200; pass++)); do
@@ -143,14 +147,27 @@ async def _exit_code(engine: Engine, container_id: str, lane: Lane) -> int:
     for _ in range(_EXIT_CODE_TRIES):
         code = await lane.exit_code()
         if code == _KILLED:
-            # by itself, or with its whole container? The latter is no answer of the command
-            found: dict[str, Any] = await engine.call(lambda api: api.inspect_container(container_id))
-            if not found["State"]["Running"]:
-                raise SandboxLost("the container ended while a command ran in it")
+            await _still_there(engine, container_id)
         if code is not None:
             return code
         await asyncio.sleep(0.02)
     raise SandboxLost("a command's output ended but its process did not; the container is not sound")
+
+
+async def _still_there(engine: Engine, container_id: str) -> None:
+    """Raises SandboxLost when a command was killed with its whole container, which is no answer of the command.
+
+    The engine notes a container's end some time after the ends of its processes; nothing can be started in it then.
+    """
+    probe = await Lane.open(engine, container_id, ["true"], env={}, cwd="/", user="0")
+    try:
+        async for _ in probe.frames():
+            pass
+        if await probe.exit_code() in (0, None):
+            return
+    finally:
+        probe.close()
+    raise SandboxLost("the container ended while a command ran in it")
 
 
 async def _undo(engine: Engine, container_id: str, opening: asyncio.Future[Lane], mark: str, slot: int) -> None:

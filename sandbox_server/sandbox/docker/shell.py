@@ -114,8 +114,7 @@ class DockerShell:
             self._ready.set()
         # after an open quote the prompt is still the one of the action before
         if turn is not None and (
-            turn.end is not None
-            or (prompt.nonce == READY_NONCE and (turn.shell_status is not None or turn.stopping))
+            turn.end is not None or (prompt.nonce == READY_NONCE and (turn.shell_status is not None or turn.stopping))
         ):
             turn.done.set()
             if turn.no_prompt is not None:

@@ -59,7 +59,7 @@ async def test_merged_streams_keep_their_order(shared: DockerSandbox) -> None:
 
 async def test_folder_environment_user(shared: DockerSandbox) -> None:
     """A grader that asks for another folder, variable or user would silently get the default."""
-    script = "pwd; echo \"$V\"; id -u; echo ${SANDBOX_TOKEN-none}"
+    script = 'pwd; echo "$V"; id -u; echo ${SANDBOX_TOKEN-none}'
     result = await shared.exec(["sh", "-c", script], timeout_s=10, cwd="/usr", env={"V": "a b\nc='x'"}, user="65534")
     assert result.stdout.head.decode() == "/usr\na b\nc='x'\n65534\nnone\n"
     result = await shared.exec(["pwd"], timeout_s=10)
@@ -100,7 +100,8 @@ async def test_large_output_is_bounded(shared: DockerSandbox) -> None:
 TREES = {
     "plain": "sleep 4711",
     "children": "sleep 4711 & sleep 4711 & wait",
-    "escapes": "setsid sleep 4711 & env -i setsid sleep 4711 & (env -i setsid sh -c 'sleep 4711 & sleep 4711' &); sleep 4711",
+    "escapes": "setsid sleep 4711 & env -i setsid sleep 4711 &"
+    " (env -i setsid sh -c 'sleep 4711 & sleep 4711' &); sleep 4711",
     "deaf": "trap '' INT TERM HUP; setsid nohup sleep 4711 > /dev/null & sleep 4711",
     "stopped": "sleep 4711 & kill -STOP $!; kill -STOP $$",
     "respawns": "while :; do sh -c 'setsid sleep 4711 &'; sleep 0.05; done",

@@ -24,7 +24,20 @@ async def test_round_trip(shared: DockerSandbox, data: bytes) -> None:
     assert seen.stdout.head == data
 
 
-PATHS = ["a b", "é 漢字 🎉", "new\nline", "q'\"u`o$te", "-n", "--help", "\\", "*?[x]", "#!;&|<>()", "x" * 255, "\x01\x1e\x7f", " "]
+PATHS = [
+    "a b",
+    "é 漢字 🎉",
+    "new\nline",
+    "q'\"u`o$te",
+    "-n",
+    "--help",
+    "\\",
+    "*?[x]",
+    "#!;&|<>()",
+    "x" * 255,
+    "\x01\x1e\x7f",
+    " ",
+]
 
 
 @pytest.mark.parametrize("name", PATHS)
@@ -71,7 +84,9 @@ async def test_twenty_megabytes(shared: DockerSandbox) -> None:
 )
 async def test_what_cannot_be_read(shared: DockerSandbox, path: str, error: type[Exception]) -> None:
     """The editor would show another reason than a person would see, or hang on a pipe."""
-    await say(shared, "[[ -p /tmp/pipe ]] || mkfifo /tmp/pipe; ln -sfn /tmp/absent /tmp/dangling; ln -sfn loop /tmp/loop")
+    await say(
+        shared, "[[ -p /tmp/pipe ]] || mkfifo /tmp/pipe; ln -sfn /tmp/absent /tmp/dangling; ln -sfn loop /tmp/loop"
+    )
     with pytest.raises(error):
         await shared.read_file(path, max_bytes=1000)
     assert await shared.read_file("/etc/hostname", max_bytes=1000)
@@ -142,7 +157,9 @@ async def test_full_file_system(sandbox: DockerSandbox) -> None:
 async def test_the_lane_is_killed(sandbox: DockerSandbox) -> None:
     """A policy that kills all processes would leave the editor without files."""
     await sandbox.write_file("/usr/f", b"1")
-    await sandbox.exec(["sh", "-c", "kill -9 $(ps -eo pid,args | grep '[b]ash --noprofile --norc -s' | cut -c1-7)"], timeout_s=5)
+    await sandbox.exec(
+        ["sh", "-c", "kill -9 $(ps -eo pid,args | grep '[b]ash --noprofile --norc -s' | cut -c1-7)"], timeout_s=5
+    )
     assert await sandbox.read_file("/usr/f", max_bytes=9) == b"1"
 
 

@@ -1,6 +1,7 @@
 """Containers come with their limits, leave nothing behind, and are found again after the server's end."""
 
 import asyncio
+import gc
 import json
 import secrets
 import subprocess
@@ -30,7 +31,9 @@ async def lone(engine: Engine) -> DockerRuntime:
 
 async def test_isolation(shared: DockerSandbox, engine: Engine) -> None:
     """A policy could reach the network, the engine or the host."""
-    out = await say(shared, "grep -E 'CapEff|CapBnd|NoNewPrivs|Seccomp:' /proc/self/status; ls /sys/class/net; ls /var/run")
+    out = await say(
+        shared, "grep -E 'CapEff|CapBnd|NoNewPrivs|Seccomp:' /proc/self/status; ls /sys/class/net; ls /var/run"
+    )
     seen = dict(line.split(":\t") for line in out.splitlines() if ":\t" in line)
     for caps in (seen["CapEff"], seen["CapBnd"]):
         assert not [name for name, bit in FORBIDDEN.items() if int(caps, 16) & 1 << bit]
@@ -50,7 +53,11 @@ async def test_the_token_stays_ours(shared: DockerSandbox) -> None:
     """With the token a policy could forge the notices that the service trusts."""
     token = shared._token
     out = await shared.exec(
-        ["bash", "-c", f"cat /proc/*/environ /proc/*/cmdline /run/sandbox/* 2>/dev/null | grep -ac {token[:20]}[{token[20]}]"],
+        [
+            "bash",
+            "-c",
+            f"cat /proc/*/environ /proc/*/cmdline /run/sandbox/* 2>/dev/null | grep -ac {token[:20]}[{token[20]}]",
+        ],
         timeout_s=10,
     )
     assert out.stdout.head == b"0\n"
@@ -213,10 +220,12 @@ async def test_many_at_once(runtime: DockerRuntime) -> None:
         await asyncio.gather(*(runtime.remove(sandbox.container_id) for sandbox in made))
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the SDK forgets its socket
 async def test_unreachable_engine() -> None:
     """A wrong address of the engine would hang, or fail as something else."""
     with pytest.raises(EngineUnavailable):
         Engine("unix:///nonexistent/docker.sock", timeout_s=2)
+    gc.collect()
 
 
 async def test_disk_usage(runtime: DockerRuntime, sandbox: DockerSandbox) -> None:
@@ -309,14 +318,21 @@ async def test_reattached_to_a_command_in_flight(runtime: DockerRuntime) -> None
     try:
         result = await sandbox.shell.settle(wait_s=10)
         assert result is not None
-        assert (result.outcome, result.exit_code, shown(result), result.cwd) == (ShellOutcome.FINISHED, 3, "late\n", "/etc")
+        assert (result.outcome, result.exit_code, shown(result), result.cwd) == (
+            ShellOutcome.FINISHED,
+            3,
+            "late\n",
+            "/etc",
+        )
         assert await say(sandbox, "echo $plain $KEPT $PWD") == "5 6 /etc"
     finally:
         await runtime.remove(sandbox.container_id)
 
 
 @pytest.mark.parametrize("command", ["sleep 4711", "trap '' INT; sleep 4711; sleep 4711", "cat"])
-async def test_reattached_to_a_command_that_does_not_end(runtime: DockerRuntime, command: str, monkeypatch) -> None:
+async def test_reattached_to_a_command_that_does_not_end(
+    runtime: DockerRuntime, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A command left by the former server would run for ever: nobody has its timeout any more."""
     monkeypatch.setattr("sandbox_server.sandbox.docker.shell._SIGINT_GRACE_S", 0.5)
     sandbox = await runtime.attach(await _killed_server(runtime, command))

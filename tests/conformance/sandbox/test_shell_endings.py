@@ -45,7 +45,9 @@ async def test_a_shell_that_ends_is_replaced(sandbox: DockerSandbox, command: st
     assert await say(sandbox, "echo ${plain-gone}") == ("gone" if code is not None else "1")
 
 
-@pytest.mark.parametrize("command", ["exec 1>&-", "exec 2>&-", "exec 1>&- 2>&-; echo x", "exec 0<&-", "exec 0<&- 1>&- 2>&-"])
+@pytest.mark.parametrize(
+    "command", ["exec 1>&-", "exec 2>&-", "exec 1>&- 2>&-; echo x", "exec 0<&-", "exec 0<&- 1>&- 2>&-"]
+)
 async def test_closed_streams(sandbox: DockerSandbox, command: str) -> None:
     """A shell that can no longer read or speak would leave every later action without an answer."""
     await sandbox.shell.run("cd /usr; export KEPT=7", timeout_s=5)

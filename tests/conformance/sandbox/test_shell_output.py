@@ -71,7 +71,12 @@ async def test_marks_of_earlier_actions_change_nothing(sandbox: DockerSandbox) -
     terminal = sandbox.shell._terminal
     assert terminal is not None
     passed_on = terminal.data_received
-    terminal.data_received = lambda data: (seen.append(data), passed_on(data))[1]  # type: ignore[method-assign]  # a tap
+
+    def tap(data: bytes) -> None:
+        seen.append(data)
+        passed_on(data)
+
+    terminal.data_received = tap  # type: ignore[method-assign]  # what arrives, with its marks
     assert terminal._transport is not None
     terminal._transport.set_protocol(terminal)
     await sandbox.shell.run("(exit 3)", timeout_s=5)
@@ -100,7 +105,9 @@ async def test_a_hundred_megabytes_are_bounded(shared: DockerSandbox) -> None:
     assert took < 40
 
 
-@pytest.mark.parametrize("flood", ["tr '\\0' '\\036' < /dev/zero", "yes $'\\036B'", "cat /dev/urandom", "yes $'\\036I\\037'"])
+@pytest.mark.parametrize(
+    "flood", ["tr '\\0' '\\036' < /dev/zero", "yes $'\\036B'", "cat /dev/urandom", "yes $'\\036I\\037'"]
+)
 async def test_floods_of_mark_bytes(shared: DockerSandbox, flood: str) -> None:
     """Output made of 0x1e would cost the server quadratic time, for all sessions."""
     began = time.process_time()
@@ -128,7 +135,16 @@ async def test_background_child_that_goes_on_writing(sandbox: DockerSandbox) -> 
 
 @pytest.mark.parametrize(
     "mode",
-    ["stty echo", "stty raw", "stty -icanon", "stty cbreak", "stty -onlcr", "stty raw echo", "stty -isig", "stty intr x"],
+    [
+        "stty echo",
+        "stty raw",
+        "stty -icanon",
+        "stty cbreak",
+        "stty -onlcr",
+        "stty raw echo",
+        "stty -isig",
+        "stty intr x",
+    ],
 )
 async def test_terminal_modes_last_no_longer_than_an_action(sandbox: DockerSandbox, mode: str) -> None:
     """A program that leaves the terminal raw or echoing would add our own lines to later observations."""

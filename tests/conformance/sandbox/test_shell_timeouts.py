@@ -78,7 +78,9 @@ async def test_timeout_leaves_nothing(busy: DockerSandbox, command: str) -> None
 
 
 @pytest.mark.parametrize("command", STUBBORN.values(), ids=STUBBORN.keys())
-async def test_what_ignores_sigint_is_killed(sandbox: DockerSandbox, command: str, monkeypatch) -> None:
+async def test_what_ignores_sigint_is_killed(
+    sandbox: DockerSandbox, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A command deaf to SIGINT would hold the shell for ever."""
     monkeypatch.setattr("sandbox_server.sandbox.docker.shell._SIGINT_GRACE_S", 0.5)
     await sandbox.shell.run("cd /usr; export KEPT=9; sleep 815 &", timeout_s=5)
@@ -101,7 +103,7 @@ async def test_an_action_of_several_commands_is_one(sandbox: DockerSandbox) -> N
     await _survives(sandbox)
 
 
-async def test_fork_storm(sandbox: DockerSandbox, monkeypatch) -> None:
+async def test_fork_storm(sandbox: DockerSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """At its PID limit nothing can be started in the container, also nothing that would clean it."""
     monkeypatch.setattr("sandbox_server.sandbox.docker.shell._SIGINT_GRACE_S", 0.5)
     await sandbox.shell.run("cd /usr; export KEPT=9; sleep 815 &", timeout_s=5)
@@ -116,7 +118,7 @@ async def test_fork_storm(sandbox: DockerSandbox, monkeypatch) -> None:
         await _survives(sandbox)
 
 
-async def test_full_pids_left_in_the_background(sandbox: DockerSandbox, monkeypatch) -> None:
+async def test_full_pids_left_in_the_background(sandbox: DockerSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """With no process to be had, the service must still answer, and an action's timeout give the sandbox back."""
     monkeypatch.setattr("sandbox_server.sandbox.docker.shell._SIGINT_GRACE_S", 0.5)
     await sandbox.write_file("/usr/fill.py", FILL)
@@ -125,8 +127,8 @@ async def test_full_pids_left_in_the_background(sandbox: DockerSandbox, monkeypa
     result = await sandbox.shell.run("echo no fork needed", timeout_s=5)
     assert (result.exit_code, shown(result)) == (0, "no fork needed\n")
     assert (await sandbox.exec(["true"], timeout_s=10)).exit_code == 0  # joins the container without a fork in it
-    timed_out = await sandbox.exec(["bash", "-c", "while :; do :; done"], timeout_s=0.5)
-    assert timed_out.timed_out and await gone(sandbox, "while :")
+    timed_out = await sandbox.exec(["bash", "-c", "while :; do :; done", "spins-4712"], timeout_s=0.5)
+    assert timed_out.timed_out and await gone(sandbox, "spins-4712")
     result = await sandbox.shell.run("ls /", timeout_s=1)  # bash itself tries to fork for 15 s
     assert result.exit_code != 0
     await sandbox.shell.run("kill -9 -- -$(jobs -p)", timeout_s=2)  # a fork again: it ends at its timeout
@@ -173,7 +175,7 @@ async def test_text_for_a_command_that_has_just_ended(sandbox: DockerSandbox) ->
     assert (result.outcome, result.exit_code, shown(result)) == (ShellOutcome.FINISHED, 6, "late\ntyped\n")
 
 
-async def test_interrupt(sandbox: DockerSandbox, monkeypatch) -> None:
+async def test_interrupt(sandbox: DockerSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """ctrl+c would not end a running command, or would count an ended one as interrupted."""
     monkeypatch.setattr("sandbox_server.sandbox.docker.shell._SIGINT_GRACE_S", 0.5)
     shell = sandbox.shell
@@ -200,7 +202,7 @@ async def test_shell_ends_while_running(sandbox: DockerSandbox) -> None:
     assert await say(sandbox, "echo next") == "next"
 
 
-async def test_more_text_than_the_program_reads(sandbox: DockerSandbox, monkeypatch) -> None:
+async def test_more_text_than_the_program_reads(sandbox: DockerSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """Text that nobody reads fills the terminal; ctrl+c behind it would never arrive."""
     monkeypatch.setattr("sandbox_server.sandbox.docker.shell._SIGINT_GRACE_S", 0.5)
     await sandbox.shell.run("sleep 4711", timeout_s=60, soft_timeout_s=0.2)
