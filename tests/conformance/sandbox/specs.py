@@ -6,7 +6,7 @@ from typing import Any
 
 from sandbox_server.sandbox.base import ContainerSpec, Limits, Role, Sandbox, ShellResult
 
-IMAGE = "lab-base:latest"
+IMAGE = "sandbox-samples/base:latest"
 
 
 def spec(**fields: Any) -> ContainerSpec:
