@@ -2,6 +2,7 @@
 
 import time
 from contextlib import suppress
+from dataclasses import replace
 
 from sandbox_server import telemetry
 from sandbox_server.catalogue.history import History
@@ -110,15 +111,15 @@ class Ending:
         return await self._finish(record, SessionState.LOST, "lost", cause)
 
     async def _finish(self, record: SessionRecord, state: SessionState, reason: str, cause: str) -> SessionRecord:
-        await self._store.move(
-            record.sid, state, frozenset(sources_of(state)), end_reason=reason, cause=cause, ended_at=time.time()
-        )
-        ended = await self._store.session(record.sid)
-        assert ended is not None  # ended sessions are kept for days
+        ended = replace(record, state=state, end_reason=reason, cause=cause, ended_at=time.time())
+        # SQL first: what Redis calls ended, nobody looks at again
         await self._history.save_session(ended)
+        await self._store.move(
+            record.sid, state, frozenset(sources_of(state)), end_reason=reason, cause=cause, ended_at=ended.ended_at
+        )
         try:
             await self._runtime.remove(record.container_id)
         except InfrastructureError as e:
             log.warning("container left to the reaper", sid=record.sid, code=e.code, error=e.detail)
-        await self._starts.release()
+        await self._starts.release(record.sid)
         return ended

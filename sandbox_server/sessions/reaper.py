@@ -7,6 +7,7 @@ start is under way in this process (`ContainerInfo.held`), and sessions whose lo
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from sandbox_server import telemetry
@@ -53,6 +54,11 @@ class Reaper:
     async def recover(self) -> None:
         """Take over from a server that died: sessions that Redis forgot, ends and gradings left undone."""
         await self._rebuild()
+        live = await self._store.live(self._config.node)
+        await self._starts.adopt(record.sid for record in live)
+        gate = asyncio.Semaphore(_TOGETHER)
+        halfway = [record for record in live if record.state == SessionState.ENDING]
+        await asyncio.gather(*(self._finish(gate, record, record.end_reason) for record in halfway))
         await self.sweep()
         for sid in await self._history.ungraded(self._config.node):
             if record := await self._store.session(sid) or await self._history.session(sid):
@@ -72,16 +78,14 @@ class Reaper:
 
     async def sweep(self) -> None:
         """One pass."""
-        containers = await self._runtime.list()
+        # in this order: a session is written down after its container was made, so one without is really gone
         sessions = {record.sid: record for record in await self._store.live(self._config.node)}
+        containers = await self._runtime.list()
         present = {c.container_id for c in containers}
         gate = asyncio.Semaphore(_TOGETHER)
         due = [self._session(gate, record, present) for record in sessions.values()]
         due += [self._container(gate, c) for c in containers if self._is_orphan(c, sessions)]
         await asyncio.gather(*due)
-        live = await self._store.live(self._config.node)
-        if len(live) > self._starts.starting:
-            await self._starts.count(len(live))
 
     def _is_orphan(self, container: ContainerInfo, sessions: dict[str, SessionRecord]) -> bool:
         if container.deadline < datetime.now(UTC):
@@ -94,11 +98,19 @@ class Reaper:
         reason = self._reason(record, present)
         if not reason:
             return
+        await self._finish(gate, record, reason, present)
+
+    async def _finish(
+        self, gate: asyncio.Semaphore, record: SessionRecord, reason: str, present: set[str] | None = None
+    ) -> None:
+        """End the session; with `present` only if there still is a reason to."""
         async with gate:
             try:
                 current = await self._store.session(record.sid)
-                if current is None or not self._reason(current, present):
-                    return  # it was touched or ended meanwhile
+                if current is None or current.state in (SessionState.ENDED, SessionState.LOST):
+                    return
+                if present is not None and not self._reason(current, present):
+                    return  # it was touched meanwhile
                 telemetry.REAPED.labels(reason).inc()
                 log.info("session ended", sid=record.sid, instance_id=record.instance_id, reason=reason)
                 if reason == "lost":
@@ -110,7 +122,7 @@ class Reaper:
 
     def _reason(self, record: SessionRecord, present: set[str]) -> str:
         now = time.time()
-        if record.container_id not in present and record.created_at < now - 1:
+        if record.container_id not in present:
             return "lost"
         if record.state == SessionState.ENDING and now - record.touched_at > self._config.postprocess_timeout_s:
             return record.end_reason or "postprocess"
@@ -131,10 +143,28 @@ class Reaper:
             log.info("orphan removed", container_id=container.container_id[:12], role=container.role, sid=container.sid)
 
     async def _rebuild(self) -> None:
-        """Put sessions back that SQL knows as live and whose container is there, when Redis came back empty."""
-        running = {c.sid: c for c in await self._runtime.list() if c.role is Role.SESSION}
+        """Put sessions back that SQL knows as live, when Redis came back empty; end those without a container."""
+        running = {c.sid for c in await self._runtime.list() if c.role is Role.SESSION}
         for state in (SessionState.LIVE, SessionState.ENDING):
             for record in await self._history.sessions(state=state, node=self._config.node, limit=100_000):
-                if await self._store.session(record.sid) is None and record.sid in running:
-                    log.warning("session rebuilt from SQL: Redis had forgotten it", sid=record.sid)
-                    await self._store.put_session(record)
+                if await self._store.session(record.sid) is not None:
+                    continue
+                if record.sid not in running:
+                    await self._close_off(record)
+                    continue
+                log.warning("session rebuilt from SQL: Redis had forgotten it", sid=record.sid)
+                actions = await self._history.actions(record.sid)
+                # its idle time is unknown, and the next action's number must be a new one
+                rebuilt = replace(record, touched_at=time.time(), actions=actions[-1].seq if actions else 0)
+                await self._store.put_session(rebuilt)
+
+    async def _close_off(self, record: SessionRecord) -> None:
+        """Neither Redis nor the engine has it any more: say in SQL how it ended."""
+        patch = await self._history.patch(record.sid)
+        over = replace(record, ended_at=time.time(), end_reason=record.end_reason or "lost")
+        if patch is not None:
+            over = replace(over, state=SessionState.ENDED, cause=patch.cause)
+        else:
+            log.error("session lost with its container and Redis", sid=record.sid, instance_id=record.instance_id)
+            over = replace(over, state=SessionState.LOST, cause="its container is gone from the engine")
+        await self._history.save_session(over)

@@ -108,7 +108,7 @@ class SessionService:
     async def end(self, sid: str, reason: str) -> SessionRecord | None:
         """End the session for `reason` and begin its grading."""
         record = await self._ending.end(sid, reason)
-        if record is not None and record.end_reason == reason and await self._history.graded(sid) is None:
+        if record is not None and record.state == SessionState.ENDED and await self._history.graded(sid) is None:
             self._rewards.begin(record)
         return record
 

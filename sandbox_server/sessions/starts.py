@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 
@@ -36,20 +36,26 @@ class Starts:
         self._store = store
         self._history = history
         self._config = config
-        self._live = 0
+        self._sids: set[str] = set()
         self._freed = asyncio.Condition()
         self._random = random.SystemRandom()
 
     @property
-    def starting(self) -> int:
+    def used(self) -> int:
         """Slots in use: live sessions and starts under way."""
-        return self._live
+        return len(self._sids)
 
-    async def count(self, live: int) -> None:
-        """Set the number of slots in use, from what the reaper found."""
+    async def adopt(self, sids: Iterable[str]) -> None:
+        """Sessions of a former server take their slots again."""
         async with self._freed:
-            self._live = live
-            telemetry.SESSIONS_LIVE.set(live)
+            self._sids.update(sids)
+            self._show()
+
+    async def release(self, sid: str) -> None:
+        """The session is over, its slot is free; any number of times, also for one that never had any."""
+        async with self._freed:
+            self._sids.discard(sid)
+            self._show()
             self._freed.notify_all()
 
     async def start(self, instance: TaskInstance) -> SessionRecord:
@@ -61,16 +67,16 @@ class Starts:
         """
         stage = "slots"
         try:
-            async with asyncio.timeout(self._config.start_timeout_s), self._slot():
+            async with asyncio.timeout(self._config.start_timeout_s), self._slot() as sid:
                 stage = "image"
                 with telemetry.START_SECONDS.labels("prepare").time():
                     prepared = await self._workspaces.prepared(instance)
                 stage = "daemon"
-                return await self._create(instance, prepared.image)
+                return await self._create(sid, instance, prepared.image)
         except TimeoutError:
             raise CapacityError(
                 f"no sandbox within {self._config.start_timeout_s:g} s (waiting for: {stage});"
-                f" {self._live} of {self._config.max_sessions} sessions are live on {self._config.node}",
+                f" {self.used} of {self._config.max_sessions} slots are in use on {self._config.node}",
                 reason=stage,
                 retry_after_s=_RETRY_AFTER_S,
             ) from None
@@ -78,26 +84,26 @@ class Starts:
             self._workspaces.forget(instance)
             raise
 
-    async def release(self) -> None:
-        """One slot is free again."""
-        await self.count(max(0, self._live - 1))
-
     @asynccontextmanager
-    async def _slot(self) -> AsyncIterator[None]:
+    async def _slot(self) -> AsyncIterator[str]:
+        """A slot for the sid that it gives, for good unless the body raises."""
         with telemetry.START_SECONDS.labels("queue").time():
             async with self._freed:
-                await self._freed.wait_for(lambda: self._live < self._config.max_sessions)
-                self._live += 1
-                telemetry.SESSIONS_LIVE.set(self._live)
+                await self._freed.wait_for(lambda: self.used < self._config.max_sessions)
+                sid = str(self._random.randrange(1, 2**53))
+                self._sids.add(sid)
+                self._show()
         try:
-            yield
+            yield sid
         except BaseException:
-            await asyncio.shield(self.release())
+            await asyncio.shield(self.release(sid))
             raise
 
-    async def _create(self, instance: TaskInstance, image: str) -> SessionRecord:
+    def _show(self) -> None:
+        telemetry.SESSIONS_LIVE.set(self.used)
+
+    async def _create(self, sid: str, instance: TaskInstance, image: str) -> SessionRecord:
         now = time.time()
-        sid = str(self._random.randrange(1, 2**53))
         own = instance.sandbox
         spec = ContainerSpec(
             image=image,

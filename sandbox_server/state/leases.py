@@ -40,15 +40,17 @@ end
 """
 _LOCK = Script(TAKE + "return take(KEYS[1], KEYS[2], ARGV[1], ARGV[2]) and 1 or 0")
 _RELEASE = Script("if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0")
-# A lease that ran out while this process was stopped, and that nobody took, is simply taken again.
+# -> {leases that another holds, leases that nobody holds}. It never takes one: it may arrive after its lease was
+# given up, and one taken then would be nobody's until it runs out.
 _RENEW = Script("""
-local lost = {}
+local lost, absent = {}, {}
 for i, lock in ipairs(KEYS) do
   local holder = redis.call('GET', lock)
-  if holder and holder ~= ARGV[i + 1] then lost[#lost + 1] = lock
-  else redis.call('SET', lock, ARGV[i + 1], 'PX', ARGV[1]) end
+  if holder == ARGV[i + 1] then redis.call('PEXPIRE', lock, ARGV[1])
+  elseif holder then lost[#lost + 1] = lock
+  else absent[#absent + 1] = lock end
 end
-return lost
+return {lost, absent}
 """)
 
 
@@ -98,6 +100,10 @@ class Leases:
         lease.held = taken == 1
         return True if lease.held else None
 
+    def settle(self, lease: Lease) -> None:
+        """Renew it no more: it is about to be given up."""
+        self._held.pop(lease.token, None)
+
     @contextlib.asynccontextmanager
     async def hold(
         self, sid: str, wait_s: float, attempt: Callable[[Lease], Awaitable[T | None]]
@@ -123,7 +129,7 @@ class Leases:
             try:
                 yield lease, value
             finally:
-                self._held.pop(lease.token, None)
+                self.settle(lease)
                 if lease.held:
                     await self._release(lease)
 
@@ -169,11 +175,20 @@ class Leases:
             if not held:
                 continue
             try:
-                lost = await self._connection.script(
+                lost, absent = await self._connection.script(
                     _RENEW, [lease.key for lease in held], [self.lease_ms, *(lease.token for lease in held)]
                 )
+                await self._take_again([lease for lease in held if lease.key.encode() in absent])
             except StateUnavailable as error:
                 log.warning("leases not renewed", count=len(held), error=error.detail)
                 continue
             for key in lost:
                 log.error("lease lost to another server", key=key.decode())
+
+    async def _take_again(self, expired: list[Lease]) -> None:
+        """Leases that ran out while this process or Redis was stopped, and that nobody took since."""
+        for lease in expired:
+            if lease.token in self._held:  # else it was given up meanwhile
+                await self._connection.script(_LOCK, [lease.key, self._keys.boots], [lease.token, self.lease_ms])
+                if lease.token not in self._held:
+                    await self._release(lease)

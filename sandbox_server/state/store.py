@@ -272,6 +272,7 @@ class Store:
         """As `Turn.acknowledge`."""
         keys, sid = self._keys, action.sid
         names = [of(sid) for of in (keys.session, keys.in_flight, keys.journal, keys.replies)]
+        self._leases.settle(lease)
         changes = {"cwd": cwd, "talk_turns": talk_turns, "touched_at": action.started_at + action.duration_s}
         written = await self._connection.script(
             _ACKNOWLEDGE,

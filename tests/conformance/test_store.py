@@ -244,6 +244,17 @@ async def test_a_held_lease_is_renewed(open_store: Open) -> None:
                 raise AssertionError
 
 
+async def test_a_held_lease_that_ran_out_is_taken_again(open_store: Open, connection: Connection, keys: Keys) -> None:
+    """After a pause of Redis or of the server, two servers could act on one session at once."""
+    one, two = await open_store("n1", lease_s=0.6), await open_store("n2", lease_s=0.6)
+    async with one.lock("7", 5):
+        await connection.run(connection.redis.delete(keys.lock("7")))
+        await asyncio.sleep(0.5)
+        with pytest.raises(SessionBusy):
+            async with two.lock("7", 0.1):
+                raise AssertionError
+
+
 async def test_a_dead_servers_lease_ends(open_store: Open) -> None:
     """The session of a host that never comes back would be locked for ever."""
     dead, other = await open_store("n1", lease_s=0.5), await open_store("n2", lease_s=0.5)
