@@ -25,6 +25,7 @@ lint: setup ## ruff, mypy, import-linter
 	@$(bin)/ruff check .
 	@$(bin)/ruff format --check .
 	@$(bin)/mypy
+	@cd client && ../$(bin)/mypy
 	@$(bin)/lint-imports
 
 accept: setup ## run the protocol's acceptance script, where it lies beside this folder

@@ -75,6 +75,8 @@ class Settings(BaseSettings):
     """Open files of one process; the Docker daemon's own hard limit is the most it can be."""
     disk_mb: int = 10240
     """Largest file, and largest writable layer, of one container."""
+    disk_watch_s: float = 60.0
+    """Pause between two looks at the writable layers; a session past SANDBOX_DISK_MB ends, its patch is graded."""
     max_sessions: int = 512
     """Live sessions of this node; past it starts queue, then 503."""
     boot_concurrency: int = 4

@@ -21,6 +21,7 @@ from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime, RuntimeConfig
 from sandbox_server.sessions.acting import Acting
 from sandbox_server.sessions.config import SessionConfig
+from sandbox_server.sessions.disk import DiskWatch
 from sandbox_server.sessions.ending import Ending
 from sandbox_server.sessions.reaper import Reaper
 from sandbox_server.sessions.rewards import Rewards
@@ -159,6 +160,8 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
         reaper = Reaper(runtime, store, history, starts, ending, rewards, config, service.end)
         await reaper.recover()
         await stack.enter_async_context(_running(reaper.run))
+        disk = DiskWatch(runtime, store, config, service.end, period_s=settings.disk_watch_s)
+        await stack.enter_async_context(_running(disk.run))
         yield Parts(
             sessions=service,
             receipts=history,

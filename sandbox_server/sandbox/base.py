@@ -278,6 +278,10 @@ class Runtime(Protocol):
         """Kill and remove; no error when it is already gone."""
         ...
 
+    async def disk_usage(self) -> dict[str, int]:
+        """Bytes in the writable layer of each container of this node, by its id; slow, it looks at every file."""
+        ...
+
     async def resolve_image(self, candidates: Sequence[str]) -> ImageInfo:
         """The first of `candidates` that is on the engine, else the first that can be pulled.
 

@@ -1,0 +1,57 @@
+"""A watch on the containers' writable layers: overlay2 has no quota of its own over ext4."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from sandbox_server import telemetry
+from sandbox_server.errors import ServiceError
+from sandbox_server.records import SessionRecord
+from sandbox_server.sandbox.base import Runtime
+from sandbox_server.sessions.config import SessionConfig
+from sandbox_server.state.store import Store
+
+log = telemetry.logger(__name__)
+
+REASON = "disk_full"
+
+
+class DiskWatch:
+    """Ends sessions that wrote more than SANDBOX_DISK_MB; their patch is kept and graded like any other."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        store: Store,
+        config: SessionConfig,
+        end: Callable[[str, str], Awaitable[SessionRecord | None]],
+        *,
+        period_s: float,
+    ) -> None:
+        """`end(sid, reason)` ends a session. The engine walks every layer for an answer, hence a slow `period_s`."""
+        self._runtime = runtime
+        self._store = store
+        self._config = config
+        self._end = end
+        self._period_s = period_s
+
+    async def run(self) -> None:
+        """Look for ever."""
+        while True:
+            await asyncio.sleep(self._period_s)
+            try:
+                await self.look()
+            except ServiceError as e:
+                log.warning("disk use not known; the next look tries again", code=e.code, error=e.detail)
+
+    async def look(self) -> None:
+        """One look at all live sessions."""
+        sessions = await self._store.live(self._config.node)
+        if not sessions:
+            return
+        used = await self._runtime.disk_usage()
+        for session in sessions:
+            size_mb = used.get(session.container_id, 0) >> 20
+            if size_mb > self._config.limits.disk_mb:
+                telemetry.REAPED.labels(REASON).inc()
+                log.warning("session wrote too much", sid=session.sid, mb=size_mb, limit_mb=self._config.limits.disk_mb)
+                await self._end(session.sid, REASON)
