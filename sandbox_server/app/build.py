@@ -160,7 +160,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
         reaper = Reaper(runtime, store, history, starts, ending, rewards, config, service.end)
         await reaper.recover()
         await stack.enter_async_context(_running(reaper.run))
-        disk = DiskWatch(runtime, store, config, service.end, period_s=settings.disk_watch_s)
+        disk = DiskWatch(runtime, store, instances, config, service.end, period_s=settings.disk_watch_s)
         await stack.enter_async_context(_running(disk.run))
         yield Parts(
             sessions=service,

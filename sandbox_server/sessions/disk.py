@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from sandbox_server import telemetry
+from sandbox_server.catalogue.instances import Instances
 from sandbox_server.errors import ServiceError
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import Runtime
@@ -22,6 +23,7 @@ class DiskWatch:
         self,
         runtime: Runtime,
         store: Store,
+        instances: Instances,
         config: SessionConfig,
         end: Callable[[str, str], Awaitable[SessionRecord | None]],
         *,
@@ -30,6 +32,7 @@ class DiskWatch:
         """`end(sid, reason)` ends a session. The engine walks every layer for an answer, hence a slow `period_s`."""
         self._runtime = runtime
         self._store = store
+        self._instances = instances
         self._config = config
         self._end = end
         self._period_s = period_s
@@ -50,8 +53,10 @@ class DiskWatch:
             return
         used = await self._runtime.disk_usage()
         for session in sessions:
+            instance = await self._instances.by_id(session.instance_id)
+            limit_mb = instance.sandbox.disk_mb or self._config.limits.disk_mb
             size_mb = used.get(session.container_id, 0) >> 20
-            if size_mb > self._config.limits.disk_mb:
+            if size_mb > limit_mb:
                 telemetry.REAPED.labels(REASON).inc()
-                log.warning("session wrote too much", sid=session.sid, mb=size_mb, limit_mb=self._config.limits.disk_mb)
+                log.warning("session wrote too much", sid=session.sid, mb=size_mb, limit_mb=limit_mb)
                 await self._end(session.sid, REASON)
