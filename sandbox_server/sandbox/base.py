@@ -142,7 +142,7 @@ class Shell(Protocol):
 
     @property
     def running(self) -> bool:
-        """A command was left running by a soft timeout."""
+        """A command was left running by a soft timeout, and its end was not told yet."""
         ...
 
     async def run(
@@ -166,7 +166,10 @@ class Shell(Protocol):
         ...
 
     async def send(self, text: str, *, wait_s: float) -> ShellResult:
-        """Write `text` and a newline to the RUNNING command's terminal, then as `poll`."""
+        """Write `text` and a newline to the RUNNING command's terminal, then as `poll`.
+
+        When the command has ended meanwhile, `text` is run as the next one, after what was left of its output.
+        """
         ...
 
     async def settle(self, *, wait_s: float) -> ShellResult | None:
@@ -209,7 +212,9 @@ class Sandbox(Protocol):
         `merge_streams`: stderr goes into stdout, in order.
 
         Raises:
-            SandboxLost: the container is not running; nothing ran. EngineUnavailable: no answer from the daemon.
+            SandboxLost: the container is not running, or ended while the command ran.
+            SandboxExhausted: it can take no further process (PID or memory limit).
+            EngineUnavailable: no answer from the daemon.
 
         """
         ...
@@ -232,7 +237,8 @@ class Sandbox(Protocol):
         """Write (create or truncate; an existing file keeps its mode); parent folders are made.
 
         Raises:
-            IsADirectoryError, PermissionError, NotADirectoryError; SandboxDiskFull.
+            IsADirectoryError, PermissionError, NotADirectoryError: as of the file system.
+            FileNotFoundError: no file can have this name. SandboxDiskFull: no room, or longer than a file may be.
 
         """
         ...

@@ -8,10 +8,12 @@ alias git='git --no-pager'
 # Before an action. $1: its nonce; $2: m to set the mark from which a timeout kills. Keeps $?.
 # (REPLY is read as it is, whatever IFS.)
 __sb_b() {
-  builtin local "s=$?" REPLY
+  builtin local "s=$?" REPLY t
   if [[ $2 == m ]]; then
-    { builtin read -r; builtin printf '%s\n' "$REPLY"; } < /proc/uptime >| /run/sandbox/mark
-    { builtin read -r; builtin printf '%s\n' "$REPLY"; } < /proc/loadavg >> /run/sandbox/mark
+    builtin read -r < /proc/uptime
+    t=$REPLY
+    builtin read -r < /proc/loadavg
+    builtin printf '%s\n%s\n' "$t" "$REPLY" >| /run/sandbox/mark
   fi
   __sb_n=$1
   builtin printf '\036B%s\036' "$1" > /dev/tty

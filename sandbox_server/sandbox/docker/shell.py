@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 
 from sandbox_server.errors import EngineUnavailable, SandboxLost
 from sandbox_server.sandbox.base import Output, ShellOutcome, ShellResult
+from sandbox_server.sandbox.docker.lines import lines_of, quote
 from sandbox_server.sandbox.docker.marks import READY_NONCE, Begin, End, Mark, Notice, Prompt
 from sandbox_server.sandbox.docker.output import Collector
 from sandbox_server.sandbox.docker.terminal import Terminal
 
 _KEEP_BYTES = 1 << 18  # of an action's output; 30,000 characters of 4 bytes are shown at most
-_PIECE = 3000  # bytes of a terminal line; canonical mode cuts at 4095
 _TERMINAL_HOLDS = 4095  # bytes of input that the kernel keeps for a reader
 _SIGINT_GRACE_S = 2.0  # for each of two SIGINTs
 _SWEEP_S = 8.0  # for one sweep of up to some thousand processes
@@ -326,7 +326,7 @@ class DockerShell:
         await self._wait_ready()
         if cwd and cwd != self._cwd:
             turn = self._turn = _Turn(secrets.token_hex(8))
-            self._submit(turn, f"cd -- {_quote(cwd)} 2>/dev/null", set_mark=True)
+            self._submit(turn, f"cd -- {quote(cwd)} 2>/dev/null", set_mark=True)
             await _set_within(turn.done, _READY_S)
             self._turn = None
         return oom
@@ -353,13 +353,11 @@ class DockerShell:
         if self._terminal is None:
             raise SandboxLost("the container ended before its shell was ready; does the image have bash?")
 
-    # ---- small
-
     def _submit(self, turn: _Turn, command: str, *, set_mark: bool) -> None:
         if self._unclean:
             self._write(_RESET_TERMINAL)
             self._unclean = False
-        for line in _lines(command, turn.nonce, set_mark=set_mark):
+        for line in lines_of(command, turn.nonce, set_mark=set_mark):
             self._write(line)
 
     def _current(self) -> _Turn:
@@ -409,35 +407,3 @@ async def _set_within(event: asyncio.Event, seconds: float) -> bool:
     except TimeoutError:
         return event.is_set()
     return True
-
-
-def _quote(text: str) -> str:
-    """A bash word for `text`, in `$'...'`: one terminal line, no character that the terminal acts on."""
-    out = []
-    for char in text:
-        if char in "\\'":
-            out.append("\\" + char)
-        elif char < " " or char == "\x7f":
-            out.append(f"\\{ord(char):03o}")
-        else:
-            out.append(char)
-    return "$'" + "".join(out) + "'"
-
-
-def _lines(command: str, nonce: str, *, set_mark: bool) -> list[bytes]:
-    """The terminal lines that run `command`, each shorter than the terminal's limit.
-
-    The begin mark is the first line of the text that `eval` reads, so that `set -x` traces of our own stay before it.
-    """
-    # `&&`: a status that is only handed on must not set off `set -e` or an ERR trap
-    begin = f"{{ \\__sb_b {nonce} {'m' if set_mark else '-'} && \\builtin :; }} 2>/dev/null\n"
-    after = '; { \\__sb_d "$?" && \\builtin :; } 2>/dev/null\n'
-    whole = f"\\builtin eval {_quote(begin + command)}{after}".encode("utf-8", "replace")
-    if len(whole) <= _PIECE:
-        return [whole]
-    lines = []
-    for start in range(0, len(command), _PIECE // 8):
-        piece = _quote(command[start : start + _PIECE // 8])
-        lines.append(f"__sb_c{'+' if start else ''}={piece}\n".encode("utf-8", "replace"))
-    lines.append(f'\\builtin eval {_quote(begin)}"$__sb_c"{after}'.encode())
-    return lines

@@ -224,11 +224,11 @@ async def test_a_broken_shell_is_replaced(
     assert time.monotonic() - began < 12
 
 
-async def test_true_takes_less_than_two_milliseconds(sandbox: DockerSandbox) -> None:
-    """An action would cost a fork, a pause or a `docker exec` (bound: thrice what was measured on 2 busy cores)."""
+async def test_an_action_forks_and_waits_for_nothing(sandbox: DockerSandbox) -> None:
+    """An action would cost a pause or a `docker exec` (0.7 ms on an idle machine; the bound is for a busy one)."""
     took = []
     for _ in range(200):
         began = time.perf_counter()
         await sandbox.shell.run("true", timeout_s=5)
         took.append(time.perf_counter() - began)
-    assert statistics.median(took) < 0.0025
+    assert statistics.median(took) < 0.010
