@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import re
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -19,12 +21,21 @@ T = TypeVar("T")
 _HEAD_LIMIT = 65536  # of an answer's HTTP head; the daemon sends some 200 bytes
 
 
+def _look_at(future: asyncio.Future[Any]) -> None:
+    """Take a call's failure that nobody waits for any more (its caller was cancelled, or gave up)."""
+    if not future.cancelled():
+        future.exception()
+
+
 class Engine:
     """A connection to a Docker daemon.
 
     The SDK is synchronous, so its calls run on threads of our own: the loop's default pool is small and is
     shared with name resolution. Streams (attach, exec) never hold a thread: they are hijacked HTTP
     connections, opened here because the SDK may lose the bytes that arrive together with the answer's head.
+
+    Raises:
+        EngineUnavailable: the daemon is not there.
     """
 
     def __init__(self, url: str | None, *, timeout_s: float, threads: int = 32) -> None:
@@ -33,13 +44,16 @@ class Engine:
         self._tls: docker.tls.TLSConfig | None = environment.get("tls")
         self._timeout_s = timeout_s
         # use_ssh_client and version negotiation are left to the SDK
-        self._api = docker.APIClient(
-            base_url=self._url,
-            tls=self._tls or False,
-            timeout=max(1, round(timeout_s)),
-            max_pool_size=threads,
-            version="auto",
-        )
+        try:
+            self._api = docker.APIClient(
+                base_url=self._url,
+                tls=self._tls or False,
+                timeout=max(1, round(timeout_s)),
+                max_pool_size=threads,
+                version="auto",
+            )
+        except docker.errors.DockerException as e:
+            raise translate(e, self._url) from e
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="docker")
 
     async def call(self, method: Callable[[docker.APIClient], T], *, timeout_s: float | None = None) -> T:
@@ -50,6 +64,7 @@ class Engine:
             SandboxLost, ImageUnavailable, SandboxDiskFull: as the daemon's answer says.
         """
         future = asyncio.get_running_loop().run_in_executor(self._pool, method, self._api)
+        future.add_done_callback(_look_at)
         try:
             return await asyncio.wait_for(asyncio.shield(future), timeout_s or self._timeout_s + 5)
         except TimeoutError as e:
@@ -93,9 +108,20 @@ class Engine:
         head, _, rest = answer.partition(b"\r\n\r\n")
         status = int(head.split(b" ", 2)[1])
         if status not in (101, 200):
-            sock.close()
-            raise translate(stream_refused(status, rest), self._url)
+            with sock:
+                reason = await self._reason(loop, sock, head, rest)
+            raise translate(stream_refused(status, reason), self._url)
         return sock, rest
+
+    async def _reason(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, head: bytes, body: bytes) -> bytes:
+        """The whole body of a refusal: what it says decides what it means, and it may come after the head."""
+        length = re.search(rb"(?i)content-length: *(\d+)", head)
+        wanted = min(int(length[1]), _HEAD_LIMIT) if length else 0
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(self._timeout_s):
+                while len(body) < wanted and (chunk := await loop.sock_recv(sock, 4096)):
+                    body += chunk
+        return body
 
     async def _connect(self, loop: asyncio.AbstractEventLoop) -> socket.socket:
         url = urlsplit(self._url)
