@@ -1,12 +1,14 @@
 """One-off commands beside the shell: a lane each, killed with all their children at their timeout."""
 
 import asyncio
+import itertools
 import secrets
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
-from sandbox_server.errors import SandboxLost
-from sandbox_server.sandbox.base import ExecResult
+from sandbox_server.errors import SandboxLost, ServiceError
+from sandbox_server.sandbox.base import ExecResult, Output
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.failure import ExecRefused
 from sandbox_server.sandbox.docker.lane import Lane
@@ -15,23 +17,35 @@ from sandbox_server.sandbox.docker.output import Collector
 _KILL_S = 10.0  # for the killer to start and end on a busy host
 _EXIT_CODE_TRIES = 50  # x 20 ms: the daemon notes an exit shortly after the stream's end
 
-# Keeps the moment from which the killer counts, then becomes the command. $0 is the exec's mark.
+_KILLED = 137
+_CANNOT_FORK = 126  # the exit status told when the container could take no further process
+
+# Keeps the moment from which the killer counts, then becomes the command. $0 is the exec's mark, $1 its slot: a file
+# for each exec under way, used again, since a file for each exec would fill the tmpfs.
 _BEGIN = (
     "{ read -r t _ < /proc/uptime; read -r _ _ _ _ l < /proc/loadavg; "
-    'printf "%s %s\\n" "$t" "$l" > "/run/sandbox/$0"; } 2>/dev/null; exec "$@"'
+    'printf "%s %s %s\\n" "$0" "$t" "$l" > "/run/sandbox/lane-$1"; } 2>/dev/null; shift; exec -- "$@"'
 )
 
 # Kills what carries the mark in its environment, descends from such a process, or began since and was orphaned
 # (setsid, double fork, `env -i`). The shell's own processes descend from the container's main process: spared.
 _KILL = r"""
 mark=$0
-{ read -r tick last < "/run/sandbox/$mark"; } 2>/dev/null || { tick=0; last=0; }
+# the engine says that it started the process somewhat before the process is there
+for ((i = 0; i < 60; i++)); do
+  { read -r whose tick last < "/run/sandbox/lane-$1"; } 2>/dev/null
+  [[ $whose == "$mark" ]] && break
+  tick=999999999999
+  read -r -t 0.05 <> <(:)
+done
 tick=${tick/./}
+clean=0
 for ((pass = 0; pass < 200; pass++)); do
   victims=()
   declare -A parent=() began=() marked=()
   for f in /proc/[0-9]*/stat; do
-    { read -r line < "$f"; } 2>/dev/null || continue
+    # what ends while we look may have left a child that we did not see
+    { read -r line < "$f"; } 2>/dev/null || { clean=-1; continue; }
     pid=${line%% *}
     set -- ${line##*) }
     [[ $1 == [ZX] ]] && continue
@@ -43,22 +57,26 @@ for ((pass = 0; pass < 200; pass++)); do
   for pid in "${!parent[@]}"; do
     [[ $pid == 1 || $pid == $$ ]] && continue
     f=$pid
-    while [[ $f && $f != 0 && $f != 1 && ! ${marked[$f]} ]]; do f=${parent[$f]}; done
+    while [[ $f != 0 && $f != 1 && ! ${marked[$f]} ]]; do f=${parent[$f]:-0}; done
     if [[ ${marked[$f]} ]]; then victims+=("$pid"); continue; fi
     if [[ ${parent[$pid]} == 1 ]] && ((began[$pid] > tick || (began[$pid] == tick && pid > last))); then
       victims+=("$pid")
     fi
   done
-  ((${#victims[@]})) || break
+  if ((! ${#victims[@]})); then
+    ((++clean == 2)) && break
+    continue
+  fi
+  clean=0
   kill -KILL "${victims[@]}" 2>/dev/null
 done
-rm -f "/run/sandbox/$mark"
 """
 
 
 async def run(
     engine: Engine,
     container_id: str,
+    slots: set[int],
     argv: Sequence[str],
     *,
     timeout_s: float,
@@ -69,18 +87,34 @@ async def run(
     merge_streams: bool,
     keep_bytes: int,
 ) -> ExecResult:
-    """See `sandbox.base.Sandbox.exec`."""
+    """See `sandbox.base.Sandbox.exec`. `slots` are those of the execs under way in this container."""
     started = time.monotonic()
     mark = secrets.token_hex(8)
-    begin = _BEGIN.replace('exec "$@"', 'exec "$@" 2>&1') if merge_streams else _BEGIN
-    lane = await Lane.open(
-        engine,
-        container_id,
-        ["bash", "--noprofile", "--norc", "-c", begin, mark, *argv],
-        env={**env, "SANDBOX_EXEC": mark},
-        cwd=cwd,
-        user=user,
+    begin = _BEGIN + " 2>&1" if merge_streams else _BEGIN
+    slot = next(number for number in itertools.count() if number not in slots)
+    slots.add(slot)
+    opening = asyncio.ensure_future(
+        Lane.open(
+            engine,
+            container_id,
+            ["bash", "--noprofile", "--norc", "-p", "-c", begin, mark, str(slot), *argv],
+            env={**env, "SANDBOX_EXEC": mark},
+            cwd=cwd,
+            user=user,
+        )
     )
+    try:
+        lane = await asyncio.shield(opening)
+    except ExecRefused as e:
+        slots.discard(slot)
+        return ExecResult(_CANNOT_FORK, Output(b""), Output(e.detail.encode()), False, time.monotonic() - started)
+    except asyncio.CancelledError:
+        await asyncio.shield(_undo(engine, container_id, opening, mark, slot))
+        slots.discard(slot)
+        raise
+    except BaseException:
+        slots.discard(slot)
+        raise
     kept = {1: Collector(keep_bytes), 2: Collector(keep_bytes)}
     feeding = asyncio.create_task(_feed(lane, stdin))
     timed_out = False
@@ -91,12 +125,13 @@ async def run(
                     kept[stream].add(data)
         except TimeoutError:
             timed_out = True
-            await _kill(engine, container_id, mark)
-        code = None if timed_out else await _exit_code(lane)
+            await _kill(engine, container_id, mark, slot)
+        code = None if timed_out else await _exit_code(engine, container_id, lane)
     except asyncio.CancelledError:
-        await asyncio.shield(_kill(engine, container_id, mark))
+        await asyncio.shield(_kill(engine, container_id, mark, slot))
         raise
     finally:
+        slots.discard(slot)
         feeding.cancel()
         lane.close()
     return ExecResult(code, kept[1].take(), kept[2].take(), timed_out, time.monotonic() - started)
@@ -108,19 +143,50 @@ async def _feed(lane: Lane, stdin: bytes) -> None:
     lane.end_input()
 
 
-async def _exit_code(lane: Lane) -> int:
+async def _exit_code(engine: Engine, container_id: str, lane: Lane) -> int:
     for _ in range(_EXIT_CODE_TRIES):
         code = await lane.exit_code()
+        if code == _KILLED:
+            await _still_there(engine, container_id)
         if code is not None:
             return code
         await asyncio.sleep(0.02)
     raise SandboxLost("a command's output ended but its process did not; the container is not sound")
 
 
-async def _kill(engine: Engine, container_id: str, mark: str) -> None:
+async def _still_there(engine: Engine, container_id: str) -> None:
+    """Raises SandboxLost when a command was killed with its whole container, which is no answer of the command.
+
+    The engine notes a container's end some time after the ends of its processes; nothing can be started in it then.
+    """
+    probe = await Lane.open(engine, container_id, ["true"], env={}, cwd="/", user="0")
+    try:
+        async for _ in probe.frames():
+            pass
+        if await probe.exit_code() in (0, None):
+            return
+    finally:
+        probe.close()
+    raise SandboxLost("the container ended while a command ran in it")
+
+
+async def _undo(engine: Engine, container_id: str, opening: asyncio.Future[Lane], mark: str, slot: int) -> None:
+    """Only what has begun can be killed: wait for the daemon's answer first."""
+    with suppress(ServiceError):
+        lane = await opening
+        await _kill(engine, container_id, mark, slot)
+        lane.close()
+
+
+async def _kill(engine: Engine, container_id: str, mark: str, slot: int) -> None:
     try:
         lane = await Lane.open(
-            engine, container_id, ["bash", "--noprofile", "--norc", "-c", _KILL, mark], env={}, cwd="/", user="root"
+            engine,
+            container_id,
+            ["bash", "--noprofile", "--norc", "-p", "-c", _KILL, mark, str(slot)],
+            env={},
+            cwd="/",
+            user="0",
         )
     except (SandboxLost, ExecRefused):
         return  # nothing lives there, or nothing more can: the owner removes the container
