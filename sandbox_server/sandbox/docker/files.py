@@ -33,17 +33,21 @@ absent() {
   say "$1" missing
 }
 put() {
-  local dir=${2%/*} word=ok new=
-  [[ -e $2 ]] || new=1
+  local dir=${2%/*} word=ok err
   if [[ -d $2 ]]; then word=dir
   elif [[ -e $2 && ! -f $2 ]]; then word=special
   elif ! mkdir -p -- "${dir:-/}" 2>/dev/null; then word=notdir
   elif [[ -e $2 && ! -w $2 ]] || ! : >> "$2"; then word=denied
-  elif head -c "$3" > "$2"; then
+  elif err=$(head -c "$3" 2>&1 > "$2"); then
     [[ $4 ]] && chmod "$4" -- "$2"
     say "$1" ok
     return
-  else word=full; fi 2>/dev/null
+  else
+    [[ $? == 153 || $err == *"No space left"* || $err == *quota* || $err == *"File too large"* ]] && word=full
+    [[ $word == full ]] || word=denied
+    say "$1" "$word"
+    exit # how much of the data is still to come, nobody knows; the next operation opens a new lane
+  fi 2>/dev/null
   head -c "$3" > /dev/null
   say "$1" "$word"
 }
@@ -62,7 +66,7 @@ class Files:
     async def read(self, path: str, max_bytes: int) -> bytes:
         """See `sandbox.base.Sandbox.read_file`."""
         nonce = secrets.token_hex(8)
-        word, data = await self._ask(nonce, f"get {nonce} {shlex.quote(path)} {max_bytes + 1}\n".encode())
+        word, data = await self._ask(nonce, f"get {nonce} {_word(path)} {max_bytes + 1}\n".encode())
         _raise_for(word, path)
         if len(data) > max_bytes:
             raise OverflowError(f"{path} is longer than {max_bytes} bytes")
@@ -72,7 +76,9 @@ class Files:
         """See `sandbox.base.Sandbox.write_file`."""
         nonce = secrets.token_hex(8)
         octal = "''" if mode is None else f"{mode:o}"
-        command = f"put {nonce} {shlex.quote(path)} {len(data)} {octal}\n".encode()
+        if path.endswith("/"):
+            raise IsADirectoryError(21, "Is a directory", path)
+        command = f"put {nonce} {_word(path)} {len(data)} {octal}\n".encode()
         word, _ = await self._ask(nonce, command + data)
         _raise_for(word, path)
 
@@ -83,8 +89,6 @@ class Files:
             self._lane = None
 
     async def _ask(self, nonce: str, request: bytes) -> tuple[str, bytes]:
-        if b"\0" in request.split(b"\n", 1)[0]:
-            raise FileNotFoundError("a path cannot hold a NUL byte")
         async with self._lock:
             for attempt in range(2):
                 try:
@@ -112,10 +116,10 @@ class Files:
             self._lane = await Lane.open(
                 self._engine,
                 self._container_id,
-                ["bash", "--noprofile", "--norc", "-s"],
+                ["bash", "--noprofile", "--norc", "-p", "-s"],
                 env={},
                 cwd="/",
-                user="root",
+                user="0",
             )
             await self._lane.write(_SCRIPT.encode())
         lane = self._lane
@@ -135,6 +139,17 @@ class Files:
         finally:
             sending.cancel()
         raise EOFError
+
+
+def _word(path: str) -> str:
+    """`path` from the root, as a word of bash."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise FileNotFoundError(2, "No such file or directory", path) from None
+    if not path or "\0" in path:
+        raise FileNotFoundError(2, "No such file or directory", path)
+    return shlex.quote(path if path.startswith("/") else f"/{path}")
 
 
 def _raise_for(word: str, path: str) -> None:
