@@ -11,7 +11,7 @@ from typing import Any
 
 import docker.types
 
-from sandbox_server.errors import EngineUnavailable, SandboxLost, ServiceError
+from sandbox_server.errors import EngineUnavailable, ImageUnavailable, SandboxLost, ServiceError
 from sandbox_server.sandbox.base import ContainerInfo, ContainerSpec, ImageInfo, Role
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.images import Images
@@ -34,7 +34,10 @@ _ENVIRONMENT = {
     "TQDM_DISABLE": "1",
 }
 
-_MAIN = ("bash", "--noprofile", "--norc", "-c")
+_DISK_USAGE_S = 120.0
+
+# -p: nothing of the image's environment (BASH_ENV, SHELLOPTS) reaches what is ours
+_MAIN = ("bash", "--noprofile", "--norc", "-p", "-c")
 _WAIT = [*_MAIN, "trap 'exit 143' TERM; while :; do sleep 3600 & wait $!; done"]
 
 _DEFAULT_ACTIVATION = "[[ -f /opt/miniconda3/bin/activate ]] && . /opt/miniconda3/bin/activate testbed 2> /dev/null"
@@ -76,8 +79,7 @@ class DockerRuntime:
                 container_id = await asyncio.shield(creating)
             except asyncio.CancelledError:
                 # the daemon may create it all the same: wait for its answer, then take it away
-                with suppress(ServiceError):
-                    await self.remove(await creating)
+                await asyncio.shield(self._undo(creating))
                 raise
             sandbox = DockerSandbox(self._engine, container_id, token)
             try:
@@ -85,10 +87,17 @@ class DockerRuntime:
                     await sandbox.boot()
                 else:
                     await self._engine.call(lambda api: api.start(container_id))
+            except SandboxLost as e:
+                logs = await self._ended(container_id)
+                sandbox.close()
+                await asyncio.shield(self._undo(creating))
+                raise ImageUnavailable(
+                    f"a container of {spec.image} ended before its shell was ready{logs};"
+                    " a task image needs bash, coreutils, findutils and git"
+                ) from e
             except BaseException:
                 sandbox.close()
-                with suppress(ServiceError):
-                    await asyncio.shield(self.remove(container_id))
+                await asyncio.shield(self._undo(creating))
                 raise
         self._open[container_id] = sandbox
         return sandbox
@@ -145,6 +154,29 @@ class DockerRuntime:
         self._open.clear()
         self._engine.close()
 
+    async def _undo(self, creating: asyncio.Future[str]) -> None:
+        with suppress(ServiceError):
+            await self.remove(await creating)
+
+    async def _ended(self, container_id: str) -> str:
+        with suppress(ServiceError):
+            found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))
+            state = found["State"]
+            return f" (exit code {state['ExitCode']}{', out of memory' if state['OOMKilled'] else ''})"
+        return ""
+
+    async def disk_usage(self) -> dict[str, int]:
+        """Bytes of the writable layer of each container of this node, by its id.
+
+        The engine walks every layer for it, its container's whole life of files: some 0.1 s a container with ten
+        thousand files. Call it at a slow period, and not for one container.
+        """
+        found: list[dict[str, Any]] = await self._engine.call(
+            lambda api: api.containers(all=True, size=True, filters={"label": f"{_NODE}={self._config.node}"}),
+            timeout_s=_DISK_USAGE_S,
+        )
+        return {container["Id"]: container.get("SizeRw", 0) for container in found}
+
     def _create(self, api: Any, spec: ContainerSpec, token: str) -> str:
         limits = spec.limits
         host = api.create_host_config(
@@ -170,7 +202,7 @@ class DockerRuntime:
             spec.image,
             command=[*_MAIN, self._boot, "sandbox", self._start_file(spec)] if spec.with_shell else _WAIT,
             entrypoint=[],
-            user="root",
+            user="0",
             working_dir=spec.workdir,
             hostname=self._config.hostname,
             tty=spec.with_shell,

@@ -22,6 +22,7 @@ class DockerSandbox:
         self._container_id = container_id
         self._token = token
         self._files = Files(engine, container_id)
+        self._slots: set[int] = set()
         self._restarts = 0
         self._shell = DockerShell(open_terminal=self._reattach, signal=self._signal, restart=self._restart)
 
@@ -51,12 +52,13 @@ class DockerSandbox:
         return await one_off.run(
             self._engine,
             self._container_id,
+            self._slots,
             argv,
             timeout_s=timeout_s,
             stdin=stdin,
             cwd=cwd,
             env=env or {},
-            user=user or "",
+            user=user or "0",
             merge_streams=merge_streams,
             keep_bytes=keep_bytes,
         )
@@ -71,15 +73,22 @@ class DockerSandbox:
 
     async def boot(self) -> None:
         """Start the created container; its shell is ready on return."""
-        terminal = await self._attach()
-        await self._engine.call(lambda api: api.start(self._container_id))
-        terminal.write(self._token.encode() + b"\n")
-        await self._shell.start(terminal)
+        await self._shell.start(await self._start())
 
     def close(self) -> None:
         """Let go of all streams; the container is left as it is."""
         self._shell.close()
         self._files.close()
+
+    async def _start(self) -> Terminal:
+        terminal = await self._attach()
+        try:
+            await self._engine.call(lambda api: api.start(self._container_id))
+        except BaseException:
+            terminal.close()
+            raise
+        terminal.write(self._token.encode() + b"\n")
+        return terminal
 
     async def _attach(self) -> Terminal:
         sock, first = await self._engine.hijack(
@@ -110,10 +119,7 @@ class DockerSandbox:
             await self._engine.call(lambda api: api.kill(self._container_id, "KILL"))
             await self._engine.call(lambda api: api.wait(self._container_id, timeout=30))
         self._files.close()
-        terminal = await self._attach()
-        await self._engine.call(lambda api: api.start(self._container_id))
-        terminal.write(self._token.encode() + b"\n")
-        return terminal, bool(state["OOMKilled"])
+        return await self._start(), bool(state["OOMKilled"])
 
     async def _state(self) -> dict[str, object]:
         found: dict[str, dict[str, object]] = await self._engine.call(
