@@ -132,7 +132,7 @@ class Shell(Protocol):
 
     @property
     def running(self) -> bool:
-        """A command was left running by a soft timeout."""
+        """A command was left running by a soft timeout, and its end was not told yet."""
         ...
 
     async def run(
@@ -156,7 +156,10 @@ class Shell(Protocol):
         ...
 
     async def send(self, text: str, *, wait_s: float) -> ShellResult:
-        """Write `text` and a newline to the RUNNING command's terminal, then as `poll`."""
+        """Write `text` and a newline to the RUNNING command's terminal, then as `poll`.
+
+        When the command has ended meanwhile, `text` is run as the next one, after what was left of its output.
+        """
         ...
 
     async def interrupt(self, *, wait_s: float) -> ShellResult:
@@ -192,10 +195,12 @@ class Sandbox(Protocol):
         """Run `argv` apart from the shell; past `timeout_s` kill it and its children.
 
         Keeps the first and last `keep_bytes` / 2 of each stream, also when `timed_out`.
-        `merge_streams`: stderr goes into stdout, in order.
+        `merge_streams`: stderr goes into stdout, in order. Where no further process can be started (PID limit),
+        the exit code is 126 and stderr says so.
 
         Raises:
-            SandboxLost: the container is not running; nothing ran. EngineUnavailable: no answer from the daemon.
+            SandboxLost: the container is not running, or ended while the command ran.
+            EngineUnavailable: no answer from the daemon.
 
         """
         ...
@@ -214,7 +219,8 @@ class Sandbox(Protocol):
         """Write (create or truncate; an existing file keeps its mode); parent folders are made.
 
         Raises:
-            IsADirectoryError, PermissionError, NotADirectoryError; SandboxDiskFull.
+            IsADirectoryError, PermissionError, NotADirectoryError: as of the file system.
+            FileNotFoundError: no file can have this name. SandboxDiskFull: no room, or longer than a file may be.
 
         """
         ...

@@ -2,21 +2,22 @@
 # $1: text of the shell's start file. The terminal's first line is the token that proves our own notices.
 D=/run/sandbox
 IFS= read -r token
-printf '%s' "$1" > $D/rc
+start=$1
 
 # The sweeper: on USR1 kills every process that began after the mark in $D/mark, on USR2 the interactive shell too.
 # It never forks, so that it works when the container is at its PID limit. Spared: the init, the loop and its shell,
 # and whatever descends from a `docker exec`. The init passes signals on to this whole process group.
 main=$$
 sweep() {
-  local pass f line pid tick last notice=$1 victims
-  read -r tick last < $D/mark || return
+  local pass f line pid tick last notice=$1 victims clean=0
+  { read -r tick _ && read -r _ _ _ _ last; } 2> /dev/null < $D/mark || { tick=0; last=0; }
   tick=${tick/./}
   for ((pass = 0; pass < 1000; pass++)); do
     victims=()
     local -A parent=() young=()
     for f in /proc/[0-9]*/stat; do
-      { read -r line < "$f"; } 2> /dev/null || continue
+      # what ends while we look may have left a child that we did not see
+      { read -r line < "$f"; } 2> /dev/null || { clean=-1; continue; }
       pid=${line%% *}
       set -- ${line##*) } # the fields from the third on: state, parent, ... starttime is the 22nd
       parent[$pid]=$2
@@ -34,7 +35,11 @@ sweep() {
         [[ ${parent[$pid]} == "$main" && $pid != "$BASHPID" ]] && victims+=("$pid")
       done
     fi
-    (( ${#victims[@]} )) || break
+    if (( ! ${#victims[@]} )); then
+      (( ++clean == 2 )) && break
+      continue
+    fi
+    clean=0
     kill -KILL "${victims[@]}" 2> /dev/null
   done
   printf '\036L%s swept %s\036' "$token" "$pass" > /dev/tty
@@ -46,13 +51,20 @@ sweep() {
   wait $! 2> /dev/null
   while :; do read -r -u 3 -t 3600; done
 } &
+disown
 trap : USR1 USR2
 
 # With job control, else a killed shell leaves the terminal's foreground group dead and the next one stops itself.
 stty -echo
 set -m
 printf '\036L%s up\036' "$token"
+# (A program that the shell became and that SIGINT ends, as of `exec sleep 9`, ends this loop and the container too.)
 while :; do
+  printf '%s' "$start" > $D/rc # each time: the policy may have removed it
   bash --noediting --rcfile $D/rc -i
-  printf '\036L%s end %s\036' "$token" "$?"
+  status=$?
+  case $status in
+    147 | 148 | 149 | 150) kill -KILL %+ && disown %+ ;; # it stopped itself
+  esac 2> /dev/null
+  printf '\036L%s end %s\036' "$token" "$status"
 done

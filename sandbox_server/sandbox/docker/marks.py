@@ -82,6 +82,10 @@ class Scanner:
             yield data[start:held], None
 
 
+def _path(shown: str | None) -> str:
+    return (shown or "").replace("\r\n", "\n")  # the terminal turns every line feed into both
+
+
 def _mark(match: re.Match[bytes]) -> Mark:
     begin, end, status, euid, flag, cwd, python, prompt, user, notice = (
         None if group is None else group.decode("utf-8", "replace") for group in match.groups()
@@ -89,7 +93,7 @@ def _mark(match: re.Match[bytes]) -> Mark:
     if begin is not None:
         return Begin(begin)
     if end is not None:
-        return End(end, int(status or 0), int(euid or 0), flag == "t", flag == "c", cwd or "", python or "")
+        return End(end, int(status or 0), int(euid or 0), flag == "t", flag == "c", _path(cwd), _path(python))
     if prompt is not None:
         return Prompt(prompt, user or "")
     return Notice(tuple((notice or "").split()))

@@ -5,45 +5,49 @@ PS1= PS2=
 stty sane -echo cols 200 rows 50 2> /dev/null
 alias git='git --no-pager'
 
-# Before an action. $1: its nonce; $2: m to set the mark from which a timeout kills.
+# Before an action. $1: its nonce; $2: m to set the mark from which a timeout kills. Keeps $?.
+# (REPLY is read as it is, whatever IFS.)
 __sb_b() {
-  local t l IFS=$' \t\n'
+  builtin local "s=$?" REPLY t
   if [[ $2 == m ]]; then
-    builtin read -r t l < /proc/uptime
-    builtin read -r l l l l l < /proc/loadavg
-    builtin printf '%s %s\n' "$t" "$l" > /run/sandbox/mark
+    builtin read -r < /proc/uptime
+    t=$REPLY
+    builtin read -r < /proc/loadavg
+    builtin printf '%s\n%s\n' "$t" "$REPLY" >| /run/sandbox/mark
   fi
   __sb_n=$1
   builtin printf '\036B%s\036' "$1" > /dev/tty
+  builtin return "$s"
 }
 
 # After an action's text, unless SIGINT cut it off: takes PROMPT_COMMAND back from whoever changed it.
 __sb_d() {
-  PROMPT_COMMAND='__sb_p $?'
-  return "$1"
+  builtin unset PROMPT_COMMAND
+  PROMPT_COMMAND='\__sb_p "$?"'
+  builtin return "$1"
 }
 
 # Where a shell that takes over begins.
 __sb_s() {
-  { builtin printf 'cd -- %q\n' "$PWD"; builtin export -p; } > /run/sandbox/env
+  { builtin printf 'cd -- %q\n' "$PWD"; builtin export -p; } >| /run/sandbox/env
 }
 
 # Before each prompt, so also after SIGINT: says how the action ended and where the shell stands. The prompt itself
 # follows the notices of ended jobs, so it marks the end of what the terminal shows; it goes to stderr, hence the t.
 __sb_p() {
-  { [[ $- == *x* ]] && __sb_x=x && set +x; } 2> /dev/null
-  local IFS=$' \t\n' flags= python=
-  if [[ ${__sb_n-} ]]; then
+  { [[ $- == *x* ]] && __sb_x=x && builtin set +x; } 2> /dev/null
+  builtin local flags= python= "nonce=${__sb_n-}" "cwd=${PWD:-$(builtin pwd)}"
+  if [[ $nonce ]]; then
+    __sb_n=
     [[ -t 2 ]] && flags=t
     # after `exec >&-` by the policy: a shell that cannot speak is replaced
     [[ -e /dev/fd/1 && -e /dev/fd/2 ]] || flags=c
     builtin hash python 2> /dev/null && python=${BASH_CMDS[python]-}
     __sb_s 2> /dev/null
-    builtin printf '\036I%s %s %s %s \037%s\037%s\036' "$__sb_n" "$1" "$EUID" "$flags" "$PWD" "$python" > /dev/tty
-    PS1=$'\036'"P$__sb_n "'\u'$'\036'
-    __sb_n=
+    builtin printf '\036I%s %s %s %s \037%s\037%s\036' "$nonce" "$1" "$EUID" "$flags" "$cwd" "$python" > /dev/tty
     [[ $flags == c ]] && builtin exit 0
+    { PS1=$'\036'"P$nonce "'\u'$'\036'; } 2> /dev/null # it may be read-only
   fi
-  if [[ ${__sb_x-} ]]; then __sb_x= && set -x; fi
+  if [[ ${__sb_x-} ]]; then __sb_x= && builtin set -x; fi
 }
 trap '__sb_s 2> /dev/null' EXIT

@@ -6,6 +6,7 @@ ignores SIGINT costs itself a restart of the container; output shown while no se
 """
 
 import asyncio
+import math
 import re
 import secrets
 import time
@@ -14,19 +15,21 @@ from dataclasses import dataclass, field
 
 from sandbox_server.errors import EngineUnavailable, SandboxLost
 from sandbox_server.sandbox.base import Output, ShellOutcome, ShellResult
+from sandbox_server.sandbox.docker.lines import lines_of, quote
 from sandbox_server.sandbox.docker.marks import READY_NONCE, Begin, End, Mark, Notice, Prompt
 from sandbox_server.sandbox.docker.output import Collector
 from sandbox_server.sandbox.docker.terminal import Terminal
 
 _KEEP_BYTES = 1 << 18  # of an action's output; 30,000 characters of 4 bytes are shown at most
-_PIECE = 3000  # bytes of a terminal line; canonical mode cuts at 4095
+_TERMINAL_HOLDS = 4095  # bytes of input that the kernel keeps for a reader
 _SIGINT_GRACE_S = 2.0  # for each of two SIGINTs
 _SWEEP_S = 8.0  # for one sweep of up to some thousand processes
 _AFTER_SWEEP_S = 1.0  # for the shell to come back once its children are gone
 _READY_S = 60.0  # for a shell's start file; activation of an environment takes seconds on a busy host
 _NOTICE_S = 0.5  # from an action's end to the prompt
-# what `set -x` shows of our prompt command, and what the loop's bash says of a killed shell
-_OURS = re.compile(rb"(?:[^\r\n]*__sb_p \d+|sandbox: line \d+: +\d+ [^\r\n]*bash --noediting[^\r\n]*)\r\n\Z")
+# what `set -x` and `set -v` show of our prompt command, and what the loop's bash says of a killed shell
+_OURS = re.compile(rb'[^\r\n]*(?:__sb_p (?:\d+|"\$\?")|bash --noediting --rcfile \$D/rc -i(?: \(core dumped\))?)\r\n')
+_ANY = ""  # nonce of a turn that a former server wrote
 _RESET_TERMINAL = b"stty sane -echo cols 200 rows 50 2>/dev/null\n"
 
 
@@ -40,7 +43,16 @@ class _Turn:
     end: End | None = None
     shell_status: int | None = None
     """Exit status of the shell itself, when the action ended it."""
+    replaced: bool = False
+    """The shell ended before the action began; a new one ran it."""
     lost: bool = False
+    stopping: bool = False
+    """It is being stopped; when it never began, its line went with the shell that should have read it."""
+    typed: int = 0
+    """Bytes sent to it."""
+    left_running: bool = False
+    """Its caller was told that it goes on. Of a turn that is left without, the caller was cancelled."""
+    no_prompt: asyncio.TimerHandle | None = None
     done: asyncio.Event = field(default_factory=asyncio.Event)
     started: float = field(default_factory=time.monotonic)
 
@@ -65,6 +77,7 @@ class DockerShell:
         self._swept = asyncio.Event()
         self._prompt_seen = asyncio.Event()
         self._unclean = False
+        self._reviving: asyncio.Task[bool] | None = None
         self.cwd = ""
         self.user = "root"
         self.python = ""
@@ -89,27 +102,35 @@ class DockerShell:
                 self._swept.set()
             case Notice(("end", status)):
                 self._ready.clear()
-                if turn is not None:
+                if turn is not None and turn.begun:
                     turn.shell_status = int(status)
+                elif turn is not None:
+                    turn.replaced = True
 
     def _prompted(self, prompt: Prompt, turn: _Turn | None) -> None:
         self._prompt_seen.set()
         self.user = prompt.user or self.user
         if prompt.nonce == READY_NONCE:
             self._ready.set()
+        # after an open quote the prompt is still the one of the action before
         if turn is not None and (
-            (turn.end is not None and prompt.nonce == turn.nonce)
-            or (turn.shell_status is not None and prompt.nonce == READY_NONCE)
+            turn.end is not None or (prompt.nonce == READY_NONCE and (turn.shell_status is not None or turn.stopping))
         ):
             turn.done.set()
+            if turn.no_prompt is not None:
+                turn.no_prompt.cancel()
 
     def _ended(self, end: End, turn: _Turn | None) -> None:
-        if end.nonce == READY_NONCE or (turn is not None and end.nonce == turn.nonce):
+        mine = turn is not None and turn.nonce in (_ANY, end.nonce)
+        if mine or end.nonce == READY_NONCE:
             self.cwd, self.python = end.cwd, end.python
-        if turn is None or end.nonce != turn.nonce:
+        if turn is None or not mine:
             return
         turn.end = end
-        if not end.prompt_follows and not end.closed:
+        if end.prompt_follows:
+            # it does not when the policy made PS1 read-only
+            turn.no_prompt = asyncio.get_running_loop().call_later(_NOTICE_S, turn.done.set)
+        elif not end.closed:
             turn.done.set()
 
     def disconnected(self) -> None:
@@ -124,8 +145,8 @@ class DockerShell:
 
     @property
     def running(self) -> bool:
-        """A command was left running by a soft timeout."""
-        return self._turn is not None and not self._turn.done.is_set()
+        """A command was left running by a soft timeout, and its end was not told yet."""
+        return self._turn is not None and self._turn.left_running
 
     async def start(self, terminal: Terminal) -> None:
         """Wait until the first shell of a new container is ready.
@@ -139,25 +160,32 @@ class DockerShell:
     async def run(
         self, command: str, *, timeout_s: float, soft_timeout_s: float | None = None, since_mark: bool = True
     ) -> ShellResult:
-        """See `sandbox.base.Shell.run`."""
+        """See `sandbox.base.Shell.run`. When the caller is cancelled, the command goes on until the next `run`."""
         if self.running:
             raise RuntimeError("a command is still running in this shell; poll, send or interrupt")
+        return await self._run(command, Collector(_KEEP_BYTES), timeout_s, soft_timeout_s, set_mark=since_mark)
+
+    async def _run(
+        self, command: str, output: Collector, timeout_s: float, soft_timeout_s: float | None, *, set_mark: bool
+    ) -> ShellResult:
         revived = await self._connect()
-        turn = self._turn = _Turn(secrets.token_hex(8))
-        self._submit(turn, command, set_mark=since_mark)
+        left = self._turn
+        if left is not None and not left.done.is_set():
+            await self._stop(left)
+        turn = self._turn = _Turn(secrets.token_hex(8), output, replaced=revived)
+        self._submit(turn, command, set_mark=set_mark)
         limit = timeout_s if soft_timeout_s is None else min(soft_timeout_s, timeout_s)
         if await _set_within(turn.done, limit):
             if turn.lost and not turn.begun:
                 # everything was dying when it was written (kill -9 -1 in the action before): it never ran
-                self._turn = None
                 await self._begin_again()
-                revived = True
-                turn = self._turn = _Turn(secrets.token_hex(8))
+                turn = self._turn = _Turn(secrets.token_hex(8), output, replaced=True)
                 self._submit(turn, command, set_mark=True)
-                if not await _set_within(turn.done, limit):
-                    return await self._stop(turn)
-            return await self._finish(turn, ShellOutcome.FINISHED, revived=revived)
+                await _set_within(turn.done, limit)
+            if turn.done.is_set():
+                return await self._finish(turn, ShellOutcome.FINISHED)
         if soft_timeout_s is not None and soft_timeout_s < timeout_s:
+            turn.left_running = True
             return self._result(turn, ShellOutcome.RUNNING, -1)
         return await self._stop(turn)
 
@@ -170,15 +198,22 @@ class DockerShell:
 
     async def send(self, text: str, *, wait_s: float) -> ShellResult:
         """See `sandbox.base.Shell.send`."""
-        self._current()
-        for start in range(0, len(text) or 1, _PIECE // 4):
-            self._write(text[start : start + _PIECE // 4].encode("utf-8", "replace"))
-        self._write(b"\n")
+        turn = self._current()
+        if turn.done.is_set():
+            if turn.lost or turn.shell_status is not None:
+                return await self._finish(turn, ShellOutcome.FINISHED)
+            # it has ended meanwhile, unseen by whoever typed: what was typed is a command
+            return await self._run(text, turn.output, math.inf, wait_s, set_mark=True)
+        data = text.encode("utf-8", "replace") + b"\n"
+        turn.typed += len(data)
+        self._write(data)
         return await self.poll(wait_s=wait_s)
 
     async def interrupt(self, *, wait_s: float) -> ShellResult:
         """See `sandbox.base.Shell.interrupt`."""
         turn = self._current()
+        if turn.done.is_set():
+            return await self._finish(turn, ShellOutcome.FINISHED)
         self._write(b"\x03")
         if await _set_within(turn.done, wait_s):
             return await self._finish(turn, ShellOutcome.INTERRUPTED)
@@ -187,19 +222,20 @@ class DockerShell:
     async def settle(self, *, wait_s: float) -> ShellResult | None:
         """After a reattachment: wait for a command that the former server left in flight, then stop it.
 
-        None when the shell was idle. A line feed makes an idle shell show its prompt; a command in flight may
-        read it as an empty line of input.
+        None when the shell was idle; RESTARTED when the container had stopped. A line feed makes an idle shell show
+        its prompt; a command in flight may read it as an empty line of input.
         """
-        await self._connect()
-        turn = self._turn = _Turn(secrets.token_hex(8), begun=True)
+        revived = await self._connect()
+        turn = self._turn = _Turn(_ANY, begun=True, replaced=revived)
         self._prompt_seen.clear()
         self._write(b"\n")
-        if await _set_within(self._prompt_seen, min(_NOTICE_S, wait_s)):
+        if await _set_within(self._prompt_seen, min(_NOTICE_S, wait_s)) and turn.end is None and not turn.lost:
             self._turn = None
-            return None
+            # where it stands, which the former server knew
+            await self._run(":", Collector(_KEEP_BYTES), _READY_S, None, set_mark=False)
+            return self._result(turn, ShellOutcome.RESTARTED, 137) if revived else None
         if await _set_within(self._prompt_seen, wait_s):
-            self._turn = None
-            return self._result(turn, ShellOutcome.FINISHED, -1)
+            return await self._finish(turn, ShellOutcome.FINISHED)
         return await self._stop(turn, arrived=self._prompt_seen)
 
     def close(self) -> None:
@@ -215,6 +251,7 @@ class DockerShell:
         `arrived` is what says that it answers; for a turn that this server did not write, any prompt.
         """
         arrived = arrived or turn.done
+        turn.stopping = True
         outcome = ShellOutcome.INTERRUPTED
         for _ in range(2):
             self._write(b"\x03")
@@ -222,6 +259,9 @@ class DockerShell:
                 break
         else:
             outcome = ShellOutcome.KILLED
+            if turn.typed > _TERMINAL_HOLDS:
+                # SIGINT may wait behind text that nobody reads, and a new shell would run that text
+                return await self._revive(turn)
         # also after a SIGINT that worked: what escaped it by setsid or a double fork goes here
         await self._sweep("USR1")
         if not await _set_within(arrived, _AFTER_SWEEP_S):
@@ -238,38 +278,54 @@ class DockerShell:
             return  # the stream's end tells the same, with the rest of the output
         await _set_within(self._swept, _SWEEP_S)
 
-    async def _finish(self, turn: _Turn, outcome: ShellOutcome, *, revived: bool = False) -> ShellResult:
-        self._turn = None
+    async def _finish(self, turn: _Turn, outcome: ShellOutcome) -> ShellResult:
         if turn.lost:
             return await self._revive(turn)
+        self._turn = None
         if turn.shell_status is not None:
+            turn.replaced = True
             if outcome is ShellOutcome.FINISHED and turn.end is None:
-                return self._result(turn, ShellOutcome.SHELL_ENDED, turn.shell_status, replaced=True)
-            return self._result(turn, outcome, _code(turn, outcome), replaced=True)
-        return self._result(turn, outcome, _code(turn, outcome), replaced=revived)
+                return self._result(turn, ShellOutcome.SHELL_ENDED, turn.shell_status)
+        return self._result(turn, outcome, _code(turn, outcome))
 
     async def _revive(self, turn: _Turn) -> ShellResult:
         """All processes are gone, or nothing answers: start the same container again; its files are kept."""
-        self._turn = None
         oom = await self._begin_again()
-        return self._result(turn, ShellOutcome.RESTARTED, 137, replaced=True, oom=oom)
+        turn.replaced = True
+        return self._result(turn, ShellOutcome.RESTARTED, 137, oom=oom)
 
     async def _begin_again(self) -> bool:
+        # a restart goes on when its caller is cancelled, else a container would be left half started; the next joins
+        if self._reviving is None:
+            self._reviving = asyncio.create_task(self._start_again())
+        task = self._reviving
+        try:
+            return await asyncio.shield(task)
+        finally:
+            if task.done():
+                self._reviving = None
+
+    async def _start_again(self) -> bool:
+        self._turn = None
         cwd = self.cwd
         if self._terminal is not None:
             self._terminal.close()
+            self._terminal = None
         self._ready.clear()
         self._terminal, oom = await self._restart(self)
         await self._wait_ready()
         if cwd and cwd != self.cwd:
             turn = self._turn = _Turn(secrets.token_hex(8))
-            self._submit(turn, f"cd -- {_quote(cwd)} 2>/dev/null", set_mark=True)
+            self._submit(turn, f"cd -- {quote(cwd)} 2>/dev/null", set_mark=True)
             await _set_within(turn.done, _READY_S)
             self._turn = None
         return oom
 
     async def _connect(self) -> bool:
         """Have a terminal and a shell that reads it; True when the container had to be started again."""
+        if self._reviving is not None:
+            await self._begin_again()
+            return True
         if self._terminal is None:
             try:
                 self._terminal = await self._open_terminal(self)
@@ -287,13 +343,11 @@ class DockerShell:
         if self._terminal is None:
             raise SandboxLost("the container ended before its shell was ready; does the image have bash?")
 
-    # ---- small
-
     def _submit(self, turn: _Turn, command: str, *, set_mark: bool) -> None:
         if self._unclean:
             self._write(_RESET_TERMINAL)
             self._unclean = False
-        for line in _lines(command, turn.nonce, set_mark=set_mark):
+        for line in lines_of(command, turn.nonce, set_mark=set_mark):
             self._write(line)
 
     def _current(self) -> _Turn:
@@ -305,15 +359,15 @@ class DockerShell:
         if self._terminal is not None:
             self._terminal.write(data)
 
-    def _result(
-        self, turn: _Turn, outcome: ShellOutcome, exit_code: int, *, replaced: bool = False, oom: bool = False
-    ) -> ShellResult:
+    def _result(self, turn: _Turn, outcome: ShellOutcome, exit_code: int, *, oom: bool = False) -> ShellResult:
         output = turn.output.take()
         last = output.tail or output.head
         if b"\n" in last.replace(b"\r\n", b""):
             self._unclean = True  # bare line feeds: a program left the terminal in raw mode
-        if ours := _OURS.search(last):
-            kept = last[: ours.start()]
+        kept = last
+        while _OURS.fullmatch(kept, line := kept.rfind(b"\n", 0, -1) + 1):
+            kept = kept[:line]
+        if len(kept) < len(last):
             output = Output(output.head, kept, output.dropped) if output.tail else Output(kept)
         return ShellResult(
             output=output,
@@ -323,7 +377,7 @@ class DockerShell:
             user=self.user,
             python=self.python,
             duration_s=time.monotonic() - turn.started,
-            shell_replaced=replaced,
+            shell_replaced=turn.replaced,
             oom_killed=oom,
         )
 
@@ -343,34 +397,3 @@ async def _set_within(event: asyncio.Event, seconds: float) -> bool:
     except TimeoutError:
         return event.is_set()
     return True
-
-
-def _quote(text: str) -> str:
-    """A bash word for `text`, in `$'...'`: one terminal line, no character that the terminal acts on."""
-    out = []
-    for char in text:
-        if char in "\\'":
-            out.append("\\" + char)
-        elif char < " " or char == "\x7f":
-            out.append(f"\\{ord(char):03o}")
-        else:
-            out.append(char)
-    return "$'" + "".join(out) + "'"
-
-
-def _lines(command: str, nonce: str, *, set_mark: bool) -> list[bytes]:
-    """The terminal lines that run `command`, each shorter than the terminal's limit.
-
-    The begin mark is the first line of the text that `eval` reads, so that `set -x` traces of our own stay before it.
-    """
-    begin = f"__sb_b {nonce} {'m' if set_mark else '-'}\n"
-    after = "; { __sb_d $?; } 2>/dev/null\n"
-    whole = f"\\builtin eval {_quote(begin + command)}{after}".encode("utf-8", "replace")
-    if len(whole) <= _PIECE:
-        return [whole]
-    lines = []
-    for start in range(0, len(command), _PIECE // 8):
-        piece = _quote(command[start : start + _PIECE // 8])
-        lines.append(f"__sb_c{'+' if start else ''}={piece}\n".encode("utf-8", "replace"))
-    lines.append(f'\\builtin eval {_quote(begin)}"$__sb_c"{after}'.encode())
-    return lines
