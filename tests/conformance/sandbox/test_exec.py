@@ -1,0 +1,171 @@
+"""One-off commands beside the shell: exact streams, bounded, and gone with all their children at their timeout."""
+
+import asyncio
+import resource
+import time
+
+import pytest
+
+from sandbox_server.errors import SandboxLost
+from sandbox_server.sandbox.base import Role
+from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.sandbox.docker.runtime import DockerRuntime
+from sandbox_server.sandbox.docker.sandbox import DockerSandbox
+
+from .specs import gone, running, say, spec
+
+
+async def test_streams_and_exit_code(shared: DockerSandbox) -> None:
+    """A grader reads stdout, stderr and the status apart, byte by byte."""
+    result = await shared.exec(
+        ["sh", "-c", "cat; printf 'e\\377\\0' >&2; exit 7"], timeout_s=10, stdin=b"in\0\xff\x1e\r\n"
+    )
+    assert (result.exit_code, result.timed_out) == (7, False)
+    assert (result.stdout.head, result.stderr.head) == (b"in\0\xff\x1e\r\n", b"e\xff\0")
+
+
+@pytest.mark.parametrize(
+    ("argv", "code"),
+    [
+        (["true"], 0),
+        (["false"], 1),
+        (["no-such-command-x"], 127),
+        (["/etc/passwd"], 126),
+        (["sh", "-c", "kill -9 $$"], 137),
+        (["-c"], 127),
+        (["sh", "-c", "exit 255"], 255),
+    ],
+)
+async def test_exit_codes(shared: DockerSandbox, argv: list[str], code: int) -> None:
+    """A command that cannot run would be an error of the service, or pass for one that ran."""
+    result = await shared.exec(argv, timeout_s=10)
+    assert result.exit_code == code
+
+
+async def test_arguments_are_not_text_of_a_shell(shared: DockerSandbox) -> None:
+    """An argument with quotes, blanks or line feeds would be split or run."""
+    argv = ["printf", "%s|", "a b", "$HOME", "'", '"', "`x`", "\\", "", "new\nline", "é", "*", "-n", "--"]
+    result = await shared.exec(argv, timeout_s=10)
+    assert result.stdout.head.decode() == "".join(f"{a}|" for a in argv[2:])
+
+
+async def test_merged_streams_keep_their_order(shared: DockerSandbox) -> None:
+    """A test log whose stderr comes apart could not be parsed."""
+    script = "for i in 1 2 3 4 5 6 7 8 9; do echo out$i; echo err$i >&2; done"
+    result = await shared.exec(["bash", "-c", script], timeout_s=10, merge_streams=True)
+    assert result.stdout.head.decode().split() == [f"{s}{i}" for i in range(1, 10) for s in ("out", "err")]
+    assert result.stderr.head == b""
+
+
+async def test_folder_environment_user(shared: DockerSandbox) -> None:
+    """A grader that asks for another folder, variable or user would silently get the default."""
+    script = 'pwd; echo "$V"; id -u; echo ${SANDBOX_TOKEN-none}'
+    result = await shared.exec(["sh", "-c", script], timeout_s=10, cwd="/usr", env={"V": "a b\nc='x'"}, user="65534")
+    assert result.stdout.head.decode() == "/usr\na b\nc='x'\n65534\nnone\n"
+    result = await shared.exec(["pwd"], timeout_s=10)
+    assert result.stdout.head == b"/tmp\n"
+
+
+async def test_missing_folder(shared: DockerSandbox) -> None:
+    """A folder that the policy removed would be an error of the service."""
+    result = await shared.exec(["pwd"], timeout_s=10, cwd="/no/such/folder")
+    assert result.exit_code not in (0, None)
+
+
+async def test_stdin_of_many_megabytes(shared: DockerSandbox) -> None:
+    """A large patch goes in by stdin while output comes back: neither may wait for the other for ever."""
+    data = bytes(range(256)) * 40_000
+    result = await shared.exec(["cat"], timeout_s=30, stdin=data, keep_bytes=32 << 20)
+    assert result.stdout.head == data
+    result = await shared.exec(["head", "-c", "3"], timeout_s=30, stdin=data)
+    assert (result.stdout.head, result.exit_code) == (data[:3], 0)
+
+
+async def test_no_stdin_is_its_end(shared: DockerSandbox) -> None:
+    """A command that reads its input would wait for its timeout."""
+    result = await shared.exec(["cat"], timeout_s=5)
+    assert (result.exit_code, result.timed_out) == (0, False)
+
+
+async def test_large_output_is_bounded(shared: DockerSandbox) -> None:
+    """A chatty test suite would fill the server's memory."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    result = await shared.exec(["sh", "-c", "yes | head -c 100000000; echo END"], timeout_s=60, keep_bytes=1000)
+    assert (len(result.stdout.head), len(result.stdout.tail)) == (500, 500)
+    assert result.stdout.dropped == 100_000_004 - 1000
+    assert result.stdout.tail.endswith(b"END\n")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000  # KiB
+
+
+TREES = {
+    "plain": "sleep 4711",
+    "children": "sleep 4711 & sleep 4711 & wait",
+    "escapes": "setsid sleep 4711 & env -i setsid sleep 4711 &"
+    " (env -i setsid sh -c 'sleep 4711 & sleep 4711' &); sleep 4711",
+    "deaf": "trap '' INT TERM HUP; setsid nohup sleep 4711 > /dev/null & sleep 4711",
+    "stopped": "sleep 4711 & kill -STOP $!; kill -STOP $$",
+    "respawns": "while :; do sh -c 'setsid sleep 4711 &'; sleep 0.05; done",
+    "gone itself": "env -i setsid sleep 4711 & (setsid sleep 4711 &)",
+}
+
+
+@pytest.mark.parametrize("script", TREES.values(), ids=TREES.keys())
+async def test_timeout_leaves_nothing(shared: DockerSandbox, script: str) -> None:
+    """A process that outlives its exec goes on beside the next one; the shell's own must not be touched."""
+    await say(shared, "jobs %1 > /dev/null 2>&1 || { sleep 815 & }")
+    inner = asyncio.create_task(shared.shell.run("sleep 2.5; echo whole", timeout_s=20))
+    began = time.monotonic()
+    result = await shared.exec(["bash", "-c", f"echo partial; {script}"], timeout_s=0.7)
+    assert (result.exit_code, result.timed_out, result.stdout.head) == (None, True, b"partial\n")
+    assert time.monotonic() - began < 4
+    assert await gone(shared, "4711")
+    assert await running(shared, "sleep 815") == 1
+    assert b"whole" in (await inner).output.head
+
+
+async def test_two_lanes_at_once(shared: DockerSandbox) -> None:
+    """The end of one lane would take another's processes along."""
+    one = asyncio.create_task(shared.exec(["sh", "-c", "sleep 1.2; echo one"], timeout_s=10))
+    two = await shared.exec(["sleep", "4711"], timeout_s=0.5)
+    assert two.timed_out
+    assert (await one).stdout.head == b"one\n"
+
+
+async def test_cancelled_leaves_nothing(shared: DockerSandbox) -> None:
+    """A caller that went away would leave its command running."""
+    for after_s in (0.0, 0.02, 0.5):
+        task = asyncio.create_task(shared.exec(["bash", "-c", "env -i setsid sleep 4711 & sleep 4711"], timeout_s=60))
+        await asyncio.sleep(after_s)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await gone(shared, "4711"), after_s
+    listed = await shared.exec(["ls", "/run/sandbox"], timeout_s=5)
+    lanes = [name for name in listed.stdout.head.split() if name.startswith(b"lane-")]
+    assert len(lanes) <= 2, "marks of former lanes were left"
+
+
+async def test_without_a_shell(runtime: DockerRuntime, engine: Engine) -> None:
+    """A grading container has no shell; its commands and their timeouts work all the same, and its end is told."""
+    sandbox = await runtime.create(spec(role=Role.GRADE, with_shell=False))
+    try:
+        assert (await sandbox.exec(["pwd"], timeout_s=5)).stdout.head == b"/tmp\n"
+        result = await sandbox.exec(["bash", "-c", "env -i setsid sleep 4711 & sleep 4711"], timeout_s=0.5)
+        assert result.timed_out
+        assert await gone(sandbox, "4711")
+        dying = asyncio.create_task(sandbox.exec(["sleep", "4711"], timeout_s=60))
+        await asyncio.sleep(0.5)
+        await engine.call(lambda api: api.kill(sandbox.container_id))
+        with pytest.raises(SandboxLost):
+            await dying
+        with pytest.raises(SandboxLost):
+            await sandbox.exec(["true"], timeout_s=5)
+    finally:
+        await runtime.remove(sandbox.container_id)
+
+
+async def test_out_of_memory_in_a_lane(sandbox: DockerSandbox) -> None:
+    """A test that eats all memory ends with its status; it must not take the session along silently."""
+    result = await sandbox.exec(["tail", "/dev/zero"], timeout_s=60)
+    assert result.exit_code in (1, 137)
+    assert await say(sandbox, "echo alive") == "alive"

@@ -1,0 +1,368 @@
+"""Containers come with their limits, leave nothing behind, and are found again after the server's end."""
+
+import asyncio
+import gc
+import json
+import secrets
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from sandbox_server.errors import EngineUnavailable, ImageUnavailable, SandboxLost, ServiceError
+from sandbox_server.sandbox.base import Limits, Role, ShellOutcome
+from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.sandbox.docker.runtime import DockerRuntime, RuntimeConfig
+from sandbox_server.sandbox.docker.sandbox import DockerSandbox
+
+from .specs import IMAGE, gone, running, say, shown, spec
+
+FORBIDDEN = {"SYS_ADMIN": 21, "NET_ADMIN": 12, "SYS_PTRACE": 19, "SYS_MODULE": 16, "NET_RAW": 13, "MKNOD": 27}
+
+
+@pytest.fixture
+async def lone(engine: Engine) -> DockerRuntime:
+    """A runtime whose node has no other containers."""
+    return DockerRuntime(engine, RuntimeConfig(node=f"test-{secrets.token_hex(4)}", pull=False))
+
+
+async def test_isolation(shared: DockerSandbox, engine: Engine) -> None:
+    """A policy could reach the network, the engine or the host."""
+    out = await say(
+        shared, "grep -E 'CapEff|CapBnd|NoNewPrivs|Seccomp:' /proc/self/status; ls /sys/class/net; ls /var/run"
+    )
+    seen = dict(line.split(":\t") for line in out.splitlines() if ":\t" in line)
+    for caps in (seen["CapEff"], seen["CapBnd"]):
+        assert not [name for name, bit in FORBIDDEN.items() if int(caps, 16) & 1 << bit]
+    assert (seen["NoNewPrivs"], seen["Seccomp"]) == ("1", "2")
+    assert "eth0" not in out and "docker.sock" not in out
+    found: dict[str, Any] = await engine.call(lambda api: api.inspect_container(shared.container_id))
+    host = found["HostConfig"]
+    assert (host["Memory"], host["MemorySwap"], host["PidsLimit"]) == (256 << 20, 256 << 20, 128)
+    assert (host["NanoCpus"], host["NetworkMode"], host["Privileged"]) == (2_000_000_000, "none", False)
+    assert not host["Binds"] and host["Init"]
+    assert (await say(shared, "head -c 17 /proc/1/cmdline; echo; ulimit -n; ulimit -f; ulimit -c; hostname")) == (
+        "/sbin/docker-init\n4096\n65536\n0\nopenhands-workspace"
+    )
+
+
+async def test_the_token_stays_ours(shared: DockerSandbox) -> None:
+    """With the token a policy could forge the notices that the service trusts."""
+    token = shared._token
+    out = await shared.exec(
+        [
+            "bash",
+            "-c",
+            f"cat /proc/*/environ /proc/*/cmdline /run/sandbox/* 2>/dev/null | grep -ac {token[:20]}[{token[20]}]",
+        ],
+        timeout_s=10,
+    )
+    assert out.stdout.head == b"0\n"
+
+
+async def test_zombies_are_reaped(shared: DockerSandbox) -> None:
+    """Orphans that nobody waits for would fill the PID limit."""
+    await say(shared, "for i in 1 2 3 4 5; do (setsid sh -c 'sleep 0.05 & exec true' &); done; sleep 0.5")
+    assert await say(shared, "ps -eo stat | grep -c Z") == "0"
+
+
+async def test_labels(runtime: DockerRuntime) -> None:
+    """The reaper could not tell whose a container is, or until when."""
+    deadline = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=3)
+    sandbox = await runtime.create(spec(role=Role.PREPARE, sid="12345", deadline=deadline, with_shell=False))
+    try:
+        found = {info.container_id: info for info in await runtime.list()}[sandbox.container_id]
+        assert (found.role, found.sid, found.deadline, found.running) == (Role.PREPARE, "12345", deadline, True)
+        assert found.image == IMAGE
+    finally:
+        await runtime.remove(sandbox.container_id)
+
+
+async def test_removal(runtime: DockerRuntime) -> None:
+    """A second removal, or two at once, would be an error of a session's end."""
+    sandbox = await runtime.create(spec())
+    began = time.monotonic()
+    await asyncio.gather(*(runtime.remove(sandbox.container_id) for _ in range(3)))
+    assert time.monotonic() - began < 8
+    await runtime.remove(sandbox.container_id)
+    await runtime.remove("0" * 64)
+    assert sandbox.container_id not in [info.container_id for info in await runtime.list()]
+    with pytest.raises(SandboxLost):
+        await runtime.attach(sandbox.container_id)
+
+
+async def test_image_missing(runtime: DockerRuntime) -> None:
+    """A missing image would look like a fault of the engine, or leave a container."""
+    with pytest.raises(ImageUnavailable):
+        await runtime.create(spec(image="sandbox-test/no-such-image:1"))
+    with pytest.raises(ImageUnavailable):
+        await runtime.resolve_image(["sandbox-test/no-such-image:1"])
+    found = await runtime.resolve_image(["sandbox-test/no-such-image:1", IMAGE])
+    assert found.name == IMAGE and found.digest.startswith("sha256:")
+
+
+async def _image(engine: Engine, name: str, *, script: str = "true", changes: list[str]) -> str:
+    """An image made from the base: `script` run in it, then `changes` of its configuration."""
+
+    def make(api: Any) -> None:
+        made = api.create_container(IMAGE, command=["sh", "-c", script], labels={"sandbox.test": "1"})
+        api.start(made["Id"])
+        api.wait(made["Id"])
+        api.commit(made["Id"], repository="sandbox-test/" + name, tag="1", changes=changes)
+        api.remove_container(made["Id"], force=True)
+
+    await engine.call(make)
+    return f"sandbox-test/{name}:1"
+
+
+async def test_image_without_bash(lone: DockerRuntime, engine: Engine) -> None:
+    """An unusable image would cost a minute's wait and be called an overloaded host."""
+    image = await _image(engine, "no-bash", script="rm /bin/bash", changes=[])
+    try:
+        began = time.monotonic()
+        with pytest.raises(ImageUnavailable, match="bash"):
+            await lone.create(spec(image=image))
+        assert time.monotonic() - began < 10
+        assert not await lone.list()
+    finally:
+        await engine.call(lambda api: api.remove_image(image, force=True))
+
+
+async def test_image_with_an_odd_configuration(runtime: DockerRuntime, engine: Engine) -> None:
+    """An image's own user, entry point, folder or variables would keep the shell from starting."""
+    image = await _image(
+        engine,
+        "odd",
+        script="echo 'echo noise; exit 3' > /noise; rm -f /etc/passwd",
+        changes=[
+            'ENTRYPOINT ["/no/such/entrypoint"]',
+            'CMD ["/no/such/command"]',
+            "USER 65534",
+            "WORKDIR /no/such/folder",
+            "ENV BASH_ENV=/noise ENV=/noise PS1=odd PROMPT_COMMAND=odd IFS=x TERM=xterm LD_X=1",
+            "HEALTHCHECK CMD false",
+            "VOLUME /data",
+        ],
+    )
+    sandbox = None
+    try:
+        sandbox = await runtime.create(spec(image=image, workdir="/made/by/us"))
+        assert await say(sandbox, "echo $PWD $EUID $TERM") == "/made/by/us 0 dumb"
+        await sandbox.write_file("/made/f", b"1")
+        assert await sandbox.read_file("/made/f", max_bytes=9) == b"1"
+        result = await sandbox.shell.run("sleep 4711", timeout_s=0.3)
+        assert result.outcome is ShellOutcome.INTERRUPTED
+        assert await gone(sandbox, "4711")
+    finally:
+        if sandbox is not None:
+            await runtime.remove(sandbox.container_id)
+        await engine.call(lambda api: api.remove_image(image, force=True))
+
+
+async def test_activation(runtime: DockerRuntime) -> None:
+    """A task's environment would be missing, also in the shell that replaces the first, or its noise be shown."""
+    made = await runtime.create(spec(activate="export ACTIVE=1; act() { echo acted; }; echo noise; false"))
+    try:
+        assert await say(made, "echo $ACTIVE; act") == "1\nacted"
+        await made.shell.run("exit", timeout_s=5)
+        assert await say(made, "echo $ACTIVE; act") == "1\nacted"
+    finally:
+        await runtime.remove(made.container_id)
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.03, 0.1, 0.2, 0.35])
+async def test_cancelled_creation(lone: DockerRuntime, after_s: float) -> None:
+    """A start whose client went away would leave a container for ever."""
+    creating = asyncio.create_task(lone.create(spec()))
+    await asyncio.sleep(after_s)
+    creating.cancel()
+    try:
+        made = await creating
+    except asyncio.CancelledError:
+        await asyncio.sleep(0)
+    else:
+        await lone.remove(made.container_id)
+    assert not await lone.list()
+
+
+async def test_twice_cancelled_creation(lone: DockerRuntime) -> None:
+    """A second cancellation (a server that shuts down) would cut the clearing up short."""
+    creating = asyncio.create_task(lone.create(spec()))
+    await asyncio.sleep(0.02)
+    for _ in range(2):
+        creating.cancel()
+        await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await creating
+    for _ in range(50):
+        if not await lone.list():
+            return
+        await asyncio.sleep(0.1)
+    pytest.fail("a container was left behind")
+
+
+async def test_refused_creation(lone: DockerRuntime) -> None:
+    """A limit that the engine refuses would leave a created container, or be taken for the policy's doing."""
+    with pytest.raises(EngineUnavailable):
+        await lone.create(spec(limits=Limits(memory_mb=256, pids=64, open_files=1 << 30)))
+    assert not await lone.list()
+
+
+async def test_many_at_once(runtime: DockerRuntime) -> None:
+    """A batch of starts would fail where one works."""
+    made = await asyncio.gather(*(runtime.create(spec(sid=str(number))) for number in range(8)))
+    try:
+        assert await asyncio.gather(*(say(sandbox, "echo $((6*7))") for sandbox in made)) == ["42"] * 8
+    finally:
+        await asyncio.gather(*(runtime.remove(sandbox.container_id) for sandbox in made))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the SDK forgets its socket
+async def test_unreachable_engine() -> None:
+    """A wrong address of the engine would hang, or fail as something else."""
+    with pytest.raises(EngineUnavailable):
+        Engine("unix:///nonexistent/docker.sock", timeout_s=2)
+    gc.collect()
+
+
+async def test_disk_usage(runtime: DockerRuntime, sandbox: DockerSandbox) -> None:
+    """A policy that fills the host's disk with many files would not be noticed."""
+    before = (await runtime.disk_usage())[sandbox.container_id]
+    await say(sandbox, "for i in 1 2 3; do head -c 10000000 /dev/zero > /usr/big-$i; done")
+    after = await runtime.disk_usage()
+    assert 30_000_000 <= after[sandbox.container_id] - before < 31_000_000
+    assert set(after) == {info.container_id for info in await runtime.list()}
+
+
+async def test_commit(runtime: DockerRuntime, engine: Engine, sandbox: DockerSandbox) -> None:
+    """A prepared image would lack what was prepared."""
+    await sandbox.write_file("/usr/prepared", b"yes")
+    info = await runtime.commit(sandbox, "sandbox-test/commit:1")
+    again = None
+    try:
+        again = await runtime.create(spec(image=info.name))
+        assert await say(again, "cat /usr/prepared; pwd") == "yes/tmp"
+    finally:
+        if again is not None:
+            await runtime.remove(again.container_id)
+        await engine.call(lambda api: api.remove_image(info.name, force=True))
+
+
+# ---- the server ends and comes back
+
+SERVER = """
+import asyncio, json, os, sys
+from datetime import datetime
+from sandbox_server.sandbox.base import ContainerSpec, Limits, Role
+from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.sandbox.docker.runtime import DockerRuntime, RuntimeConfig
+
+async def main():
+    node, image, deadline, command = sys.argv[1:]
+    runtime = DockerRuntime(Engine(None, timeout_s=60), RuntimeConfig(node=node, pull=False))
+    sandbox = await runtime.create(ContainerSpec(image, Role.SESSION, "1", datetime.fromisoformat(deadline), "/tmp",
+        limits=Limits(memory_mb=256, pids=128)))
+    await sandbox.shell.run("cd /usr; plain=5; export KEPT=6; f() { echo func; }; sleep 815 &", timeout_s=10)
+    await sandbox.write_file("/usr/kept", b"1")
+    if command:
+        asyncio.get_running_loop().create_task(sandbox.shell.run(command, timeout_s=60))
+        await asyncio.sleep(0.3)
+    print(json.dumps(sandbox.container_id), flush=True)
+    os.kill(os.getpid(), 9)
+
+asyncio.run(main())
+"""
+
+
+async def _killed_server(runtime: DockerRuntime, command: str = "") -> str:
+    """A container whose server was killed by SIGKILL, with `command` in flight."""
+    deadline = datetime.now(UTC) + timedelta(minutes=5)
+    argv = [sys.executable, "-c", SERVER, runtime._config.node, IMAGE, deadline.isoformat(), command]
+    ended = await asyncio.to_thread(subprocess.run, argv, stdout=subprocess.PIPE, check=False)
+    assert ended.returncode == -9
+    return str(json.loads(ended.stdout))
+
+
+async def test_reattached_idle(runtime: DockerRuntime) -> None:
+    """A restart of the server would end every session on its node."""
+    sandbox = await runtime.attach(await _killed_server(runtime))
+    try:
+        assert await sandbox.shell.settle(wait_s=5) is None
+        assert (sandbox.shell.cwd, sandbox.shell.user) == ("/usr", "root")
+        assert await say(sandbox, "echo $plain $KEPT $PWD; f; jobs | grep -c sleep") == "5 6 /usr\nfunc\n1"
+        assert await sandbox.read_file("/usr/kept", max_bytes=9) == b"1"
+        assert (await sandbox.exec(["true"], timeout_s=5)).exit_code == 0
+        result = await sandbox.shell.run("sleep 4711", timeout_s=0.3)
+        assert result.outcome is ShellOutcome.INTERRUPTED
+        assert await gone(sandbox, "4711") and await running(sandbox, "sleep 815") == 1
+        assert await runtime.attach(sandbox.container_id) is sandbox
+    finally:
+        await runtime.remove(sandbox.container_id)
+
+
+async def test_reattached_without_settling(runtime: DockerRuntime) -> None:
+    """The first action after a restart would be lost when nobody settled the shell before."""
+    sandbox = await runtime.attach(await _killed_server(runtime))
+    try:
+        assert await say(sandbox, "echo $plain $KEPT $PWD; f") == "5 6 /usr\nfunc"
+    finally:
+        await runtime.remove(sandbox.container_id)
+
+
+async def test_reattached_to_a_command_in_flight(runtime: DockerRuntime) -> None:
+    """The next action's text would be typed to the command that still runs."""
+    sandbox = await runtime.attach(await _killed_server(runtime, "sleep 2.5; cd /etc; echo late; (exit 3)"))
+    try:
+        result = await sandbox.shell.settle(wait_s=10)
+        assert result is not None
+        assert (result.outcome, result.exit_code, shown(result), result.cwd) == (
+            ShellOutcome.FINISHED,
+            3,
+            "late\n",
+            "/etc",
+        )
+        assert await say(sandbox, "echo $plain $KEPT $PWD") == "5 6 /etc"
+    finally:
+        await runtime.remove(sandbox.container_id)
+
+
+@pytest.mark.parametrize("command", ["sleep 4711", "trap '' INT; sleep 4711; sleep 4711", "cat"])
+async def test_reattached_to_a_command_that_does_not_end(
+    runtime: DockerRuntime, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command left by the former server would run for ever: nobody has its timeout any more."""
+    monkeypatch.setattr("sandbox_server.sandbox.docker.shell._SIGINT_GRACE_S", 0.5)
+    sandbox = await runtime.attach(await _killed_server(runtime, command))
+    try:
+        result = await sandbox.shell.settle(wait_s=1)
+        assert result is not None
+        assert result.outcome in (ShellOutcome.INTERRUPTED, ShellOutcome.KILLED)
+        assert await gone(sandbox, "4711")
+        assert await running(sandbox, "sleep 815") == 1
+        assert await say(sandbox, "echo $KEPT $PWD") == "6 /usr"
+    finally:
+        await runtime.remove(sandbox.container_id)
+
+
+async def test_reattached_to_a_stopped_container(runtime: DockerRuntime, engine: Engine) -> None:
+    """A container that died with its server still has its files."""
+    container_id = await _killed_server(runtime)
+    try:
+        await engine.call(lambda api: api.kill(container_id))
+        sandbox = await runtime.attach(container_id)
+        result = await sandbox.shell.settle(wait_s=5)
+        assert result is not None and result.outcome is ShellOutcome.RESTARTED
+        assert await say(sandbox, "cat /usr/kept; pwd") == "1/tmp"
+    finally:
+        await runtime.remove(container_id)
+
+
+async def test_containers_of_another_node_are_not_ours(runtime: DockerRuntime, shared: DockerSandbox) -> None:
+    """Two servers on one engine would remove each other's sessions."""
+    other = DockerRuntime(runtime._engine, RuntimeConfig(node="test-other", pull=False))
+    assert await other.list() == []
+    with pytest.raises(ServiceError):
+        await other.attach(shared.container_id)

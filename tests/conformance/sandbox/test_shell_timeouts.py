@@ -1,0 +1,226 @@
+"""Past its time a command and all it began are gone, what earlier actions began lives on, and the next one works."""
+
+import asyncio
+import time
+
+import pytest
+
+from sandbox_server.sandbox.base import ShellOutcome
+from sandbox_server.sandbox.docker.sandbox import DockerSandbox
+
+from .specs import gone, running, say, shown
+
+IGNORES = "python3 -c 'import signal, time; signal.signal(2, signal.SIG_IGN); time.sleep(4711)'"
+ESCAPES = {
+    "plain": "echo partial; sleep 4711",
+    "setsid waits": "setsid -w sleep 4711",
+    "setsid": "setsid sleep 4711 & sleep 4711",
+    "double fork": "(setsid sh -c 'sleep 4711 & sleep 4711 &' &); sleep 4711",
+    "env -i": "env -i setsid sleep 4711 & env -i sleep 4711",
+    "nohup": "nohup sleep 4711 > /dev/null & nohup sleep 4711 > /dev/null",
+    "pipeline": "sleep 4711 | sleep 4711 | cat",
+    "stopped": "sleep 4711 & kill -STOP $!; sleep 4711",
+    "nested shells": "bash -c 'bash -c \"sleep 4711; :\"; :'",
+    "reads stdin": "cat; : 4711",
+    "read builtin": "read x; : 4711",
+    "python": "python3 -c 'import time; time.sleep(4711)'",
+    "yes to nowhere": "yes 4711 > /dev/null",
+    "yes": "yes 4711",
+    "new session leader with a terminal": "setsid -c sleep 4711 & sleep 4711",
+    "busy loop": "while :; do :; done; : 4711",
+    "respawns": "while :; do sh -c 'setsid sleep 4711 &'; sleep 0.02; done",
+}
+# takes every PID there is, again and again
+FILL = b"""
+import os, time
+while True:
+    try:
+        if not os.fork():
+            time.sleep(4711)
+    except OSError:
+        time.sleep(0.01)
+"""
+STUBBORN = {
+    "trap": "trap '' INT TERM HUP; sleep 4711; sleep 4711",
+    "python": IGNORES,
+    "python twice": f"{IGNORES}; {IGNORES}",
+    "disowned": f"setsid nohup {IGNORES} > /dev/null 2>&1 & disown; trap '' INT; wait; sleep 4711",
+    "loop": "trap '' INT; while :; do sleep 4711; done",
+    "busy": "trap '' INT; while :; do :; done",
+    "raw": "stty raw; sleep 4711",
+}
+
+
+async def _survives(sandbox: DockerSandbox) -> None:
+    assert await gone(sandbox, "4711")
+    assert await running(sandbox, "sleep 815") == 1, "what an earlier action began was killed"
+    # bash may tell of a job that was killed
+    assert (await say(sandbox, "echo alive $KEPT $PWD", timeout_s=5)).splitlines()[0] == "alive 9 /usr"
+
+
+@pytest.fixture(scope="module")
+async def busy(shared: DockerSandbox) -> DockerSandbox:
+    """A shell with a background process of an earlier action."""
+    await shared.shell.run("cd /usr; export KEPT=9; sleep 815 &", timeout_s=5)
+    return shared
+
+
+@pytest.mark.parametrize("command", ESCAPES.values(), ids=ESCAPES.keys())
+async def test_timeout_leaves_nothing(busy: DockerSandbox, command: str) -> None:
+    """A process that outlives its action eats the sandbox's CPU and PIDs and disturbs all that follow."""
+    began = time.monotonic()
+    result = await busy.shell.run(command, timeout_s=0.5)
+    assert (result.outcome, result.exit_code) == (ShellOutcome.INTERRUPTED, 130)
+    assert 0.5 <= time.monotonic() - began < 4
+    if "partial" in command:
+        assert shown(result).startswith("partial\n")
+    await _survives(busy)
+
+
+@pytest.mark.parametrize("command", STUBBORN.values(), ids=STUBBORN.keys())
+async def test_what_ignores_sigint_is_killed(
+    sandbox: DockerSandbox, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command deaf to SIGINT would hold the shell for ever."""
+    monkeypatch.setattr("sandbox_server.sandbox.docker.shell._SIGINT_GRACE_S", 0.5)
+    await sandbox.shell.run("cd /usr; export KEPT=9; sleep 815 &", timeout_s=5)
+    began = time.monotonic()
+    result = await sandbox.shell.run(command, timeout_s=0.5)
+    assert result.outcome in (ShellOutcome.KILLED, ShellOutcome.INTERRUPTED)
+    assert result.exit_code == (137 if result.outcome is ShellOutcome.KILLED else 130)
+    assert time.monotonic() - began < 8
+    assert await gone(sandbox, "4711")
+    assert await say(sandbox, "echo alive $KEPT $PWD", timeout_s=5) == "alive 9 /usr"
+    if not result.shell_replaced:
+        assert await running(sandbox, "sleep 815") == 1
+
+
+async def test_an_action_of_several_commands_is_one(sandbox: DockerSandbox) -> None:
+    """What the first command of an action left in the background would outlive the action's timeout."""
+    await sandbox.shell.run("cd /usr; export KEPT=9; sleep 815 &", timeout_s=5)
+    await sandbox.shell.run("setsid sleep 4711 &", timeout_s=5)
+    await sandbox.shell.run("sleep 4711", timeout_s=0.5, since_mark=False)
+    await _survives(sandbox)
+
+
+async def test_fork_storm(sandbox: DockerSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At its PID limit nothing can be started in the container, also nothing that would clean it."""
+    monkeypatch.setattr("sandbox_server.sandbox.docker.shell._SIGINT_GRACE_S", 0.5)
+    await sandbox.shell.run("cd /usr; export KEPT=9; sleep 815 &", timeout_s=5)
+    for storm in (
+        "for i in $(seq 1 3000); do sleep 4711 & done 2> /dev/null; wait",
+        "f() { f | f & }; f 2> /dev/null; sleep 4711",
+        "python3 -c 'import os, time\nwhile True:\n  try: os.fork() or (os.setsid(), time.sleep(4711))\n"
+        "  except OSError: pass'",
+    ):
+        result = await sandbox.shell.run(storm, timeout_s=1.5)
+        assert result.outcome in (ShellOutcome.INTERRUPTED, ShellOutcome.KILLED)
+        await _survives(sandbox)
+
+
+async def test_full_pids_left_in_the_background(sandbox: DockerSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no process to be had, the service must still answer, and an action's timeout give the sandbox back."""
+    monkeypatch.setattr("sandbox_server.sandbox.docker.shell._SIGINT_GRACE_S", 0.5)
+    await sandbox.write_file("/usr/fill.py", FILL)
+    full = await sandbox.shell.run("python3 /usr/fill.py &\nsleep 1; echo full", timeout_s=10)
+    assert shown(full).endswith("full\n")
+    result = await sandbox.shell.run("echo no fork needed", timeout_s=5)
+    assert (result.exit_code, shown(result)) == (0, "no fork needed\n")
+    assert (await sandbox.exec(["true"], timeout_s=10)).exit_code == 0  # joins the container without a fork in it
+    timed_out = await sandbox.exec(["bash", "-c", "while :; do :; done", "spins-4712"], timeout_s=0.5)
+    assert timed_out.timed_out and await gone(sandbox, "spins-4712")
+    result = await sandbox.shell.run("ls /", timeout_s=1)  # bash itself tries to fork for 15 s
+    assert result.exit_code != 0
+    await sandbox.shell.run("kill -9 -- -$(jobs -p)", timeout_s=2)  # a fork again: it ends at its timeout
+    await sandbox.shell.run("kill -9 %1", timeout_s=5)
+    result = await sandbox.shell.run("ls / > /dev/null && echo cleared", timeout_s=5)
+    assert "cleared" in shown(result)
+
+
+async def test_soft_timeout(sandbox: DockerSandbox) -> None:
+    """A program that waits for its user could not be used: polled, typed to, read to its end."""
+    shell = sandbox.shell
+    asks = "echo begin; read -p 'name? ' x; echo \"hello $x\"; sleep 0.5; echo bye; (exit 4)"
+    result = await shell.run(asks, timeout_s=60, soft_timeout_s=0.3)
+    assert (result.outcome, result.exit_code, shown(result)) == (ShellOutcome.RUNNING, -1, "begin\nname? ")
+    assert shell.running
+    with pytest.raises(RuntimeError):
+        await shell.run("true", timeout_s=1)
+    result = await shell.poll(wait_s=0.2)
+    assert (result.outcome, result.exit_code, shown(result)) == (ShellOutcome.RUNNING, -1, "")
+    result = await shell.send("wörld 'x'", wait_s=0.2)
+    assert (result.outcome, shown(result)) == (ShellOutcome.RUNNING, "hello wörld 'x'\n")
+    result = await shell.poll(wait_s=5)
+    assert (result.outcome, result.exit_code, shown(result)) == (ShellOutcome.FINISHED, 4, "bye\n")
+    assert not shell.running
+    with pytest.raises(RuntimeError):
+        await shell.poll(wait_s=1)
+    assert await say(sandbox, "echo next") == "next"
+
+
+async def test_end_between_two_polls_is_told(sandbox: DockerSandbox) -> None:
+    """What a command showed after the last poll would be lost when it ends before the next one."""
+    await sandbox.shell.run("sleep 0.4; echo late; (exit 4)", timeout_s=60, soft_timeout_s=0.1)
+    await asyncio.sleep(0.7)
+    assert sandbox.shell.running
+    result = await sandbox.shell.poll(wait_s=5)
+    assert (result.outcome, result.exit_code, shown(result)) == (ShellOutcome.FINISHED, 4, "late\n")
+
+
+async def test_text_for_a_command_that_has_just_ended(sandbox: DockerSandbox) -> None:
+    """It would be typed at the bare shell, outside of any action."""
+    await sandbox.shell.run("sleep 0.3; echo late", timeout_s=60, soft_timeout_s=0.1)
+    await asyncio.sleep(0.6)
+    result = await sandbox.shell.send("echo typed; (exit 6)", wait_s=5)
+    assert (result.outcome, result.exit_code, shown(result)) == (ShellOutcome.FINISHED, 6, "late\ntyped\n")
+
+
+async def test_interrupt(sandbox: DockerSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ctrl+c would not end a running command, or would count an ended one as interrupted."""
+    monkeypatch.setattr("sandbox_server.sandbox.docker.shell._SIGINT_GRACE_S", 0.5)
+    shell = sandbox.shell
+    await shell.run("sleep 4711", timeout_s=60, soft_timeout_s=0.2)
+    result = await shell.interrupt(wait_s=3)
+    assert (result.outcome, result.exit_code) == (ShellOutcome.INTERRUPTED, 130)
+    assert "^C" in shown(result) or shown(result) in ("", "\n")
+    await shell.run(IGNORES, timeout_s=60, soft_timeout_s=0.3)
+    result = await shell.interrupt(wait_s=0.5)
+    assert (result.outcome, result.exit_code) == (ShellOutcome.KILLED, 137)
+    await shell.run("sleep 0.3; (exit 3)", timeout_s=60, soft_timeout_s=0.1)
+    await asyncio.sleep(0.5)
+    result = await shell.interrupt(wait_s=3)
+    assert (result.outcome, result.exit_code) == (ShellOutcome.FINISHED, 3)
+    assert await gone(sandbox, "4711")
+    assert await say(sandbox, "echo next") == "next"
+
+
+async def test_shell_ends_while_running(sandbox: DockerSandbox) -> None:
+    """A shell that ends after its soft timeout would be waited for."""
+    await sandbox.shell.run("sleep 0.3; exit 5", timeout_s=60, soft_timeout_s=0.1)
+    result = await sandbox.shell.poll(wait_s=5)
+    assert (result.outcome, result.exit_code) == (ShellOutcome.SHELL_ENDED, 5)
+    assert await say(sandbox, "echo next") == "next"
+
+
+async def test_more_text_than_the_program_reads(sandbox: DockerSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text that nobody reads fills the terminal; ctrl+c behind it would never arrive."""
+    monkeypatch.setattr("sandbox_server.sandbox.docker.shell._SIGINT_GRACE_S", 0.5)
+    await sandbox.shell.run("sleep 4711", timeout_s=60, soft_timeout_s=0.2)
+    await sandbox.shell.send("x\n" * 50_000, wait_s=0.2)
+    result = await sandbox.shell.interrupt(wait_s=1)
+    assert result.outcome is ShellOutcome.RESTARTED
+    assert await say(sandbox, "echo next") == "next"
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.2])
+async def test_a_cancelled_caller(sandbox: DockerSandbox, after_s: float) -> None:
+    """A caller that went away would leave a shell that no other action can use."""
+    task = asyncio.create_task(sandbox.shell.run("echo old; sleep 4711", timeout_s=60))
+    await asyncio.sleep(after_s)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not sandbox.shell.running
+    result = await sandbox.shell.run("echo next", timeout_s=5)
+    assert (result.outcome, shown(result)) == (ShellOutcome.FINISHED, "next\n")
+    assert await gone(sandbox, "4711")
