@@ -51,7 +51,7 @@ async def test_isolation(shared: DockerSandbox, engine: Engine) -> None:
 
 async def test_the_token_stays_ours(shared: DockerSandbox) -> None:
     """With the token a policy could forge the notices that the service trusts."""
-    token = shared._token
+    token = shared.token
     out = await shared.exec(
         [
             "bash",
@@ -240,9 +240,11 @@ async def test_disk_usage(runtime: DockerRuntime, sandbox: DockerSandbox) -> Non
 async def test_commit(runtime: DockerRuntime, engine: Engine, sandbox: DockerSandbox) -> None:
     """A prepared image would lack what was prepared."""
     await sandbox.write_file("/usr/prepared", b"yes")
-    info = await runtime.commit(sandbox, "sandbox-test/commit:1")
+    info = await runtime.commit(sandbox.container_id, "sandbox-test/commit:1", {"a": "b c"})
     again = None
     try:
+        found = await runtime.find_image(info.name)
+        assert found is not None and found.labels["a"] == "b c"
         again = await runtime.create(spec(image=info.name))
         assert await say(again, "cat /usr/prepared; pwd") == "yes/tmp"
     finally:
