@@ -24,15 +24,16 @@ _FIRST_PAUSE_S = 0.002
 _LONGEST_PAUSE_S = 0.05
 
 # Also the first lines of the script that begins an action. The same token may take twice: an exchange is sent
-# again when its connection breaks.
+# again when its connection breaks. So may another one of the same boot: within a process the queue lets one try at a
+# time, so what is still held is the leaving of one whose release never arrived.
 TAKE = """
 local function take(lock, boots, token, lease_ms)
   local holder = redis.call('GET', lock)
   if holder and holder ~= token then
-    local boot = string.match(holder, '^(.*)/%x+$')
+    local boot, own = string.match(holder, '^(.*)/%x+$'), string.match(token, '^(.*)/%x+$')
     local node = boot and string.match(boot, '^(.*)/%x+$')
     local present = node and redis.call('HGET', boots, node)
-    if not present or present == boot then return false end
+    if boot ~= own and (not present or present == boot) then return false end
   end
   redis.call('SET', lock, token, 'PX', lease_ms)
   return true

@@ -1,0 +1,39 @@
+"""Real servers over real HTTP: one for most tests, others for those that kill theirs or need narrow bounds."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+from .serving import Server, serving
+
+
+@pytest.fixture(scope="session")
+def rows(sample_images: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The samples, one of them again without a grader, and one of an image that nobody has."""
+    texts = (ROOT / "examples" / "instances.jsonl").read_text().splitlines()
+    timespan = next(row for row in map(json.loads, texts) if row["instance_id"].startswith("samples__timespan"))
+    ungradable = {**timespan, "instance_id": "samples__ungradable-1"}
+    del ungradable["grader"]
+    absent = {**timespan, "instance_id": "samples__absent-1", "sandbox": {"images": ["sandbox-samples/absent:latest"]}}
+    path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
+    path.write_text("\n".join([*texts, json.dumps(ungradable), json.dumps(absent)]) + "\n")
+    return path
+
+
+@pytest.fixture(scope="session")
+def live(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that nobody stops."""
+    with serving(tmp_path_factory.mktemp("live"), rows, command_timeout_s=6, reaper_period_s=1) as server:
+        yield server
+
+
+@pytest.fixture
+def serve(rows: Path, tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """serve(**settings): a server of this test's own."""
+    with ExitStack() as stack:
+        yield lambda **settings: stack.enter_context(serving(tmp_path, rows, **settings))

@@ -1,0 +1,214 @@
+"""A real server that tests may kill and start again, and a policy's view of it."""
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+CLI = (sys.executable, "-m", "sandbox_server.cli")
+
+
+def bash(command: str) -> str:
+    """An action of the default dialect."""
+    return f"<function=execute_bash>\n<parameter=command>\n{command}\n</parameter>\n</function>"
+
+
+def editor(**arguments: object) -> str:
+    """An action of the default dialect."""
+    lines = [f"<parameter={name}>{_plain(value)}</parameter>" for name, value in arguments.items()]
+    return "\n".join(["<function=str_replace_editor>", *lines, "</function>"])
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def until(condition: Callable[[], object], seconds: float = 30.0, what: str = "") -> None:
+    """Fail unless `condition` comes true."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"not within {seconds:g} s: {what or condition}"
+        time.sleep(0.05)
+
+
+def docker(*words: str) -> str:
+    """What the docker command prints."""
+    done = subprocess.run(["docker", *words], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, (words, done.stderr)
+    return done.stdout
+
+
+class Server:
+    """One data directory and node; `start`, `kill` and `start` again."""
+
+    def __init__(self, folder: Path, rows: Path, settings: Mapping[str, str]) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        self.node = f"live-{secrets.token_hex(4)}"
+        self.folder = folder
+        self.log = folder / "server.log"
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("SANDBOX_")}
+        self.environment = clean | {
+            "SANDBOX_HOST": "127.0.0.1",
+            "SANDBOX_PORT": str(port),
+            "SANDBOX_DATA_DIR": str(folder / "data"),
+            "SANDBOX_NODE_ID": self.node,
+            "SANDBOX_LOG_FORMAT": "json",
+            "SANDBOX_PULL": "never",
+            **settings,
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+        self.cli("instances", "import", str(rows))
+
+    # ---- the process
+
+    def start(self) -> None:
+        """Start it and wait until it is ready."""
+        with self.log.open("ab") as stream:
+            self._process = subprocess.Popen([*CLI, "serve"], env=self.environment, stdout=stream, stderr=stream)
+        until(self._ready, 60, "ready")
+
+    def _ready(self) -> bool:
+        assert self._process is not None and self._process.poll() is None, self.log.read_text()[-3000:]
+        with contextlib.suppress(httpx.TransportError):
+            return httpx.get(f"{self.url}/readyz", timeout=5).is_success
+        return False
+
+    def kill(self, sign: signal.Signals = signal.SIGKILL) -> None:
+        """End it in the middle of whatever it does."""
+        assert self._process is not None
+        self._process.send_signal(sign)
+        self._process.wait(60)
+        self._process = None
+
+    def restart(self, sign: signal.Signals = signal.SIGKILL) -> None:
+        """As `kill`, then `start`."""
+        self.kill(sign)
+        self.start()
+
+    def close(self) -> None:
+        """End it and all that it left."""
+        if self._process is not None:
+            self.kill(signal.SIGTERM)
+        self.cli("gc")
+        assert self.containers() == []
+
+    def cli(self, *verb: str, code: int = 0) -> str:
+        """What a verb prints."""
+        done = subprocess.run(
+            [*CLI, *verb], env=self.environment, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == code, (verb, done.returncode, done.stdout[-2000:], done.stderr[-2000:])
+        return done.stdout
+
+    def entries(self, since: int = 0) -> list[dict[str, object]]:
+        """The log from that byte on, parsed; a line that is no JSON is an entry of its own."""
+        entries = []
+        for line in self.log.read_bytes()[since:].decode(errors="replace").splitlines():
+            try:
+                entries.append(json.loads(line))
+            except ValueError:
+                entries.append({"level": "error", "event": line})
+        return entries
+
+    def complaints(self, since: int = 0) -> list[dict[str, object]]:
+        """Log entries of warning and above."""
+        return [entry for entry in self.entries(since) if entry["level"] not in ("info", "debug")]
+
+    def containers(self, *filters: str) -> list[str]:
+        """Ids of this node's containers, e.g. of `role=grade`."""
+        words = [word for label in (f"node={self.node}", *filters) for word in ("--filter", f"label=sandbox.{label}")]
+        return docker("ps", "-aq", *words).split()
+
+    def container(self, sid: str) -> str:
+        """The session's one container."""
+        (found,) = self.containers(f"sid={sid}", "role=session")
+        return found
+
+    def redis(self) -> int:
+        """Process id of the embedded Redis."""
+        return int((self.folder / "data" / "redis" / "redis.pid").read_text())
+
+    # ---- the protocol
+
+    def post(
+        self, path: str, body: object, *, timeout: float = 120, headers: dict[str, str] | None = None
+    ) -> httpx.Response:
+        """One request."""
+        return httpx.post(self.url + path, json=body, timeout=timeout, headers=headers)
+
+    def begin(self, instance: str = "samples__ledger-12") -> str:
+        """Start a session; its sid."""
+        answer = self.post("/start_instance", {"instance_hash": instance}, timeout=300)
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["sid"])
+
+    def say(self, sid: object, content: str, key: str = "") -> dict[str, object]:
+        """Answer to one action."""
+        headers = {"Idempotency-Key": key} if key else None
+        answer = self.post("/process_action", {"sid": sid, "content": content}, headers=headers)
+        assert answer.status_code == 200, answer.text
+        reply: dict[str, object] = answer.json()
+        assert isinstance(reply["content"], str)
+        return reply
+
+    def run(self, sid: str, command: str, key: str = "") -> str:
+        """Observation of a shell command that the service did run."""
+        reply = self.say(sid, bash(command), key)
+        assert "error" not in reply, reply
+        return str(reply["content"])
+
+    def finish(self, sid: object) -> dict[str, object]:
+        """Answer to /postprocess."""
+        answer = self.post("/postprocess", {"sid": sid}, timeout=300)
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+    def reward(self, sid: object) -> dict[str, object]:
+        """Answer to /compute_reward."""
+        answer = self.post("/compute_reward", {"sid": sid}, timeout=300)
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+    def session(self, sid: str) -> dict[str, object]:
+        """GET /v1/sessions/<sid>."""
+        return dict(httpx.get(f"{self.url}/v1/sessions/{sid}", timeout=30).raise_for_status().json())
+
+    def patch(self, sid: str) -> bytes:
+        """The captured diff."""
+        return httpx.get(f"{self.url}/v1/sessions/{sid}/patch", timeout=30).raise_for_status().content
+
+    def actions(self, sid: str) -> list[dict[str, object]]:
+        """The journal."""
+        return list(httpx.get(f"{self.url}/v1/sessions/{sid}/actions", timeout=30).raise_for_status().json())
+
+    def hang_up(self, path: str, body: object, after_s: float) -> None:
+        """Send a request, and close the connection before its answer."""
+        text = json.dumps(body).encode()
+        host, port = self.url.removeprefix("http://").split(":")
+        head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(text)}\r\n\r\n"
+        with socket.create_connection((host, int(port))) as connection:
+            connection.sendall(head.encode() + text)
+            time.sleep(after_s)
+
+
+@contextmanager
+def serving(folder: Path, rows: Path, **settings: object) -> Iterator[Server]:
+    """A running server; SANDBOX_* settings without the prefix, in lower case."""
+    server = Server(folder, rows, {f"SANDBOX_{name.upper()}": str(value) for name, value in settings.items()})
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()

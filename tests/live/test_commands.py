@@ -1,0 +1,44 @@
+"""The command line beside a running server."""
+
+import json
+
+import pytest
+
+from .serving import Server
+
+
+def test_sessions(live: Server) -> None:
+    """An operator cannot see or end a session."""
+    sid = live.begin()
+    live.run(sid, "echo x > x.txt")
+    (line,) = [line for line in live.cli("sessions", "list", "--state", "live").splitlines() if sid in line]
+    assert "samples__ledger-12" in line and "1 actions" in line
+    assert json.loads(live.cli("sessions", "show", sid))["state"] == "live"
+    assert live.cli("sessions", "close", sid) == f"{sid} ended (closed)\n"
+    shown = json.loads(live.cli("sessions", "show", sid))
+    assert (shown["state"], shown["end_reason"]) == ("ended", "closed")
+    assert live.reward(sid)["verdict"] == "unresolved"
+    live.cli("sessions", "show", "1", code=1)
+
+
+def test_doctor_and_images(live: Server) -> None:
+    """A sound machine is called broken, or an image cannot be prepared beforehand."""
+    assert live.cli("doctor")
+    sid = live.begin()
+    assert "samples__ledger-12: sandbox-prepared:" in live.cli("images", "prepare", "samples__ledger-12")
+    assert "in use" in live.cli("images", "prune")
+    live.run(sid, "true")
+    live.finish(sid)
+    live.finish(live.begin())  # its prepared image was removed meanwhile
+    live.cli("gc", code=1)  # not while the server runs
+
+
+def test_verify(live: Server) -> None:
+    """An instance whose own fix fails its tests is called sound, or a sound one is not."""
+    assert "1 of 1 sound" in live.cli("instances", "verify", "samples__timespan-7")
+
+
+@pytest.mark.parametrize("verb", [("hash", "a"), ("instances", "show", "samples__ledger-12"), ("instances", "list")])
+def test_what_needs_no_server(live: Server, verb: tuple[str, ...]) -> None:
+    """A verb fails beside a running server."""
+    assert live.cli(*verb).strip()

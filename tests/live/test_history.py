@@ -1,0 +1,35 @@
+"""The fix is not in the repository that a session gets: nothing is later than HEAD."""
+
+import pytest
+
+from .serving import Server, docker
+
+LATER = """
+cd "$1"
+git() { command git -c safe.directory='*' "$@"; }
+comm -13 <(git rev-list --objects HEAD | cut -d' ' -f1; git ls-files -s | cut -d' ' -f2) /dev/null
+comm -13 <({ git rev-list --objects HEAD | cut -d' ' -f1; git ls-files -s | cut -d' ' -f2;
+             git for-each-ref --format='%(objectname)' refs/tags; } | sort -u) \
+         <(git cat-file --batch-all-objects --batch-check='%(objectname)' | sort -u)
+git fsck --unreachable --no-reflogs --full 2>/dev/null | grep unreachable
+git log --all --format=%H | grep -vxFf <(git rev-list HEAD)
+git remote
+git reflog --all
+git stash list
+true
+"""
+
+
+@pytest.mark.parametrize("sample", ["intervals", "ledger", "patience", "swatch", "tarif", "timespan"])
+def test_nothing_is_later_than_head(live: Server, sample_instances: dict[str, dict], sample: str) -> None:
+    """A policy reads the fix out of the repository."""
+    sid = live.begin(sample_instances[sample]["instance_id"])
+    container = live.container(sid)
+    workdir = docker("inspect", "-f", "{{.Config.WorkingDir}}", container).strip()
+    image = f"sandbox-samples/{sample}:latest"
+    words = ("bash", "-c", LATER, "later", workdir)
+    told = docker("run", "--rm", "--network=none", "--entrypoint=", "-w", "/", image, *words[:-1], "/testbed")
+    assert told.strip(), "the image itself holds nothing later, so this shows nothing"
+    assert docker("exec", container, *words[:-1], "/testbed").strip() == ""
+    assert docker("exec", container, "git", "-C", "/testbed", "log", "-1", "--format=%s").strip()
+    live.finish(sid)

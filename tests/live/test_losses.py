@@ -1,0 +1,53 @@
+"""Containers that die from outside."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+from .serving import Server, bash, docker, until
+
+
+def test_a_killed_container_is_started_again(live: Server) -> None:
+    """A container's end ends its session, though its files are there."""
+    sid = live.begin()
+    live.run(sid, "cd /tmp; echo ke$((1+1))pt > f")
+    docker("kill", live.container(sid))
+    assert "\r\n/tmp ke2pt" in live.run(sid, "echo $(pwd) $(cat /tmp/f)")
+    assert live.reward(sid)["verdict"] == "empty_patch"
+
+
+def test_a_removed_container(live: Server) -> None:
+    """A lost sandbox looks like a failed command, or its reward like the policy's failure."""
+    idle, acting, unasked = live.begin(), live.begin(), live.begin()
+    with ThreadPoolExecutor(1) as pool:
+        cut = pool.submit(live.say, acting, bash("sleep 30"))
+        until(lambda: "sleep 30" in docker("top", live.container(acting)), 20, "its command")
+        for sid in (idle, acting, unasked):
+            docker("rm", "-f", live.container(sid))
+        assert cut.result()["error"]["code"] == "sandbox_lost"
+    for sid in (idle, acting):
+        for _ in range(2):
+            reply = live.say(sid, bash("ls"))
+            assert reply["error"]["code"] == "sandbox_lost" and "start a new session" in reply["content"]
+    until(lambda: live.session(unasked)["state"] == "lost", 20, "seen by the reaper")
+    for sid in (idle, acting, unasked):
+        assert live.finish(sid)["state"] == "lost"
+        first, second = live.reward(sid), live.reward(sid)
+        assert (first["verdict"], first["mask"]) == ("infra", True)
+        assert first == second and first["receipt"]
+
+
+def test_a_removed_grading_container(live: Server) -> None:
+    """A fault during a grading becomes a verdict on the policy."""
+    sid = live.begin()
+    live.run(sid, "echo 'import time; time.sleep(4)' >> ledger/__init__.py")
+    log_began = live.log.stat().st_size
+    live.finish(sid)
+    (grading,) = [found for found in [*wait_for_gradings(live)]]
+    docker("rm", "-f", grading)
+    got = live.reward(sid)
+    assert (got["verdict"], got["mask"]) == ("unresolved", False)
+    assert any(entry["level"] == "warning" for entry in live.entries(log_began)), "the fault is nowhere in the log"
+
+
+def wait_for_gradings(live: Server) -> list[str]:
+    until(lambda: live.containers("role=grade"), 30, "a grading under way")
+    return live.containers("role=grade")

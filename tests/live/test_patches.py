@@ -1,0 +1,127 @@
+"""What a session leaves: its diff, applied to the clean task image, gives the tree that the agent left."""
+
+import json
+import subprocess
+
+import httpx
+import pytest
+
+from .serving import Server, bash, docker
+
+TREE = """
+import hashlib, json, os
+tree = {}
+for folder, folders, names in os.walk(b"."):
+    folders[:] = [name for name in folders if name != b".git" or folder != b"."]
+    for name in [*names, *(name for name in folders if os.path.islink(os.path.join(folder, name)))]:
+        path = os.path.join(folder, name)
+        if path.endswith(b".pyc"):
+            continue
+        facts = os.lstat(path)
+        if os.path.islink(path):
+            tree[repr(path)] = ["link", repr(os.readlink(path))]
+        elif os.path.isfile(path):
+            with open(path, "rb") as file:
+                tree[repr(path)] = [bool(facts.st_mode & 0o100), hashlib.sha256(file.read()).hexdigest()]
+print(json.dumps(tree))
+"""
+IMAGE = "sandbox-samples/ledger:latest"
+
+DEEDS = {
+    "nothing": "true",
+    "new": "mkdir -p a/b; echo x > a/b/new.txt; printf 'no newline' > bare; : > empty",
+    "binary": r"head -c 100000 /dev/urandom > blob.bin; printf 'a\0b' > nul",
+    "renamed and removed": "git mv ledger/split.py ledger/shares.py; rm tests/test_money.py; mv README.md READ",
+    "modes and links": "chmod +x ledger/money.py; ln -s money.py ledger/link; ln -s /nowhere dangling; rm README.md; ln -s x README.md",
+    "a directory for a file": "rm README.md; mkdir README.md; echo x > README.md/x",
+    "staged": "echo x > staged; git add staged; echo y >> ledger/money.py; git add -A; echo z >> staged",
+    "committed": "git config user.email a@b; git config user.name a; echo x > c; git add c; git commit -qm c;"
+    " git checkout -qb other; echo y > d; git add d; git commit -qm d; echo z > e",
+    "stashed and reset": "git config user.email a@b; git config user.name a; echo x >> README.md; git stash -q; echo y > kept; git reset -q --hard",
+    "orphan branch": "git config user.email a@b; git config user.name a; git checkout -q --orphan o; git rm -rqf tests; git commit -qm o",
+    "configuration": "echo x > new.txt; echo y >> README.md; echo '*.md filter=f diff=d' > .git/info/attributes; git config filter.f.clean 'echo filtered';"
+    " git config filter.f.smudge 'echo no'; git config diff.external 'echo external'; git config diff.d.textconv 'echo t';"
+    " git config core.fsmonitor 'touch /tmp/fsmonitor-ran'; git config core.hooksPath /tmp/h; git config core.excludesFile /tmp/ex;"
+    " git config core.worktree /tmp; git config core.autocrlf true; git config core.fileMode false; git config core.attributesFile /tmp/at;"
+    " echo '*' > /tmp/ex; echo '* -diff' > /tmp/at; mkdir -p /tmp/h; chmod +x ledger/money.py",
+    "hidden in the index": "git update-index --assume-unchanged README.md; git update-index --skip-worktree ledger/money.py;"
+    " echo a >> README.md; echo b >> ledger/money.py",
+    "broken index and HEAD": "echo a >> README.md; echo junk > .git/index; echo junk > .git/HEAD",
+    "removed .git": "echo a >> README.md; echo n > n; rm -rf .git",
+    "a new .git": "echo a >> README.md; rm -rf .git; git init -q; git config user.email a@b; git config user.name a; git add -A; git commit -qm all",
+    "a file for .git": "echo a >> README.md; rm -rf .git; echo 'gitdir: /nowhere' > .git",
+    "attributes and line ends": r"printf '*.txt text eol=crlf\n*.md filter=lfs diff=x -text\n*.py ident\n' > .gitattributes;"
+    r" printf 'a\r\nb\n' > mixed.txt; printf 'x\n' > unix.txt; echo m >> README.md; echo '# $Id$' >> ledger/money.py",
+    "names": r"""printf x > 'with space'; printf x > $'new\nline'; printf x > $'tab\t'; printf x > '"quote"'; printf x > "it's"; printf x > 'ü-ñ-日本';"""
+    r""" printf x > $'\xff\xfe'; printf x > '-dash'; printf x > 'back\slash'; mkdir 'd d'; printf x > 'd d/ü'; printf x > ':(top)magic'; printf x > '*'""",
+    "an embedded repository's files": "mkdir sub; echo x > sub/f; ln -s sub other",
+}
+
+
+def clean_tree(patch: bytes) -> dict[str, list[object]]:
+    """The tree of the task image once `patch` is applied to it."""
+    command = f"git apply --binary --whitespace=nowarn --allow-empty - && python3 -c '{TREE}'"
+    if not patch:
+        command = f"python3 -c '{TREE}'"
+    done = subprocess.run(
+        ["docker", "run", "--rm", "-i", "--network=none", "--workdir=/testbed", IMAGE, "bash", "-c", command],
+        input=patch,
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode(errors="replace")
+    return dict(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize("name", DEEDS)
+def test_the_diff_gives_the_same_tree(live: Server, name: str) -> None:
+    """What the agent did is graded otherwise than it was done, or not at all."""
+    sid = live.begin()
+    assert "exit code 0]" in live.run(sid, f"{{ {DEEDS[name]}\n}} 2>/tmp/said || cat /tmp/said")
+    left = json.loads(docker("exec", "-w", "/testbed", live.container(sid), "python3", "-c", TREE))
+    ran = docker("exec", live.container(sid), "bash", "-c", "ls /tmp")
+    assert live.finish(sid)["state"] == "ended"
+    patch = live.patch(sid)
+    assert bool(patch) == (name != "nothing")
+    assert clean_tree(patch) == left
+    assert "fsmonitor-ran" not in ran
+    if name in ("removed .git",):
+        assert "removed .git" in live_cause(live, sid)
+
+
+def live_cause(live: Server, sid: str) -> str:
+    """What the session's view says of its patch."""
+    return json.dumps(live.session(sid))
+
+
+def test_ignored_files_and_our_own_stay_out(live: Server) -> None:
+    """Caches, or what the service put into the container, come into the patch."""
+    sid = live.begin()
+    live.run(
+        sid,
+        "echo 'build/' >> .gitignore; mkdir build; echo x > build/out; python3 -m pytest -q > /dev/null; echo y > y",
+    )
+    live.finish(sid)
+    names = {line.split(b" b/")[-1] for line in live.patch(sid).splitlines() if line.startswith(b"diff --git")}
+    assert names == {b".gitignore", b"y"}
+
+
+def test_a_patch_that_is_too_large(live: Server) -> None:
+    """A huge tree takes the service down, or counts as an empty patch."""
+    sid = live.begin()
+    live.run(sid, "head -c 70000000 /dev/urandom > huge.bin")
+    assert live.finish(sid)["state"] == "ended"
+    got = live.reward(sid)
+    assert "SANDBOX_MAX_PATCH_MB" in str(got["cause"])
+    assert got["verdict"] != "empty_patch" and got["reward"] == 0.0
+
+
+def test_a_removed_work_tree(live: Server) -> None:
+    """An agent that removes everything gets an error instead of a verdict."""
+    sid = live.begin()
+    live.say(sid, bash("cd /; rm -rf /testbed"))
+    assert live.finish(sid)["state"] == "ended"
+    got = live.reward(sid)
+    assert "removed the work tree" in str(got["cause"]) and got["mask"] is False
+    assert httpx.get(f"{live.url}/v1/sessions/{sid}", timeout=30).json()["state"] == "ended"

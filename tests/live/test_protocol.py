@@ -1,0 +1,115 @@
+"""The four calls in every order, by every spelling, twice, at once, and with clients that go away."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from .serving import Server, bash, until
+
+
+@pytest.mark.parametrize("sid", [None, 0, 1, -1, "", "0", "01", " 1", "x", "null", 2**63, 10**30, "9" * 5000])
+def test_an_unknown_sid(live: Server, sid: object) -> None:
+    """A rollout whose start failed gets an error page that its client cannot read."""
+    assert dict(live.say(sid, bash("ls")))["error"]["code"] == "unknown_session"
+    assert dict(live.finish(sid))["error"]["code"] == "unknown_session"
+    got = live.reward(sid)
+    assert (got["verdict"], got["mask"], got["reward"]) == ("unknown_session", True, 0.0)
+
+
+def test_reward_without_postprocess_and_everything_twice(live: Server) -> None:
+    """A client's own order of calls, or its retries, change the outcome."""
+    sid = live.begin()
+    live.run(sid, "echo x > x.txt")
+    first = live.post("/compute_reward", {"sid": int(sid)}, timeout=300)
+    assert (first.json()["verdict"], first.json()["mask"]) == ("unresolved", False)
+    assert [live.finish(spelling) for spelling in (sid, int(sid))] == [{"sid": sid, "state": "ended"}] * 2
+    assert live.post("/compute_reward", {"sid": sid}, timeout=300).content == first.content
+    late = live.say(sid, bash("echo never"))
+    assert late["error"]["code"] == "session_ended" and "ended (reward)" in late["content"]
+    assert live.containers(f"sid={sid}") == []
+    assert b"+++ b/x.txt" in live.patch(sid)
+
+
+def test_rewards_and_postprocesses_at_once(live: Server) -> None:
+    """Callers that meet end the session twice, or one of them gets no answer."""
+    sid = live.begin()
+    live.run(sid, "echo x > x.txt")
+    with ThreadPoolExecutor(6) as pool:
+        ends = [pool.submit(live.finish, sid) for _ in range(3)]
+        rewards = [pool.submit(live.post, "/compute_reward", {"sid": sid}, timeout=300) for _ in range(3)]
+        assert [end.result() for end in ends] == [{"sid": sid, "state": "ended"}] * 3
+        (only,) = {reward.result().content for reward in rewards}
+    assert b'"verdict": "unresolved"' in only
+
+
+def test_two_actions_at_once(live: Server) -> None:
+    """Two actions of one session mix their texts in one terminal, or one of them is lost."""
+    sid = live.begin()
+    with ThreadPoolExecutor(2) as pool:
+        said = list(pool.map(lambda n: live.run(sid, f"sleep 0.5; echo a$(({n}+0))"), (1, 2)))
+    assert "\r\na1[" in said[0] and "a2[" not in said[0]
+    assert "\r\na2[" in said[1] and "a1[" not in said[1]
+    assert len(live.actions(sid)) == 2
+    live.finish(sid)
+
+
+def test_an_action_before_the_end_of_a_postprocess(live: Server) -> None:
+    """A postprocess that meets a running action cuts it off, or takes the tree before the action's last write."""
+    sid = live.begin()
+    with ThreadPoolExecutor(2) as pool:
+        acting = pool.submit(live.run, sid, "sleep 1; echo late > late.txt; echo do$((1+1))ne")
+        time.sleep(0.3)
+        ended = pool.submit(live.finish, sid)
+        assert "do2ne" in acting.result()
+        assert ended.result()["state"] == "ended"
+    assert b"+++ b/late.txt" in live.patch(sid)
+
+
+def test_clients_that_hang_up(live: Server) -> None:
+    """A client's end leaks a session that nobody knows, loses an action or a patch, or stops a grading."""
+    log_began = live.log.stat().st_size
+    known = set(live.containers("role=session"))
+    live.hang_up("/start_instance", {"instance_hash": "samples__ledger-12"}, 0.15)
+    closed = "client hung up during its start; session closed"
+    until(lambda: any(entry["event"] == closed for entry in live.entries(log_began)), 60, "given back")
+    until(lambda: set(live.containers("role=session")) <= known, 60, "its container gone")
+
+    sid = live.begin()
+    live.hang_up("/process_action", {"sid": sid, "content": bash("sleep 0.5; echo kept > kept.txt")}, 0.1)
+    assert "kept" in live.run(sid, "cat kept.txt")
+    assert [action["seq"] for action in live.actions(sid)] == [1, 2]
+    live.hang_up("/postprocess", {"sid": sid}, 0.02)
+    until(lambda: live.session(sid)["state"] == "ended", 60, "ended all the same")
+    live.hang_up("/compute_reward", {"sid": sid}, 0.02)
+    got = live.reward(sid)
+    assert (got["verdict"], got["mask"]) == ("unresolved", False)
+    assert b"+++ b/kept.txt" in live.patch(sid)
+
+    other = live.begin()
+    live.run(other, "echo x > x.txt")
+    live.hang_up("/compute_reward", {"sid": other}, 0.05)
+    until(lambda: live.session(other)["state"] == "ended", 60, "ended all the same")
+    assert live.reward(other)["verdict"] == "unresolved"
+    assert live.complaints(log_began) == []
+
+
+def test_an_idempotency_key_runs_once(live: Server) -> None:
+    """A retried action runs twice."""
+    sid = live.begin()
+    with ThreadPoolExecutor(2) as pool:
+        said = set(pool.map(lambda _: live.run(sid, "sleep 0.3; echo once >> n; wc -l < n", "key-1"), range(2)))
+    assert len(said) == 1 and "\r\n1[Python" in said.pop()
+    assert "\r\n2[Python" in live.run(sid, "sleep 0.3; echo once >> n; wc -l < n", "key-2")
+    live.finish(sid)
+
+
+def test_starts_that_are_refused(live: Server) -> None:
+    """A start that cannot be served answers as if it could be tried again, or not at all."""
+    ungradable = live.post("/start_instance", {"instance_hash": "samples__ungradable-1"})
+    assert (ungradable.status_code, ungradable.json()["code"]) == (409, "ungradable")
+    absent = live.post("/start_instance", {"instance_hash": "samples__absent-1"})
+    assert (absent.status_code, absent.json()["code"]) == (503, "image_unavailable")
+    assert "sandbox-samples/absent:latest" in absent.json()["detail"]
+    unknown = live.post("/start_instance", {"instance_hash": 7})
+    assert (unknown.status_code, unknown.json()["code"]) == (404, "unknown_instance")

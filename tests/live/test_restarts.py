@@ -1,0 +1,148 @@
+"""The server, or its Redis, ends in the middle of everything, and comes back."""
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import httpx
+import pytest
+
+from .serving import Server, bash, until
+
+SLOW = "echo 'import time; time.sleep(3)' >> ledger/__init__.py"  # what a grading takes
+
+
+def quietly(call: Callable[..., object], *arguments: object) -> object:
+    """The call's result; None when its server died."""
+    with suppress(httpx.TransportError):
+        return call(*arguments)
+    return None
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
+def test_the_server_ends_in_the_middle_of_everything(serve: Callable[..., Server], sign: signal.Signals) -> None:
+    """A restart loses a session's shell, an action, a patch, a verdict, or leaves a container to nobody."""
+    server = serve(reaper_period_s=1)
+    quiet, acting, ending, grading = (server.begin() for _ in range(4))
+    server.run(quiet, "cd /tmp && export KEPT=$((5+6)) && g() { echo g-$((KEPT*2)); } && echo da$((1+1))ta > f.txt")
+    server.run(acting, "echo before > before.txt")
+    server.run(ending, "echo ending > ending.txt")
+    server.run(grading, SLOW)
+    with ThreadPoolExecutor(3) as pool:
+        server.finish(grading)
+        until(lambda: server.containers("role=grade"), 20, "a grading under way")
+        acted = pool.submit(quietly, server.run, acting, "sleep 3; echo hi-$((3+4)) | tee after.txt")
+        time.sleep(0.6)
+        started = pool.submit(quietly, server.begin)
+        pool.submit(quietly, server.finish, ending)
+        time.sleep(0.1)
+        server.kill(sign)
+        said, sid = acted.result(), started.result()
+    server.start()
+
+    assert "\r\n11 g-22 /tmp da2ta[" in server.run(quiet, "echo $KEPT $(g) $(pwd) $(cat f.txt)")
+    if sign is signal.SIGTERM:
+        assert "hi-7" in said
+        assert "interrupted" not in server.run(acting, "echo x") and "\r\nhi-7[" in server.run(acting, "cat after.txt")
+    else:
+        assert said is None
+        assert "[The service was interrupted during the previous action, which" in server.run(acting, "echo x")
+        assert "interrupted" not in server.run(acting, "echo x")
+    assert server.finish(ending)["state"] == "ended"
+    assert b"+++ b/ending.txt" in server.patch(ending)
+    for ended in (ending, grading, acting):
+        got = server.reward(ended)
+        assert (got["verdict"], got["mask"]) == ("unresolved", False), got
+    assert b"+++ b/before.txt" in server.patch(acting)
+    listed = httpx.get(f"{server.url}/v1/sessions", params={"state": "live"}, timeout=30).json()
+    known = {session["sid"] for session in listed}
+    assert quiet in known and (sid is None or sid in known)
+    until(lambda: len(server.containers()) == len(known), 20, f"nothing but the containers of {known}")
+
+
+def test_a_key_outlives_the_server(serve: Callable[..., Server]) -> None:
+    """A client that retries over a restart has its action run twice."""
+    server = serve()
+    sid = server.begin()
+    first = server.run(sid, "echo once >> n; wc -l < n", "a")
+    server.restart()
+    assert server.run(sid, "echo once >> n; wc -l < n", "a") == first
+    with ThreadPoolExecutor(1) as pool:
+        acting = pool.submit(quietly, server.run, sid, "echo once >> n; sleep 2", "b")
+        until(lambda: "2" in server_lines(server, sid), 20, "its first half")
+        server.kill()
+        assert acting.result() is None
+    server.start()
+    assert "interrupted" in server.run(sid, "echo once >> n; sleep 2", "b")
+    assert "\r\n2[Python" in server.run(sid, "wc -l < n")
+    assert len(server.actions(sid)) == 3
+
+
+def server_lines(server: Server, sid: str) -> str:
+    """`wc` of the file that the actions write, seen from outside."""
+    from .serving import docker
+
+    return docker("exec", server.container(sid), "wc", "-l", "/testbed/n")
+
+
+def test_redis_comes_back_empty(serve: Callable[..., Server]) -> None:
+    """A lost Redis ends live sessions, or takes the verdicts of ended ones away, or overwrites their journal."""
+    server = serve(reaper_period_s=1, journal_flush_s=0.1)
+    ended, alive, gone = (server.begin() for _ in range(3))
+    server.run(ended, "echo x > x.txt")
+    first = server.reward(ended)
+    server.run(alive, "cd /tmp; export KEPT=11")
+    until(lambda: "journal" and len(server.actions(alive)) == 1)
+    time.sleep(1)
+    container = server.container(gone)
+    server.kill()
+    os.kill(server.redis(), signal.SIGKILL)
+    for path in (server.folder / "data" / "redis").iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    from .serving import docker
+
+    docker("rm", "-f", container)
+    server.start()
+    assert "\r\n/tmp 11[" in server.run(alive, "echo $(pwd) $KEPT")
+    assert server.reward(ended) == first
+    assert server.say(ended, bash("ls"))["error"]["code"] == "session_ended"
+    assert server.say(gone, bash("ls"))["error"]["code"] == "sandbox_lost"
+    lost = server.reward(gone)
+    assert (lost["verdict"], lost["mask"]) == ("infra", True)
+    assert server.reward(alive)["verdict"] == "empty_patch"
+    until(lambda: len(server.actions(alive)) == 2, 10, "both actions in the journal")
+    assert [action["seq"] for action in server.actions(alive)] == [1, 2]
+    assert httpx.get(f"{server.url}/v1/sessions", params={"state": "live"}, timeout=30).json() == []
+
+
+def test_redis_stops_for_a_while(serve: Callable[..., Server]) -> None:
+    """A pause of Redis hangs the server, loses an action without a word, or locks its session for half a minute."""
+    server = serve(redis_timeout_s=1)
+    sid = server.begin()
+    redis = server.redis()
+    with ThreadPoolExecutor(1) as pool:
+        acting = pool.submit(server.say, sid, bash("sleep 1; echo once >> n"))
+        time.sleep(0.5)
+        os.kill(redis, signal.SIGSTOP)
+        try:
+            broken = server.say(sid, bash("echo never > never"))
+            cut = acting.result()
+            down = httpx.get(f"{server.url}/readyz", timeout=30)
+            alive = httpx.get(f"{server.url}/healthz", timeout=30)
+            reward = server.reward(sid)
+            start = server.post("/start_instance", {"instance_hash": "samples__ledger-12"})
+        finally:
+            os.kill(redis, signal.SIGCONT)
+    assert broken["error"]["code"] == cut["error"]["code"] == "state_unavailable"
+    assert "may have taken effect" in cut["content"]
+    assert (down.status_code, alive.status_code, start.status_code) == (503, 200, 503)
+    assert (reward["verdict"], reward["mask"]) == ("infra", True)
+    began = time.monotonic()
+    assert "\r\n1[Python" in server.run(sid, "cat never; wc -l < n")
+    assert time.monotonic() - began < 8
+    until(lambda: len(server.containers()) == 1, 30, "no container of the start that failed")
+    assert server.reward(sid)["verdict"] == "unresolved"
