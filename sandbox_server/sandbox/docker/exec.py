@@ -17,6 +17,8 @@ _KILL_S = 10.0  # for the killer to start and end on a busy host
 _EXIT_CODE_TRIES = 50  # x 20 ms: the daemon notes an exit shortly after the stream's end
 
 _KILLED = 137
+_NOT_STARTED = 126  # also what a command gives that may not be executed
+_END_TRIES = 50  # x 20 ms: for the daemon to note a container's end
 
 # Keeps the moment from which the killer counts, then becomes the command. $0 is the exec's mark, $1 its slot: a file
 # for each exec under way, used again, since a file for each exec would fill the tmpfs.
@@ -141,18 +143,22 @@ async def _feed(lane: Lane, stdin: bytes) -> None:
 async def _exit_code(engine: Engine, container_id: str, lane: Lane) -> int:
     for _ in range(_EXIT_CODE_TRIES):
         code = await lane.exit_code()
-        if code == _KILLED:
-            await _still_there(engine, container_id)
+        if code in (_KILLED, _NOT_STARTED):
+            await _still_sound(engine, container_id, code)
         if code is not None:
             return code
         await asyncio.sleep(0.02)
     raise SandboxLost("a command's output ended but its process did not; the container is not sound")
 
 
-async def _still_there(engine: Engine, container_id: str) -> None:
-    """Raises SandboxLost when a command was killed with its whole container, which is no answer of the command.
+async def _still_sound(engine: Engine, container_id: str, code: int) -> None:
+    """Tell a command's own answer from the engine's: it was killed with its container, or never started.
 
-    The engine notes a container's end some time after the ends of its processes; nothing can be started in it then.
+    The engine writes its refusal into the command's output, so the container is asked, not the text. It notes a
+    container's end some time after the ends of its processes; nothing can be started in it then.
+
+    Raises:
+        SandboxLost: the container has ended. SandboxExhausted: it runs and takes no further process.
     """
     probe = await Lane.open(engine, container_id, ["true"], env={}, cwd="/", user="0")
     try:
@@ -162,7 +168,13 @@ async def _still_there(engine: Engine, container_id: str) -> None:
             return
     finally:
         probe.close()
-    raise SandboxLost("the container ended while a command ran in it")
+    for _ in range(_END_TRIES):
+        found = await engine.call(lambda api: api.inspect_container(container_id))
+        if not found["State"]["Running"]:
+            raise SandboxLost("the container ended while a command ran in it")
+        await asyncio.sleep(0.02)
+    if code == _NOT_STARTED:
+        raise SandboxExhausted("the container takes no further process; it is at its limit of processes or memory")
 
 
 async def _undo(engine: Engine, container_id: str, opening: asyncio.Future[Lane], mark: str, slot: int) -> None:

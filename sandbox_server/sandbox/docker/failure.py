@@ -5,6 +5,8 @@ and, where one status has several meanings, the daemon's exact wording (moby 20.
 wording is an EngineUnavailable, never an answer of the sandbox.
 """
 
+import re
+
 import docker.errors
 import requests
 
@@ -17,6 +19,7 @@ from sandbox_server.errors import (
     ServiceError,
 )
 
+_NOT_RUNNING = re.compile(r"[Cc]ontainer [0-9a-f]{12,64} is not running")  # with 409, and with 500 while it ends
 _DISK = ("no space left on device", "disk quota exceeded")
 _PIDS = ("resource temporarily unavailable", "cannot fork", "eagain")
 
@@ -52,6 +55,8 @@ def _of_status(error: docker.errors.APIError) -> ServiceError:
         return SandboxExhausted(f"the container can take no further process: {text}")
     if status == 404 and "no such image" in lower:
         return ImageUnavailable(text)
+    if _NOT_RUNNING.search(text):
+        return SandboxLost(f"the container is not running: {text}")
     if status in (404, 409) and ("container" in lower or "exec" in lower):
         return SandboxLost(f"the container is gone or not running: {text}")
     return EngineUnavailable(f"the Docker daemon answered {status}: {text}")

@@ -2,6 +2,7 @@
 set +o history +H
 unset HISTFILE MAILCHECK PROMPT_COMMAND
 PS1= PS2=
+export LANG=${LANG:-C.UTF-8} # the image's own, if it has one
 stty sane -echo cols 200 rows 50 2> /dev/null
 alias git='git --no-pager'
 

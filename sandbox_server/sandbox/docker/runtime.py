@@ -30,7 +30,6 @@ _SHELL_ENVIRONMENT = {
     "PAGER": "cat",
     "GIT_PAGER": "cat",
     "MANPAGER": "cat",
-    "LANG": "C.UTF-8",
     "PIP_PROGRESS_BAR": "off",
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     "TQDM_DISABLE": "1",

@@ -22,8 +22,8 @@ from sandbox_server.sandbox.docker.terminal import Terminal
 
 _KEEP_BYTES = 1 << 18  # of an action's output; 30,000 characters of 4 bytes are shown at most
 _TERMINAL_HOLDS = 4095  # bytes of input that the kernel keeps for a reader
-_SIGINT_GRACE_S = 2.0  # for each of two SIGINTs
-_SWEEP_S = 8.0  # for one sweep of up to some thousand processes
+_SIGINT_GRACE_S = 1.5  # for each of two SIGINTs
+_SWEEP_S = 5.0  # for one sweep of up to some thousand processes
 _AFTER_SWEEP_S = 1.0  # for the shell to come back once its children are gone
 _READY_S = 60.0  # for a shell's start file; activation of an environment takes seconds on a busy host
 _NOTICE_S = 0.5  # from an action's end to the prompt

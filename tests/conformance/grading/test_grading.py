@@ -141,10 +141,10 @@ async def test_the_deadline_kills(
     assert await bench.left() == 0
 
 
-@pytest.mark.parametrize("silence", [b"import os\n\nos._exit(0)\n", b"import os\n\nos.kill(os.getppid(), 9)\n"])
-async def test_silenced_tests_are_the_patchs_fault(bench: Bench, silence: bytes) -> None:
+@pytest.mark.parametrize("silence", ["os._exit(0)", "os.kill(os.getppid(), 9)", "os.kill(-1, 9)"])
+async def test_silenced_tests_are_the_patchs_fault(bench: Bench, silence: str) -> None:
     """Without results there is no reward, and no mask to hide behind: the unpatched tree does give some."""
-    verdict = await bench.grade(bench.diff({_CALC: silence + FIXED}))
+    verdict = await bench.grade(bench.diff({_CALC: b"import os\n\n%s\n" % silence.encode() + FIXED}))
     assert (verdict.name, verdict.mask, verdict.f2p_count) == (VerdictName.NO_RESULTS, False, 0), verdict
 
 
