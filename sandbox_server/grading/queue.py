@@ -24,14 +24,22 @@ _REMEMBERED = 64  # more than can end between a verdict and its writing
 
 
 def grade_key(
-    instance: TaskInstance, patch: bytes | None, policy: RunnerFilePolicy, versions: Mapping[str, str]
+    instance: TaskInstance,
+    patch: bytes | None,
+    policy: RunnerFilePolicy,
+    versions: Mapping[str, str],
+    patch_cause: str = "",
 ) -> str:
-    """SHA-256 (hex) over all that a verdict depends on: the whole instance, the patch, who judges, the guard."""
+    """SHA-256 (hex) over all that a verdict depends on: the whole instance, the patch, who judges, the guard.
+
+    And, where there is no patch, on why: the verdict says it.
+    """
     facts = {
         "instance": instance.model_dump(mode="json"),
         "patch": None if patch is None else hashlib.sha256(patch).hexdigest(),
         "policy": policy,
         "versions": dict(versions),
+        "patch_cause": "" if patch else patch_cause,
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
@@ -63,7 +71,7 @@ class GradingQueue:
     def key(self, request: GradeRequest) -> str:
         """The key under which the request's verdict is shared."""
         versions = self._grading.versions(request.instance)
-        return grade_key(request.instance, request.patch, self._grading.runner_files, versions)
+        return grade_key(request.instance, request.patch, self._grading.runner_files, versions, request.patch_cause)
 
     def submit(self, request: GradeRequest) -> str:
         """Begin (or join) the grading and return its key at once; `verdict` with the same request waits for it."""

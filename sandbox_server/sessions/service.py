@@ -149,7 +149,12 @@ class SessionService:
 
     async def list(self, *, state: str | None = None, limit: int = 100) -> "list[SessionRecord]":
         """See `sessions.base.Sessions.list`."""
-        return await self._history.sessions(state=state, limit=limit)
+        # SQL knows starts and ends; what is between, Redis
+        kept = SessionState.LIVE.value if state == SessionState.ENDING else state
+        present = {record.sid: record for record in await self._store.live()}
+        records = await self._history.sessions(state=kept, limit=limit)
+        now = [present.get(record.sid, record) for record in records]
+        return [record for record in now if state is None or record.state == state]
 
     async def _known(self, sid: str) -> SessionRecord:
         record = await self._store.session(sid) or await self._history.session(sid)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -112,7 +113,7 @@ class Server:
         assert done.returncode == code, (verb, done.returncode, done.stdout[-2000:], done.stderr[-2000:])
         return done.stdout
 
-    def entries(self, since: int = 0) -> list[dict[str, object]]:
+    def entries(self, since: int = 0) -> list[dict[str, Any]]:
         """The log from that byte on, parsed; a line that is no JSON is an entry of its own."""
         entries = []
         for line in self.log.read_bytes()[since:].decode(errors="replace").splitlines():
@@ -122,7 +123,7 @@ class Server:
                 entries.append({"level": "error", "event": line})
         return entries
 
-    def complaints(self, since: int = 0) -> list[dict[str, object]]:
+    def complaints(self, since: int = 0) -> list[dict[str, Any]]:
         """Log entries of warning and above."""
         return [entry for entry in self.entries(since) if entry["level"] not in ("info", "debug")]
 
@@ -154,12 +155,12 @@ class Server:
         assert answer.status_code == 200, answer.text
         return str(answer.json()["sid"])
 
-    def say(self, sid: object, content: str, key: str = "") -> dict[str, object]:
+    def say(self, sid: object, content: str, key: str = "") -> dict[str, Any]:
         """Answer to one action."""
         headers = {"Idempotency-Key": key} if key else None
         answer = self.post("/process_action", {"sid": sid, "content": content}, headers=headers)
         assert answer.status_code == 200, answer.text
-        reply: dict[str, object] = answer.json()
+        reply: dict[str, Any] = answer.json()
         assert isinstance(reply["content"], str)
         return reply
 
@@ -169,19 +170,19 @@ class Server:
         assert "error" not in reply, reply
         return str(reply["content"])
 
-    def finish(self, sid: object) -> dict[str, object]:
+    def finish(self, sid: object) -> dict[str, Any]:
         """Answer to /postprocess."""
         answer = self.post("/postprocess", {"sid": sid}, timeout=300)
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 
-    def reward(self, sid: object) -> dict[str, object]:
+    def reward(self, sid: object) -> dict[str, Any]:
         """Answer to /compute_reward."""
         answer = self.post("/compute_reward", {"sid": sid}, timeout=300)
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 
-    def session(self, sid: str) -> dict[str, object]:
+    def session(self, sid: str) -> dict[str, Any]:
         """GET /v1/sessions/<sid>."""
         return dict(httpx.get(f"{self.url}/v1/sessions/{sid}", timeout=30).raise_for_status().json())
 
@@ -189,7 +190,7 @@ class Server:
         """The captured diff."""
         return httpx.get(f"{self.url}/v1/sessions/{sid}/patch", timeout=30).raise_for_status().content
 
-    def actions(self, sid: str) -> list[dict[str, object]]:
+    def actions(self, sid: str) -> list[dict[str, Any]]:
         """The journal."""
         return list(httpx.get(f"{self.url}/v1/sessions/{sid}/actions", timeout=30).raise_for_status().json())
 

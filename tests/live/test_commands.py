@@ -1,8 +1,11 @@
 """The command line beside a running server."""
 
 import json
+from pathlib import Path
 
 import pytest
+
+from tests.conftest import ROOT
 
 from .serving import Server
 
@@ -21,9 +24,16 @@ def test_sessions(live: Server) -> None:
     live.cli("sessions", "show", "1", code=1)
 
 
-def test_doctor_and_images(live: Server) -> None:
-    """A sound machine is called broken, or an image cannot be prepared beforehand."""
-    assert live.cli("doctor")
+def test_doctor(live: Server, sample_images: dict[str, str], tmp_path: Path) -> None:
+    """A sound machine is called broken, or one without an image sound."""
+    sound = Server(tmp_path, ROOT / "examples" / "instances.jsonl", {})
+    assert "FAIL" not in sound.cli("doctor")
+    told = live.cli("doctor", code=1)
+    assert told.count("FAIL") == 1 and "samples__absent-1" in told
+
+
+def test_images_and_gc(live: Server) -> None:
+    """An image cannot be prepared beforehand, or a start fails once it was pruned, or `gc` takes live sessions away."""
     sid = live.begin()
     assert "samples__ledger-12: sandbox-prepared:" in live.cli("images", "prepare", "samples__ledger-12")
     assert "in use" in live.cli("images", "prune")

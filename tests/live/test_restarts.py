@@ -11,7 +11,7 @@ from contextlib import suppress
 import httpx
 import pytest
 
-from .serving import Server, bash, until
+from .serving import Server, bash, docker, until
 
 SLOW = "echo 'import time; time.sleep(3)' >> ledger/__init__.py"  # what a grading takes
 
@@ -84,8 +84,6 @@ def test_a_key_outlives_the_server(serve: Callable[..., Server]) -> None:
 
 def server_lines(server: Server, sid: str) -> str:
     """`wc` of the file that the actions write, seen from outside."""
-    from .serving import docker
-
     return docker("exec", server.container(sid), "wc", "-l", "/testbed/n")
 
 
@@ -96,15 +94,13 @@ def test_redis_comes_back_empty(serve: Callable[..., Server]) -> None:
     server.run(ended, "echo x > x.txt")
     first = server.reward(ended)
     server.run(alive, "cd /tmp; export KEPT=11")
-    until(lambda: "journal" and len(server.actions(alive)) == 1)
+    until(lambda: len(server.actions(alive)) == 1)
     time.sleep(1)
     container = server.container(gone)
     server.kill()
     os.kill(server.redis(), signal.SIGKILL)
     for path in (server.folder / "data" / "redis").iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    from .serving import docker
-
     docker("rm", "-f", container)
     server.start()
     assert "\r\n/tmp 11[" in server.run(alive, "echo $(pwd) $KEPT")

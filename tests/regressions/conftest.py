@@ -1,0 +1,26 @@
+"""A server's real parts in this process, so that a test can break one of them at a chosen moment."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sandbox_server.app.build import open_catalogue, open_runtime
+from sandbox_server.catalogue.importing import read_instances
+from sandbox_server.catalogue.instances import Instances
+from sandbox_server.settings import Settings
+from tests.conftest import ROOT
+
+
+@pytest.fixture
+async def settings(sample_images: dict[str, str], tmp_path: Path) -> AsyncIterator[Settings]:
+    """Settings of a node of this test's own, the samples imported; its containers are gone afterwards."""
+    node = f"regression-{secrets.token_hex(4)}"
+    settings = Settings(data_dir=tmp_path, node_id=node, pull="never", reaper_period_s=3600, _env_file=None)
+    async with open_catalogue(settings) as database:
+        await Instances(database).add(read_instances(ROOT / "examples" / "instances.jsonl"))
+    yield settings
+    async with open_runtime(settings) as runtime:
+        await asyncio.gather(*(runtime.remove(container.container_id) for container in await runtime.list()))

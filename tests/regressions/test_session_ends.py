@@ -1,0 +1,152 @@
+"""Ends, reapings and verdicts that are cut off, or that meet something else, at a chosen moment."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from sandbox_server.app.build import build
+from sandbox_server.errors import CatalogueUnavailable
+from sandbox_server.records import VerdictName
+from sandbox_server.sandbox.base import Role
+from sandbox_server.sessions.reaper import Reaper
+from sandbox_server.sessions.service import SessionService
+from sandbox_server.settings import Settings
+
+ACTION = "<function=execute_bash>\n<parameter=command>\necho x > x.txt\n</parameter>\n</function>"
+LEDGER = "samples__ledger-12"
+
+
+class Died(BaseException):
+    """The server, here."""
+
+
+@asynccontextmanager
+async def service(settings: Settings) -> AsyncIterator[SessionService]:
+    """A server's sessions, recovered."""
+    async with build(settings) as parts:
+        assert isinstance(parts.sessions, SessionService)
+        yield parts.sessions
+
+
+def reaper(service: SessionService) -> Reaper:
+    """As `build` makes it."""
+    ending = service._ending
+    return Reaper(
+        ending._runtime,
+        service._store,
+        service._history,
+        service._starts,
+        ending,
+        service._rewards,
+        service._config,
+        service.end,
+    )
+
+
+def die_after(owner: Any, name: str, call: int = 1) -> None:
+    """The `call`-th call of the method is the last thing that the server does."""
+    method, calls = getattr(owner, name), 0
+
+    async def dying(*arguments: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        result = await method(*arguments, **options)
+        if calls == call:
+            raise Died
+        return result
+
+    setattr(owner, name, dying)
+
+
+STEPS: dict[str, Callable[[SessionService], None]] = {
+    "marked as ending": lambda s: die_after(s._store, "move"),
+    "patch kept": lambda s: die_after(s._history, "save_patch"),
+    "end in SQL": lambda s: die_after(s._history, "save_session"),
+    "end in Redis": lambda s: die_after(s._store, "move", call=2),
+    "container removed": lambda s: die_after(s._ending._runtime, "remove"),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_a_server_that_died_during_an_end(settings: Settings, step: str) -> None:
+    """A session stays halfway for ever: without its patch or verdict, with its container or its slot."""
+    async with service(settings) as first:
+        sid = await first.start(LEDGER)
+        await first.act(sid, ACTION)
+        STEPS[step](first)
+        with pytest.raises(Died):
+            await first.postprocess(sid)
+    async with service(settings) as second:
+        for known in (await second._store.session(sid), await second._history.session(sid)):
+            assert known is not None and (known.state, known.end_reason) == ("ended", "postprocess")
+        assert all(container.role is not Role.SESSION for container in await second._ending._runtime.list())
+        assert second._starts.used == 0
+        assert b"+++ b/x.txt" in ((await second.patch(sid)).diff or b"")
+        if grading := second._rewards._running.get(sid):  # begun though nobody asks for the reward
+            await grading
+        assert await second._history.graded(sid) is not None
+        assert (await second.reward(sid)).verdict.name is VerdictName.UNRESOLVED
+
+
+@pytest.mark.parametrize("moment", ["containers listed", "sessions listed"])
+async def test_a_start_during_a_reapers_pass(settings: Settings, moment: str) -> None:
+    """A start on a busy host, a second or more in the making, would be reaped as lost or as an orphan."""
+    async with service(settings) as sessions:
+        owner: Any = sessions._ending._runtime if moment == "containers listed" else sessions._store
+        name = "list" if moment == "containers listed" else "live"
+        method, started = getattr(owner, name), []
+
+        async def and_then_a_start(*arguments: Any) -> Any:
+            found = await method(*arguments)
+            if not started:
+                started.append(await sessions.start(LEDGER))
+                await asyncio.sleep(1.2)
+            return found
+
+        setattr(owner, name, and_then_a_start)
+        await reaper(sessions).sweep()
+        assert (await sessions.act(started[0], ACTION)).error_code == ""
+        await sessions.close(started[0])
+        assert sessions._starts.used == 0
+
+
+async def test_slots_are_given_back_once_each(settings: Settings) -> None:
+    """Ends at the same moment would lose a slot for good, or an end told twice would free another session's."""
+    async with service(settings.model_copy(update={"max_sessions": 2})) as sessions:
+        starts = sessions._starts
+        entered: list[str] = []
+
+        async def take() -> None:
+            async with starts._slot() as sid:
+                entered.append(sid)
+
+        waiting = [asyncio.create_task(take()) for _ in range(6)]
+        await asyncio.sleep(0.05)
+        assert len(entered) == starts.used == 2
+        await asyncio.gather(*(starts.release(sid) for sid in entered), *(starts.release("7") for _ in range(3)))
+        await asyncio.sleep(0.05)
+        assert (len(entered), starts.used) == (4, 2)
+        await asyncio.gather(*(starts.release(sid) for sid in entered))
+        await asyncio.gather(*waiting)
+        assert (len(entered), starts.used) == (6, 2)
+
+
+async def test_a_verdict_that_cannot_be_written(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A verdict that SQL has not got would be answered, and another one later."""
+    async with service(settings) as sessions:
+        sid = await sessions.start(LEDGER)
+        await sessions.act(sid, ACTION)
+        with monkeypatch.context() as broken:
+
+            async def unavailable(*_: object) -> None:
+                raise CatalogueUnavailable("the disk is full")
+
+            broken.setattr(sessions._history, "save_graded", unavailable)
+            with pytest.raises(CatalogueUnavailable):
+                await sessions.reward(sid)
+        first, second = await sessions.reward(sid), await sessions.reward(sid)
+        assert first.verdict.name is VerdictName.UNRESOLVED
+        assert first == second
