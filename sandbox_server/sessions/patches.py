@@ -38,8 +38,11 @@ async def capture(
             "no room to take the diff; free space on the engine's disk, then ask for the reward again"
         )
     diff: bytes | None = result.stdout.head + result.stdout.tail
-    removed_git = "no-git" in result.stderr.text()
-    cause = "the agent removed .git; the changes were taken without it" if removed_git else ""
+    notes, cause = result.stderr.text().splitlines(), ""
+    if "partial" in notes:
+        cause = f"some files could not be read and are left out: {' '.join(notes)[:300]}"
+    elif "no-git" in notes:
+        cause = "the agent removed .git; the changes were taken without it"
     if result.timed_out:
         diff, cause = None, f"the tree could not be compared within {timeout_s:g} s; it is too large"
     elif result.exit_code == _NO_BASE:

@@ -11,7 +11,7 @@ TREE = """
 import hashlib, json, os
 tree = {}
 for folder, folders, names in os.walk(b"."):
-    folders[:] = [name for name in folders if name != b".git" or folder != b"."]
+    folders[:] = [name for name in folders if name != b".git"]
     for name in [*names, *(name for name in folders if os.path.islink(os.path.join(folder, name)))]:
         path = os.path.join(folder, name)
         if path.endswith(b".pyc") or path == b"./.git":
@@ -77,7 +77,9 @@ DEEDS = {
         echo a >> README.md; mkdir sub; cd sub; git init -q; {_ME}; echo x > f; git add f; git commit -qm f; echo y > g
     """,
     "special files": "echo a >> README.md; mkfifo fifo; rm ledger/money.py; mkfifo ledger/money.py; chmod 0 README.md",
-    "same size and time": "touch -r README.md /tmp/t; tr a-y b-z < README.md > /tmp/r; cat /tmp/r > README.md; touch -r /tmp/t README.md",
+    "same size and time": """
+        touch -r README.md /tmp/t; tr a-y b-z < README.md > /tmp/r; cat /tmp/r > README.md; touch -r /tmp/t README.md
+    """,
     "another capture's remains": "echo a >> README.md; touch /var/lib/sandbox/git/capture.index.lock",
     "a link to a directory": "mkdir sub; echo x > sub/f; ln -s sub other",
 }
