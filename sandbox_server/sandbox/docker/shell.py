@@ -11,7 +11,6 @@ import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 
 from sandbox_server.errors import EngineUnavailable, SandboxLost
 from sandbox_server.sandbox.base import Output, ShellOutcome, ShellResult
@@ -19,8 +18,8 @@ from sandbox_server.sandbox.docker.lines import lines_of, quote
 from sandbox_server.sandbox.docker.marks import READY_NONCE, Begin, End, Mark, Notice, Prompt
 from sandbox_server.sandbox.docker.output import Collector
 from sandbox_server.sandbox.docker.terminal import Terminal
+from sandbox_server.sandbox.docker.turn import KEEP_BYTES, Turn, set_within
 
-_KEEP_BYTES = 1 << 18  # of an action's output; 30,000 characters of 4 bytes are shown at most
 _TERMINAL_HOLDS = 4095  # bytes of input that the kernel keeps for a reader
 _SIGINT_GRACE_S = 1.5  # for each of two SIGINTs
 _SWEEP_S = 5.0  # for one sweep of up to some thousand processes
@@ -31,30 +30,6 @@ _NOTICE_S = 0.5  # from an action's end to the prompt
 _OURS = re.compile(rb'[^\r\n]*(?:__sb_p (?:\d+|"\$\?")|bash --noediting --rcfile \$D/rc -i(?: \(core dumped\))?)\r\n')
 _ANY = ""  # nonce of a turn that a former server wrote
 _RESET_TERMINAL = b"stty sane -echo cols 200 rows 50 2>/dev/null\n"
-
-
-@dataclass(slots=True)
-class _Turn:
-    """One action on the terminal, from its write to the prompt after it."""
-
-    nonce: str
-    output: Collector = field(default_factory=lambda: Collector(_KEEP_BYTES))
-    begun: bool = False
-    end: End | None = None
-    shell_status: int | None = None
-    """Exit status of the shell itself, when the action ended it."""
-    replaced: bool = False
-    """The shell ended before the action began; a new one ran it."""
-    lost: bool = False
-    stopping: bool = False
-    """It is being stopped; when it never began, its line went with the shell that should have read it."""
-    typed: int = 0
-    """Bytes sent to it."""
-    left_running: bool = False
-    """Its caller was told that it goes on. Of a turn that is left without, the caller was cancelled."""
-    no_prompt: asyncio.TimerHandle | None = None
-    done: asyncio.Event = field(default_factory=asyncio.Event)
-    started: float = field(default_factory=time.monotonic)
 
 
 class DockerShell:
@@ -72,7 +47,7 @@ class DockerShell:
         self._signal = signal
         self._restart = restart
         self._terminal: Terminal | None = None
-        self._turn: _Turn | None = None
+        self._turn: Turn | None = None
         self._ready = asyncio.Event()
         self._swept = asyncio.Event()
         self._prompt_seen = asyncio.Event()
@@ -107,7 +82,7 @@ class DockerShell:
                 elif turn is not None:
                     turn.replaced = True
 
-    def _prompted(self, prompt: Prompt, turn: _Turn | None) -> None:
+    def _prompted(self, prompt: Prompt, turn: Turn | None) -> None:
         self._prompt_seen.set()
         self.user = prompt.user or self.user
         if prompt.nonce == READY_NONCE:
@@ -120,7 +95,7 @@ class DockerShell:
             if turn.no_prompt is not None:
                 turn.no_prompt.cancel()
 
-    def _ended(self, end: End, turn: _Turn | None) -> None:
+    def _ended(self, end: End, turn: Turn | None) -> None:
         mine = turn is not None and turn.nonce in (_ANY, end.nonce)
         if mine or end.nonce == READY_NONCE:
             self._cwd, self.python = end.cwd, end.python
@@ -168,7 +143,7 @@ class DockerShell:
         """See `sandbox.base.Shell.run`. When the caller is cancelled, the command goes on until the next `run`."""
         if self.running:
             raise RuntimeError("a command is still running in this shell; poll, send or interrupt")
-        return await self._run(command, Collector(_KEEP_BYTES), timeout_s, soft_timeout_s, set_mark=since_mark)
+        return await self._run(command, Collector(KEEP_BYTES), timeout_s, soft_timeout_s, set_mark=since_mark)
 
     async def _run(
         self, command: str, output: Collector, timeout_s: float, soft_timeout_s: float | None, *, set_mark: bool
@@ -177,16 +152,16 @@ class DockerShell:
         left = self._turn
         if left is not None and not left.done.is_set():
             await self._stop(left)
-        turn = self._turn = _Turn(secrets.token_hex(8), output, replaced=revived)
+        turn = self._turn = Turn(secrets.token_hex(8), output, replaced=revived)
         self._submit(turn, command, set_mark=set_mark)
         limit = timeout_s if soft_timeout_s is None else min(soft_timeout_s, timeout_s)
-        if await _set_within(turn.done, limit):
+        if await set_within(turn.done, limit):
             if turn.lost and not turn.begun:
                 # everything was dying when it was written (kill -9 -1 in the action before): it never ran
                 await self._begin_again()
-                turn = self._turn = _Turn(secrets.token_hex(8), output, replaced=True)
+                turn = self._turn = Turn(secrets.token_hex(8), output, replaced=True)
                 self._submit(turn, command, set_mark=True)
-                await _set_within(turn.done, limit)
+                await set_within(turn.done, limit)
             if turn.done.is_set():
                 return await self._finish(turn, ShellOutcome.FINISHED)
         if soft_timeout_s is not None and soft_timeout_s < timeout_s:
@@ -197,7 +172,7 @@ class DockerShell:
     async def poll(self, *, wait_s: float) -> ShellResult:
         """See `sandbox.base.Shell.poll`."""
         turn = self._current()
-        if await _set_within(turn.done, wait_s):
+        if await set_within(turn.done, wait_s):
             return await self._finish(turn, ShellOutcome.FINISHED)
         return self._result(turn, ShellOutcome.RUNNING, -1)
 
@@ -220,7 +195,7 @@ class DockerShell:
         if turn.done.is_set():
             return await self._finish(turn, ShellOutcome.FINISHED)
         self._write(b"\x03")
-        if await _set_within(turn.done, wait_s):
+        if await set_within(turn.done, wait_s):
             return await self._finish(turn, ShellOutcome.INTERRUPTED)
         return await self._stop(turn)
 
@@ -231,15 +206,15 @@ class DockerShell:
         its prompt; a command in flight may read it as an empty line of input.
         """
         revived = await self._connect()
-        turn = self._turn = _Turn(_ANY, begun=True, replaced=revived)
+        turn = self._turn = Turn(_ANY, begun=True, replaced=revived)
         self._prompt_seen.clear()
         self._write(b"\n")
-        if await _set_within(self._prompt_seen, min(_NOTICE_S, wait_s)) and turn.end is None and not turn.lost:
+        if await set_within(self._prompt_seen, min(_NOTICE_S, wait_s)) and turn.end is None and not turn.lost:
             self._turn = None
             # where it stands, which the former server knew
-            await self._run(":", Collector(_KEEP_BYTES), _READY_S, None, set_mark=False)
+            await self._run(":", Collector(KEEP_BYTES), _READY_S, None, set_mark=False)
             return self._result(turn, ShellOutcome.RESTARTED, 137) if revived else None
-        if await _set_within(self._prompt_seen, wait_s):
+        if await set_within(self._prompt_seen, wait_s):
             return await self._finish(turn, ShellOutcome.FINISHED)
         return await self._stop(turn, arrived=self._prompt_seen)
 
@@ -255,7 +230,7 @@ class DockerShell:
 
     # ---- the ways a command ends
 
-    async def _stop(self, turn: _Turn, *, arrived: asyncio.Event | None = None) -> ShellResult:
+    async def _stop(self, turn: Turn, *, arrived: asyncio.Event | None = None) -> ShellResult:
         """SIGINT twice, then kill its processes, then the shell, then restart the container: until the shell answers.
 
         `arrived` is what says that it answers; for a turn that this server did not write, any prompt.
@@ -265,7 +240,7 @@ class DockerShell:
         outcome = ShellOutcome.INTERRUPTED
         for _ in range(2):
             self._write(b"\x03")
-            if await _set_within(arrived, _SIGINT_GRACE_S):
+            if await set_within(arrived, _SIGINT_GRACE_S):
                 break
         else:
             outcome = ShellOutcome.KILLED
@@ -274,9 +249,9 @@ class DockerShell:
                 return await self._revive(turn)
         # also after a SIGINT that worked: what escaped it by setsid or a double fork goes here
         await self._sweep("USR1")
-        if not await _set_within(arrived, _AFTER_SWEEP_S):
+        if not await set_within(arrived, _AFTER_SWEEP_S):
             await self._sweep("USR2")
-            if not await _set_within(arrived, _READY_S / 4) and not turn.lost:
+            if not await set_within(arrived, _READY_S / 4) and not turn.lost:
                 return await self._revive(turn)
         return await self._finish(turn, outcome)
 
@@ -286,9 +261,9 @@ class DockerShell:
             await self._signal(signal)
         except SandboxLost:
             return  # the stream's end tells the same, with the rest of the output
-        await _set_within(self._swept, _SWEEP_S)
+        await set_within(self._swept, _SWEEP_S)
 
-    async def _finish(self, turn: _Turn, outcome: ShellOutcome) -> ShellResult:
+    async def _finish(self, turn: Turn, outcome: ShellOutcome) -> ShellResult:
         if turn.lost:
             return await self._revive(turn)
         self._turn = None
@@ -296,9 +271,9 @@ class DockerShell:
             turn.replaced = True
             if outcome is ShellOutcome.FINISHED and turn.end is None:
                 return self._result(turn, ShellOutcome.SHELL_ENDED, turn.shell_status)
-        return self._result(turn, outcome, _code(turn, outcome))
+        return self._result(turn, outcome, turn.exit_code(outcome))
 
-    async def _revive(self, turn: _Turn) -> ShellResult:
+    async def _revive(self, turn: Turn) -> ShellResult:
         """All processes are gone, or nothing answers: start the same container again; its files are kept."""
         oom = await self._begin_again()
         turn.replaced = True
@@ -325,9 +300,9 @@ class DockerShell:
         self._terminal, oom = await self._restart(self)
         await self._wait_ready()
         if cwd and cwd != self._cwd:
-            turn = self._turn = _Turn(secrets.token_hex(8))
+            turn = self._turn = Turn(secrets.token_hex(8))
             self._submit(turn, f"cd -- {quote(cwd)} 2>/dev/null", set_mark=True)
-            await _set_within(turn.done, _READY_S)
+            await set_within(turn.done, _READY_S)
             self._turn = None
         return oom
 
@@ -348,19 +323,19 @@ class DockerShell:
         return False
 
     async def _wait_ready(self) -> None:
-        if not await _set_within(self._ready, _READY_S):
+        if not await set_within(self._ready, _READY_S):
             raise EngineUnavailable(f"no shell answered within {_READY_S:g} s; is the host overloaded?")
         if self._terminal is None:
             raise SandboxLost("the container ended before its shell was ready; does the image have bash?")
 
-    def _submit(self, turn: _Turn, command: str, *, set_mark: bool) -> None:
+    def _submit(self, turn: Turn, command: str, *, set_mark: bool) -> None:
         if self._unclean:
             self._write(_RESET_TERMINAL)
             self._unclean = False
         for line in lines_of(command, turn.nonce, set_mark=set_mark):
             self._write(line)
 
-    def _current(self) -> _Turn:
+    def _current(self) -> Turn:
         if self._turn is None:
             raise RuntimeError("no command is running in this shell")
         return self._turn
@@ -369,7 +344,7 @@ class DockerShell:
         if self._terminal is not None:
             self._terminal.write(data)
 
-    def _result(self, turn: _Turn, outcome: ShellOutcome, exit_code: int, *, oom: bool = False) -> ShellResult:
+    def _result(self, turn: Turn, outcome: ShellOutcome, exit_code: int, *, oom: bool = False) -> ShellResult:
         output = turn.output.take()
         last = output.tail or output.head
         if b"\n" in last.replace(b"\r\n", b""):
@@ -390,20 +365,3 @@ class DockerShell:
             shell_replaced=turn.replaced,
             oom_killed=oom,
         )
-
-
-def _code(turn: _Turn, outcome: ShellOutcome) -> int:
-    if outcome is ShellOutcome.INTERRUPTED:
-        return 130
-    if outcome is ShellOutcome.KILLED:
-        return 137
-    return turn.end.exit_code if turn.end is not None else -1
-
-
-async def _set_within(event: asyncio.Event, seconds: float) -> bool:
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return event.is_set()
-    return True

@@ -1,0 +1,53 @@
+"""One action on the terminal, as the shell follows it."""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+
+from sandbox_server.sandbox.base import ShellOutcome
+from sandbox_server.sandbox.docker.marks import End
+from sandbox_server.sandbox.docker.output import Collector
+
+KEEP_BYTES = 1 << 18  # of an action's output; 30,000 characters of 4 bytes are shown at most
+
+
+@dataclass(slots=True)
+class Turn:
+    """One action on the terminal, from its write to the prompt after it."""
+
+    nonce: str
+    output: Collector = field(default_factory=lambda: Collector(KEEP_BYTES))
+    begun: bool = False
+    end: End | None = None
+    shell_status: int | None = None
+    """Exit status of the shell itself, when the action ended it."""
+    replaced: bool = False
+    """The shell ended before the action began; a new one ran it."""
+    lost: bool = False
+    stopping: bool = False
+    """It is being stopped; when it never began, its line went with the shell that should have read it."""
+    typed: int = 0
+    """Bytes sent to it."""
+    left_running: bool = False
+    """Its caller was told that it goes on. Of a turn that is left without, the caller was cancelled."""
+    no_prompt: asyncio.TimerHandle | None = None
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+    started: float = field(default_factory=time.monotonic)
+
+    def exit_code(self, outcome: ShellOutcome) -> int:
+        """What the action's end counts as; -1 where it is not known."""
+        if outcome is ShellOutcome.INTERRUPTED:
+            return 130
+        if outcome is ShellOutcome.KILLED:
+            return 137
+        return self.end.exit_code if self.end is not None else -1
+
+
+async def set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Whether `event` is set, now or within `seconds`."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return event.is_set()
+    return True
