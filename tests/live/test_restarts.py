@@ -76,18 +76,13 @@ def test_a_key_outlives_the_server(serve: Callable[..., Server]) -> None:
     assert server.run(sid, "echo once >> n; wc -l < n", "a") == first
     with ThreadPoolExecutor(1) as pool:
         acting = pool.submit(quietly, server.run, sid, "echo once >> n; sleep 2", "b")
-        until(lambda: "2" in server_lines(server, sid), 20, "its first half")
+        until(lambda: docker("exec", server.container(sid), "wc", "-l", "/testbed/n")[0] == "2", 20, "its first half")
         server.kill()
         assert acting.result() is None
     server.start()
     assert "interrupted" in server.run(sid, "echo once >> n; sleep 2", "b")
     assert "\r\n2[Python" in server.run(sid, "wc -l < n")
     assert len(server.actions(sid)) == 3
-
-
-def server_lines(server: Server, sid: str) -> str:
-    """`wc` of the file that the actions write, seen from outside."""
-    return docker("exec", server.container(sid), "wc", "-l", "/testbed/n")
 
 
 def test_redis_comes_back_empty(serve: Callable[..., Server]) -> None:
