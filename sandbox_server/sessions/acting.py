@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sandbox_server import telemetry
 from sandbox_server.actions.base import Dialect, Observation, Say, Tool, ToolContext
 from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.errors import SandboxLost, ServiceError, SessionBusy
+from sandbox_server.errors import SandboxLost, ServiceError, SessionBusy, StateUnavailable
 from sandbox_server.records import ActionRecord, InFlight, SessionRecord
 from sandbox_server.sandbox.base import Runtime, Sandbox
 from sandbox_server.sessions.base import ActionAnswer
@@ -63,7 +63,9 @@ class Acting:
             ) as turn:
                 if turn.stored is not None:
                     return ActionAnswer(turn.stored.observation, seq=turn.stored.seq)
-                if turn.record is None or not turn.may_run:
+                if turn.record is None:
+                    raise StateUnavailable(f"Redis has lost session {sid}; the reaper puts it back, send it again")
+                if not turn.may_run:
                     return refusal(turn.record)
                 waited_s = time.time() - arrived
                 return await self._run(

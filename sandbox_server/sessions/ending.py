@@ -7,7 +7,7 @@ from dataclasses import replace
 from sandbox_server import telemetry
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instances import Instances
-from sandbox_server.errors import InfrastructureError, SandboxLost, ServiceError, UnknownInstance
+from sandbox_server.errors import InfrastructureError, SandboxLost, ServiceError, StateUnavailable, UnknownInstance
 from sandbox_server.records import PatchRecord, SessionRecord
 from sandbox_server.sandbox.base import Runtime
 from sandbox_server.sessions import patches
@@ -53,7 +53,10 @@ class Ending:
         """
         record = await self._store.session(sid)
         if record is None:
-            return await self._history.session(sid)
+            record = await self._history.session(sid)
+            if record is not None and record.state not in _ENDED:
+                raise StateUnavailable(f"Redis has lost session {sid}; the reaper puts it back, ask again")
+            return record
         if record.state in _ENDED:
             return record
         config = self._config

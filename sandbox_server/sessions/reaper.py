@@ -24,6 +24,7 @@ from sandbox_server.state.store import Store
 
 log = telemetry.logger(__name__)
 
+_OVER = (SessionState.ENDED, SessionState.LOST)
 _TOGETHER = 4  # sessions ended at a time, so that a mass expiry leaves live ones their latency
 
 
@@ -81,6 +82,9 @@ class Reaper:
         # in this order: a session is written down after its container was made, so one without is really gone
         sessions = {record.sid: record for record in await self._store.live(self._config.node)}
         containers = await self._runtime.list()
+        for sid in {c.sid for c in containers if c.role is Role.SESSION} - sessions.keys():
+            if record := await self._remembered(sid):
+                sessions[sid] = record
         present = {c.container_id for c in containers}
         gate = asyncio.Semaphore(_TOGETHER)
         due = [self._session(gate, record, present) for record in sessions.values()]
@@ -107,7 +111,7 @@ class Reaper:
         async with gate:
             try:
                 current = await self._store.session(record.sid)
-                if current is None or current.state in (SessionState.ENDED, SessionState.LOST):
+                if current is None or current.state in _OVER:
                     return
                 if present is not None and not self._reason(current, present):
                     return  # it was touched meanwhile
@@ -147,16 +151,24 @@ class Reaper:
         running = {c.sid for c in await self._runtime.list() if c.role is Role.SESSION}
         for state in (SessionState.LIVE, SessionState.ENDING):
             for record in await self._history.sessions(state=state, node=self._config.node, limit=100_000):
-                if await self._store.session(record.sid) is not None:
-                    continue
-                if record.sid not in running:
+                if record.sid in running:
+                    await self._remembered(record.sid)
+                elif await self._store.session(record.sid) is None:
                     await self._close_off(record)
-                    continue
-                log.warning("session rebuilt from SQL: Redis had forgotten it", sid=record.sid)
-                actions = await self._history.actions(record.sid)
-                # its idle time is unknown, and the next action's number must be a new one
-                rebuilt = replace(record, touched_at=time.time(), actions=actions[-1].seq if actions else 0)
-                await self._store.put_session(rebuilt)
+
+    async def _remembered(self, sid: str) -> SessionRecord | None:
+        """The session if it is not over; put back into Redis when only SQL knows it."""
+        if record := await self._store.session(sid):
+            return None if record.state in _OVER else record
+        record = await self._history.session(sid)
+        if record is None or record.state in _OVER:
+            return None
+        log.warning("session rebuilt from SQL: Redis had forgotten it", sid=sid)
+        actions = await self._history.actions(sid)
+        # its idle time is unknown, and the next action's number must be a new one
+        rebuilt = replace(record, touched_at=time.time(), actions=actions[-1].seq if actions else 0)
+        await self._store.put_session(rebuilt)
+        return rebuilt
 
     async def _close_off(self, record: SessionRecord) -> None:
         """Neither Redis nor the engine has it any more: say in SQL how it ended."""

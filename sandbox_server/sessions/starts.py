@@ -15,7 +15,7 @@ from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import ContainerSpec, Role, Runtime
 from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.sessions.lifecycle import SessionState
-from sandbox_server.sessions.workspace import Workspaces
+from sandbox_server.sessions.workspace import Prepared, Workspaces
 from sandbox_server.state.store import Store
 
 log = telemetry.logger(__name__)
@@ -69,10 +69,16 @@ class Starts:
         try:
             async with asyncio.timeout(self._config.start_timeout_s), self._slot() as sid:
                 stage = "image"
-                with telemetry.START_SECONDS.labels("prepare").time():
-                    prepared = await self._workspaces.prepared(instance)
+                prepared = await self._prepared(instance)
                 stage = "daemon"
-                return await self._create(sid, instance, prepared.image)
+                try:
+                    return await self._create(sid, instance, prepared.image)
+                except ImageUnavailable:  # somebody removed it since it was last used
+                    self._workspaces.forget(instance)
+                    stage = "image"
+                    prepared = await self._prepared(instance)
+                    stage = "daemon"
+                    return await self._create(sid, instance, prepared.image)
         except TimeoutError:
             raise CapacityError(
                 f"no sandbox within {self._config.start_timeout_s:g} s (waiting for: {stage});"
@@ -80,9 +86,10 @@ class Starts:
                 reason=stage,
                 retry_after_s=_RETRY_AFTER_S,
             ) from None
-        except ImageUnavailable:
-            self._workspaces.forget(instance)
-            raise
+
+    async def _prepared(self, instance: TaskInstance) -> Prepared:
+        with telemetry.START_SECONDS.labels("prepare").time():
+            return await self._workspaces.prepared(instance)
 
     @asynccontextmanager
     async def _slot(self) -> AsyncIterator[str]:

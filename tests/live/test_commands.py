@@ -39,7 +39,9 @@ def test_images_and_gc(live: Server) -> None:
     assert "in use" in live.cli("images", "prune")
     live.run(sid, "true")
     live.finish(sid)
-    live.finish(live.begin())  # its prepared image was removed meanwhile
+    live.finish(live.begin("samples__timespan-7"))
+    assert "prepared images removed" in live.cli("images", "prune")
+    live.finish(live.begin("samples__timespan-7"))  # its prepared image was removed meanwhile
     live.cli("gc", code=1)  # not while the server runs
 
 

@@ -7,7 +7,6 @@ from .serving import Server, docker
 LATER = """
 cd "$1"
 git() { command git -c safe.directory='*' "$@"; }
-comm -13 <(git rev-list --objects HEAD | cut -d' ' -f1; git ls-files -s | cut -d' ' -f2) /dev/null
 comm -13 <({ git rev-list --objects HEAD | cut -d' ' -f1; git ls-files -s | cut -d' ' -f2;
              git for-each-ref --format='%(objectname)' refs/tags; } | sort -u) \
          <(git cat-file --batch-all-objects --batch-check='%(objectname)' | sort -u)
@@ -25,11 +24,10 @@ def test_nothing_is_later_than_head(live: Server, sample_instances: dict[str, di
     """A policy reads the fix out of the repository."""
     sid = live.begin(sample_instances[sample]["instance_id"])
     container = live.container(sid)
-    workdir = docker("inspect", "-f", "{{.Config.WorkingDir}}", container).strip()
+    command = ("bash", "-c", LATER, "later", "/testbed")
     image = f"sandbox-samples/{sample}:latest"
-    words = ("bash", "-c", LATER, "later", workdir)
-    told = docker("run", "--rm", "--network=none", "--entrypoint=", "-w", "/", image, *words[:-1], "/testbed")
+    told = docker("run", "--rm", "--network=none", image, *command)
     assert told.strip(), "the image itself holds nothing later, so this shows nothing"
-    assert docker("exec", container, *words[:-1], "/testbed").strip() == ""
+    assert docker("exec", container, *command).strip() == ""
     assert docker("exec", container, "git", "-C", "/testbed", "log", "-1", "--format=%s").strip()
     live.finish(sid)

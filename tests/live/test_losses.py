@@ -41,13 +41,9 @@ def test_a_removed_grading_container(live: Server) -> None:
     live.run(sid, "echo 'import time; time.sleep(4)' >> ledger/__init__.py")
     log_began = live.log.stat().st_size
     live.finish(sid)
-    (grading,) = [found for found in [*wait_for_gradings(live)]]
+    until(lambda: live.containers("role=grade"), 30, "a grading under way")
+    (grading,) = live.containers("role=grade")
     docker("rm", "-f", grading)
     got = live.reward(sid)
     assert (got["verdict"], got["mask"]) == ("unresolved", False)
     assert any(entry["level"] == "warning" for entry in live.entries(log_began)), "the fault is nowhere in the log"
-
-
-def wait_for_gradings(live: Server) -> list[str]:
-    until(lambda: live.containers("role=grade"), 30, "a grading under way")
-    return live.containers("role=grade")

@@ -10,6 +10,9 @@ from contextlib import suppress
 
 import httpx
 import pytest
+from redis import Redis
+
+from sandbox_server.state.embedded import EmbeddedRedis
 
 from .serving import Server, bash, docker, until
 
@@ -73,18 +76,13 @@ def test_a_key_outlives_the_server(serve: Callable[..., Server]) -> None:
     assert server.run(sid, "echo once >> n; wc -l < n", "a") == first
     with ThreadPoolExecutor(1) as pool:
         acting = pool.submit(quietly, server.run, sid, "echo once >> n; sleep 2", "b")
-        until(lambda: "2" in server_lines(server, sid), 20, "its first half")
+        until(lambda: docker("exec", server.container(sid), "wc", "-l", "/testbed/n")[0] == "2", 20, "its first half")
         server.kill()
         assert acting.result() is None
     server.start()
     assert "interrupted" in server.run(sid, "echo once >> n; sleep 2", "b")
     assert "\r\n2[Python" in server.run(sid, "wc -l < n")
     assert len(server.actions(sid)) == 3
-
-
-def server_lines(server: Server, sid: str) -> str:
-    """`wc` of the file that the actions write, seen from outside."""
-    return docker("exec", server.container(sid), "wc", "-l", "/testbed/n")
 
 
 def test_redis_comes_back_empty(serve: Callable[..., Server]) -> None:
@@ -113,6 +111,24 @@ def test_redis_comes_back_empty(serve: Callable[..., Server]) -> None:
     until(lambda: len(server.actions(alive)) == 2, 10, "both actions in the journal")
     assert [action["seq"] for action in server.actions(alive)] == [1, 2]
     assert httpx.get(f"{server.url}/v1/sessions", params={"state": "live"}, timeout=30).json() == []
+
+
+def test_redis_is_emptied_under_a_running_server(serve: Callable[..., Server]) -> None:
+    """A Redis without persistence that restarts takes all live sessions with it, and their containers stay."""
+    server = serve(reaper_period_s=2, journal_flush_s=0.1)
+    sid, other = server.begin(), server.begin()
+    server.run(sid, "cd /tmp; echo x > /testbed/x.txt")
+    time.sleep(1)
+    with Redis(unix_socket_path=str(EmbeddedRedis(server.folder / "data").socket)) as redis:
+        redis.flushall()
+    told = server.finish(other)
+    assert told.get("state") == "ended" or told["error"]["code"] == "state_unavailable"
+    until(lambda: "error" not in server.say(sid, bash("pwd")), 20, "the session is back")
+    assert "\r\n/tmp[" in server.run(sid, "pwd")
+    assert server.reward(sid)["verdict"] == "unresolved"
+    assert [action["seq"] for action in server.actions(sid)] == [1, 2, 3]
+    assert server.finish(other)["state"] == "ended"
+    assert server.containers("role=session") == []
 
 
 def test_redis_stops_for_a_while(serve: Callable[..., Server]) -> None:
