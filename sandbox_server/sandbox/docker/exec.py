@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from sandbox_server.errors import SandboxLost, ServiceError
 from sandbox_server.sandbox.base import ExecResult, Output
@@ -18,7 +19,9 @@ _KILL_S = 10.0  # for the killer to start and end on a busy host
 _EXIT_CODE_TRIES = 50  # x 20 ms: the daemon notes an exit shortly after the stream's end
 
 _KILLED = 137
-_CANNOT_FORK = 126  # the exit status told when the container could take no further process
+_CANNOT_START = 126  # the exit status told when the container could take no further process
+_ENGINE_SAYS = b"OCI runtime exec failed"
+_KILL_TRIES = 20  # at the PID limit the engine cannot always start the killer, though mostly
 
 # Keeps the moment from which the killer counts, then becomes the command. $0 is the exec's mark, $1 its slot: a file
 # for each exec under way, used again, since a file for each exec would fill the tmpfs.
@@ -70,6 +73,7 @@ for ((pass = 0; pass < 200; pass++)); do
   clean=0
   kill -KILL "${victims[@]}" 2>/dev/null
 done
+exit 0
 """
 
 
@@ -107,7 +111,7 @@ async def run(
         lane = await asyncio.shield(opening)
     except ExecRefused as e:
         slots.discard(slot)
-        return ExecResult(_CANNOT_FORK, Output(b""), Output(e.detail.encode()), False, time.monotonic() - started)
+        return ExecResult(_CANNOT_START, Output(b""), Output(e.detail.encode()), False, time.monotonic() - started)
     except asyncio.CancelledError:
         await asyncio.shield(_undo(engine, container_id, opening, mark, slot))
         slots.discard(slot)
@@ -134,7 +138,7 @@ async def run(
         slots.discard(slot)
         feeding.cancel()
         lane.close()
-    return ExecResult(code, kept[1].take(), kept[2].take(), timed_out, time.monotonic() - started)
+    return _result(code, kept[1].take(), kept[2].take(), timed_out, started)
 
 
 async def _feed(lane: Lane, stdin: bytes) -> None:
@@ -163,11 +167,25 @@ async def _still_there(engine: Engine, container_id: str) -> None:
     try:
         async for _ in probe.frames():
             pass
-        if await probe.exit_code() in (0, None):
+        if await probe.exit_code() == 0:
             return
     finally:
         probe.close()
-    raise SandboxLost("the container ended while a command ran in it")
+    # refused: by a container that is gone, or by one that has no process to spare
+    found: dict[str, Any] = await engine.call(lambda api: api.inspect_container(container_id))
+    if not found["State"]["Running"]:
+        raise SandboxLost("the container ended while a command ran in it")
+
+
+def _result(code: int | None, stdout: Output, stderr: Output, timed_out: bool, started: float) -> ExecResult:
+    """The engine tells a process that it could not start on the stream of its output: not the command's words."""
+    if code in (_CANNOT_START, _CANNOT_START + 1) and stdout.head.startswith(_ENGINE_SAYS):
+        said = stdout.head.lower()
+        # at the PID limit it says many things, by which of its own threads was refused
+        missing = b"chdir" in said or b"no such file" in said or b"unable to find user" in said
+        reason = "its folder or user is not there" if missing else "Resource temporarily unavailable"
+        stdout, stderr = Output(b""), Output(f"the command could not be started: {reason}\n".encode())
+    return ExecResult(code, stdout, stderr, timed_out, time.monotonic() - started)
 
 
 async def _undo(engine: Engine, container_id: str, opening: asyncio.Future[Lane], mark: str, slot: int) -> None:
@@ -179,6 +197,14 @@ async def _undo(engine: Engine, container_id: str, opening: asyncio.Future[Lane]
 
 
 async def _kill(engine: Engine, container_id: str, mark: str, slot: int) -> None:
+    for _ in range(_KILL_TRIES):
+        if await _killed(engine, container_id, mark, slot):
+            return
+        await asyncio.sleep(0.1)
+
+
+async def _killed(engine: Engine, container_id: str, mark: str, slot: int) -> bool:
+    """One try; False when the killer could not be started."""
     try:
         lane = await Lane.open(
             engine,
@@ -188,13 +214,16 @@ async def _kill(engine: Engine, container_id: str, mark: str, slot: int) -> None
             cwd="/",
             user="0",
         )
-    except (SandboxLost, ExecRefused):
-        return  # nothing lives there, or nothing more can: the owner removes the container
+    except SandboxLost:
+        return True  # nothing lives there
+    except ExecRefused:
+        return False
     try:
         async with asyncio.timeout(_KILL_S):
             async for _ in lane.frames():
                 pass
+        return await lane.exit_code() in (0, None)
     except TimeoutError:
-        return
+        return True
     finally:
         lane.close()

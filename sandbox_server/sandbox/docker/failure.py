@@ -57,6 +57,7 @@ def _of_status(error: docker.errors.APIError) -> ServiceError:
         return ExecRefused(f"the container can take no further process: {text}")
     if status == 404 and "no such image" in lower:
         return ImageUnavailable(text)
-    if status in (404, 409) and ("container" in lower or "exec" in lower):
+    # 500 is said of a container that has just ended
+    if (status in (404, 409) and ("container" in lower or "exec" in lower)) or "is not running" in lower:
         return SandboxLost(f"the container is gone or not running: {text}")
     return EngineUnavailable(f"the Docker daemon answered {status}: {text}")
