@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from sandbox_server.errors import SandboxExhausted, SandboxLost, ServiceError
-from sandbox_server.sandbox.base import ExecResult
+from sandbox_server.sandbox.base import ExecResult, Output
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.lane import Lane
 from sandbox_server.sandbox.docker.output import Collector
@@ -19,6 +19,8 @@ _EXIT_CODE_TRIES = 50  # x 20 ms: the daemon notes an exit shortly after the str
 _KILLED = 137
 _NOT_STARTED = 126  # also what a command gives that may not be executed
 _END_TRIES = 50  # x 20 ms: for the daemon to note a container's end
+_ENGINE_SAYS = b"OCI runtime exec failed"
+_KILL_TRIES = 20  # at the PID limit the engine cannot always start the killer, though mostly
 
 # Keeps the moment from which the killer counts, then becomes the command. $0 is the exec's mark, $1 its slot: a file
 # for each exec under way, used again, since a file for each exec would fill the tmpfs.
@@ -70,6 +72,7 @@ for ((pass = 0; pass < 200; pass++)); do
   clean=0
   kill -KILL "${victims[@]}" 2>/dev/null
 done
+exit 0
 """
 
 
@@ -131,7 +134,7 @@ async def run(
         slots.discard(slot)
         feeding.cancel()
         lane.close()
-    return ExecResult(code, kept[1].take(), kept[2].take(), timed_out, time.monotonic() - started)
+    return _result(code, kept[1].take(), kept[2].take(), timed_out, started)
 
 
 async def _feed(lane: Lane, stdin: bytes) -> None:
@@ -164,7 +167,7 @@ async def _still_sound(engine: Engine, container_id: str, code: int) -> None:
     try:
         async for _ in probe.frames():
             pass
-        if await probe.exit_code() in (0, None):
+        if await probe.exit_code() == 0:
             return
     finally:
         probe.close()
@@ -177,6 +180,13 @@ async def _still_sound(engine: Engine, container_id: str, code: int) -> None:
         raise SandboxExhausted("the container takes no further process; it is at its limit of processes or memory")
 
 
+def _result(code: int | None, stdout: Output, stderr: Output, timed_out: bool, started: float) -> ExecResult:
+    """The engine tells a process that it could not start on the stream of its output: not the command's words."""
+    if code in (_NOT_STARTED, _NOT_STARTED + 1) and stdout.head.startswith(_ENGINE_SAYS):
+        stdout, stderr = Output(b""), Output(b"the command could not be started: no such folder or user, or no room\n")
+    return ExecResult(code, stdout, stderr, timed_out, time.monotonic() - started)
+
+
 async def _undo(engine: Engine, container_id: str, opening: asyncio.Future[Lane], mark: str, slot: int) -> None:
     """Only what has begun can be killed: wait for the daemon's answer first."""
     with suppress(ServiceError):
@@ -186,6 +196,14 @@ async def _undo(engine: Engine, container_id: str, opening: asyncio.Future[Lane]
 
 
 async def _kill(engine: Engine, container_id: str, mark: str, slot: int) -> None:
+    for _ in range(_KILL_TRIES):
+        if await _killed(engine, container_id, mark, slot):
+            return
+        await asyncio.sleep(0.1)
+
+
+async def _killed(engine: Engine, container_id: str, mark: str, slot: int) -> bool:
+    """One try; False when the killer could not be started."""
     try:
         lane = await Lane.open(
             engine,
@@ -195,13 +213,16 @@ async def _kill(engine: Engine, container_id: str, mark: str, slot: int) -> None
             cwd="/",
             user="0",
         )
-    except (SandboxLost, SandboxExhausted):
-        return  # nothing lives there, or nothing more can: the owner removes the container
+    except SandboxLost:
+        return True  # nothing lives there
+    except SandboxExhausted:
+        return False
     try:
         async with asyncio.timeout(_KILL_S):
             async for _ in lane.frames():
                 pass
+        return await lane.exit_code() in (0, None)
     except TimeoutError:
-        return
+        return True
     finally:
         lane.close()

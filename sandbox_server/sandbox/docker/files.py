@@ -4,6 +4,7 @@ import asyncio
 import secrets
 import shlex
 from contextlib import aclosing
+from typing import Any, NoReturn
 
 from sandbox_server.errors import SandboxDiskFull, SandboxExhausted, SandboxLost
 from sandbox_server.sandbox.docker.engine import Engine
@@ -102,13 +103,18 @@ class Files:
                     # the policy may have killed the lane's bash, or the container was started again
                     self.close()
                     if attempt:
-                        raise SandboxLost(
-                            "the container does not keep a process of ours; is it out of memory?"
-                        ) from None
+                        await self._refused()
                 except BaseException:
                     self.close()
                     raise
         raise AssertionError("unreachable")
+
+    async def _refused(self) -> NoReturn:
+        found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(self._container_id))
+        if not found["State"]["Running"]:
+            raise SandboxLost(f"the container {self._container_id[:12]} is not running")
+        # at its PID or memory limit the engine can start no process in it: the policy's doing
+        raise BlockingIOError(11, "Resource temporarily unavailable")
 
     async def _exchange(self, nonce: str, request: bytes) -> tuple[str, bytes]:
         if self._lane is None:

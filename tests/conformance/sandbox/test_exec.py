@@ -70,6 +70,8 @@ async def test_missing_folder(shared: DockerSandbox) -> None:
     """A folder that the policy removed would be an error of the service."""
     result = await shared.exec(["pwd"], timeout_s=10, cwd="/no/such/folder")
     assert result.exit_code not in (0, None)
+    assert b"could not be started" in result.stderr.head
+    assert result.stdout.head == b""
 
 
 async def test_stdin_of_many_megabytes(shared: DockerSandbox) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from sandbox_server.sandbox.base import ShellOutcome
 from sandbox_server.sandbox.docker.sandbox import DockerSandbox
-from sandbox_server.sandbox.docker.shell import _KEEP_BYTES
+from sandbox_server.sandbox.docker.turn import KEEP_BYTES
 
 from .specs import say, shown
 
@@ -97,7 +97,7 @@ async def test_a_hundred_megabytes_are_bounded(shared: DockerSandbox) -> None:
     took = time.monotonic() - began
     output = result.output
     assert (result.outcome, result.exit_code) == (ShellOutcome.FINISHED, 0)
-    assert len(output.head) + len(output.tail) <= _KEEP_BYTES
+    assert len(output.head) + len(output.tail) <= KEEP_BYTES
     assert output.head.startswith(b"FIRST\r\n0123")
     assert output.tail.endswith(b"cdeLAST\r\n") or output.tail.endswith(b"cde\r\nLAST\r\n")
     assert output.dropped == 7 + 6 + 100_000_000 + 100_000_000 // 16 - len(output.head) - len(output.tail)
