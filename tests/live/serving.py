@@ -49,12 +49,19 @@ def docker(*words: str) -> str:
     return done.stdout
 
 
+def _free_port() -> int:
+    """Below the ports that the kernel gives to clients: it must be free again after each `kill`."""
+    while True:
+        port = 10_000 + secrets.randbelow(20_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+
+
 class Server:
     """One data directory and node; `start`, `kill` and `start` again."""
 
     def __init__(self, folder: Path, rows: Path, settings: Mapping[str, str]) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = _free_port()
         self.url = f"http://127.0.0.1:{port}"
         self.node = f"live-{secrets.token_hex(4)}"
         self.folder = folder
