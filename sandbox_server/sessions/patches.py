@@ -46,7 +46,7 @@ async def capture(
     if result.timed_out:
         diff, cause = None, f"the tree could not be compared within {timeout_s:g} s; it is too large"
     elif result.exit_code == _NO_BASE:
-        diff, cause = None, "the image holds no git repository, so there is nothing to take a diff from"
+        diff, cause = None, "the agent removed what its changes are compared with (/var/lib/sandbox)"
     elif result.exit_code == _NO_TREE:
         diff, cause = None, f"the agent removed the work tree {instance.sandbox.workdir}"
     elif result.exit_code != 0:

@@ -1,5 +1,5 @@
 # Runs as root in a container of the task image; what it leaves is frozen into the image that sessions start from.
-# $1: workdir; $2: workspace path, $3...: paths hidden from the agent. Prints the image's HEAD, or nothing without git.
+# $1: workdir; $2: workspace path, $3...: paths hidden from the agent. Prints the image's HEAD.
 set -e -o pipefail
 export HOME=/root LC_ALL=C GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null GIT_TERMINAL_PROMPT=0
 workdir=$1 workspace=$2
@@ -9,7 +9,7 @@ cd -- "$workdir"
 mkdir -p -- "${workspace%/*}"
 [[ -e $workspace || -L $workspace ]] || ln -s -- "$workdir" "$workspace"
 git() { command git -c safe.directory='*' -c gc.auto=0 -c core.hooksPath=/dev/null "$@"; }
-git rev-parse --git-dir > /dev/null 2>&1 || exit 0
+git rev-parse --git-dir > /dev/null 2>&1 || { echo "$workdir is not a git repository" >&2; exit 3; }
 [[ -d .git ]] || { echo "$workdir/.git is not a directory; worktrees and submodules are not supported" >&2; exit 3; }
 head=$(git rev-parse --verify HEAD)
 

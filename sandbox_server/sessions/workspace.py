@@ -32,7 +32,7 @@ class Prepared:
     source: ImageInfo
     """The task image it was made of; gradings start from that one."""
     base_commit: str
-    """The task image's own HEAD, "" when it holds no repository."""
+    """The task image's own HEAD."""
 
 
 class Workspaces:

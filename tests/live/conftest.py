@@ -20,8 +20,13 @@ def rows(sample_images: dict[str, str], tmp_path_factory: pytest.TempPathFactory
     ungradable = {**timespan, "instance_id": "samples__ungradable-1"}
     del ungradable["grader"]
     absent = {**timespan, "instance_id": "samples__absent-1", "sandbox": {"images": ["sandbox-samples/absent:latest"]}}
+    bare = {
+        **timespan,
+        "instance_id": "samples__bare-1",
+        "sandbox": {"images": ["sandbox-samples/base:latest"], "workdir": "/opt"},
+    }
     path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
-    path.write_text("\n".join([*texts, json.dumps(ungradable), json.dumps(absent)]) + "\n")
+    path.write_text("\n".join([*texts, *map(json.dumps, (ungradable, absent, bare))]) + "\n")
     return path
 
 

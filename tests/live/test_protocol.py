@@ -111,5 +111,8 @@ def test_starts_that_are_refused(live: Server) -> None:
     absent = live.post("/start_instance", {"instance_hash": "samples__absent-1"})
     assert (absent.status_code, absent.json()["code"]) == (503, "image_unavailable")
     assert "sandbox-samples/absent:latest" in absent.json()["detail"]
+    bare = live.post("/start_instance", {"instance_hash": "samples__bare-1"})
+    assert (bare.status_code, bare.json()["code"]) == (503, "image_unavailable")
+    assert "/opt is not a git repository" in bare.json()["detail"]
     unknown = live.post("/start_instance", {"instance_hash": 7})
     assert (unknown.status_code, unknown.json()["code"]) == (404, "unknown_instance")
