@@ -29,7 +29,7 @@ async def test_state_persists(sandbox: DockerSandbox) -> None:
 
 async def test_result_tells_where_the_shell_stands(sandbox: DockerSandbox) -> None:
     """The observation's frame would show a stale folder, user or interpreter."""
-    result = await sandbox.shell.run("cd /usr; true", timeout_s=5)
+    result = await sandbox.shell.run("cd /usr; rm -f /usr/bin/python", timeout_s=5)
     assert (result.cwd, result.user, result.python) == ("/usr", "root", "")
     made = "mkdir -p /tmp/bin; printf '#!/bin/sh\n' > /tmp/bin/python; chmod +x /tmp/bin/python; PATH=/tmp/bin:$PATH"
     assert (await sandbox.shell.run(made, timeout_s=5)).python == "/tmp/bin/python"
