@@ -1,6 +1,7 @@
 """Start, act, end, reward: in which order, and what each answers when it cannot."""
 
 import asyncio
+import time
 
 from sandbox_server import telemetry
 from sandbox_server.catalogue.history import History
@@ -53,6 +54,7 @@ class SessionService:
         self._ending = ending
         self._rewards = rewards
         self._config = config
+        self._ends: dict[str, asyncio.Task[SessionRecord | None]] = {}
 
     async def start(self, instance: int | str) -> str:
         """See `sessions.base.Sessions.start`."""
@@ -114,14 +116,33 @@ class SessionService:
 
     async def reward(self, sid: str) -> RewardAnswer:
         """See `sessions.base.Sessions.reward`."""
+        began = time.monotonic()
+        wait_s = self._config.reward_wait_s  # for all of it: past the client's own limit it would record 0.0
         record = await self._store.session(sid) or await self._history.session(sid)
         if record is not None and record.state not in _OVER:
-            # shielded: the client may give up, the session's end goes on
-            record = await asyncio.shield(asyncio.ensure_future(self.end(sid, "reward")))
+            ending = self._end_apart(sid, "reward")
+            await asyncio.wait({ending}, timeout=wait_s)
+            if not ending.done():
+                cause = f"an action or the end of the session is under way for {wait_s:g} s; ask again"
+                return RewardAnswer(Verdict(VerdictName.PENDING, mask=True, cause=cause), 0.0)
+            record = ending.result()
         if record is None:
             cause = "no such session: its start failed, or nothing of it is kept any more"
             return RewardAnswer(Verdict(VerdictName.UNKNOWN_SESSION, mask=True, cause=cause), 0.0)
-        return await self._rewards.answer(record, wait_s=self._config.reward_wait_s)
+        return await self._rewards.answer(record, wait_s=max(0.0, wait_s - (time.monotonic() - began)))
+
+    def _end_apart(self, sid: str, reason: str) -> asyncio.Task[SessionRecord | None]:
+        """End the session whatever becomes of the request that asked; one task for all who ask."""
+        task = self._ends.get(sid)
+        if task is None:
+            task = self._ends[sid] = asyncio.create_task(self.end(sid, reason), name=f"end-{sid}")
+            task.add_done_callback(lambda done: self._ended_apart(sid, done))
+        return task
+
+    def _ended_apart(self, sid: str, task: asyncio.Task[SessionRecord | None]) -> None:
+        del self._ends[sid]
+        if not task.cancelled() and (error := task.exception()):
+            log.warning("session not ended; the next request or the reaper tries again", sid=sid, error=str(error))
 
     async def view(self, sid: str) -> SessionView:
         """See `sessions.base.Sessions.view`."""

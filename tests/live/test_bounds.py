@@ -57,3 +57,19 @@ def test_idle_and_absolute_lifetimes(serve: Callable[..., Server]) -> None:
     assert server.session(busy)["end_reason"] == "max_age"
     assert server.reward(busy)["verdict"] == "unresolved"
     assert server.containers("role=session") == []
+
+
+def test_a_reward_is_answered_within_its_bound(serve: Callable[..., Server]) -> None:
+    """Asked for during a long action, the answer comes after the client gave up, which then records 0.0."""
+    server = serve(reward_wait_s=1.5, command_timeout_s=30)
+    sid = server.begin()
+    acting = threading.Thread(target=lambda: server.run(sid, "echo late > late.txt; sleep 6"))
+    acting.start()
+    time.sleep(0.5)
+    began = time.monotonic()
+    early = server.reward(sid)
+    assert time.monotonic() - began < 3
+    assert (early["verdict"], early["mask"], early["reward"]) == ("pending", True, 0.0)
+    acting.join(20)
+    until(lambda: server.reward(sid)["verdict"] == "unresolved", 30, "the verdict on what the action left")
+    assert b"+++ b/late.txt" in server.patch(sid)
