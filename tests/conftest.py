@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -27,6 +28,8 @@ def missing():
 def engine(missing):
     """A client of the Docker engine."""
     # asked first by the command: the SDK leaves a socket open where nothing answers
+    if shutil.which("docker") is None:
+        missing("the docker command")
     said = subprocess.run(["docker", "version"], capture_output=True, text=True, timeout=30, check=False)
     if said.returncode != 0:
         missing(f"a Docker engine ({said.stderr.strip()})")
