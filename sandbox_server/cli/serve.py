@@ -71,6 +71,8 @@ def run(settings: Settings, build: Build) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     # bound before the parts are opened: a second server by mistake must not touch the first one's sessions
     listener = config.bind_socket()
+    # uvicorn opens it for children; one that outlives a killed server for a moment would keep its address taken
+    listener.set_inheritable(False)
     with listener:
         log.info("starting", host=settings.host, port=listener.getsockname()[1], node=settings.node_id)
         server = uvicorn.Server(config)
