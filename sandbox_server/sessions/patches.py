@@ -5,12 +5,12 @@ import time
 from importlib import resources
 
 from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.errors import SandboxDiskFull, SandboxExhausted
+from sandbox_server.errors import SandboxDiskFull, SandboxExhausted, SandboxLost
 from sandbox_server.records import PatchRecord, SessionRecord
 from sandbox_server.sandbox.base import ExecResult, Sandbox
 
 _SCRIPT = resources.files(__package__).joinpath("capture.bash").read_text()
-_NO_BASE, _NO_TREE, _NO_SPACE = 3, 4, 5
+_NO_BASE, _NO_TREE, _NO_SPACE, _NO_GIT = 3, 4, 5, 127
 
 
 async def capture(
@@ -25,7 +25,7 @@ async def capture(
     """Take the diff: new, binary, mode-changed, staged and committed changes in it, ignored files not.
 
     Raises:
-        SandboxLost, SandboxDiskFull, EngineUnavailable: nothing could be taken, and not because of the agent.
+        SandboxLost, SandboxDiskFull, EngineUnavailable: nothing could be taken, and not clearly because of the agent.
     """
     try:
         result = await _run(sandbox, instance, timeout_s, max_bytes)
@@ -33,27 +33,7 @@ async def capture(
         # the agent's processes leave no room for another one; without them there is
         await sandbox.restart()
         result = await _run(sandbox, instance, timeout_s, max_bytes)
-    if result.exit_code == _NO_SPACE:
-        raise SandboxDiskFull(
-            "no room to take the diff; free space on the engine's disk, then ask for the reward again"
-        )
-    diff: bytes | None = result.stdout.head + result.stdout.tail
-    notes, cause = result.stderr.text().splitlines(), ""
-    if "partial" in notes:
-        cause = f"some files could not be read and are left out: {' '.join(notes)[:300]}"
-    elif "no-git" in notes:
-        cause = "the agent removed .git; the changes were taken without it"
-    if result.timed_out:
-        diff, cause = None, f"the tree could not be compared within {timeout_s:g} s; it is too large"
-    elif result.exit_code == _NO_BASE:
-        diff, cause = None, "the agent removed what its changes are compared with (/var/lib/sandbox)"
-    elif result.exit_code == _NO_TREE:
-        diff, cause = None, f"the agent removed the work tree {instance.sandbox.workdir}"
-    elif result.exit_code != 0:
-        diff, cause = None, f"the diff failed with {result.exit_code}: {result.stderr.text().strip()[-300:]}"
-    elif result.stdout.dropped:
-        size = len(diff or b"") + result.stdout.dropped
-        diff, cause = None, f"the patch of {size >> 20} MB is larger than SANDBOX_MAX_PATCH_MB"
+    diff, cause = _taken(result, instance.sandbox.workdir, timeout_s)
     return PatchRecord(
         sid=session.sid,
         instance_id=session.instance_id,
@@ -63,6 +43,38 @@ async def capture(
         captured_at=time.time(),
         sha256="" if diff is None else hashlib.sha256(diff).hexdigest(),
     )
+
+
+def _taken(result: ExecResult, workdir: str, timeout_s: float) -> tuple[bytes | None, str]:
+    """The diff, None where the agent left nothing to take one from, and what was remarkable.
+
+    Raises:
+        SandboxDiskFull, SandboxLost: it is not clear that the agent is to blame, so there is no verdict on it.
+    """
+    if result.timed_out:
+        raise SandboxLost(f"its changes could not be taken within {timeout_s:g} s (SANDBOX_POSTPROCESS_TIMEOUT_S)")
+    if result.exit_code == _NO_SPACE:
+        raise SandboxDiskFull(
+            "no room to take the diff; free space on the engine's disk, then ask for the reward again"
+        )
+    agents = {
+        _NO_BASE: "the agent removed what its changes are compared with (/var/lib/sandbox)",
+        _NO_TREE: f"the agent removed the work tree {workdir}",
+        _NO_GIT: "the agent removed git, which the image had",
+    }
+    if result.exit_code in agents:
+        return None, agents[result.exit_code]
+    if result.exit_code != 0:
+        said = result.stderr.text().strip()[-300:]
+        raise SandboxLost(f"its changes could not be taken, git ended with {result.exit_code}: {said}")
+    diff = result.stdout.head + result.stdout.tail
+    if result.stdout.dropped:
+        size = len(diff) + result.stdout.dropped
+        return None, f"the patch of {size >> 20} MB is larger than SANDBOX_MAX_PATCH_MB"
+    notes = result.stderr.text().splitlines()
+    if "partial" in notes:
+        return diff, f"some files could not be read and are left out: {' '.join(notes)[:300]}"
+    return diff, "the agent removed .git; the changes were taken without it" if "no-git" in notes else ""
 
 
 async def _run(sandbox: Sandbox, instance: TaskInstance, timeout_s: float, max_bytes: int) -> ExecResult:

@@ -73,3 +73,15 @@ def test_a_reward_is_answered_within_its_bound(serve: Callable[..., Server]) -> 
     acting.join(20)
     until(lambda: server.reward(sid)["verdict"] == "unresolved", 30, "the verdict on what the action left")
     assert b"+++ b/late.txt" in server.patch(sid)
+
+
+def test_a_capture_past_its_bound_is_no_verdict_on_the_policy(serve: Callable[..., Server]) -> None:
+    """A slow host makes every patch an empty one, scored 0.0 without a mask."""
+    server = serve(postprocess_timeout_s=0.02)
+    sid = server.begin()
+    server.run(sid, "echo change > change.txt")
+    got = server.reward(sid)
+    assert (got["verdict"], got["mask"], got["reward"]) == ("infra", True, 0.0)
+    assert "SANDBOX_POSTPROCESS_TIMEOUT_S" in str(got["cause"])
+    assert server.session(sid)["state"] == "lost"
+    assert server.containers("role=session") == []
