@@ -194,6 +194,11 @@ class Sandbox(Protocol):
         """The persistent shell (only of a sandbox created with one)."""
         ...
 
+    @property
+    def boot_s(self) -> Mapping[str, float]:
+        """Seconds that its making took by stage: create, start, shell; empty for one that was attached to."""
+        ...
+
     async def exec(
         self,
         argv: Sequence[str],

@@ -75,15 +75,18 @@ class Engine:
         except Exception as e:
             raise translate(e, self._url) from e
 
-    async def hijack(self, path: str, body: dict[str, Any] | None = None) -> tuple[socket.socket, bytes]:
-        """POST `path` and take the connection over: (connected non-blocking socket, first bytes of the stream).
+    async def hijack(
+        self, path: str, body: dict[str, Any] | None = None, *, method: str = "POST"
+    ) -> tuple[socket.socket, bytes]:
+        """Send a request and take its connection over: (connected non-blocking socket, first bytes of the stream).
 
         Plain sockets (unix, tcp) only; for a TLS engine use an SSH or stunnel forward.
         """
         loop = asyncio.get_running_loop()
         data = json.dumps(body).encode() if body is not None else b""
         request = (
-            f"POST /v{self._api.api_version}{path} HTTP/1.1\r\nHost: docker\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n"
+            f"{method} /v{self._api.api_version}{path} HTTP/1.1\r\n"
+            "Host: docker\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
         ).encode() + data
         sock: socket.socket | None = None

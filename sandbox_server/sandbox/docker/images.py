@@ -1,16 +1,25 @@
-"""Task images on one engine: found, pulled once however many ask, and frozen from a container."""
+"""Task images on one engine: found, pulled once however many ask, and frozen from a container.
+
+While `watch` runs, what was found is known without asking again until the engine tells of any change to its images
+(a build, a pull, a tag, a removal by whomever). Without it every look asks.
+"""
 
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
+from urllib.parse import quote
 
 from docker import APIClient
 
 from sandbox_server.errors import ImageUnavailable, ServiceError
 from sandbox_server.sandbox.base import ImageInfo
 from sandbox_server.sandbox.docker.engine import Engine
+
+_IMAGE_EVENTS = "/events?filters=" + quote(json.dumps({"type": ["image"]}))
+_WATCH_AGAIN_S = 2.0  # after the engine's end of the stream, or while it does not answer
 
 
 class Images:
@@ -21,6 +30,31 @@ class Images:
         self._pull = pull
         self._pull_timeout_s = pull_timeout_s
         self._pulling: dict[str, asyncio.Task[None]] = {}
+        self._known: dict[str, ImageInfo | None] | None = None
+        """What is there, and what is not, until the engine's next word; None: nothing does, for nobody listens."""
+
+    async def watch(self) -> None:
+        """Listen to the engine, for ever."""
+        while True:
+            try:
+                with suppress(ServiceError, OSError):
+                    await self._listen()
+            finally:
+                self._known = None
+            await asyncio.sleep(_WATCH_AGAIN_S)
+
+    async def _listen(self) -> None:
+        loop = asyncio.get_running_loop()
+        sock, _ = await self._engine.hijack(_IMAGE_EVENTS, method="GET")
+        with sock:
+            self._known = {}
+            while await loop.sock_recv(sock, 1 << 16):
+                self.forget()
+
+    def forget(self) -> None:
+        """Look again from now on."""
+        if self._known is not None:
+            self._known = {}  # a new one: the answer to a question under way goes into the old one
 
     async def resolve(self, candidates: Sequence[str]) -> ImageInfo:
         """See `sandbox.base.Runtime.resolve_image`."""
@@ -55,13 +89,20 @@ class Images:
 
     async def find(self, name: str) -> ImageInfo | None:
         """See `sandbox.base.Runtime.find_image`."""
+        known = self._known
+        if known is not None and name in known:
+            return known[name]
         try:
             found: dict[str, Any] = await self._engine.call(
                 lambda api: api.inspect_image(name)  # type: ignore[no-untyped-call]  # the SDK's stubs miss it
             )
         except ImageUnavailable:
-            return None
-        return ImageInfo(name, found["Id"], found["Config"].get("Labels") or {})
+            info = None
+        else:
+            info = ImageInfo(name, found["Id"], found["Config"].get("Labels") or {})
+        if known is not None:
+            known[name] = info
+        return info
 
     async def remove_all(self, repository: str) -> tuple[int, int]:
         """See `runtime.DockerRuntime.remove_images`."""

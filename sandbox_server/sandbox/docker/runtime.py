@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 import shlex
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -96,17 +97,23 @@ class DockerRuntime:
         return sandbox
 
     async def _boot_container(self, spec: ContainerSpec, token: str) -> DockerSandbox:
+        began = time.monotonic()
         creating = asyncio.ensure_future(self._engine.call(lambda api: self._create(api, spec, token)))
         try:
             container_id = await asyncio.shield(creating)
+        except ImageUnavailable:
+            self._images.forget()
+            raise
         except asyncio.CancelledError:
             # the daemon may create it all the same: wait for its answer, then take it away
             await asyncio.shield(self._undo(creating))
             raise
+        created_s = time.monotonic() - began
         sandbox = DockerSandbox(self._engine, container_id, token)
         try:
             if spec.with_shell:
                 await sandbox.boot()
+                sandbox.boot_s = {"create": created_s, **sandbox.boot_s}
             else:
                 await self._engine.call(lambda api: api.start(container_id))
         except SandboxLost as e:
@@ -179,6 +186,10 @@ class DockerRuntime:
     async def find_image(self, name: str) -> ImageInfo | None:
         """See `sandbox.base.Runtime.find_image`."""
         return await self._images.find(name)
+
+    async def watch_images(self) -> None:
+        """Until cancelled: images once found are not looked up again before the engine tells of a change."""
+        await self._images.watch()
 
     async def remove_images(self, repository: str) -> tuple[int, int]:
         """Remove every image of `repository` that no container uses: (removed, kept)."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import Mapping, Sequence
 
 from sandbox_server.errors import SandboxLost
@@ -25,6 +26,7 @@ class DockerSandbox:
         self._files = Files(engine, container_id)
         self._slots: set[int] = set()
         self._restarts = 0
+        self.boot_s: Mapping[str, float] = {}
         self._shell = DockerShell(open_terminal=self._reattach, signal=self._signal, restart=self._restart)
 
     @property
@@ -78,7 +80,11 @@ class DockerSandbox:
 
     async def boot(self) -> None:
         """Start the created container; its shell is ready on return."""
-        await self._shell.start(await self._start())
+        began = time.monotonic()
+        terminal = await self._start()
+        started = time.monotonic()
+        await self._shell.start(terminal)
+        self.boot_s = {"start": started - began, "shell": time.monotonic() - started}
 
     def close(self) -> None:
         """Let go of all streams; the container is left as it is."""
