@@ -81,6 +81,16 @@ class Settings(BaseSettings):
     """Live sessions of this node; past it starts queue, then 503."""
     boot_concurrency: int = 4
     """Containers being created or started at a time."""
+    pool_size: Annotated[int, Field(ge=0)] = 16
+    """Containers parked ahead of the starts that are expected; 0 turns it off."""
+    pool_idle_s: float = 600.0
+    """A parked container that no start took goes after this long."""
+    pool_min_free_mb: int = 2048
+    """Available memory of the host below which nothing is parked and what is parked goes."""
+    pool_group: Annotated[int, Field(ge=1)] = 4
+    """Starts of one instance in a row that are expected until the server has seen how many there are."""
+    pool_group_window_s: float = 30.0
+    """Pause after which a start of the same instance begins a new group."""
     start_timeout_s: float = 300.0
     """Bound on /start_instance, queueing included; past it 503 with a reason."""
     session_idle_s: float = 1800.0

@@ -23,6 +23,7 @@ from sandbox_server.sessions.acting import Acting
 from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.sessions.disk import DiskWatch
 from sandbox_server.sessions.ending import Ending
+from sandbox_server.sessions.lookahead import Lookahead
 from sandbox_server.sessions.reaper import Reaper
 from sandbox_server.sessions.rewards import Rewards
 from sandbox_server.sessions.service import SessionService
@@ -127,6 +128,12 @@ def _session_config(settings: Settings) -> SessionConfig:
         reward_wait_s=settings.reward_wait_s,
         allow_ungradable=settings.allow_ungradable,
         reaper_period_s=settings.reaper_period_s,
+        pool_size=settings.pool_size,
+        pool_idle_s=settings.pool_idle_s,
+        pool_min_free_mb=settings.pool_min_free_mb,
+        pool_group=settings.pool_group,
+        pool_group_window_s=settings.pool_group_window_s,
+        boot_concurrency=settings.boot_concurrency,
     )
 
 
@@ -145,13 +152,17 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
         stack.push_async_callback(queue.close)
         rewards = Rewards(queue, history, instances, load_rewards(), reward=config.reward, node=config.node)
         stack.push_async_callback(rewards.close)
+        await stack.enter_async_context(_running(runtime.watch_images))
         starts = Starts(runtime, workspaces, store, history, config)
+        stack.push_async_callback(starts.pool.close)
+        lookahead = Lookahead(workspaces, starts.pool, starts.groups, wanted_s=config.pool_idle_s)
         ending = Ending(runtime, workspaces, store, history, instances, starts, config)
         service = SessionService(
             store=store,
             history=history,
             instances=instances,
             starts=starts,
+            lookahead=lookahead,
             acting=Acting(runtime, store, config, dialects=actions.dialects(), tools=actions.tools()),
             ending=ending,
             rewards=rewards,
@@ -160,6 +171,8 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
         reaper = Reaper(runtime, store, history, starts, ending, rewards, config, service.end)
         await reaper.recover()
         await stack.enter_async_context(_running(reaper.run))
+        await stack.enter_async_context(_running(starts.pool.run))
+        await stack.enter_async_context(_running(lookahead.run))
         disk = DiskWatch(runtime, store, instances, config, service.end, period_s=settings.disk_watch_s)
         await stack.enter_async_context(_running(disk.run))
         yield Parts(

@@ -1,9 +1,13 @@
 """What the protocols may ask of the sessions; `service.py` answers."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from sandbox_server.errors import ServiceError
 from sandbox_server.records import ActionRecord, GradedSession, PatchRecord, SessionRecord, Verdict
+from sandbox_server.sessions.lookahead import Failure
+from sandbox_server.sessions.pool import ShelfView
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,30 @@ class SessionView:
     timings_s: dict[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """What became of an announcement of starts."""
+
+    queued: int
+    """Instances that are being prepared, in the order given."""
+    unknown: tuple[int | str, ...]
+    """Those that the catalogue does not have."""
+    dropped: int
+    """Known ones for which the queue had no room."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    """What is ready, or being made ready, for starts to come."""
+
+    size: int
+    """Containers parked at most."""
+    shelves: Sequence[ShelfView]
+    preparing: Sequence[str]
+    """Announced instances whose image is not ready yet."""
+    failures: Sequence[Failure]
+
+
 class Sessions(Protocol):
     """One rollout after the other. `sid` is the canonical decimal string; anything else is unknown."""
 
@@ -46,6 +74,22 @@ class Sessions(Protocol):
         Raises:
             UnknownInstance, Ungradable, CapacityError, InfrastructureError.
         """
+        ...
+
+    async def start_group(self, instance: int | str, n: int) -> tuple[list[str], list[ServiceError]]:
+        """Begin `n` sessions of one instance at once: their sids, and why others did not start.
+
+        Raises:
+            UnknownInstance, Ungradable; the first error when none starts.
+        """
+        ...
+
+    async def look_ahead(self, instances: Sequence[int | str]) -> Announced:
+        """Prepare images and park containers for starts that will come."""
+        ...
+
+    def pool(self) -> PoolView:
+        """The containers parked, being made and wanted."""
         ...
 
     async def act(self, sid: str, content: str, *, idempotency_key: str = "") -> ActionAnswer:

@@ -26,14 +26,9 @@ class SessionConfig:
     reward_wait_s: float
     allow_ungradable: bool
     reaper_period_s: float
-
-    def limits_of(self, memory_mb: int | None, cpus: float | None, pids: int | None, disk_mb: int | None) -> Limits:
-        """The defaults with what an instance names of its own."""
-        own = self.limits
-        return Limits(
-            memory_mb=memory_mb or own.memory_mb,
-            cpus=cpus or own.cpus,
-            pids=pids or own.pids,
-            open_files=own.open_files,
-            disk_mb=disk_mb or own.disk_mb,
-        )
+    pool_size: int
+    pool_idle_s: float
+    pool_min_free_mb: int
+    pool_group: int
+    pool_group_window_s: float
+    boot_concurrency: int

@@ -82,7 +82,7 @@ class Reaper:
         # in this order: a session is written down after its container was made, so one without is really gone
         sessions = {record.sid: record for record in await self._store.live(self._config.node)}
         containers = await self._runtime.list()
-        for sid in {c.sid for c in containers if c.role is Role.SESSION} - sessions.keys():
+        for sid in {c.sid for c in containers if c.role is Role.SESSION} - sessions.keys() - self._starts.pool.sids:
             if record := await self._remembered(sid):
                 sessions[sid] = record
         present = {c.container_id for c in containers}

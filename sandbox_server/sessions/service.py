@@ -2,9 +2,11 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 from sandbox_server import telemetry
 from sandbox_server.catalogue.history import History
+from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.errors import (
     CapacityError,
@@ -18,10 +20,11 @@ from sandbox_server.errors import (
 from sandbox_server.records import ActionRecord, PatchRecord, SessionRecord, Verdict, VerdictName
 from sandbox_server.sessions import acting
 from sandbox_server.sessions.acting import Acting
-from sandbox_server.sessions.base import ActionAnswer, RewardAnswer, SessionView
+from sandbox_server.sessions.base import ActionAnswer, Announced, PoolView, RewardAnswer, SessionView
 from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.sessions.ending import Ending
 from sandbox_server.sessions.lifecycle import SessionState
+from sandbox_server.sessions.lookahead import Lookahead
 from sandbox_server.sessions.rewards import Rewards
 from sandbox_server.sessions.starts import Starts
 from sandbox_server.state.store import Store
@@ -41,6 +44,7 @@ class SessionService:
         history: History,
         instances: Instances,
         starts: Starts,
+        lookahead: Lookahead,
         acting: Acting,
         ending: Ending,
         rewards: Rewards,
@@ -50,6 +54,7 @@ class SessionService:
         self._history = history
         self._instances = instances
         self._starts = starts
+        self._lookahead = lookahead
         self._acting = acting
         self._ending = ending
         self._rewards = rewards
@@ -58,11 +63,55 @@ class SessionService:
 
     async def start(self, instance: int | str) -> str:
         """See `sessions.base.Sessions.start`."""
+        return await self._start(await self._startable(instance))
+
+    async def start_group(self, instance: int | str, n: int) -> tuple[list[str], list[ServiceError]]:
+        """See `sessions.base.Sessions.start_group`."""
+        task = await self._startable(instance)
+        self._starts.groups.announce(task.instance_id, n, time.monotonic())
+        starts = [asyncio.create_task(self._start(task)) for _ in range(n)]
         try:
-            if isinstance(instance, int):
-                task = await self._instances.by_hash(instance)
-            else:
-                task = await self._instances.by_id(instance)
+            results = await asyncio.gather(*starts, return_exceptions=True)
+        except asyncio.CancelledError:
+            results = await asyncio.gather(*starts, return_exceptions=True)  # each was cancelled with this
+            await self._give_back(results)
+            raise
+        failed = [result for result in results if isinstance(result, BaseException)]
+        if len(failed) == n or not all(isinstance(error, ServiceError) for error in failed):
+            await self._give_back(results)
+            raise failed[0]
+        return [sid for sid in results if isinstance(sid, str)], [e for e in failed if isinstance(e, ServiceError)]
+
+    async def _give_back(self, results: Sequence[str | BaseException]) -> None:
+        """End the sessions of a group that nobody will get."""
+        sids = [result for result in results if isinstance(result, str)]
+        for error in await asyncio.gather(*(self.close(sid) for sid in sids), return_exceptions=True):
+            if isinstance(error, BaseException):
+                log.warning("session of a failed group left to the reaper", error=str(error))
+
+    async def look_ahead(self, instances: Sequence[int | str]) -> Announced:
+        """See `sessions.base.Sessions.look_ahead`."""
+        tasks, unknown = [], []
+        for instance in instances:
+            try:
+                tasks.append(await self._instance(instance))
+            except UnknownInstance:
+                unknown.append(instance)
+        queued = self._lookahead.add(tasks)
+        return Announced(queued, tuple(unknown), len(tasks) - queued)
+
+    def pool(self) -> PoolView:
+        """See `sessions.base.Sessions.pool`."""
+        return PoolView(
+            self._config.pool_size, self._starts.pool.view(), self._lookahead.waiting, self._lookahead.failures
+        )
+
+    async def _instance(self, named: int | str) -> TaskInstance:
+        return await (self._instances.by_hash(named) if isinstance(named, int) else self._instances.by_id(named))
+
+    async def _startable(self, named: int | str) -> TaskInstance:
+        try:
+            task = await self._instance(named)
         except UnknownInstance:
             telemetry.STARTS.labels("unknown_instance").inc()
             raise
@@ -72,6 +121,9 @@ class SessionService:
                 f"{task.instance_id} cannot be graded: {task.ungradable_because or 'its row names no grader'};"
                 " SANDBOX_ALLOW_UNGRADABLE=1 starts it all the same"
             )
+        return task
+
+    async def _start(self, task: TaskInstance) -> str:
         try:
             record = await self._starts.start(task)
         except ServiceError as error:

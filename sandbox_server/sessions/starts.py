@@ -1,21 +1,22 @@
-"""How a session comes to be: a slot, a prepared image, a container, a record."""
+"""How a session comes to be: a slot, a prepared image, a container from the pool, a record."""
 
 import asyncio
-import random
 import time
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
 
 from sandbox_server import telemetry
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import CapacityError, ImageUnavailable, ServiceError
 from sandbox_server.records import SessionRecord
-from sandbox_server.sandbox.base import ContainerSpec, Role, Runtime
+from sandbox_server.sandbox.base import Runtime, Sandbox
 from sandbox_server.sessions.config import SessionConfig
+from sandbox_server.sessions.groups import Groups
 from sandbox_server.sessions.lifecycle import SessionState
-from sandbox_server.sessions.workspace import Prepared, Workspaces
+from sandbox_server.sessions.pool import Pool, PoolConfig
+from sandbox_server.sessions.workspace import Workspaces
 from sandbox_server.state.store import Store
 
 log = telemetry.logger(__name__)
@@ -23,6 +24,16 @@ log = telemetry.logger(__name__)
 # Past a session's own end its patch is captured and its container removed; only then may the label's deadline pass.
 _GRACE_S = 1800.0
 _RETRY_AFTER_S = 10.0
+
+
+@dataclass(slots=True)
+class _Start:
+    """One start on its way; it holds a slot until its session does."""
+
+    instance: TaskInstance
+    stage: str = "slots"
+    sid: str = ""
+    timings_s: dict[str, float] = field(default_factory=dict)
 
 
 class Starts:
@@ -37,13 +48,27 @@ class Starts:
         self._history = history
         self._config = config
         self._sids: set[str] = set()
+        self._starting = 0
         self._freed = asyncio.Condition()
-        self._random = random.SystemRandom()
+        self.groups = Groups(first_guess=config.pool_group, window_s=config.pool_group_window_s)
+        """What is known of how many starts follow each other."""
+        self.pool = Pool(
+            runtime,
+            PoolConfig(
+                size=config.pool_size,
+                idle_s=config.pool_idle_s,
+                min_free_mb=config.pool_min_free_mb,
+                together=max(1, config.boot_concurrency // 2),
+                lasts_s=config.session_max_s + _GRACE_S,
+            ),
+            room=lambda: config.max_sessions - self.used,
+        )
+        """Where the containers come from."""
 
     @property
     def used(self) -> int:
         """Slots in use: live sessions and starts under way."""
-        return len(self._sids)
+        return len(self._sids) + self._starting
 
     async def adopt(self, sids: Iterable[str]) -> None:
         """Sessions of a former server take their slots again."""
@@ -65,82 +90,85 @@ class Starts:
             CapacityError: no slot, or no container within SANDBOX_START_TIMEOUT_S.
             ImageUnavailable, EngineUnavailable, StateUnavailable, CatalogueUnavailable.
         """
-        stage = "slots"
+        self.groups.arrived(instance.instance_id, time.monotonic())
+        start = _Start(instance)
         try:
-            async with asyncio.timeout(self._config.start_timeout_s), self._slot() as sid:
-                stage = "image"
-                prepared = await self._prepared(instance)
-                stage = "daemon"
+            async with asyncio.timeout(self._config.start_timeout_s), self._slot(start):
                 try:
-                    return await self._create(sid, instance, prepared.image)
+                    return await self._begin(start)
                 except ImageUnavailable:  # somebody removed it since it was last used
-                    self._workspaces.forget(instance)
-                    stage = "image"
-                    prepared = await self._prepared(instance)
-                    stage = "daemon"
-                    return await self._create(sid, instance, prepared.image)
+                    return await self._begin(start)
         except TimeoutError:
             raise CapacityError(
-                f"no sandbox within {self._config.start_timeout_s:g} s (waiting for: {stage});"
+                f"no sandbox within {self._config.start_timeout_s:g} s (waiting for: {start.stage});"
                 f" {self.used} of {self._config.max_sessions} slots are in use on {self._config.node}",
-                reason=stage,
+                reason=start.stage,
                 retry_after_s=_RETRY_AFTER_S,
             ) from None
 
-    async def _prepared(self, instance: TaskInstance) -> Prepared:
-        with telemetry.START_SECONDS.labels("prepare").time():
-            return await self._workspaces.prepared(instance)
-
     @asynccontextmanager
-    async def _slot(self) -> AsyncIterator[str]:
-        """A slot for the sid that it gives, for good unless the body raises."""
-        with telemetry.START_SECONDS.labels("queue").time():
+    async def _slot(self, start: _Start) -> AsyncIterator[None]:
+        """A slot, for good unless the body raises."""
+        with _timed(start, "queue"):
             async with self._freed:
                 await self._freed.wait_for(lambda: self.used < self._config.max_sessions)
-                sid = str(self._random.randrange(1, 2**53))
-                self._sids.add(sid)
+                self._starting += 1
                 self._show()
         try:
-            yield sid
+            yield
         except BaseException:
-            await asyncio.shield(self.release(sid))
+            self._starting -= not start.sid
+            await asyncio.shield(self.release(start.sid))
             raise
 
     def _show(self) -> None:
         telemetry.SESSIONS_LIVE.set(self.used)
 
-    async def _create(self, sid: str, instance: TaskInstance, image: str) -> SessionRecord:
+    async def _begin(self, start: _Start) -> SessionRecord:
+        instance = start.instance
+        start.stage = "image"
+        with _timed(start, "prepare"):
+            spec = await self._workspaces.spec(instance)
+        start.stage = "daemon"
+        siblings = self.groups.remaining(instance.instance_id)
+        self.pool.want(instance.instance_id, spec, siblings, for_s=self._config.pool_group_window_s, now=True)
+        with _timed(start, "container"):
+            taken = await self.pool.take(spec)
+        start.sid = taken.sid
+        self._sids.add(taken.sid)
+        self._starting -= 1
+        try:
+            return await self._record(start, taken.sandbox)
+        except BaseException:
+            with suppress(ServiceError):
+                await asyncio.shield(self._runtime.remove(taken.sandbox.container_id))
+            raise
+
+    async def _record(self, start: _Start, sandbox: Sandbox) -> SessionRecord:
         now = time.time()
-        own = instance.sandbox
-        spec = ContainerSpec(
-            image=image,
-            role=Role.SESSION,
-            sid=sid,
-            deadline=datetime.fromtimestamp(now + self._config.session_max_s + _GRACE_S, UTC),
-            workdir=instance.workspace,
-            env=own.env,
-            activate=own.activate,
-            network=own.network,
-            limits=self._config.limits_of(own.memory_mb, own.cpus, own.pids, own.disk_mb),
-        )
-        with telemetry.START_SECONDS.labels("create").time():
-            sandbox = await self._runtime.create(spec)
         record = SessionRecord(
-            sid=sid,
+            sid=start.sid,
             state=SessionState.LIVE,
-            instance_id=instance.instance_id,
+            instance_id=start.instance.instance_id,
             node=self._config.node,
             container_id=sandbox.container_id,
             created_at=now,
-            touched_at=time.time(),
+            touched_at=now,
             deadline=now + self._config.session_max_s,
-            cwd=instance.workspace,
+            cwd=start.instance.workspace,
         )
-        try:
-            with telemetry.START_SECONDS.labels("record").time():
-                await asyncio.gather(self._store.put_session(record), self._history.save_session(record))
-        except BaseException:
-            with suppress(ServiceError):
-                await asyncio.shield(self._runtime.remove(sandbox.container_id))
-            raise
+        with _timed(start, "record"):
+            await asyncio.gather(self._store.put_session(record), self._history.save_session(record))
         return record
+
+
+@contextmanager
+def _timed(start: _Start, stage: str) -> Iterator[None]:
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        seconds = time.monotonic() - began
+        telemetry.START_SECONDS.labels(stage).observe(seconds)
+        name = f"start_{stage}"
+        start.timings_s[name] = start.timings_s.get(name, 0.0) + seconds

@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from importlib import resources
 
@@ -43,7 +43,6 @@ class Workspaces:
         self._runtime = runtime
         self._limits = limits
         self._timeout_s = timeout_s
-        self._known: dict[str, Prepared] = {}
         self._running: dict[str, asyncio.Task[Prepared]] = {}
 
     async def prepared(self, instance: TaskInstance) -> Prepared:
@@ -54,26 +53,36 @@ class Workspaces:
         """
         source = await self._runtime.resolve_image(instance.sandbox.images)
         name = _name(instance, source)
-        if known := self._known.get(name):
-            return known
+        if found := await self._runtime.find_image(name):
+            return Prepared(name, source, found.labels.get(_BASE_LABEL, ""))
         task = self._running.get(name)
         if task is None:
             task = self._running[name] = asyncio.create_task(self._make(instance, source, name))
             task.add_done_callback(lambda _: self._running.pop(name, None))
         # one caller's end must not end the preparation for the others
-        prepared = await asyncio.shield(task)
-        self._known[name] = prepared
-        return prepared
+        return await asyncio.shield(task)
 
-    def forget(self, instance: TaskInstance) -> None:
-        """Look again for the image at the next start: somebody removed it."""
-        known = [name for name, p in self._known.items() if p.source.name in instance.sandbox.images]
-        for name in known:
-            del self._known[name]
+    async def spec(self, instance: TaskInstance) -> ContainerSpec:
+        """What a session of `instance` needs of its container, its image prepared; sid and deadline are left open.
+
+        Raises:
+            As `prepared`.
+        """
+        own = instance.sandbox
+        named = {name: getattr(own, name) for name in ("memory_mb", "cpus", "pids", "disk_mb")}
+        return ContainerSpec(
+            image=(await self.prepared(instance)).image,
+            role=Role.SESSION,
+            sid="",
+            deadline=datetime.max.replace(tzinfo=UTC),
+            workdir=instance.workspace,
+            env=own.env,
+            activate=own.activate,
+            network=own.network,
+            limits=replace(self._limits, **{name: value for name, value in named.items() if value is not None}),
+        )
 
     async def _make(self, instance: TaskInstance, source: ImageInfo, name: str) -> Prepared:
-        if found := await self._runtime.find_image(name):
-            return Prepared(name, source, found.labels.get(_BASE_LABEL, ""))
         began = time.monotonic()
         spec = ContainerSpec(
             image=source.name,

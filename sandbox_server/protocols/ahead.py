@@ -1,0 +1,153 @@
+"""Our own endpoints by which a trainer says what it will start, and starts a whole group at once."""
+
+import asyncio
+import json
+from dataclasses import asdict
+from typing import Annotated, Any, cast
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
+
+from sandbox_server.protocols.v1 import Refused
+from sandbox_server.sessions.base import Sessions
+
+_GROUP = 1024
+"""Sessions of one group: more than any trainer samples of one instance."""
+_ANNOUNCED = 4096
+"""Instances of one announcement."""
+
+Named = Annotated[
+    Annotated[StrictInt, Field(ge=0, lt=2**63)]
+    | Annotated[StrictStr, Field(min_length=1, max_length=400, pattern="^[^\\x00]+$")],
+    Field(description="An instance's hash (integer or decimal string) or id."),
+]
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class GroupRequest(_Message):
+    """Which instance, and how many sessions of it."""
+
+    instance: Named
+    n: Annotated[int, Field(ge=1, le=_GROUP)]
+
+
+class GroupFault(_Message):
+    """Why a session of the group did not start."""
+
+    code: str
+    detail: str
+
+
+class GroupAnswer(_Message):
+    """The sessions that were started: all, or those that there was room for."""
+
+    sids: list[str]
+    failed: list[GroupFault]
+
+
+class LookaheadRequest(_Message):
+    """The instances of the next steps, the next one first."""
+
+    instances: Annotated[list[Named], Field(max_length=_ANNOUNCED)]
+
+
+class LookaheadAnswer(_Message):
+    """What became of the announcement; GET /v1/pool shows how far it has come."""
+
+    queued: int
+    unknown: list[int | str]
+    """Not in the catalogue."""
+    dropped: int
+    """No room in the queue; announce them again later."""
+
+
+class Shelf(_Message):
+    """Containers of one kind."""
+
+    image: str
+    parked: int
+    """Ready."""
+    making: int
+    waiting: int
+    """Starts that wait for one."""
+    wanted: int
+    """Starts that are expected soon."""
+    instances: list[str]
+    """Whose starts are expected."""
+
+
+class Failed(_Message):
+    """An announced instance that cannot be prepared."""
+
+    instance_id: str
+    code: str
+    detail: str
+
+
+class PoolAnswer(_Message):
+    """What is ready for starts to come."""
+
+    size: int
+    """Parked at most."""
+    shelves: list[Shelf]
+    preparing: list[str]
+    """Announced instances whose image is not ready yet."""
+    failures: list[Failed]
+
+
+_REFUSALS: dict[int | str, dict[str, Any]] = {404: {"model": Refused}, 409: {"model": Refused}, 503: {"model": Refused}}
+
+ROUTER = APIRouter(prefix="/v1", tags=["v1"])
+
+
+@ROUTER.post("/groups", response_model=GroupAnswer, responses=_REFUSALS)
+async def start_group(request: Request, group: GroupRequest) -> Response:
+    """Start `n` sessions of an instance: the same as n calls of /start_instance, prepared together.
+
+    An error status only when none could be started. A client that hangs up gets none, and none is left.
+    """
+    starting = asyncio.create_task(_sessions(request).start_group(_hash_or_id(group.instance), group.n))
+    hung_up = asyncio.create_task(_hung_up(request))
+    try:
+        await asyncio.wait({starting, hung_up}, return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            return _json({})  # nobody reads it
+        sids, failed = starting.result()
+    finally:
+        hung_up.cancel()
+        starting.cancel()  # which gives back what it has started
+    return _json({"sids": sids, "failed": [{"code": error.code, "detail": error.detail} for error in failed]})
+
+
+@ROUTER.post("/lookahead", response_model=LookaheadAnswer, status_code=202)
+async def look_ahead(request: Request, announced: LookaheadRequest) -> Response:
+    """Prepare images and park containers for the next steps; answers at once."""
+    named = [_hash_or_id(instance) for instance in announced.instances]
+    return _json(asdict(await _sessions(request).look_ahead(named)), 202)
+
+
+@ROUTER.get("/pool", response_model=PoolAnswer)
+async def show_pool(request: Request) -> Response:
+    """Containers parked, being made and wanted, by image."""
+    return _json(asdict(_sessions(request).pool()))
+
+
+async def _hung_up(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _hash_or_id(named: int | str) -> int | str:
+    is_hash = isinstance(named, str) and named.isascii() and named.isdigit() and len(named) <= 19
+    return int(named) if is_hash else named
+
+
+def _sessions(request: Request) -> Sessions:
+    return cast(Sessions, request.app.state.sessions)
+
+
+def _json(value: object, status: int = 200) -> Response:
+    return Response(json.dumps(value), status, media_type="application/json")

@@ -1,0 +1,86 @@
+"""What the trainer says it will start next: its images are prepared and its containers parked, in the order given."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sandbox_server import telemetry
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.errors import ServiceError
+from sandbox_server.sessions.groups import Groups
+from sandbox_server.sessions.pool import Pool
+from sandbox_server.sessions.workspace import Workspaces
+
+log = telemetry.logger(__name__)
+
+QUEUE = 4096
+"""Instances that may wait for their preparation; more than a trainer can mean by its next steps."""
+_TOGETHER = 2  # images pulled or prepared at a time: live sessions share the disk and the network with it
+_FAILURES = 100  # kept for whoever looks
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An image that could not be prepared."""
+
+    instance_id: str
+    code: str
+    detail: str
+
+
+class Lookahead:
+    """Works through the announced instances, one after the other."""
+
+    def __init__(self, workspaces: Workspaces, pool: Pool, groups: Groups, *, wanted_s: float) -> None:
+        """`wanted_s`: how long an announced instance is waited for."""
+        self._workspaces = workspaces
+        self._pool = pool
+        self._groups = groups
+        self._wanted_s = wanted_s
+        self._waiting: OrderedDict[str, TaskInstance] = OrderedDict()
+        self._preparing: set[str] = set()
+        self._failures: OrderedDict[str, Failure] = OrderedDict()
+        self._added = asyncio.Event()
+
+    def add(self, instances: Sequence[TaskInstance]) -> int:
+        """Queue them, each once, as far as there is room; how many of them are queued now."""
+        for instance in instances:
+            if instance.instance_id in self._waiting or len(self._waiting) < QUEUE:
+                self._waiting[instance.instance_id] = instance
+                self._failures.pop(instance.instance_id, None)
+        self._added.set()
+        return sum(instance.instance_id in self._waiting for instance in instances)
+
+    @property
+    def waiting(self) -> list[str]:
+        """Ids of the instances whose images are not looked at yet, or are being prepared."""
+        return [*self._preparing, *self._waiting]
+
+    @property
+    def failures(self) -> list[Failure]:
+        """The newest last."""
+        return list(self._failures.values())
+
+    async def run(self) -> None:
+        """Prepare for ever."""
+        await asyncio.gather(*(self._work() for _ in range(_TOGETHER)))
+
+    async def _work(self) -> None:
+        while True:
+            while not self._waiting:
+                self._added.clear()
+                await self._added.wait()
+            instance_id, instance = self._waiting.popitem(last=False)
+            self._preparing.add(instance_id)
+            try:
+                spec = await self._workspaces.spec(instance)
+                expected = self._groups.expected(instance_id)
+                self._pool.want(instance_id, spec, expected, for_s=self._wanted_s, now=False)
+            except ServiceError as e:
+                log.warning("not prepared ahead", instance_id=instance_id, code=e.code, error=e.detail)
+                self._failures[instance_id] = Failure(instance_id, e.code, e.detail)
+                if len(self._failures) > _FAILURES:
+                    self._failures.popitem(last=False)
+            finally:
+                self._preparing.discard(instance_id)

@@ -1,0 +1,372 @@
+"""Containers for sessions: parked ahead of the starts that are expected, else made when a start asks.
+
+What is alike is kept together: containers of one spec are a shelf, whatever instances they serve. A start takes a
+parked container of its shelf, or the next one that is ready there, whoever it was begun for. `want` says what is
+expected; parking for it begins only while no start waits, and gives way again to sessions, memory and newer wishes.
+Each container has the sid of the session that it will be from its creation on; until then no session of that sid
+exists, and the process that parked it holds it. A server that ends takes its parked containers away; one that was
+killed leaves them to the reaper.
+"""
+
+import asyncio
+import random
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Coroutine, Hashable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import islice
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sandbox_server import telemetry
+from sandbox_server.errors import ServiceError
+from sandbox_server.sandbox.base import ContainerSpec, Runtime, Sandbox, ShellOutcome
+
+log = telemetry.logger(__name__)
+
+_LIVENESS_S = 1.0  # a shell that is well answers in a millisecond; a start that meets a sick one goes on to the next
+_TICK_S = 5.0  # between looks at ages and at the host's memory
+
+
+@dataclass(frozen=True, slots=True)
+class PoolConfig:
+    """Bounds of parking; times in seconds."""
+
+    size: int
+    """Parked containers at most; 0: none."""
+    idle_s: float
+    """A parked container older than this goes."""
+    min_free_mb: int
+    """Memory that must be available on the host for parking to go on; below it parked containers go."""
+    together: int
+    """Containers made ahead at a time."""
+    lasts_s: float
+    """Longest life of a session and of its end; with `idle_s` it makes up the container's deadline."""
+
+
+class Taken(NamedTuple):
+    """A container that is a session's from now on."""
+
+    sid: str
+    sandbox: Sandbox
+    warm: bool
+    """It was parked; else the start waited for its making, or for the rest of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShelfView:
+    """What the pool has and expects of one kind of container."""
+
+    image: str
+    parked: int
+    making: int
+    waiting: int
+    wanted: int
+    instances: tuple[str, ...]
+    """For which it is wanted."""
+
+
+@dataclass(slots=True)
+class _Parked:
+    sid: str
+    sandbox: Sandbox
+    made_at: float
+
+
+@dataclass(slots=True)
+class _Shelf:
+    spec: ContainerSpec
+    parked: deque[_Parked] = field(default_factory=deque)
+    waiters: deque[asyncio.Future[Taken]] = field(default_factory=deque)
+    making: int = 0
+
+
+@dataclass(slots=True)
+class _Want:
+    shelf: _Shelf
+    count: int
+    until: float
+    now: bool
+
+
+class Pool:
+    """The containers of this node that are no session yet. `run` parks; `take` works without it too."""
+
+    def __init__(self, runtime: Runtime, config: PoolConfig, *, room: Callable[[], int]) -> None:
+        """`room()`: sessions that may still start; more containers than that are not parked."""
+        self._runtime = runtime
+        self._config = config
+        self._room = room
+        self._shelves: dict[Hashable, _Shelf] = {}
+        self._wants: OrderedDict[str, _Want] = OrderedDict()
+        self._ahead = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+        self._closed = False
+        self._random = random.SystemRandom()
+
+    # ---- what starts ask
+
+    async def take(self, spec: ContainerSpec) -> Taken:
+        """A container of `spec` (its sid and deadline are the pool's to say), ready to run actions.
+
+        Raises:
+            ImageUnavailable, EngineUnavailable: it could not be made. When the caller is cancelled, nothing is lost.
+        """
+        shelf = self._shelf(spec)
+        while shelf.parked:
+            parked = shelf.parked.popleft()
+            self._show()
+            if time.monotonic() - parked.made_at < self._config.idle_s and await self._answers(parked.sandbox):
+                telemetry.POOL_TAKES.labels("warm").inc()
+                return Taken(parked.sid, parked.sandbox, True)
+            telemetry.POOL_TAKES.labels("dead").inc()
+            self._remove(parked.sandbox)
+        waiter: asyncio.Future[Taken] = asyncio.get_running_loop().create_future()
+        shelf.waiters.append(waiter)
+        telemetry.POOL_TAKES.labels("joined" if shelf.making >= len(shelf.waiters) else "cold").inc()
+        if shelf.making < len(shelf.waiters):
+            self._begin(shelf, ahead=False)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled() and not waiter.exception():
+                sid, sandbox, _ = waiter.result()
+                self._place(shelf, _Parked(sid, sandbox, time.monotonic()))
+            raise
+        finally:
+            if waiter in shelf.waiters:
+                shelf.waiters.remove(waiter)
+            self._changed.set()
+
+    def want(self, name: str, spec: ContainerSpec, count: int, *, for_s: float, now: bool) -> None:
+        """Expect `count` starts under `name` within `for_s` seconds; in place of what was expected under it before.
+
+        `now`: they may come at any moment, so before what others will want later.
+        """
+        self._wants.pop(name, None)
+        if count > 0 and self._config.size:
+            self._wants[name] = _Want(self._shelf(spec), count, time.monotonic() + for_s, now)
+        self._changed.set()
+
+    @property
+    def sids(self) -> frozenset[str]:
+        """Those of the parked containers."""
+        return frozenset(parked.sid for shelf in self._shelves.values() for parked in shelf.parked)
+
+    def view(self) -> list[ShelfView]:
+        """Every kind of container that is parked, being made or wanted."""
+        names: dict[int, list[str]] = {}
+        wanted: Counter[int] = Counter()
+        for name, want in self._wants.items():
+            names.setdefault(id(want.shelf), []).append(name)
+            wanted[id(want.shelf)] += want.count
+        return [
+            ShelfView(
+                image=shelf.spec.image,
+                parked=len(shelf.parked),
+                making=shelf.making,
+                waiting=len(shelf.waiters),
+                wanted=wanted[id(shelf)],
+                instances=tuple(names.get(id(shelf), ())),
+            )
+            for shelf in self._shelves.values()
+            if shelf.parked or shelf.making or shelf.waiters or wanted[id(shelf)]
+        ]
+
+    # ---- parking
+
+    async def run(self) -> None:
+        """Park what is wanted, for ever."""
+        while True:
+            try:
+                async with asyncio.timeout(_TICK_S):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+            self._changed.clear()
+            self._tidy()
+            self._park()
+
+    async def close(self) -> None:
+        """Stop, and remove what is parked or being made."""
+        self._closed = True
+        makers = list(self._tasks)
+        for task in makers:
+            task.cancel()
+        await asyncio.gather(*makers, return_exceptions=True)
+        for shelf in self._shelves.values():
+            while shelf.parked:
+                self._remove(shelf.parked.popleft().sandbox)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _tidy(self) -> None:
+        """Forget wishes that were not heard of again, remove what is too old or in the way."""
+        now = time.monotonic()
+        for name in [name for name, want in self._wants.items() if want.until < now]:
+            del self._wants[name]
+        for shelf in self._shelves.values():
+            while shelf.parked and now - shelf.parked[0].made_at > self._config.idle_s:
+                self._remove(shelf.parked.popleft().sandbox)
+        parked = self._count()
+        if parked and (parked > max(0, self._room()) or self._memory_is_short()):
+            self._give_up_one([*self._surplus(), *self._shelves.values()])
+            self._changed.set()  # there may be more to give up
+        wanted = {id(want.shelf) for want in self._wants.values()}
+        idle = [
+            key
+            for key, shelf in self._shelves.items()
+            if not (shelf.parked or shelf.making or shelf.waiters or id(shelf) in wanted)
+        ]
+        for key in idle:
+            del self._shelves[key]
+        self._show()
+
+    def _park(self) -> None:
+        """Begin to make what is wanted and not there, as far as the bounds allow."""
+        for shelf in self._missing():
+            if self._ahead >= self._config.together or self._someone_waits() or self._closed:
+                return
+            present = self._count() + self._ahead
+            if present >= self._room() or self._memory_is_short():
+                return
+            if present >= self._config.size and not self._give_up_one(self._surplus()):
+                return
+            self._begin(shelf, ahead=True)
+
+    def _missing(self) -> Iterator[_Shelf]:
+        """Shelves with less than is wanted of them, once for each container.
+
+        All of what is wanted now comes first, then one for each wish, then a second one, and so on: whether as many
+        starts of an instance will come as it was announced with is a guess.
+        """
+        present = Counter({id(shelf): len(shelf.parked) + shelf.making for shelf in self._shelves.values()})
+        short: list[tuple[int, _Shelf]] = []
+        # so many wishes fill the pool, even when each gets but one
+        for want in islice(sorted(self._wants.values(), key=lambda want: not want.now), self._config.size):
+            there = min(want.count, present[id(want.shelf)])
+            present[id(want.shelf)] -= there
+            short += [(0 if want.now else number, want.shelf) for number in range(there, want.count)]
+        short.sort(key=itemgetter(0))  # stable: the first wish first
+        for _, shelf in short:
+            yield shelf
+
+    def _surplus(self) -> list[_Shelf]:
+        """Shelves on which more is parked than anyone wants."""
+        wanted: Counter[int] = Counter()
+        for want in self._wants.values():
+            wanted[id(want.shelf)] += want.count
+        return [shelf for shelf in self._shelves.values() if len(shelf.parked) > wanted[id(shelf)]]
+
+    def _give_up_one(self, shelves: list[_Shelf]) -> bool:
+        """Remove the oldest container of the first shelf that has any; False: none has."""
+        for shelf in shelves:
+            if shelf.parked:
+                self._remove(shelf.parked.popleft().sandbox)
+                return True
+        return False
+
+    def _someone_waits(self) -> bool:
+        return any(shelf.waiters for shelf in self._shelves.values())
+
+    def _memory_is_short(self) -> bool:
+        available_mb = _available_mb()
+        return available_mb is not None and available_mb < self._config.min_free_mb
+
+    # ---- one container
+
+    def _begin(self, shelf: _Shelf, *, ahead: bool) -> None:
+        shelf.making += 1
+        self._ahead += ahead
+        self._apart(self._make(shelf, ahead))
+
+    async def _make(self, shelf: _Shelf, ahead: bool) -> None:
+        sid = str(self._random.randrange(1, 2**53))
+        ends = datetime.fromtimestamp(time.time() + self._config.idle_s + self._config.lasts_s, UTC)
+        try:
+            sandbox = await self._runtime.create(replace(shelf.spec, sid=sid, deadline=ends))
+        except BaseException as error:
+            self._failed(shelf, error)
+            if not isinstance(error, ServiceError):
+                raise
+        else:
+            for stage, seconds in sandbox.boot_s.items():
+                telemetry.START_SECONDS.labels(stage).observe(seconds)
+            self._place(shelf, _Parked(sid, sandbox, time.monotonic()))
+        finally:
+            shelf.making -= 1
+            self._ahead -= ahead
+            self._changed.set()
+
+    def _place(self, shelf: _Shelf, made: _Parked) -> None:
+        """To whoever waits, else onto the shelf, else away."""
+        while shelf.waiters:
+            waiter = shelf.waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(Taken(made.sid, made.sandbox, False))
+                return
+        if self._closed or self._count() >= min(self._config.size, self._room()):
+            self._remove(made.sandbox)
+        else:
+            shelf.parked.append(made)
+            self._show()
+
+    def _failed(self, shelf: _Shelf, error: BaseException) -> None:
+        """Whoever waits longest learns of it; wishes for this kind end with it, else they would fail for ever."""
+        for name in [name for name, want in self._wants.items() if want.shelf is shelf]:
+            del self._wants[name]
+        while shelf.waiters:
+            waiter = shelf.waiters.popleft()
+            if not waiter.done():
+                if isinstance(error, asyncio.CancelledError):
+                    waiter.cancel()
+                else:
+                    waiter.set_exception(error)
+                return
+        if isinstance(error, ServiceError):
+            log.warning("container not parked", image=shelf.spec.image, code=error.code, error=error.detail)
+
+    async def _answers(self, sandbox: Sandbox) -> bool:
+        try:
+            async with asyncio.timeout(_LIVENESS_S):
+                result = await sandbox.shell.run(":", timeout_s=_LIVENESS_S)
+        except (TimeoutError, ServiceError):
+            return False
+        return result.outcome is ShellOutcome.FINISHED and not result.shell_replaced
+
+    def _remove(self, sandbox: Sandbox) -> None:
+        self._show()
+
+        async def remove() -> None:
+            try:
+                await self._runtime.remove(sandbox.container_id)
+            except ServiceError as e:
+                log.warning("parked container left to the reaper", container_id=sandbox.container_id[:12], code=e.code)
+
+        self._apart(remove())
+
+    def _apart(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _shelf(self, spec: ContainerSpec) -> _Shelf:
+        key = (spec.image, spec.workdir, tuple(sorted(spec.env.items())), spec.activate, spec.network, spec.limits)
+        return self._shelves.setdefault(key, _Shelf(spec))
+
+    def _count(self) -> int:
+        return sum(len(shelf.parked) for shelf in self._shelves.values())
+
+    def _show(self) -> None:
+        telemetry.POOL_PARKED.set(self._count())
+
+
+def _available_mb() -> int | None:
+    """What this host could still give without swapping, as the kernel sees it; None where it does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) >> 10 for line in lines if line.startswith("MemAvailable:")), None)
