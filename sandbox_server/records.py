@@ -31,6 +31,9 @@ class SessionRecord:
     """postprocess, reward, idle, max_age, closed, lost."""
     cause: str = ""
     """For `lost`: one sentence."""
+    timings_s: Mapping[str, float] = field(default_factory=dict)
+    """Stage -> seconds, summed: start_queue, start_prepare, start_create, start_shell, action_wait, action_parse,
+    action_run, action_journal, end_patch."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,14 @@
 Times are Unix seconds (UTC). No foreign keys: the journal may reach SQL before the session's own row does.
 """
 
+import json
+from collections.abc import Mapping
+
 from sqlalchemy import BigInteger, Dialect, Double, Index, LargeBinary, MetaData, String, Text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
-REVISION = "0001"
+REVISION = "0002"
 """The migration that makes these tables; a test holds it to be alembic's head."""
 
 
@@ -28,6 +31,21 @@ class PolicyText(TypeDecorator[str]):
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> str | None:
         """Bytes to text."""
         return None if value is None else value.decode("utf-8", "surrogatepass")
+
+
+class Seconds(TypeDecorator[Mapping[str, float]]):
+    """Names with seconds, as a JSON object."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Mapping[str, float] | None, dialect: Dialect) -> str | None:
+        """Mapping to text."""
+        return None if value is None else json.dumps(dict(value))
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Mapping[str, float] | None:
+        """Text to mapping."""
+        return None if value is None else json.loads(value)
 
 
 class Base(DeclarativeBase):
@@ -88,6 +106,7 @@ class SessionRow(Base):
     ended_at: Mapped[float]
     end_reason: Mapped[str] = mapped_column(Text)
     cause: Mapped[str] = mapped_column(PolicyText)
+    timings_s: Mapped[Mapping[str, float]] = mapped_column(Seconds, server_default="{}")
 
 
 class ActionRow(Base):

@@ -39,6 +39,7 @@ class SessionView:
     graded: GradedSession | None
     patch: PatchRecord | None
     timings_s: dict[str, float] = field(default_factory=dict)
+    """Of the session and of its grading."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,9 +120,11 @@ class Rewards:
             reward=reward,
             seconds=round(verdict.timings_s.get("total", 0.0), 2),
         )
-        return await self._history.save_graded(graded, self._receipt(graded, patch, instance.base_commit), key)
+        return await self._history.save_graded(graded, self._receipt(graded, session, patch, instance.base_commit), key)
 
-    def _receipt(self, graded: GradedSession, patch: PatchRecord | None, row_base_commit: str) -> dict[str, object]:
+    def _receipt(
+        self, graded: GradedSession, session: SessionRecord, patch: PatchRecord | None, row_base_commit: str
+    ) -> dict[str, object]:
         verdict = asdict(graded.verdict)
         verdict["name"] = graded.verdict.name.value
         verdict["log_tail"] = graded.verdict.log_tail[-_LOG_TAIL_IN_RECEIPT:]
@@ -137,6 +139,7 @@ class Rewards:
             "base_commit": row_base_commit,
             "image_head": "" if patch is None else patch.base_commit,
             "patch_sha256": "" if patch is None else patch.sha256,
+            "session_timings_s": dict(session.timings_s),
             "patch_bytes": 0 if patch is None or patch.diff is None else len(patch.diff),
             **verdict,
         }

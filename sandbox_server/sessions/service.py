@@ -200,8 +200,8 @@ class SessionService:
         """See `sessions.base.Sessions.view`."""
         record = await self._known(sid)
         graded, patch = await asyncio.gather(self._history.graded(sid), self._history.patch(sid))
-        timings_s = {} if graded is None else dict(graded.verdict.timings_s)
-        return SessionView(record, graded, patch, timings_s)
+        graded_s = {} if graded is None else graded.verdict.timings_s
+        return SessionView(record, graded, patch, {**record.timings_s, **graded_s})
 
     async def patch(self, sid: str) -> PatchRecord:
         """See `sessions.base.Sessions.patch`."""

@@ -1,15 +1,21 @@
 """Records as Redis keeps them: a session as a hash, actions as JSON in ASCII, which any text survives."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, fields
-from typing import get_type_hints
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any, get_type_hints
 
 from sandbox_server.records import ActionRecord, InFlight, SessionRecord
 
-_READ = {name: kind for name, kind in get_type_hints(SessionRecord).items() if kind in (str, int, float)}
-if len(_READ) != len(fields(SessionRecord)):  # a new field's type needs its reader here
-    raise TypeError("SessionRecord has a field that is not str, int or float")
+_FORMS: Mapping[object, tuple[type | tuple[type, ...], Callable[[Any], str], Callable[[str], object]]] = {
+    # records carry enum members where they say str: str() of a StrEnum is its value
+    str: (str, str, str),
+    int: (int, str, int),
+    float: ((float, int), lambda value: repr(float(value)), float),
+    Mapping[str, float]: (Mapping, lambda value: json.dumps(dict(value), separators=(",", ":")), json.loads),
+}
+"""Of a field's type: what it may hold, to text, from text."""
+_FIELDS = {name: _FORMS[kind] for name, kind in get_type_hints(SessionRecord).items()}
 
 
 def session_fields(values: Mapping[str, object]) -> dict[str, str]:
@@ -21,11 +27,10 @@ def session_fields(values: Mapping[str, object]) -> dict[str, str]:
     """
     texts: dict[str, str] = {}
     for name, value in values.items():
-        kind = _READ.get(name)
-        if kind is None or not (isinstance(value, kind) or (kind is float and isinstance(value, int))):
+        kind, write, _ = _FIELDS.get(name, ((), str, str))
+        if not isinstance(value, kind):
             raise TypeError(f"SessionRecord has no {name} of type {type(value).__name__}")
-        # records carry enum members where they say str: str() of a StrEnum is its value
-        texts[name] = repr(float(value)) if kind is float and isinstance(value, (int, float)) else str(value)
+        texts[name] = write(value)
     return texts
 
 
@@ -39,7 +44,8 @@ def session_of(stored: Mapping[bytes, bytes]) -> SessionRecord | None:
     if not stored:
         return None
     named = {name.decode(): text.decode("utf-8", "surrogatepass") for name, text in stored.items()}
-    return SessionRecord(**{name: _READ[name](text) for name, text in named.items() if name in _READ})
+    read: dict[str, Any] = {name: _FIELDS[name][2](text) for name, text in named.items() if name in _FIELDS}
+    return SessionRecord(**read)
 
 
 def dump(record: ActionRecord | InFlight) -> str:

@@ -88,6 +88,7 @@ async def do(store: Store, seq: int, sid: str = "7", key: str = "") -> None:
 async def test_a_session_comes_back_as_it_was(store: Store) -> None:
     """Any field lost or of another type would break a restart."""
     record = session(cwd="/tmp/ü \udc80", talk_turns=2, actions=3, ended_at=1.25, cause="x", shell_token="t")
+    record = dataclasses.replace(record, timings_s={"start_create": 0.1, "action_run": 1e-05})
     await store.put_session(record)
     assert await store.session("7") == record
     assert await store.session("8") is None

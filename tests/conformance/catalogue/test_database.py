@@ -5,9 +5,11 @@ import random
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
@@ -15,8 +17,10 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
 from sandbox_server.catalogue.database import Database
-from sandbox_server.catalogue.tables import REVISION, Base, ReceiptRow
+from sandbox_server.catalogue.history import History
+from sandbox_server.catalogue.tables import REVISION, Base, ReceiptRow, SessionRow
 from sandbox_server.errors import CatalogueUnavailable
+from sandbox_server.records import SessionRecord
 
 MIGRATE = """
 import asyncio, sys
@@ -53,6 +57,30 @@ async def test_migrating_again_changes_nothing(database: Database) -> None:
     """Every restart migrates; a second run must not fail on existing tables."""
     await database.migrate()
     await database.ping()
+
+
+async def test_a_database_of_the_first_release_is_brought_here(url: str) -> None:
+    """Its sessions would be lost, or the server of an old data directory would not start."""
+    database = Database(url)
+    await database.migrate()
+    config = Config()
+    config.set_main_option("script_location", "sandbox_server.catalogue:migrations")
+
+    def back(connection: Connection) -> None:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0001")
+
+    async with database.writing() as connection:
+        await connection.run_sync(back)
+        columns = [column.name for column in SessionRow.__table__.columns if column.name != "timings_s"]
+        kept = SessionRecord("7", "ended", "a__b-1", "n1", "c", 1.0, 2.0, 3.0)
+        row = {name: value.encode() if name in ("cwd", "cause") else value for name, value in asdict(kept).items()}
+        names = ", ".join(columns)
+        values = ", ".join(f":{name}" for name in columns)
+        await connection.execute(text(f"INSERT INTO sessions ({names}) VALUES ({values})"), row)
+    await database.migrate()
+    assert await History(database).session("7") == kept
+    await database.dispose()
 
 
 async def test_several_servers_start_at_once(url: str) -> None:

@@ -26,6 +26,7 @@ SESSION = SessionRecord(
     cwd="/tmp/\0\ud800é",
     talk_turns=2,
     actions=3,
+    timings_s={"start_create": 0.25, "action_run": 1e-05},
 )
 ACTION = ActionRecord(
     sid=SESSION.sid,
