@@ -23,6 +23,7 @@ from sandbox_server.sessions.acting import Acting
 from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.sessions.disk import DiskWatch
 from sandbox_server.sessions.ending import Ending
+from sandbox_server.sessions.log import SessionLog
 from sandbox_server.sessions.lookahead import Lookahead
 from sandbox_server.sessions.reaper import Reaper
 from sandbox_server.sessions.rewards import Rewards
@@ -153,7 +154,9 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
         rewards = Rewards(queue, history, instances, load_rewards(), reward=config.reward, node=config.node)
         stack.push_async_callback(rewards.close)
         await stack.enter_async_context(_running(runtime.watch_images))
-        starts = Starts(runtime, workspaces, store, history, config)
+        session_log = SessionLog(history)
+        stack.push_async_callback(session_log.drain)
+        starts = Starts(runtime, workspaces, store, session_log, config)
         stack.push_async_callback(starts.pool.close)
         lookahead = Lookahead(workspaces, starts.pool, starts.groups, wanted_s=config.pool_idle_s)
         ending = Ending(runtime, workspaces, store, history, instances, starts, config)
@@ -171,6 +174,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
         reaper = Reaper(runtime, store, history, starts, ending, rewards, config, service.end)
         await reaper.recover()
         await stack.enter_async_context(_running(reaper.run))
+        await stack.enter_async_context(_running(session_log.run))
         await stack.enter_async_context(_running(starts.pool.run))
         await stack.enter_async_context(_running(lookahead.run))
         disk = DiskWatch(runtime, store, instances, config, service.end, period_s=settings.disk_watch_s)

@@ -40,15 +40,20 @@ class History:
 
     async def save_session(self, record: SessionRecord) -> None:
         """Write it over the last one of its sid; but a session that has ended is not revived by a late write."""
-        values = asdict(record)
-        statement = self._database.insert(SessionRow).values(values)
+        await self.save_sessions([record])
+
+    async def save_sessions(self, records: Sequence[SessionRecord]) -> None:
+        """As `save_session`, all or none."""
+        if not records:
+            return
+        statement = self._database.insert(SessionRow)
         statement = statement.on_conflict_do_update(
             index_elements=["sid"],
-            set_={name: statement.excluded[name] for name in values if name != "sid"},
+            set_={field.name: statement.excluded[field.name] for field in fields(SessionRecord) if field.name != "sid"},
             where=or_(SessionRow.ended_at == 0, statement.excluded.ended_at != 0),
         )
         async with self._database.writing() as connection:
-            await connection.execute(statement)
+            await connection.execute(statement, [asdict(record) for record in records])
 
     async def session(self, sid: str) -> SessionRecord | None:
         """The session, None when there never was one."""

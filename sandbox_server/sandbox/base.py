@@ -196,7 +196,7 @@ class Sandbox(Protocol):
 
     @property
     def boot_s(self) -> Mapping[str, float]:
-        """Seconds that its making took by stage: create, start, shell; empty for one that was attached to."""
+        """Seconds that its making took by stage: create, shell; empty for one that was attached to."""
         ...
 
     async def exec(

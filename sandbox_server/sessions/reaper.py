@@ -57,6 +57,7 @@ class Reaper:
         await self._rebuild()
         live = await self._store.live(self._config.node)
         await self._starts.adopt(record.sid for record in live)
+        await self._history.save_sessions(live)  # of some the start may have been acknowledged and not yet written
         gate = asyncio.Semaphore(_TOGETHER)
         halfway = [record for record in live if record.state == SessionState.ENDING]
         await asyncio.gather(*(self._finish(gate, record, record.end_reason) for record in halfway))

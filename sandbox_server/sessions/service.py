@@ -225,9 +225,9 @@ class SessionService:
         # SQL knows starts and ends; what is between, Redis
         kept = SessionState.LIVE.value if state == SessionState.ENDING else state
         present = {record.sid: record for record in await self._store.live()}
-        records = await self._history.sessions(state=kept, limit=limit)
-        now = [present.get(record.sid, record) for record in records]
-        return [record for record in now if state is None or record.state == state]
+        records = {record.sid: record for record in await self._history.sessions(state=kept, limit=limit)}
+        now = sorted((records | present).values(), key=lambda record: record.created_at, reverse=True)
+        return [record for record in now if state is None or record.state == state][:limit]
 
     async def _known(self, sid: str) -> SessionRecord:
         record = await self._store.session(sid) or await self._history.session(sid)

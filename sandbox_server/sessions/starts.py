@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 
 from sandbox_server import telemetry
-from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import CapacityError, ImageUnavailable, ServiceError
 from sandbox_server.records import SessionRecord
@@ -15,11 +14,10 @@ from sandbox_server.sandbox.base import Runtime, Sandbox
 from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.sessions.groups import Groups
 from sandbox_server.sessions.lifecycle import SessionState
+from sandbox_server.sessions.log import SessionLog
 from sandbox_server.sessions.pool import Pool, PoolConfig
 from sandbox_server.sessions.workspace import Workspaces
 from sandbox_server.state.store import Store
-
-log = telemetry.logger(__name__)
 
 # Past a session's own end its patch is captured and its container removed; only then may the label's deadline pass.
 _GRACE_S = 1800.0
@@ -40,12 +38,12 @@ class Starts:
     """Starts sessions on this node, at most `max_sessions` live at a time."""
 
     def __init__(
-        self, runtime: Runtime, workspaces: Workspaces, store: Store, history: History, config: SessionConfig
+        self, runtime: Runtime, workspaces: Workspaces, store: Store, log: SessionLog, config: SessionConfig
     ) -> None:
         self._runtime = runtime
         self._workspaces = workspaces
         self._store = store
-        self._history = history
+        self._log = log
         self._config = config
         self._sids: set[str] = set()
         self._starting = 0
@@ -156,9 +154,11 @@ class Starts:
             touched_at=now,
             deadline=now + self._config.session_max_s,
             cwd=start.instance.workspace,
+            timings_s={**start.timings_s, **{f"start_{stage}": seconds for stage, seconds in sandbox.boot_s.items()}},
         )
         with _timed(start, "record"):
-            await asyncio.gather(self._store.put_session(record), self._history.save_session(record))
+            await self._store.put_session(record)
+        self._log.add(record)
         return record
 
 

@@ -108,12 +108,11 @@ class DockerRuntime:
             # the daemon may create it all the same: wait for its answer, then take it away
             await asyncio.shield(self._undo(creating))
             raise
-        created_s = time.monotonic() - began
         sandbox = DockerSandbox(self._engine, container_id, token)
         try:
             if spec.with_shell:
                 await sandbox.boot()
-                sandbox.boot_s = {"create": created_s, **sandbox.boot_s}
+                sandbox.boot_s = {"create": time.monotonic() - began - sandbox.boot_s["shell"], **sandbox.boot_s}
             else:
                 await self._engine.call(lambda api: api.start(container_id))
         except SandboxLost as e:

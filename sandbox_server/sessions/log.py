@@ -1,0 +1,51 @@
+"""From a start into SQL: every session that began, soon after it was answered for, together with others.
+
+A start is acknowledged once Redis has its session. SQL gets it here, some 10 ms later: a commit waits for the disk,
+and starts need not wait for it one after the other. What a killed server leaves unwritten its successor writes, from
+Redis.
+"""
+
+import asyncio
+
+from sandbox_server import telemetry
+from sandbox_server.catalogue.history import History
+from sandbox_server.errors import ServiceError
+from sandbox_server.records import SessionRecord
+
+log = telemetry.logger(__name__)
+
+_AGAIN_S = 1.0  # while SQL does not answer
+
+
+class SessionLog:
+    """Begun sessions on their way to SQL."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._unwritten: dict[str, SessionRecord] = {}
+        self._added = asyncio.Event()
+
+    def add(self, record: SessionRecord) -> None:
+        """Write it soon."""
+        self._unwritten[record.sid] = record
+        self._added.set()
+
+    async def run(self) -> None:
+        """Write for ever."""
+        while True:
+            await self._added.wait()
+            try:
+                await self.drain()
+            except ServiceError as e:
+                log.warning("begun sessions wait for SQL", count=len(self._unwritten), code=e.code, error=e.detail)
+                await asyncio.sleep(_AGAIN_S)
+
+    async def drain(self) -> None:
+        """Write all that is there. Raises CatalogueUnavailable: it is still to be written."""
+        while self._unwritten:
+            batch = list(self._unwritten.values())
+            await self._history.save_sessions(batch)
+            for record in batch:
+                if self._unwritten.get(record.sid) is record:
+                    del self._unwritten[record.sid]
+        self._added.clear()
