@@ -77,6 +77,8 @@ class Shelf(_Message):
     """Starts that are expected soon."""
     instances: list[str]
     """Whose starts are expected."""
+    sids: list[str]
+    """On the labels of the containers parked or being made; no sessions yet."""
 
 
 class Failed(_Message):

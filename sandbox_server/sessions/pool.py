@@ -66,6 +66,8 @@ class ShelfView:
     wanted: int
     instances: tuple[str, ...]
     """For which it is wanted."""
+    sids: tuple[str, ...]
+    """On the labels of the containers that are parked or being made; no sessions yet."""
 
 
 @dataclass(slots=True)
@@ -80,7 +82,10 @@ class _Shelf:
     spec: ContainerSpec
     parked: deque[_Parked] = field(default_factory=deque)
     waiters: deque[asyncio.Future[Taken]] = field(default_factory=deque)
-    making: int = 0
+    making: set[str] = field(default_factory=set)
+
+    def sids(self) -> list[str]:
+        return [*(parked.sid for parked in self.parked), *self.making]
 
 
 @dataclass(slots=True)
@@ -126,8 +131,8 @@ class Pool:
             self._remove(parked.sandbox)
         waiter: asyncio.Future[Taken] = asyncio.get_running_loop().create_future()
         shelf.waiters.append(waiter)
-        telemetry.POOL_TAKES.labels("joined" if shelf.making >= len(shelf.waiters) else "cold").inc()
-        if shelf.making < len(shelf.waiters):
+        telemetry.POOL_TAKES.labels("joined" if len(shelf.making) >= len(shelf.waiters) else "cold").inc()
+        if len(shelf.making) < len(shelf.waiters):
             self._begin(shelf, ahead=False)
         try:
             return await waiter
@@ -153,8 +158,8 @@ class Pool:
 
     @property
     def sids(self) -> frozenset[str]:
-        """Those of the parked containers."""
-        return frozenset(parked.sid for shelf in self._shelves.values() for parked in shelf.parked)
+        """Those of the containers that are parked or being made."""
+        return frozenset(sid for shelf in self._shelves.values() for sid in shelf.sids())
 
     def view(self) -> list[ShelfView]:
         """Every kind of container that is parked, being made or wanted."""
@@ -167,10 +172,11 @@ class Pool:
             ShelfView(
                 image=shelf.spec.image,
                 parked=len(shelf.parked),
-                making=shelf.making,
+                making=len(shelf.making),
                 waiting=len(shelf.waiters),
                 wanted=wanted[id(shelf)],
                 instances=tuple(names.get(id(shelf), ())),
+                sids=tuple(shelf.sids()),
             )
             for shelf in self._shelves.values()
             if shelf.parked or shelf.making or shelf.waiters or wanted[id(shelf)]
@@ -242,7 +248,7 @@ class Pool:
         All of what is wanted now comes first, then one for each wish, then a second one, and so on: whether as many
         starts of an instance will come as it was announced with is a guess.
         """
-        present = Counter({id(shelf): len(shelf.parked) + shelf.making for shelf in self._shelves.values()})
+        present = Counter({id(shelf): len(shelf.parked) + len(shelf.making) for shelf in self._shelves.values()})
         short: list[tuple[int, _Shelf]] = []
         # so many wishes fill the pool, even when each gets but one
         for want in islice(sorted(self._wants.values(), key=lambda want: not want.now), self._config.size):
@@ -278,12 +284,12 @@ class Pool:
     # ---- one container
 
     def _begin(self, shelf: _Shelf, *, ahead: bool) -> None:
-        shelf.making += 1
-        self._ahead += ahead
-        self._apart(self._make(shelf, ahead))
-
-    async def _make(self, shelf: _Shelf, ahead: bool) -> None:
         sid = str(self._random.randrange(1, 2**53))
+        shelf.making.add(sid)
+        self._ahead += ahead
+        self._apart(self._make(shelf, sid, ahead))
+
+    async def _make(self, shelf: _Shelf, sid: str, ahead: bool) -> None:
         ends = datetime.fromtimestamp(time.time() + self._config.idle_s + self._config.lasts_s, UTC)
         try:
             sandbox = await self._runtime.create(replace(shelf.spec, sid=sid, deadline=ends))
@@ -296,7 +302,7 @@ class Pool:
                 telemetry.START_SECONDS.labels(stage).observe(seconds)
             self._place(shelf, _Parked(sid, sandbox, time.monotonic()))
         finally:
-            shelf.making -= 1
+            shelf.making.discard(sid)
             self._ahead -= ahead
             self._changed.set()
 

@@ -139,6 +139,14 @@ class Server:
         words = [word for label in (f"node={self.node}", *filters) for word in ("--filter", f"label=sandbox.{label}")]
         return docker("ps", "-aq", *words).split()
 
+    def in_use(self, *filters: str) -> list[str]:
+        """As `containers`, without those that the pool has parked or is making."""
+        words = [word for label in (f"node={self.node}", *filters) for word in ("--filter", f"label=sandbox.{label}")]
+        listed = docker("ps", "-a", "--format", '{{.ID}} {{.Label "sandbox.sid"}}', *words).splitlines()
+        # after the listing: what is made meanwhile is in neither
+        parked = [sid for shelf in self.get("/v1/pool")["shelves"] for sid in shelf["sids"]]
+        return [line.split()[0] for line in listed if line.partition(" ")[2] not in parked]
+
     def container(self, sid: str) -> str:
         """The session's one container."""
         (found,) = self.containers(f"sid={sid}", "role=session")
@@ -189,9 +197,13 @@ class Server:
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 
+    def get(self, path: str) -> dict[str, Any]:
+        """A JSON object."""
+        return dict(httpx.get(self.url + path, timeout=30).raise_for_status().json())
+
     def session(self, sid: str) -> dict[str, Any]:
         """GET /v1/sessions/<sid>."""
-        return dict(httpx.get(f"{self.url}/v1/sessions/{sid}", timeout=30).raise_for_status().json())
+        return self.get(f"/v1/sessions/{sid}")
 
     def patch(self, sid: str) -> bytes:
         """The captured diff."""

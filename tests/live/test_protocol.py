@@ -69,11 +69,11 @@ def test_an_action_before_the_end_of_a_postprocess(live: Server) -> None:
 def test_clients_that_hang_up(live: Server) -> None:
     """A client's end leaks a session that nobody knows, loses an action or a patch, or stops a grading."""
     log_began = live.log.stat().st_size
-    known = set(live.containers("role=session"))
+    known = set(live.in_use())
     live.hang_up("/start_instance", {"instance_hash": "samples__ledger-12"}, 0.15)
     closed = "client hung up during its start; session closed"
     until(lambda: any(entry["event"] == closed for entry in live.entries(log_began)), 60, "given back")
-    until(lambda: set(live.containers("role=session")) <= known, 60, "its container gone")
+    until(lambda: set(live.in_use()) <= known, 60, "its container gone")
 
     sid = live.begin()
     live.hang_up("/process_action", {"sid": sid, "content": bash("sleep 0.5; echo kept > kept.txt")}, 0.1)

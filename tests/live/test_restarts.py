@@ -64,7 +64,7 @@ def test_the_server_ends_in_the_middle_of_everything(serve: Callable[..., Server
     listed = httpx.get(f"{server.url}/v1/sessions", params={"state": "live"}, timeout=30).json()
     known = {session["sid"] for session in listed}
     assert quiet in known and (sid is None or sid in known)
-    until(lambda: len(server.containers()) == len(known), 20, f"nothing but the containers of {known}")
+    until(lambda: len(server.in_use()) == len(known), 20, f"nothing but the containers of {known}")
 
 
 def test_a_key_outlives_the_server(serve: Callable[..., Server]) -> None:
@@ -128,7 +128,7 @@ def test_redis_is_emptied_under_a_running_server(serve: Callable[..., Server]) -
     assert server.reward(sid)["verdict"] == "unresolved"
     assert [action["seq"] for action in server.actions(sid)] == [1, 2, 3]
     assert server.finish(other)["state"] == "ended"
-    assert server.containers("role=session") == []
+    assert server.in_use() == []
 
 
 def test_redis_stops_for_a_while(serve: Callable[..., Server]) -> None:
@@ -156,5 +156,5 @@ def test_redis_stops_for_a_while(serve: Callable[..., Server]) -> None:
     began = time.monotonic()
     assert "\r\n1[Python" in server.run(sid, "cat never; wc -l < n")
     assert time.monotonic() - began < 8
-    until(lambda: len(server.containers()) == 1, 30, "no container of the start that failed")
+    until(lambda: len(server.in_use()) == 1, 30, "no container of the start that failed")
     assert server.reward(sid)["verdict"] == "unresolved"

@@ -64,7 +64,7 @@ def test_the_recorded_editor_and_what_a_policy_gets_wrong(live: Server) -> None:
 def test_thirty_at_once(live: Server, sample_instances: dict[str, dict]) -> None:
     """Sessions disturb one another: a wrong verdict, a lost action, a leaked container, an error in the log."""
     log_began = live.log.stat().st_size
-    before = set(live.containers())
+    before = set(live.in_use())
 
     def one(number: int) -> str:
         row = sample_instances[SAMPLES[number % 3]]
@@ -87,7 +87,7 @@ def test_thirty_at_once(live: Server, sample_instances: dict[str, dict]) -> None
     with ThreadPoolExecutor(30) as pool:
         got = list(pool.map(one, range(30)))
     assert got == [("resolved", "unresolved", "empty_patch")[number // 3 % 3] for number in range(30)]
-    assert set(live.containers()) <= before
+    assert set(live.in_use()) <= before
     assert live.complaints(log_began) == []
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from sandbox_server.app.build import build
 from sandbox_server.errors import CatalogueUnavailable
-from sandbox_server.records import VerdictName
+from sandbox_server.records import SessionRecord, VerdictName
 from sandbox_server.sandbox.base import Role
 from sandbox_server.sessions.reaper import Reaper
 from sandbox_server.sessions.service import SessionService
@@ -117,21 +117,45 @@ async def test_slots_are_given_back_once_each(settings: Settings) -> None:
     """Ends at the same moment would lose a slot for good, or an end told twice would free another session's."""
     async with service(settings.model_copy(update={"max_sessions": 2})) as sessions:
         starts = sessions._starts
-        entered: list[str] = []
+        ledger = await sessions._instances.by_id(LEDGER)
+        waiting = {asyncio.create_task(starts.start(ledger)) for _ in range(6)}
+        pending = waiting
+        for began in (2, 4, 6):
+            while len(waiting) - len(pending) < began:
+                _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.sleep(0.3)
+            assert (sum(task.done() for task in waiting), starts.used) == (began, 2)
+            if began == 2:
+                first = {task for task in waiting if task.done()}
+                sids = [task.result().sid for task in first]
+                # one told twice, and one that never had a slot
+                await asyncio.gather(*(starts.release(sid) for sid in [*sids, *sids, "7"]))
+            elif began == 4:
+                await asyncio.gather(*(starts.release(task.result().sid) for task in waiting - first if task.done()))
+        assert len({task.result().sid for task in waiting}) == 6
 
-        async def take() -> None:
-            async with starts._slot() as sid:
-                entered.append(sid)
 
-        waiting = [asyncio.create_task(take()) for _ in range(6)]
-        await asyncio.sleep(0.05)
-        assert len(entered) == starts.used == 2
-        await asyncio.gather(*(starts.release(sid) for sid in entered), *(starts.release("7") for _ in range(3)))
-        await asyncio.sleep(0.05)
-        assert (len(entered), starts.used) == (4, 2)
-        await asyncio.gather(*(starts.release(sid) for sid in entered))
-        await asyncio.gather(*waiting)
-        assert (len(entered), starts.used) == (6, 2)
+async def test_a_start_that_is_cut_off_gives_its_slot_back(settings: Settings) -> None:
+    """Clients that hang up during their starts fill the node for good."""
+    async with service(settings.model_copy(update={"max_sessions": 3, "pool_size": 0})) as sessions:
+        starts = sessions._starts
+        ledger = await sessions._instances.by_id(LEDGER)
+        answered: set[str] = set()
+        for pause_s in (0.0, 0.001, 0.05, 0.15, 0.3):
+            cut = [asyncio.create_task(starts.start(ledger)) for _ in range(3)]
+            await asyncio.sleep(pause_s)
+            for task in cut:
+                task.cancel()
+            done = await asyncio.gather(*cut, return_exceptions=True)
+            sids = {record.sid for record in done if isinstance(record, SessionRecord)}
+            await asyncio.gather(*(starts.release(sid) for sid in sids))
+            answered |= sids
+        assert starts.used == 0
+        record = await asyncio.wait_for(starts.start(ledger), 60)
+        while starts.pool._tasks:  # what nobody waited for any more is made, then removed
+            await asyncio.wait(starts.pool._tasks)
+        kept = {info.sid for info in await starts._runtime.list()}
+        assert kept == answered | {record.sid}
 
 
 async def test_a_verdict_that_cannot_be_written(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
