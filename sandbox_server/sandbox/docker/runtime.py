@@ -37,6 +37,7 @@ _SHELL_ENVIRONMENT = {
 }
 
 _DISK_USAGE_S = 120.0
+_REMOVALS = 8  # at a time; a step that ends asks for hundreds, and the daemon serves starts and live sessions too
 
 # -p: nothing of the image's environment (BASH_ENV, SHELLOPTS) reaches what is ours
 _MAIN = ("bash", "--noprofile", "--norc", "-p", "-c")
@@ -80,6 +81,7 @@ class DockerRuntime:
         self._engine = engine
         self._config = config
         self._boots = asyncio.Semaphore(config.boot_concurrency)
+        self._removals = asyncio.Semaphore(_REMOVALS)
         self._images = Images(engine, pull=config.pull, pull_timeout_s=config.pull_timeout_s)
         own = resources.files(__package__)
         self._boot, self._rc, self._ready = (
@@ -167,7 +169,8 @@ class DockerRuntime:
         if sandbox is not None:
             sandbox.close()
         try:
-            await self._remove(container_id)
+            async with self._removals:
+                await self._remove(container_id)
         finally:
             if sandbox is not None:
                 self._held.discard(sandbox.token)
