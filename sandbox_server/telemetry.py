@@ -14,7 +14,9 @@ SESSIONS_LIVE = Gauge("sandbox_sessions_live", "Live sessions of this node")
 STARTS = Counter("sandbox_starts_total", "Session starts by result", ["result"])
 START_SECONDS = Histogram("sandbox_start_seconds", "Stages of a start", ["stage"], buckets=_SLOW)
 ACTIONS = Counter("sandbox_actions_total", "Actions by tool and outcome", ["tool", "outcome"])
-ACTION_SECONDS = Histogram("sandbox_action_seconds", "Stages of an action", ["stage"], buckets=_FAST)
+ACTION_SECONDS = Histogram(
+    "sandbox_action_seconds", "Stages of an action: wait, parse, run, journal", ["stage"], buckets=_FAST
+)
 VERDICTS = Counter("sandbox_verdicts_total", "Verdicts given", ["verdict", "masked"])
 GRADE_SECONDS = Histogram("sandbox_grade_seconds", "Stages of a grading", ["stage"], buckets=_SLOW)
 GRADINGS_WAITING = Gauge("sandbox_gradings_waiting", "Gradings that wait for a slot")

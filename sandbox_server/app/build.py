@@ -152,7 +152,9 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             history=history,
             instances=instances,
             starts=starts,
-            acting=Acting(runtime, store, config, dialects=actions.dialects(), tools=actions.tools()),
+            acting=Acting(
+                runtime, store, history, instances, config, dialects=actions.dialects(), tools=actions.tools()
+            ),
             ending=ending,
             rewards=rewards,
             config=config,

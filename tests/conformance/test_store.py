@@ -79,7 +79,7 @@ def action(seq: int = 1, sid: str = "7", **changes: object) -> ActionRecord:
 async def do(store: Store, seq: int, sid: str = "7", key: str = "") -> None:
     async with store.turn(sid, in_flight(f"n{seq}"), idempotency_key=key, wait_s=5) as turn:
         assert turn.may_run
-        await turn.acknowledge(action(seq, sid, idempotency_key=key), cwd=f"/{seq}", talk_turns=seq)
+        await turn.acknowledge(action(seq, sid, idempotency_key=key), cwd=f"/{seq}", talk_turns=seq, timings_s={})
 
 
 # ---- sessions
@@ -303,7 +303,7 @@ async def test_an_action_is_written_down_and_frees_the_session(store: Store) -> 
     async with store.turn("7", in_flight(), wait_s=5) as turn:
         assert turn.may_run and turn.record.sid == "7" and turn.stored is None and turn.interrupted is None
         assert await store.in_flight("7") == in_flight()
-        await turn.acknowledge(action(), cwd="/x", talk_turns=2)
+        await turn.acknowledge(action(), cwd="/x", talk_turns=2, timings_s={})
         assert not turn.may_run
         async with store.lock("8", 1):
             pass
@@ -319,7 +319,7 @@ async def test_any_text_survives_the_journal(store: Store, content: str) -> None
     await store.put_session(session())
     async with store.turn("7", in_flight(content=content), wait_s=5) as turn:
         assert (await store.in_flight("7")).content == content
-        await turn.acknowledge(action(content=content, observation=content), cwd="/", talk_turns=0)
+        await turn.acknowledge(action(content=content, observation=content), cwd="/", talk_turns=0, timings_s={})
     assert (await store.actions("7"))[0].observation == content
 
 
@@ -344,7 +344,7 @@ async def test_a_retry_waits_for_its_first_attempt(open_store: Open) -> None:
         async with store.turn("7", in_flight(), idempotency_key="k", wait_s=5) as turn:
             if turn.may_run:
                 await asyncio.sleep(0.1)
-                await turn.acknowledge(action(idempotency_key="k"), cwd="/", talk_turns=0)
+                await turn.acknowledge(action(idempotency_key="k"), cwd="/", talk_turns=0, timings_s={})
                 return True
             return False
 
@@ -372,7 +372,7 @@ async def test_an_action_that_was_never_acknowledged_is_told(open_store: Open) -
     present = await open_store("n1")
     async with present.turn("7", in_flight("new"), wait_s=0.5) as turn:
         assert turn.may_run and turn.interrupted == in_flight("old")
-        await turn.acknowledge(action(), cwd="/", talk_turns=0)
+        await turn.acknowledge(action(), cwd="/", talk_turns=0, timings_s={})
     async with present.turn("7", in_flight("newer"), wait_s=0.5) as turn:
         assert turn.interrupted is None
     await held.__aexit__(None, None, None)
@@ -386,7 +386,7 @@ async def test_two_owners_cannot_acknowledge_one_number(open_store: Open) -> Non
         present = await open_store("n1")
         await do(present, 1)
         with pytest.raises(StateUnavailable):
-            await late.acknowledge(action(observation="late"), cwd="/", talk_turns=0)
+            await late.acknowledge(action(observation="late"), cwd="/", talk_turns=0, timings_s={})
     assert [a.observation for a in await present.actions("7")] == ["observation 1"]
 
 
@@ -500,7 +500,7 @@ async def test_one_unwritable_action_does_not_hold_up_the_others(
     await store.put_session(session())
     await do(store, 1)
     async with store.turn("7", in_flight(), wait_s=5) as turn:
-        await turn.acknowledge(action(2, content="poison"), cwd="/", talk_turns=0)
+        await turn.acknowledge(action(2, content="poison"), cwd="/", talk_turns=0, timings_s={})
     await do(store, 3)
     await JournalFlusher(connection, keys, sink, node="n1", period_s=1).drain()
     assert sorted(sink.rows) == [("7", 1), ("7", 3)]
@@ -514,7 +514,7 @@ async def test_an_acknowledged_action_of_a_forgotten_session_reaches_sql(
     await store.put_session(session())
     async with store.turn("7", in_flight(), wait_s=5) as turn:
         await connection.run(connection.redis.delete(keys.session("7"), keys.lock("7")))
-        await turn.acknowledge(action(), cwd="/", talk_turns=0)
+        await turn.acknowledge(action(), cwd="/", talk_turns=0, timings_s={})
     assert await store.session("7") is None
     await JournalFlusher(connection, keys, sink, node="n1", period_s=1).drain()
     assert list(sink.rows) == [("7", 1)]
