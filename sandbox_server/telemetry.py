@@ -21,6 +21,12 @@ VERDICTS = Counter("sandbox_verdicts_total", "Verdicts given", ["verdict", "mask
 GRADE_SECONDS = Histogram("sandbox_grade_seconds", "Stages of a grading", ["stage"], buckets=_SLOW)
 GRADINGS_WAITING = Gauge("sandbox_gradings_waiting", "Gradings that wait for a slot")
 REAPED = Counter("sandbox_reaped_total", "Containers and sessions ended by the reaper", ["why"])
+LOOP_STALL_SECONDS = Histogram(
+    "sandbox_loop_stall_seconds",
+    "How late the event loop's own timer came: busy in its thread, or blocked; waiting for a CPU is left out",
+    ["cause"],
+    buckets=_FAST,
+)
 INFRA_ERRORS = Counter("sandbox_infrastructure_errors_total", "Our own faults by code", ["code"])
 
 

@@ -60,6 +60,7 @@ def run(settings: Settings, build: Build) -> None:
         ws="none",
         lifespan="on",
         access_log=False,
+        proxy_headers=False,  # nothing here asks who the client is
         log_config=None,  # its warnings and errors reach stderr; its chatter would break JSON lines
         log_level=settings.log_level,
         backlog=_BACKLOG,
