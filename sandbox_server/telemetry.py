@@ -16,11 +16,19 @@ START_SECONDS = Histogram("sandbox_start_seconds", "Stages of a start", ["stage"
 POOL_PARKED = Gauge("sandbox_pool_parked", "Containers that are parked for starts to come")
 POOL_TAKES = Counter("sandbox_pool_takes_total", "Containers taken by starts: warm, joined, cold, dead", ["how"])
 ACTIONS = Counter("sandbox_actions_total", "Actions by tool and outcome", ["tool", "outcome"])
-ACTION_SECONDS = Histogram("sandbox_action_seconds", "Stages of an action", ["stage"], buckets=_FAST)
+ACTION_SECONDS = Histogram(
+    "sandbox_action_seconds", "Stages of an action: wait, parse, run, journal", ["stage"], buckets=_FAST
+)
 VERDICTS = Counter("sandbox_verdicts_total", "Verdicts given", ["verdict", "masked"])
 GRADE_SECONDS = Histogram("sandbox_grade_seconds", "Stages of a grading", ["stage"], buckets=_SLOW)
 GRADINGS_WAITING = Gauge("sandbox_gradings_waiting", "Gradings that wait for a slot")
 REAPED = Counter("sandbox_reaped_total", "Containers and sessions ended by the reaper", ["why"])
+LOOP_STALL_SECONDS = Histogram(
+    "sandbox_loop_stall_seconds",
+    "How late the event loop's own timer came: busy in its thread, or blocked; waiting for a CPU is left out",
+    ["cause"],
+    buckets=_FAST,
+)
 INFRA_ERRORS = Counter("sandbox_infrastructure_errors_total", "Our own faults by code", ["code"])
 
 

@@ -166,7 +166,9 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             instances=instances,
             starts=starts,
             lookahead=lookahead,
-            acting=Acting(runtime, store, config, dialects=actions.dialects(), tools=actions.tools()),
+            acting=Acting(
+                runtime, store, history, instances, config, dialects=actions.dialects(), tools=actions.tools()
+            ),
             ending=ending,
             rewards=rewards,
             config=config,

@@ -9,6 +9,8 @@ from fastapi import APIRouter, FastAPI
 from sandbox_server import __version__, plugins, protocols
 from sandbox_server.app import failures, health
 from sandbox_server.app.access import BoundBody, RequireKey
+from sandbox_server.app.direct import Direct, bare_routes
+from sandbox_server.app.loop_watch import watched_loop
 from sandbox_server.app.parts import Build
 from sandbox_server.protocols.v1 import Refused
 from sandbox_server.settings import Settings
@@ -22,7 +24,7 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with build(settings) as parts:
+        async with watched_loop(), build(settings) as parts:
             app.state.sessions = parts.sessions
             app.state.receipts = parts.receipts
             app.state.instances = parts.instances
@@ -39,10 +41,12 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
         responses={422: {"model": Refused}, 401: {"model": Refused}, 413: {"model": Refused}},
     )
     app.include_router(health.ROUTER)
-    for router in plugins.discover(protocols, "ROUTER").values():
-        app.include_router(cast(APIRouter, router))
+    routers = [cast(APIRouter, router) for router in plugins.discover(protocols, "ROUTER").values()]
+    for router in routers:
+        app.include_router(router)
     failures.install(app)
     # the last one added is the first one asked
+    app.add_middleware(Direct, routes=bare_routes(routers), refuse=failures.service_error)
     app.add_middleware(failures.Unforeseen)
     app.add_middleware(BoundBody, max_bytes=int(settings.max_body_mb * 2**20))
     if settings.api_keys:

@@ -47,20 +47,22 @@ class Unforeseen:
                 await send_error(send, ServiceError(f"Internal error; its trace is in the log under {error_id}."))
 
 
+async def service_error(request: Request, error: ServiceError) -> Response:
+    """The answer to what a route raised."""
+    body: dict[str, object] = {"code": error.code, "detail": error.detail, "retryable": error.retryable}
+    headers: dict[str, str] = {}
+    if isinstance(error, CapacityError):
+        body["reason"] = error.reason
+        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
+    if isinstance(error, InfrastructureError):
+        INFRA_ERRORS.labels(error.code).inc()
+        log.error("request failed", path=request.url.path, code=error.code, error=error.detail)
+    return _json(error.http_status, body, headers)
+
+
 def install(app: FastAPI) -> None:
     """Map what routes raise."""
-
-    @app.exception_handler(ServiceError)
-    async def service_error(request: Request, error: ServiceError) -> Response:
-        body: dict[str, object] = {"code": error.code, "detail": error.detail, "retryable": error.retryable}
-        headers: dict[str, str] = {}
-        if isinstance(error, CapacityError):
-            body["reason"] = error.reason
-            headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
-        if isinstance(error, InfrastructureError):
-            INFRA_ERRORS.labels(error.code).inc()
-            log.error("request failed", path=request.url.path, code=error.code, error=error.detail)
-        return _json(error.http_status, body, headers)
+    app.exception_handler(ServiceError)(service_error)
 
     @app.exception_handler(RequestValidationError)
     async def validation(request: Request, error: RequestValidationError) -> Response:

@@ -19,6 +19,9 @@ from sandbox_server.telemetry import logger
 
 log = logger(__name__)
 
+_LAST_WRITE_S = 5.0
+"""For the journal's write that is under way at shutdown; a commit takes some ms."""
+
 Probe = Callable[[], Awaitable[object]]
 """Returns when its part answers, raises when it does not."""
 
@@ -76,6 +79,8 @@ async def _store_at(url: str, settings: Settings, sink: ActionSink) -> AsyncIter
         try:
             yield store
         finally:
+            flusher.stop()
+            await asyncio.wait({flushing}, timeout=_LAST_WRITE_S)
             flushing.cancel()
             await asyncio.gather(flushing, return_exceptions=True)
             try:

@@ -20,6 +20,7 @@ def _columns(table: type[Base], record: type) -> list[Any]:
 
 _SESSION = _columns(SessionRow, SessionRecord)
 _ACTION = _columns(ActionRow, ActionRecord)
+_ACTION_FIELDS = [field.name for field in fields(ActionRecord)]
 _PATCH = _columns(PatchRow, PatchRecord)
 _GRADED = [
     VerdictRow.sid,
@@ -78,7 +79,9 @@ class History:
             return
         statement = self._database.insert(ActionRow).on_conflict_do_nothing(index_elements=["sid", "seq"])
         async with self._database.writing() as connection:
-            await connection.execute(statement, [asdict(record) for record in records])
+            await connection.execute(
+                statement, [{name: getattr(record, name) for name in _ACTION_FIELDS} for record in records]
+            )
 
     async def actions(self, sid: str) -> list[ActionRecord]:
         """The session's journal, oldest first."""

@@ -1,7 +1,9 @@
 """`sandbox-server serve`: listen, with the limits that a thousand simultaneous rollouts need."""
 
 import contextlib
+import gc
 import resource
+import socket
 import sys
 
 import typer
@@ -25,6 +27,14 @@ _STARTUP_FAILURE = 3
 """uvicorn's own, also when the address is taken."""
 _GRACE_S = 10
 """For requests under way at SIGTERM; orchestrators kill after some 30 s."""
+
+
+class _Server(uvicorn.Server):
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        # what stands now stays: a full collection that walks it stops the loop for 80 ms (measured), and finds nothing
+        gc.collect()
+        gc.freeze()
 
 
 @app.callback(invoke_without_command=True)
@@ -60,6 +70,7 @@ def run(settings: Settings, build: Build) -> None:
         ws="none",
         lifespan="on",
         access_log=False,
+        proxy_headers=False,  # nothing here asks who the client is
         log_config=None,  # its warnings and errors reach stderr; its chatter would break JSON lines
         log_level=settings.log_level,
         backlog=_BACKLOG,
@@ -75,7 +86,7 @@ def run(settings: Settings, build: Build) -> None:
     listener.set_inheritable(False)
     with listener:
         log.info("starting", host=settings.host, port=listener.getsockname()[1], node=settings.node_id)
-        server = uvicorn.Server(config)
+        server = _Server(config)
         with contextlib.suppress(KeyboardInterrupt):  # raised again by uvicorn after its orderly end
             server.run(sockets=[listener])
     if not server.started:

@@ -34,6 +34,13 @@ _NO_SESSION = "0"
 """Never minted, so it stands for every spelling that names no session."""
 
 
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+
+
 def _without_surrogates(value: object) -> object:
     """JSON may spell half a surrogate pair, which no encoding can carry on; it becomes U+FFFD."""
     return re.sub("[\ud800-\udfff]", "\ufffd", value) if isinstance(value, str) and not value.isascii() else value
@@ -249,7 +256,7 @@ async def _read(request: Request, model: type[Model]) -> Model:
     """
     body = await request.body()
     try:
-        value = json.loads(body.decode("utf-8"), parse_constant=_no_constant)
+        value = _DECODER.decode(body.decode("utf-8"))
     except RecursionError:
         raise MalformedRequest("The body nests too deeply.") from None
     except ValueError as error:  # not UTF-8, not JSON, or a number of thousands of digits
@@ -261,10 +268,6 @@ async def _read(request: Request, model: type[Model]) -> Model:
     except ValidationError as error:
         named = {str(fault["loc"][0]): fault["msg"] for fault in error.errors(include_input=False, include_url=False)}
         raise MalformedRequest("; ".join(f"{name}: {text}" for name, text in named.items())) from None
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
 
 
 def _canonical(sid: int | str | None) -> str:

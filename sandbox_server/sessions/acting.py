@@ -1,11 +1,16 @@
 """One action: text -> call -> observation -> journal."""
 
 import time
+from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from sandbox_server import telemetry
 from sandbox_server.actions.base import Dialect, Observation, Say, Tool, ToolContext
+from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.catalogue.instances import Instances
 from sandbox_server.errors import SandboxLost, ServiceError, SessionBusy, StateUnavailable
 from sandbox_server.records import ActionRecord, InFlight, SessionRecord
 from sandbox_server.sandbox.base import Runtime, Sandbox
@@ -17,6 +22,20 @@ from sandbox_server.state.store import Store, Turn
 log = telemetry.logger(__name__)
 
 _LEAST_COMMAND_S = 1.0  # an action that waited long for its turn is still given this much
+_INSTANCE_TRUSTED_S = 30.0  # an import changes what sessions under way do this late; asking at each action costs 1 ms
+_SECONDS = {stage: telemetry.ACTION_SECONDS.labels(stage) for stage in ("wait", "parse", "run", "journal")}
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One action, as it came."""
+
+    content: str
+    key: str
+    """Of idempotency."""
+    arrived: float
+    clock: float
+    """`arrived` on the monotonic clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +54,8 @@ class Acting:
         self,
         runtime: Runtime,
         store: Store,
+        history: History,
+        instances: Instances,
         config: SessionConfig,
         *,
         dialects: dict[str, Dialect],
@@ -42,35 +63,42 @@ class Acting:
     ) -> None:
         self._runtime = runtime
         self._store = store
+        self._history = history
+        self._instances = instances
         self._config = config
         self._dialects = dialects
         self._tools = tools
+        self._journal_s: MutableMapping[Sandbox, float] = WeakKeyDictionary()
+        """What writing each sandbox's last action down took: known too late for its own record."""
 
-    async def act(self, sid: str, instance: TaskInstance, content: str, idempotency_key: str) -> ActionAnswer:
-        """The observation of `content` in the live session `sid`.
+    async def act(self, sid: str, content: str, idempotency_key: str) -> ActionAnswer:
+        """The observation of `content` in the session `sid`, or why it cannot run.
 
         Raises:
             SandboxLost: the container is gone; the caller ends the session. Other InfrastructureErrors: nothing was
             acknowledged, the action may or may not have run.
         """
-        arrived = time.time()
-        budget_s = self._config.command_timeout_s
-        deadline = arrived + budget_s + self._config.action_wait_s
-        in_flight = InFlight(content, arrived, deadline, nonce="", idempotency_key=idempotency_key)
+        asked = _Asked(content, idempotency_key, time.time(), time.monotonic())
+        wait_s = self._config.command_timeout_s + self._config.action_wait_s
+        in_flight = InFlight(content, asked.arrived, asked.arrived + wait_s, nonce="", idempotency_key=idempotency_key)
         try:
-            async with self._store.turn(
-                sid, in_flight, idempotency_key=idempotency_key, wait_s=budget_s + self._config.action_wait_s
-            ) as turn:
+            async with self._store.turn(sid, in_flight, idempotency_key=idempotency_key, wait_s=wait_s) as turn:
+                record = turn.record
+                if record is None:
+                    record = await self._history.session(sid)
+                    if record is not None and record.state == SessionState.LIVE:
+                        raise StateUnavailable(f"Redis has lost session {sid}; the reaper puts it back, send it again")
+                if record is None or record.state != SessionState.LIVE:
+                    return refusal(record)
                 if turn.stored is not None:
                     return ActionAnswer(turn.stored.observation, seq=turn.stored.seq)
-                if turn.record is None:
-                    raise StateUnavailable(f"Redis has lost session {sid}; the reaper puts it back, send it again")
-                if not turn.may_run:
-                    return refusal(turn.record)
-                waited_s = time.time() - arrived
-                return await self._run(
-                    turn, turn.record, instance, content, idempotency_key, max(_LEAST_COMMAND_S, budget_s - waited_s)
-                )
+                try:
+                    instance = await self._instances.by_id(record.instance_id, trusted_s=_INSTANCE_TRUSTED_S)
+                except ServiceError:
+                    with suppress(StateUnavailable):
+                        await turn.withdraw(sid)
+                    raise
+                return await self._run(turn, record, instance, asked)
         except SessionBusy:
             text = (
                 "[The session is still busy with an earlier action, so this one did not run. "
@@ -78,41 +106,58 @@ class Acting:
             )
             return ActionAnswer(text, SessionBusy.code)
 
-    async def _run(
-        self, turn: Turn, record: SessionRecord, instance: TaskInstance, content: str, key: str, timeout_s: float
-    ) -> ActionAnswer:
+    async def _run(self, turn: Turn, record: SessionRecord, instance: TaskInstance, asked: _Asked) -> ActionAnswer:
+        waited_s = time.monotonic() - asked.clock
+        seconds = {"wait": waited_s}
+        timeout_s = max(_LEAST_COMMAND_S, self._config.command_timeout_s - waited_s)
         began = time.time()
         sandbox = await self._runtime.attach(record.container_id)
         note = await self._settle(sandbox, turn.interrupted)
-        if note and key and turn.interrupted is not None and turn.interrupted.idempotency_key == key:
+        if note and asked.key and turn.interrupted is not None and turn.interrupted.idempotency_key == asked.key:
             # the retry of the very action that was cut off: it may have run, so it does not run again
             ran = _Ran(Observation("", outcome="interrupted"), "none", record.talk_turns)
         else:
-            ran = await self._observe(sandbox, record, instance, content, timeout_s)
+            ran = await self._observe(sandbox, record, instance, asked.content, timeout_s, seconds)
         text = note + ran.observation.text
         action = ActionRecord(
             sid=record.sid,
             seq=record.actions + 1,
-            content=content,
+            content=asked.content,
             observation=text,
             tool=ran.tool,
             outcome=ran.observation.outcome,
             exit_code=ran.observation.exit_code,
             started_at=began,
             duration_s=time.time() - began,
-            idempotency_key=key,
+            idempotency_key=asked.key,
         )
-        with telemetry.ACTION_SECONDS.labels("journal").time():
-            await turn.acknowledge(action, cwd=sandbox.shell.cwd or record.cwd, talk_turns=ran.talk_turns)
+        written = time.monotonic()
+        await turn.acknowledge(
+            action,
+            cwd=sandbox.shell.cwd or record.cwd,
+            talk_turns=ran.talk_turns,
+            timings_s=_summed(record.timings_s, {**seconds, "journal": self._journal_s.get(sandbox, 0.0)}),
+        )
+        self._journal_s[sandbox] = seconds["journal"] = time.monotonic() - written
+        for stage, taken_s in seconds.items():
+            _SECONDS[stage].observe(taken_s)
         telemetry.ACTIONS.labels(ran.tool, ran.observation.outcome).inc()
         return ActionAnswer(text, seq=action.seq)
 
     async def _observe(
-        self, sandbox: Sandbox, record: SessionRecord, instance: TaskInstance, content: str, timeout_s: float
+        self,
+        sandbox: Sandbox,
+        record: SessionRecord,
+        instance: TaskInstance,
+        content: str,
+        timeout_s: float,
+        seconds: dict[str, float],
     ) -> _Ran:
         dialect = self._dialects[instance.dialect or self._config.dialect]
-        with telemetry.ACTION_SECONDS.labels("parse").time():
-            parsed = dialect.parse(content, talk_turns=record.talk_turns)
+        clock = time.monotonic()
+        parsed = dialect.parse(content, talk_turns=record.talk_turns)
+        parsed_at = time.monotonic()
+        seconds["parse"] = parsed_at - clock
         if isinstance(parsed, Say):
             said = Observation(parsed.text, outcome=parsed.code)
             return _Ran(said, "none", record.talk_turns + parsed.is_talk)
@@ -124,8 +169,8 @@ class Acting:
             command_timeout_s=timeout_s,
             soft_timeout_s=self._config.soft_timeout_s,
         )
-        with telemetry.ACTION_SECONDS.labels("run").time():
-            observation = await self._tools[parsed.tool].run(parsed, context)
+        observation = await self._tools[parsed.tool].run(parsed, context)
+        seconds["run"] = time.monotonic() - parsed_at
         return _Ran(observation, parsed.tool, record.talk_turns)
 
     async def _settle(self, sandbox: Sandbox, interrupted: InFlight | None) -> str:
@@ -139,6 +184,12 @@ class Acting:
             f"[The service was interrupted during the previous action, which {how};"
             " its output is lost and it may have taken effect only in part.]\n"
         )
+
+
+def _summed(so_far: Mapping[str, float], seconds: Mapping[str, float]) -> Mapping[str, float]:
+    """`so_far` with an action's stages added; rounded to microseconds, which is what the clock is worth."""
+    more = {f"action_{stage}": taken_s for stage, taken_s in seconds.items()}
+    return {**so_far, **{name: round(so_far.get(name, 0.0) + taken_s, 6) for name, taken_s in more.items()}}
 
 
 def refusal(record: SessionRecord | None) -> ActionAnswer:

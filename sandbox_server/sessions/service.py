@@ -138,11 +138,7 @@ class SessionService:
     async def act(self, sid: str, content: str, *, idempotency_key: str = "") -> ActionAnswer:
         """See `sessions.base.Sessions.act`."""
         try:
-            record = await self._store.session(sid) or await self._history.session(sid)
-            if record is None or record.state != SessionState.LIVE:
-                return acting.refusal(record)
-            instance = await self._instances.by_id(record.instance_id)
-            return await self._acting.act(sid, instance, content, idempotency_key)
+            return await self._acting.act(sid, content, idempotency_key)
         except SandboxLost as error:
             await self._ending.lose(sid, error.detail)
             return acting.lost(error.detail)

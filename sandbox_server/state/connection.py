@@ -1,19 +1,25 @@
-"""One bounded way to speak to Redis: every exchange has a deadline, every fault is a StateUnavailable."""
+"""The two bounded ways to speak to Redis: every exchange has a deadline, every fault is a StateUnavailable.
+
+What each action needs goes over the one line of `Pipeline`; what is large or rare (the journal's way to SQL, lists of
+sessions) over redis-py's pool, so that it holds up no action.
+"""
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Any, cast
 
 from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import RedisError
 
 from sandbox_server.errors import StateUnavailable
+from sandbox_server.state.pipeline import ErrorAnswer, Pipeline, Word, packed
 
-_CONNECTIONS = 64
-"""Of one process. An exchange takes well under a millisecond, so more would only queue inside Redis."""
+_CONNECTIONS = 16
+"""Of one process, for what is large or rare."""
 
 
 class Script:
@@ -25,7 +31,7 @@ class Script:
 
 
 class Connection:
-    """A pool of connections to one Redis."""
+    """The connections to one Redis."""
 
     def __init__(self, url: str, *, timeout_s: float) -> None:
         """`url`: redis://, rediss:// or unix://; `timeout_s` bounds each exchange, connecting included."""
@@ -42,6 +48,8 @@ class Connection:
             retry=Retry(NoBackoff(), 1),
         )
         self.redis = Redis(connection_pool=pool)
+        pattern: AbstractConnection = pool.make_connection()  # type: ignore[no-untyped-call] # redis-py leaves it bare
+        self._pipeline = Pipeline(pattern, timeout_s)
 
     async def run(self, exchange: Awaitable[Any]) -> Any:
         """The exchange's result, as redis-py gives it: bytes, never str, with this pool.
@@ -66,17 +74,24 @@ class Connection:
         except (RedisError, OSError) as error:
             raise StateUnavailable(f"Redis: {error or type(error).__name__}") from error
 
-    async def script(self, script: Script, keys: list[str], args: list[Any]) -> Any:
-        """Run a script in one round trip. Raises StateUnavailable."""
-        return await self.run(self._evaluate(script, keys, args))
-
-    async def _evaluate(self, script: Script, keys: list[str], args: list[Any]) -> object:
+    async def send(self, *words: Word) -> Any:
+        """The answer to one command: bytes, int, None or a list. Raises StateUnavailable."""
         try:
-            return await cast(Awaitable[object], self.redis.evalsha(script.digest, len(keys), *keys, *args))
-        except NoScriptError:  # a fresh or restarted Redis
-            return await cast(Awaitable[object], self.redis.eval(script.text, len(keys), *keys, *args))
+            return await self._pipeline.exchange(packed(words))
+        except ErrorAnswer as error:
+            raise StateUnavailable(f"Redis: {error}") from error
+
+    async def script(self, script: Script, keys: Sequence[str], args: Sequence[Word]) -> Any:
+        """Run a script in one round trip. Raises StateUnavailable."""
+        try:
+            return await self._pipeline.exchange(packed(("EVALSHA", script.digest, len(keys), *keys, *args)))
+        except ErrorAnswer as error:
+            if not str(error).startswith("NOSCRIPT"):
+                raise StateUnavailable(f"Redis: {error}") from error
+        return await self.send("EVAL", script.text, len(keys), *keys, *args)  # a fresh or restarted Redis
 
     async def close(self) -> None:
-        """Close every connection of the pool."""
+        """Close every connection."""
+        self._pipeline.close()
         await self.redis.aclose()
         await self.redis.connection_pool.disconnect()

@@ -12,6 +12,7 @@ import zlib
 
 from sandbox_server.state.connection import Connection, Script
 from sandbox_server.state.keys import Keys
+from sandbox_server.state.pipeline import Word
 
 MAX_TEXTS = 256
 MAX_BYTES = 16 * 1024 * 1024
@@ -65,7 +66,7 @@ class RedisEditorHistory:
             packed = await asyncio.to_thread(zlib.compress, data, 1)
         else:
             packed = zlib.compress(data, 1)
-        args = [secrets.token_hex(8), _digest(path), packed, MAX_TEXTS, MAX_BYTES]
+        args: list[Word] = [secrets.token_hex(8), _digest(path), packed, MAX_TEXTS, MAX_BYTES]
         await self._connection.script(_PUSH, self._keys, args)
 
     async def pop(self, path: str) -> str | None:

@@ -5,6 +5,7 @@ restart; the sink must take the same (sid, seq) twice without harm.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Sequence
 from typing import Protocol
@@ -18,8 +19,10 @@ from sandbox_server.telemetry import logger
 
 log = logger(__name__)
 
-_BATCH = 64
-"""Entries of one write; each may hold an action and an observation of tens of kilobytes."""
+_BATCH_BYTES = 1 << 20
+"""Of one write, about: reading and binding as much keeps the loop for some 5 ms."""
+_BATCH = (8, 256)
+"""Least and most entries of one write; each may hold an action and an observation of tens of kilobytes."""
 _ADOPT_AFTER_S = 60.0
 """Another node's entries this old are drained too: its server has not come back."""
 _LONGEST_PAUSE_S = 30.0
@@ -50,11 +53,17 @@ class JournalFlusher:
         self._sink = sink
         self._node = node
         self._period_s = period_s
+        self._batch = 64
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """Make `run` end after what it is writing; a transaction that is cut off would hold up the next one."""
+        self._stopping.set()
 
     async def run(self) -> None:
-        """Drain for ever; cancel to stop, then `drain` once more on an orderly shutdown."""
+        """Drain until `stop`; then `drain` once more on an orderly shutdown."""
         pause_s, adopted_at = self._period_s, 0.0
-        while True:
+        while not self._stopping.is_set():
             try:
                 await self.drain()
                 if time.monotonic() - adopted_at > _ADOPT_AFTER_S:
@@ -64,7 +73,9 @@ class JournalFlusher:
             except InfrastructureError as error:
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
                 log.warning("journal waits in Redis", code=error.code, error=error.detail, again_in_s=pause_s)
-            await asyncio.sleep(pause_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._stopping.wait()
 
     async def drain(self) -> int:
         """Move everything pending of this node; how many entries that were.
@@ -86,8 +97,10 @@ class JournalFlusher:
     async def _drain(self, node: str) -> int:
         run, redis, pending = self._connection.run, self._connection.redis, self._keys.pending(node)
         moved = 0
-        while entries := await run(redis.xrange(pending, count=_BATCH)):
+        while entries := await run(redis.xrange(pending, count=self._batch)):
             texts = [fields[b"a"] for _, fields in entries]
+            least, most = _BATCH
+            self._batch = min(most, max(least, _BATCH_BYTES * len(texts) // sum(map(len, texts))))
             try:
                 await self._sink.add_actions([action_of(text) for text in texts])
             except InfrastructureError:

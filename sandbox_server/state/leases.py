@@ -85,8 +85,7 @@ class Leases:
 
     async def open(self) -> None:
         """Make this the node's present boot, which frees what its former boots held; begin to renew."""
-        redis = self._connection.redis
-        await self._connection.run(redis.hset(self._keys.boots, self._node, self._boot))
+        await self._connection.send("HSET", self._keys.boots, self._node, self._boot)
         self._keeper = asyncio.create_task(self._keep())
 
     async def close(self) -> None:
@@ -105,6 +104,10 @@ class Leases:
         """Renew it no more: it is about to be given up."""
         self._held.pop(lease.token, None)
 
+    def is_taken(self, sid: str) -> bool:
+        """Whether somebody in this process holds the sid or waits for it."""
+        return sid in self._queues
+
     @contextlib.asynccontextmanager
     async def hold(
         self, sid: str, wait_s: float, attempt: Callable[[Lease], Awaitable[T | None]]
@@ -117,30 +120,30 @@ class Leases:
 
         """
         lease = Lease(self._keys.lock(sid), f"{self._boot}/{secrets.token_hex(8)}")
-        try:
-            async with asyncio.timeout(wait_s) as bound, contextlib.AsyncExitStack() as stack:
-                await stack.enter_async_context(self._queue(sid))
-                value = await self._try(lease, attempt)
-                stack_of_body = stack.pop_all()
-        except TimeoutError:
-            if not bound.expired():
-                raise
-            raise SessionBusy(f"Session {sid} is busy with another request; waited {wait_s:g} s.") from None
-        async with stack_of_body:
-            try:
-                yield lease, value
-            finally:
-                self.settle(lease)
-                if lease.held:
-                    await self._release(lease)
-
-    @contextlib.asynccontextmanager
-    async def _queue(self, sid: str) -> AsyncIterator[None]:
         queue = self._queues.setdefault(sid, _Queue())
         queue.users += 1
         try:
-            async with queue.lock:
-                yield
+            try:
+                async with asyncio.timeout(wait_s) as bound:
+                    await queue.lock.acquire()
+                    try:
+                        value = await self._try(lease, attempt)
+                    except BaseException:
+                        queue.lock.release()
+                        raise
+            except TimeoutError:
+                if not bound.expired():
+                    raise
+                raise SessionBusy(f"Session {sid} is busy with another request; waited {wait_s:g} s.") from None
+            try:
+                yield lease, value
+            finally:
+                try:
+                    self.settle(lease)
+                    if lease.held:
+                        await self._release(lease)
+                finally:
+                    queue.lock.release()
         finally:
             queue.users -= 1
             if not queue.users:

@@ -4,9 +4,10 @@ An action costs two round trips: `turn` takes the lease, reads the session and n
 script; `Turn.acknowledge` writes the journal, the counters and the idempotency key and frees the lease in another.
 """
 
+import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict, dataclass
 
 from sandbox_server.errors import StateUnavailable
@@ -94,6 +95,16 @@ return 1
 """)
 
 
+# KEYS: lock, inflight. ARGV: token, inflight, former inflight or ""
+_WITHDRAW = Script("""
+if redis.call('GET', KEYS[2]) == ARGV[2] then
+  if ARGV[3] == '' then redis.call('DEL', KEYS[2]) else redis.call('SET', KEYS[2], ARGV[3], 'KEEPTTL') end
+end
+if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
+return 1
+""")
+
+
 @dataclass(frozen=True, slots=True)
 class _Begun:
     record: SessionRecord | None
@@ -101,10 +112,13 @@ class _Begun:
     interrupted: InFlight | None
 
 
+_NOTHING_BEGAN = Lease("", "")
+
+
 class Turn:
     """One action's right to act on a session."""
 
-    def __init__(self, store: "Store", lease: Lease, begun: _Begun) -> None:
+    def __init__(self, store: "Store", lease: Lease, begun: _Begun, in_flight: InFlight) -> None:
         self.record = begun.record
         """The session as it is now; None: unknown. Unless it is live, nothing may run."""
         self.stored = begun.stored
@@ -113,23 +127,31 @@ class Turn:
         """What was in flight when a server died, or failed without being acknowledged."""
         self._store = store
         self._lease = lease
+        self._in_flight = in_flight
 
     @property
     def may_run(self) -> bool:
         """The session is live, ours for now, and the action is a new one."""
         return self._lease.held
 
-    async def acknowledge(self, action: ActionRecord, *, cwd: str, talk_turns: int) -> None:
+    async def acknowledge(
+        self, action: ActionRecord, *, cwd: str, talk_turns: int, timings_s: Mapping[str, float]
+    ) -> None:
         """Write the action down; it cannot be lost from now on. Ends the turn: the next request may act.
 
-        `action.seq` is `record.actions + 1`.
+        `action.seq` is `record.actions + 1`; `timings_s` takes the place of the record's.
 
         Raises:
             StateUnavailable: Redis does not answer, or another server acted meanwhile (a lease that ran out);
                 the action is not acknowledged.
 
         """
-        await self._store.acknowledge(self._lease, action, cwd=cwd, talk_turns=talk_turns)
+        changes = {"cwd": cwd, "talk_turns": talk_turns, "timings_s": timings_s}
+        await self._store.acknowledge(self._lease, action, changes)
+
+    async def withdraw(self, sid: str) -> None:
+        """Nothing of the action ran, nor will: as if it had never begun. Ends the turn. Raises StateUnavailable."""
+        await self._store.withdraw(self._lease, sid, self._in_flight, self.interrupted)
 
 
 class Store:
@@ -154,7 +176,7 @@ class Store:
 
     async def ping(self) -> None:
         """Raises StateUnavailable when Redis does not answer within its bound."""
-        await self._connection.run(self._connection.redis.ping())
+        await self._connection.send("PING")
 
     async def put_session(self, record: SessionRecord) -> None:
         """Write a session, new or rebuilt, over whatever was there."""
@@ -168,8 +190,7 @@ class Store:
 
     async def session(self, sid: str) -> SessionRecord | None:
         """The session; None when it is unknown."""
-        exchange = self._connection.redis.hgetall(self._keys.session(sid))
-        return session_of(await self._connection.run(exchange))
+        return session_of(await self._connection.send("HGETALL", self._keys.session(sid)))
 
     async def update(self, sid: str, **fields: object) -> bool:
         """Change fields other than the state; False when the session is unknown."""
@@ -211,10 +232,7 @@ class Store:
         for name in nodes:
             live = self._keys.live(name.decode())
             sids = sorted(await run(redis.smembers(live)))
-            pipeline = redis.pipeline(transaction=False)
-            for sid in sids:
-                pipeline.hgetall(self._keys.session(sid.decode()))
-            records = [session_of(stored) for stored in await run(pipeline.execute())] if sids else []
+            records = await asyncio.gather(*(self.session(sid.decode()) for sid in sids))
             found += [record for record in records if record is not None]
             gone = [sid for sid, record in zip(sids, records, strict=True) if record is None]
             if gone:  # their records ran out: the node was away for longer than anything is kept
@@ -238,13 +256,19 @@ class Store:
     ) -> AsyncIterator[Turn]:
         """Hold the session for one action and note it as in flight.
 
-        Nothing is held or noted when the session is not live or the idempotency key is known (see `Turn`). Left
-        without `acknowledge`, the session is free again and the next turn finds the action as `interrupted`.
+        Nothing is held or noted, and nobody waited for, when the session is not live; nor is anything held or noted
+        when the idempotency key is known (see `Turn`). Left without `acknowledge`, the session is free again and the
+        next turn finds the action as `interrupted`.
 
         Raises:
             SessionBusy: not got within `wait_s` seconds. StateUnavailable.
 
         """
+        if self._leases.is_taken(sid):
+            record = await self.session(sid)
+            if record is None or record.state != LIVE:
+                yield Turn(self, _NOTHING_BEGAN, _Begun(record, None, None), in_flight)
+                return
         keys = self._keys
         names = [keys.lock(sid), keys.boots, keys.session(sid), keys.in_flight(sid), keys.replies(sid)]
         text = dump(in_flight)
@@ -260,32 +284,47 @@ class Store:
             lease.held = answer[0] == 1
             _, session, stored, former = answer
             return _Begun(
-                session_of(dict(zip(session[::2], session[1::2], strict=True))),
+                session_of(session),
                 None if stored is None else action_of(stored),
                 None if former is None else in_flight_of(former),
             )
 
         async with self._leases.hold(sid, wait_s, begin) as (lease, begun):
-            yield Turn(self, lease, begun)
+            yield Turn(self, lease, begun, in_flight)
 
-    async def acknowledge(self, lease: Lease, action: ActionRecord, *, cwd: str, talk_turns: int) -> None:
-        """As `Turn.acknowledge`."""
+    async def acknowledge(self, lease: Lease, action: ActionRecord, changes: Mapping[str, object]) -> None:
+        """As `Turn.acknowledge`; `changes` are fields of the session."""
         keys, sid = self._keys, action.sid
         names = [of(sid) for of in (keys.session, keys.in_flight, keys.journal, keys.replies)]
         self._leases.settle(lease)
-        changes = {"cwd": cwd, "talk_turns": talk_turns, "touched_at": action.started_at + action.duration_s}
+        touched_at = action.started_at + action.duration_s
         written = await self._connection.script(
             _ACKNOWLEDGE,
             [lease.key, *names, keys.pending(self._node)],
-            [lease.token, action.seq, dump(action), action.idempotency_key, *flat(changes)],
+            [
+                lease.token,
+                action.seq,
+                dump(action),
+                action.idempotency_key,
+                *flat({**changes, "touched_at": touched_at}),
+            ],
         )
         if not written:
             raise StateUnavailable(f"Session {sid}: another server acted meanwhile; action {action.seq} is not kept.")
         lease.held = False
 
+    async def withdraw(self, lease: Lease, sid: str, in_flight: InFlight, former: InFlight | None) -> None:
+        """As `Turn.withdraw`."""
+        self._leases.settle(lease)
+        before = "" if former is None else dump(former)
+        await self._connection.script(
+            _WITHDRAW, [lease.key, self._keys.in_flight(sid)], [lease.token, dump(in_flight), before]
+        )
+        lease.held = False
+
     async def in_flight(self, sid: str) -> InFlight | None:
         """The action that began and is not acknowledged."""
-        text = await self._connection.run(self._connection.redis.get(self._keys.in_flight(sid)))
+        text = await self._connection.send("GET", self._keys.in_flight(sid))
         return None if text is None else in_flight_of(text)
 
     async def actions(self, sid: str) -> list[ActionRecord]:

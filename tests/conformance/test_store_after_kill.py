@@ -36,7 +36,7 @@ async def main():
         await store.put_session(SessionRecord("7", "live", "a__b-1", "n1", "c0ffee", now, now, now + 60))
         async with store.turn("7", InFlight("first", now, now + 9, "n1"), wait_s=5) as turn:
             action = ActionRecord("7", 1, "first", "o", "t", "finished", 0, now, 0.1)
-            await turn.acknowledge(action, cwd="/", talk_turns=0)
+            await turn.acknowledge(action, cwd="/", talk_turns=0, timings_s={})
         await store.history("7").push("/a", "before")
         async with store.turn("7", InFlight("second", now, now + 9, "n2"), wait_s=5):
             print("holding", flush=True)

@@ -50,7 +50,7 @@ async def test_a_late_renewal_takes_nothing(tmp_path: Path, way: str) -> None:
                 async with store.turn("7", InFlight("x", now, now + 9, ""), wait_s=1) as turn:
                     await connection.waiting.wait()
                     action = ActionRecord("7", 1, "x", "y", "execute_bash", "finished", 0, now, 0.1)
-                    await turn.acknowledge(action, cwd="/", talk_turns=0)
+                    await turn.acknowledge(action, cwd="/", talk_turns=0, timings_s={})
             else:
                 async with store.lock("7", 1):
                     await connection.waiting.wait()

@@ -1,0 +1,100 @@
+"""Sees when the event loop stands still, in production as in tests, and says where.
+
+A timer on the loop that comes late was held up: the loop's thread was busy in a callback (or many in one round), was
+blocked (in a system call, or waiting for another thread to give the GIL back), or did not get a CPU. The last is the
+machine's doing, not ours, and is taken off by the kernel's own account of it (schedstat). A second thread wakes every
+now and then and keeps the stack of a loop that is overdue.
+"""
+
+import asyncio
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from types import FrameType
+
+from sandbox_server.telemetry import LOOP_STALL_SECONDS, logger
+
+log = logger(__name__)
+
+_PERIOD_S = 0.02  # 50 timers a second cost 0.1 % of a core
+_WORTH_A_WORD_S = 0.05
+_FRAMES = 12  # innermost; those of the server's start are of no use
+_BUSY, _BLOCKED = LOOP_STALL_SECONDS.labels("busy"), LOOP_STALL_SECONDS.labels("blocked")
+
+
+@asynccontextmanager
+async def watched_loop() -> AsyncIterator[None]:
+    """Watch the running loop for the length of the block."""
+    watch = _Watch()
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.stop()
+
+
+class _Watch:
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._thread_id = threading.get_ident()
+        # kept open: the path is of this thread, and each look is one system call
+        self._schedstat = _opened(Path(f"/proc/self/task/{threading.get_native_id()}/schedstat"))
+        self._due = time.monotonic() + _PERIOD_S
+        self._cpu_s = time.thread_time()
+        self._queued_s = self._queued()
+        self._stack = ""
+        self._over = threading.Event()
+        self._onlooker = threading.Thread(target=self._look, name="loop-watch", daemon=True)
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        self._onlooker.start()
+        self._timer = self._loop.call_later(_PERIOD_S, self._beat)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._over.set()
+        self._onlooker.join()
+        if self._schedstat is not None:
+            os.close(self._schedstat)
+
+    def _beat(self) -> None:
+        now, cpu_s, queued_s = time.monotonic(), time.thread_time(), self._queued()
+        # all that this thread queued for a CPU since the last beat: rather too much than a stall that was none
+        stall_s = max(0.0, now - self._due - (queued_s - self._queued_s))
+        busy_s = min(stall_s, cpu_s - self._cpu_s)
+        _BUSY.observe(busy_s)
+        _BLOCKED.observe(stall_s - busy_s)
+        if stall_s > _WORTH_A_WORD_S:
+            seconds = {"busy_s": round(busy_s, 3), "blocked_s": round(stall_s - busy_s, 3)}
+            log.warning("event loop stood still", **seconds, stack=self._stack or "not seen: it held the GIL")
+        self._stack = ""
+        self._cpu_s, self._queued_s = cpu_s, queued_s
+        self._due = time.monotonic() + _PERIOD_S
+        self._timer = self._loop.call_later(_PERIOD_S, self._beat)
+
+    def _queued(self) -> float:
+        """Seconds that this thread was ready to run without a CPU, since it began; 0.0 where the kernel keeps none."""
+        return int(os.pread(self._schedstat, 64, 0).split()[1]) / 1e9 if self._schedstat is not None else 0.0
+
+    def _look(self) -> None:
+        while not self._over.wait(_WORTH_A_WORD_S):
+            if not self._stack and time.monotonic() > self._due + _WORTH_A_WORD_S / 2:
+                frame = sys._current_frames().get(self._thread_id)
+                self._stack = _shown(frame) if frame is not None else ""
+
+
+def _opened(path: Path) -> int | None:
+    with suppress(OSError):  # a kernel without it, or not Linux
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    return None
+
+
+def _shown(frame: FrameType) -> str:
+    return "".join(traceback.format_stack(frame)[-_FRAMES:])

@@ -1,0 +1,135 @@
+"""Faults of Redis and of the way to it: each an error of ours, in bounded time."""
+
+import asyncio
+import contextlib
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from sandbox_server.errors import StateUnavailable
+from sandbox_server.state.connection import Connection
+from sandbox_server.state.embedded import find_binary
+from sandbox_server.state.keys import Keys
+from sandbox_server.state.store import Store
+
+from .rollout import session
+
+
+async def test_a_redis_that_hangs_is_an_error_within_the_bound(url: str, keys: Keys) -> None:
+    """A request would hang with it."""
+    connection = Connection(url, timeout_s=0.3)
+    store = Store(connection, keys, node="n1", lock_lease_s=30, result_ttl_s=60)
+    await store.ping()
+    admin = Redis.from_url(url)
+    await admin.client_pause(1500)
+    began = time.monotonic()
+    with pytest.raises(StateUnavailable, match=r"0\.3 s|Timeout"):
+        await store.session("7")
+    assert time.monotonic() - began < 1
+    await admin.client_unpause()
+    await admin.aclose()
+    assert await store.session("7") is None
+    await connection.close()
+
+
+async def test_a_cancellation_is_never_swallowed(url: str) -> None:
+    """A shutdown, or a request past its deadline, would wait for ever: redis-py loses one that comes as it connects."""
+
+    async def ping_for_ever(connection: Connection) -> None:
+        while True:
+            await connection.run(connection.redis.ping())
+
+    for pause_s in [i * 0.0002 for i in range(40)]:
+        connection = Connection(url, timeout_s=5)
+        task = asyncio.create_task(ping_for_ever(connection))
+        await asyncio.sleep(pause_s)
+        task.cancel()
+        done, _ = await asyncio.wait({task}, timeout=2)
+        assert done and task.cancelled(), pause_s
+        await connection.close()
+
+
+async def test_no_redis_is_an_error(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A fault of the client library would reach the caller."""
+    connection = Connection(f"unix://{tmp_path_factory.mktemp('x')}/none.sock", timeout_s=0.5)
+    store = Store(connection, Keys(), node="n1", lock_lease_s=30, result_ttl_s=60)
+    with pytest.raises(StateUnavailable):
+        await store.ping()
+    with pytest.raises(StateUnavailable):
+        async with store.lock("7", 1):
+            raise AssertionError
+    await connection.close()
+
+
+async def test_a_wrong_type_in_redis_is_an_error_of_ours(store: Store, connection: Connection, keys: Keys) -> None:
+    """A script error would surface as an unknown exception."""
+    await connection.run(connection.redis.set(keys.session("7"), "x"))
+    with pytest.raises(StateUnavailable, match="WRONGTYPE"):
+        await store.session("7")
+
+
+async def test_a_line_that_died_is_opened_again_unseen(store: Store, connection: Connection) -> None:
+    """A load balancer or Redis' own timeout closes an idle connection; the next action would fail."""
+    await store.put_session(session())
+    for _ in range(3):
+        # from another connection than the line it closes
+        await connection.run(connection.redis.client_kill_filter(_type="normal", skipme=True))
+        assert (await store.session("7")).sid == "7"
+
+
+async def test_exchanges_cut_off_together_are_each_answered(connection: Connection, keys: Keys) -> None:
+    """One of them would get another's answer, or none."""
+
+    async def echo(word: str) -> None:
+        assert await connection.send("ECHO", word) == word.encode()
+
+    for _ in range(5):
+        asking = [asyncio.create_task(echo(f"{keys.prefix}{number}")) for number in range(200)]
+        await connection.run(connection.redis.client_kill_filter(_type="normal", skipme=True))
+        await asyncio.gather(*asking)
+
+
+async def test_the_answer_to_a_cancelled_exchange_is_nobodys(connection: Connection) -> None:
+    """A client hangs up, and every later action gets the answer of the one before it."""
+    for _ in range(50):
+        gone = asyncio.create_task(connection.send("ECHO", "gone"))
+        await asyncio.sleep(0)
+        gone.cancel()
+        assert await connection.send("ECHO", "here") == b"here"
+        with pytest.raises(asyncio.CancelledError):
+            await gone
+
+
+async def test_a_redis_that_forgot_the_scripts_is_given_them_again(store: Store, connection: Connection) -> None:
+    """After a restart of Redis every action would fail."""
+    await store.put_session(session())
+    await connection.run(connection.redis.script_flush())
+    assert await store.update("7", cwd="/y")
+
+
+async def test_the_line_enters_with_password_and_database(tmp_path: Path) -> None:
+    """A Redis shared between replicas asks for one; the pool would get in and the line would not."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = ["--port", str(port), "--bind", "127.0.0.1", "--requirepass", "p w", "--save", "", "--dir", str(tmp_path)]
+    quiet = asyncio.subprocess.DEVNULL
+    process = await asyncio.create_subprocess_exec(find_binary(), *words, stdout=quiet)
+    connection = Connection(f"redis://:p%20w@127.0.0.1:{port}/3", timeout_s=5)
+    wrong = Connection(f"redis://:no@127.0.0.1:{port}/3", timeout_s=5)
+    try:
+        for _ in range(200):
+            with contextlib.suppress(StateUnavailable):
+                await connection.send("SET", "there", "1")
+                break
+            await asyncio.sleep(0.05)
+        assert await connection.run(connection.redis.get("there")) == b"1"
+        with pytest.raises(StateUnavailable, match="WRONGPASS"):
+            await wrong.send("PING")
+    finally:
+        await connection.close()
+        await wrong.close()
+        process.kill()
+        await process.wait()

@@ -1,0 +1,127 @@
+"""Who may act on a session: one at a time, across servers and their deaths."""
+
+import asyncio
+import time
+
+import pytest
+
+from sandbox_server.errors import SessionBusy
+from sandbox_server.state.connection import Connection
+from sandbox_server.state.keys import Keys
+from sandbox_server.state.store import Store
+
+from .rollout import Open
+
+
+async def test_waiters_of_one_process_are_served_in_order(store: Store) -> None:
+    """A session's later action would overtake an earlier one."""
+    order: list[int] = []
+
+    async def wait(i: int) -> None:
+        async with store.lock("7", 10):
+            order.append(i)
+            await asyncio.sleep(0.001)
+
+    await asyncio.gather(*(wait(i) for i in range(30)))
+    assert order == list(range(30))
+
+
+async def test_two_servers_never_hold_one_session(open_store: Open) -> None:
+    """Two replicas would write into one shell at once."""
+    stores = [await open_store(f"n{i}") for i in range(3)]
+    inside = 0
+
+    async def wait(store: Store) -> None:
+        nonlocal inside
+        async with store.lock("7", 20):
+            inside += 1
+            assert inside == 1
+            await asyncio.sleep(0.002)
+            inside -= 1
+
+    await asyncio.gather(*(wait(store) for store in stores for _ in range(10)))
+
+
+async def test_a_lock_not_got_in_time_is_a_busy_answer(open_store: Open) -> None:
+    """A request would hang, or a lock would stay with one who gave up."""
+    one, two = await open_store("n1"), await open_store("n2")
+    async with one.lock("7", 5):
+        for other in (one, two):
+            began = time.monotonic()
+            with pytest.raises(SessionBusy):
+                async with other.lock("7", 0.2):
+                    raise AssertionError
+            assert 0.15 < time.monotonic() - began < 1
+    async with two.lock("7", 0.5), one.lock("8", 0.5):
+        pass
+
+
+async def test_a_cancelled_waiter_leaves_the_queue(open_store: Open) -> None:
+    """A client that hangs up while it waits would block everyone after it."""
+    one, two = await open_store("n1"), await open_store("n2")
+    async with one.lock("7", 5):
+        waiters = [asyncio.create_task(store.lock("7", 20).__aenter__()) for store in (one, two)]
+        await asyncio.sleep(0.05)
+        for waiter in waiters:
+            waiter.cancel()
+        await asyncio.gather(*waiters, return_exceptions=True)
+    async with two.lock("7", 0.5):
+        pass
+
+
+async def test_a_held_lease_is_renewed(open_store: Open) -> None:
+    """A long command would lose its session to another server in the middle."""
+    one, two = await open_store("n1", lease_s=0.3), await open_store("n2", lease_s=0.3)
+    async with one.lock("7", 5):
+        with pytest.raises(SessionBusy):
+            async with two.lock("7", 1.2):
+                raise AssertionError
+
+
+async def test_a_held_lease_that_ran_out_is_taken_again(open_store: Open, connection: Connection, keys: Keys) -> None:
+    """After a pause of Redis or of the server, two servers could act on one session at once."""
+    one, two = await open_store("n1", lease_s=0.6), await open_store("n2", lease_s=0.6)
+    async with one.lock("7", 5):
+        await connection.run(connection.redis.delete(keys.lock("7")))
+        await asyncio.sleep(0.5)
+        with pytest.raises(SessionBusy):
+            async with two.lock("7", 0.1):
+                raise AssertionError
+
+
+async def test_a_dead_servers_lease_ends(open_store: Open) -> None:
+    """The session of a host that never comes back would be locked for ever."""
+    dead, other = await open_store("n1", lease_s=0.5), await open_store("n2", lease_s=0.5)
+    held = dead.lock("7", 5)
+    await held.__aenter__()
+    await dead.close()  # as a process that is gone: nothing renews, nothing releases
+    began = time.monotonic()
+    async with other.lock("7", 5):
+        assert 0.2 < time.monotonic() - began < 1.5
+    await held.__aexit__(None, None, None)
+
+
+async def test_a_restarted_node_frees_its_leases_at_once(open_store: Open) -> None:
+    """After kill -9 and a restart every session would answer busy for half a minute."""
+    former = await open_store("n1")
+    held = former.lock("7", 5)
+    await held.__aenter__()
+    await former.close()
+    present, other = await open_store("n1"), await open_store("n2")
+    for store in (present, other):
+        async with store.lock("7", 0.5):
+            pass
+    await held.__aexit__(None, None, None)
+
+
+async def test_a_former_holder_frees_nothing_that_is_not_its_own(open_store: Open) -> None:
+    """A server that woke late would release the lock that another one holds by now."""
+    former = await open_store("n1")
+    held = former.lock("7", 5)
+    await held.__aenter__()
+    present = await open_store("n1")
+    async with present.lock("7", 0.5):
+        await held.__aexit__(None, None, None)
+        with pytest.raises(SessionBusy):
+            async with (await open_store("n2")).lock("7", 0.1):
+                raise AssertionError

@@ -1,0 +1,144 @@
+"""Sessions and their editor history in Redis, as every replica sees them."""
+
+import asyncio
+import dataclasses
+import secrets
+import time
+
+import pytest
+
+from sandbox_server.sessions.lifecycle import SessionState, sources_of
+from sandbox_server.state.connection import Connection
+from sandbox_server.state.history import MAX_BYTES, MAX_TEXTS
+from sandbox_server.state.keys import Keys
+from sandbox_server.state.store import Store
+
+from .rollout import action, do, in_flight, session
+
+
+async def test_a_session_comes_back_as_it_was(store: Store) -> None:
+    """Any field lost or of another type would break a restart."""
+    record = session(cwd="/tmp/ü \udc80", talk_turns=2, actions=3, ended_at=1.25, cause="x", shell_token="t")
+    record = dataclasses.replace(record, timings_s={"start_create": 0.1, "action_run": 1e-05})
+    await store.put_session(record)
+    assert await store.session("7") == record
+    assert await store.session("8") is None
+
+
+async def test_update_changes_only_known_fields_of_known_sessions(store: Store) -> None:
+    """A misspelt field, or a record brought to life by an update, would go unnoticed."""
+    assert not await store.update("7", cwd="/x")
+    assert await store.session("7") is None
+    await store.put_session(session())
+    assert await store.update("7", cwd="/x")
+    assert (await store.session("7")).cwd == "/x"
+    for wrong in ({"cwdd": "/x"}, {"actions": "3"}, {"state": "ended"}):
+        with pytest.raises(TypeError):
+            await store.update("7", **wrong)
+
+
+async def test_touch_moves_idle_time(store: Store) -> None:
+    """A session in use would be ended as idle."""
+    await store.put_session(session(touched_at=1.0))
+    assert await store.touch("7")
+    assert time.time() - (await store.session("7")).touched_at < 5
+
+
+async def test_of_many_moves_at_once_one_wins(store: Store) -> None:
+    """Two enders of one session would both capture its patch and remove its container."""
+    await store.put_session(session())
+    won = await asyncio.gather(*(store.move("7", "ending", frozenset({"live"}), end_reason=f"r{i}") for i in range(20)))
+    assert sum(won) == 1
+    record = await store.session("7")
+    assert record.state == "ending" and record.end_reason == f"r{won.index(True)}"
+
+
+async def test_moves_follow_the_lifecycle(store: Store) -> None:
+    """An ended session that comes back to life has no container."""
+    await store.put_session(session())
+    assert not await store.move("7", SessionState.ENDED, sources_of(SessionState.ENDED))
+    assert await store.move("7", SessionState.ENDING, sources_of(SessionState.ENDING))
+    assert await store.move("7", SessionState.ENDING, sources_of(SessionState.ENDING))
+    assert await store.move("7", SessionState.ENDED, sources_of(SessionState.ENDED), ended_at=3.0)
+    assert not await store.move("7", SessionState.LOST, sources_of(SessionState.LOST))
+    assert not await store.move("404", SessionState.LOST, sources_of(SessionState.LOST))
+
+
+async def test_live_lists_a_nodes_unended_sessions(store: Store) -> None:
+    """The reaper would miss a session, or end one of another node."""
+    await store.put_session(session("1"))
+    await store.put_session(session("2"))
+    await store.put_session(session("3", node="n2"))
+    await store.put_session(session("4", state="ended"))
+    await store.move("2", "ending", frozenset({"live"}))
+    assert [r.sid for r in await store.live("n1")] == ["1", "2"]
+    assert [r.sid for r in await store.live()] == ["1", "2", "3"]
+    assert await store.live("elsewhere") == []
+    await store.move("2", "lost", frozenset({"ending"}))
+    assert [r.sid for r in await store.live("n1")] == ["1"]
+
+
+async def test_an_ended_session_is_kept_for_its_ttl_and_its_undo_goes(
+    store: Store, connection: Connection, keys: Keys
+) -> None:
+    """A reward asked for hours later would find no session; or undo texts would fill Redis for a week."""
+    await store.put_session(session())
+    await do(store, 1, key="k")
+    await store.history("7").push("/a", "text")
+    live_ttl = await connection.run(connection.redis.pttl(keys.session("7")))
+    assert 3600_000 < live_ttl <= 4200_000
+    await store.move("7", "ended", frozenset({"live"}))
+    assert 590_000 < await connection.run(connection.redis.pttl(keys.session("7"))) <= 600_000
+    assert 590_000 < await connection.run(connection.redis.pttl(keys.journal("7"))) <= 600_000
+    assert await store.history("7").pop("/a") is None
+    assert await store.actions("7") == [action(1, idempotency_key="k")]
+
+
+async def test_every_key_of_a_session_ends_by_itself(store: Store, connection: Connection, keys: Keys) -> None:
+    """A node that never comes back would leave its sessions in Redis for good."""
+    await store.put_session(session())
+    await do(store, 1, key="k")
+    await store.history("7").push("/a", "text")
+    async with store.turn("7", in_flight(), wait_s=5):
+        pass
+    for_good = {keys.live("n1"), keys.nodes, keys.boots, keys.pending("n1")}
+    found = [name.decode() async for name in connection.redis.scan_iter(f"{keys.prefix}*")]
+    assert len(found) == 4 + 6
+    for name in set(found) - for_good:
+        assert await connection.run(connection.redis.pttl(name)) > 0, name
+
+
+async def test_undo_is_a_stack_per_path_and_session(store: Store) -> None:
+    """An undo would restore another file's text."""
+    for sid in ("7", "8"):
+        await store.put_session(session(sid))
+    one, two = store.history("7"), store.history("8")
+    for text in ("a1", "a2 ü\udc80", ""):
+        await one.push("/a", text)
+    await one.push("/b", "b1")
+    await two.push("/a", "other")
+    assert [await one.pop("/a") for _ in range(4)] == ["", "a2 ü\udc80", "a1", None]
+    assert await one.pop("/b") == "b1" and await two.pop("/a") == "other"
+
+
+async def test_undo_forgets_the_oldest_past_its_bounds(store: Store, connection: Connection, keys: Keys) -> None:
+    """One session would fill Redis."""
+    await store.put_session(session())
+    history = store.history("7")
+    for i in range(MAX_TEXTS + 20):
+        await history.push("/a", f"{i}")
+    assert await connection.run(connection.redis.hlen(keys.undo_text("7"))) == MAX_TEXTS
+    for _ in range(3):
+        await history.push("/b", secrets.token_hex(MAX_BYTES * 4 // 10 * 2))  # hex packs to about a half
+    assert await connection.run(connection.redis.memory_usage(keys.undo_text("7"))) < 1.2 * MAX_BYTES
+    assert await history.pop("/b") is not None
+    assert await history.pop("/a") is None
+
+
+async def test_a_text_too_large_to_keep_takes_its_history_along(store: Store) -> None:
+    """An undo that skips a state restores one that never was the last."""
+    await store.put_session(session())
+    history = store.history("7")
+    await history.push("/a", "old")
+    await history.push("/a", secrets.token_bytes(MAX_BYTES + 1000).decode("latin-1"))
+    assert await history.pop("/a") is None

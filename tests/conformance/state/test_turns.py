@@ -1,0 +1,175 @@
+"""One action: its turn, what it leaves behind, and what it costs."""
+
+import asyncio
+import time
+
+import pytest
+
+from sandbox_server.errors import StateUnavailable
+from sandbox_server.state.connection import Connection
+from sandbox_server.state.store import Store
+
+from .rollout import Open, action, do, in_flight, session
+
+
+async def test_an_action_is_written_down_and_frees_the_session(store: Store) -> None:
+    """Counters, cwd or idle time would be those of another moment."""
+    await store.put_session(session())
+    async with store.turn("7", in_flight(), wait_s=5) as turn:
+        assert turn.may_run and turn.record.sid == "7" and turn.stored is None and turn.interrupted is None
+        assert await store.in_flight("7") == in_flight()
+        await turn.acknowledge(action(), cwd="/x", talk_turns=2, timings_s={})
+        assert not turn.may_run
+        async with store.lock("8", 1):
+            pass
+    record = await store.session("7")
+    assert (record.actions, record.cwd, record.talk_turns, record.touched_at) == (1, "/x", 2, 5.5)
+    assert await store.in_flight("7") is None
+    assert await store.actions("7") == [action()]
+
+
+@pytest.mark.parametrize("content", ["", "\0", "\ud800", "ü😀", "x" * 1_000_000])
+async def test_any_text_survives_the_journal(store: Store, content: str) -> None:
+    """What a policy writes would break the journal."""
+    await store.put_session(session())
+    async with store.turn("7", in_flight(content=content), wait_s=5) as turn:
+        assert (await store.in_flight("7")).content == content
+        await turn.acknowledge(action(content=content, observation=content), cwd="/", talk_turns=0, timings_s={})
+    assert (await store.actions("7"))[0].observation == content
+
+
+async def test_a_known_key_gives_the_stored_action(store: Store) -> None:
+    """A retried request would run its command twice."""
+    await store.put_session(session())
+    await do(store, 1, key="k1")
+    await do(store, 2, key="k2")
+    async with store.turn("7", in_flight(), idempotency_key="k1", wait_s=5) as turn:
+        assert not turn.may_run and turn.stored == action(1, idempotency_key="k1")
+    await store.move("7", "ended", frozenset({"live"}))
+    async with store.turn("7", in_flight(), idempotency_key="k2", wait_s=5) as turn:
+        assert turn.stored.seq == 2
+
+
+async def test_a_retry_waits_for_its_first_attempt(open_store: Open) -> None:
+    """The retry that overtakes would run the command a second time."""
+    one, two = await open_store("n1"), await open_store("n2")
+    await one.put_session(session())
+
+    async def attempt(store: Store) -> bool:
+        async with store.turn("7", in_flight(), idempotency_key="k", wait_s=5) as turn:
+            if turn.may_run:
+                await asyncio.sleep(0.1)
+                await turn.acknowledge(action(idempotency_key="k"), cwd="/", talk_turns=0, timings_s={})
+                return True
+            return False
+
+    ran = await asyncio.gather(attempt(one), attempt(one), attempt(two), attempt(two))
+    assert sum(ran) == 1
+
+
+async def test_no_turn_on_a_session_that_is_not_live(store: Store) -> None:
+    """A finished session would still run commands."""
+    async with store.turn("404", in_flight(), wait_s=5) as turn:
+        assert turn.record is None and not turn.may_run
+    await store.put_session(session(state="ending"))
+    async with store.turn("7", in_flight(), wait_s=5) as turn:
+        assert turn.record.state == "ending" and not turn.may_run
+    assert await store.in_flight("7") is None and await store.in_flight("404") is None
+
+
+async def test_an_action_that_was_never_acknowledged_is_told(open_store: Open) -> None:
+    """After a crash the policy would not learn that its command was cut off."""
+    former = await open_store("n1")
+    await former.put_session(session())
+    held = former.turn("7", in_flight("old"), wait_s=5)
+    await held.__aenter__()
+    await former.close()
+    present = await open_store("n1")
+    async with present.turn("7", in_flight("new"), wait_s=0.5) as turn:
+        assert turn.may_run and turn.interrupted == in_flight("old")
+        await turn.acknowledge(action(), cwd="/", talk_turns=0, timings_s={})
+    async with present.turn("7", in_flight("newer"), wait_s=0.5) as turn:
+        assert turn.interrupted is None
+    await held.__aexit__(None, None, None)
+
+
+async def test_two_owners_cannot_acknowledge_one_number(open_store: Open) -> None:
+    """A server that lost its lease would overwrite the journal of its successor."""
+    former = await open_store("n1")
+    await former.put_session(session())
+    async with former.turn("7", in_flight("old"), wait_s=5) as late:
+        present = await open_store("n1")
+        await do(present, 1)
+        with pytest.raises(StateUnavailable):
+            await late.acknowledge(action(observation="late"), cwd="/", talk_turns=0, timings_s={})
+    assert [a.observation for a in await present.actions("7")] == ["observation 1"]
+
+
+async def test_an_action_costs_two_round_trips(store: Store, url: str, connection: Connection) -> None:
+    """Every further exchange is latency of every action."""
+    await store.put_session(session())
+    await do(store, 1)
+    before = await _calls(connection)
+    for seq in range(2, 12):
+        await do(store, seq, key=f"k{seq}")
+    after = await _calls(connection)
+    grown = {name: after[name] - before.get(name, 0) for name in after if after[name] != before.get(name, 0)}
+    grown.pop("info", None)
+    scripts = grown.pop("evalsha")
+    assert scripts == 20
+    # what is left ran inside those scripts: nothing that a client sends by itself
+    assert set(grown) <= {
+        *("get", "set", "del", "hget", "hset", "hgetall", "lindex", "rpush", "xadd", "pttl", "pexpire")
+    }, grown
+
+
+async def test_a_lock_is_taken_in_one_round_trip(store: Store, connection: Connection) -> None:
+    """As above, for postprocess and the reaper."""
+    async with store.lock("7", 5):
+        pass
+    before = (await _calls(connection))["evalsha"]
+    async with store.lock("7", 5):
+        assert (await _calls(connection))["evalsha"] == before + 1
+    assert (await _calls(connection))["evalsha"] == before + 2
+
+
+async def _calls(connection: Connection) -> dict[str, int]:
+    stats = await connection.run(connection.redis.info("commandstats"))
+    return {name.removeprefix("cmdstat_"): int(value["calls"]) for name, value in stats.items()}
+
+
+async def test_an_actions_seconds_are_kept(store: Store) -> None:
+    """What a rollout waited for would be known to nobody once it is over."""
+    await store.put_session(session(timings_s={"start_create": 0.5}))
+    async with store.turn("7", in_flight(), wait_s=5) as turn:
+        summed = {**turn.record.timings_s, "action_run": 0.25}
+        await turn.acknowledge(action(), cwd="/", talk_turns=0, timings_s=summed)
+    assert (await store.session("7")).timings_s == {"start_create": 0.5, "action_run": 0.25}
+
+
+async def test_a_withdrawn_turn_leaves_nothing(store: Store) -> None:
+    """SQL was down for a moment: the next action would be told of an interruption that was none."""
+    await store.put_session(session())
+    async with store.turn("7", in_flight("one"), wait_s=5) as turn:
+        await turn.withdraw("7")
+        assert not turn.may_run and await store.in_flight("7") is None
+        async with store.turn("8", in_flight("two"), wait_s=5):
+            pass
+    async with store.turn("7", in_flight("two"), wait_s=5) as turn:
+        assert turn.interrupted is None and turn.may_run
+    async with store.turn("7", in_flight("three"), wait_s=5) as turn:
+        assert turn.interrupted == in_flight("two")
+        await turn.withdraw("7")
+    async with store.turn("7", in_flight("four"), wait_s=5) as turn:
+        assert turn.interrupted == in_flight("two")
+
+
+async def test_a_session_that_is_ending_does_not_keep_an_action_waiting(store: Store) -> None:
+    """A patch takes up to two minutes, and the policy's last words would wait for it to hear that it is over."""
+    await store.put_session(session())
+    async with store.lock("7", 5):
+        await store.move("7", "ending", frozenset({"live"}))
+        began = time.monotonic()
+        async with store.turn("7", in_flight(), wait_s=5) as turn:
+            assert turn.record.state == "ending" and not turn.may_run
+        assert time.monotonic() - began < 2

@@ -1,0 +1,46 @@
+"""The watch sees what stops a loop, and takes nothing for a stop that is none."""
+
+import asyncio
+import time
+
+import pytest
+from prometheus_client import REGISTRY
+
+from sandbox_server.app.loop_watch import watched_loop
+
+
+def _seen(cause: str) -> float:
+    """Seconds, summed."""
+    return REGISTRY.get_sample_value("sandbox_loop_stall_seconds_sum", {"cause": cause}) or 0.0
+
+
+async def _stalls_during(work: float, block: float) -> tuple[float, float]:
+    before = _seen("busy"), _seen("blocked")
+    async with watched_loop():
+        await asyncio.sleep(0.1)
+        until = time.thread_time() + work
+        while time.thread_time() < until:
+            pass
+        time.sleep(block)  # noqa: ASYNC251 - the very thing that is to be seen
+        await asyncio.sleep(0.1)
+    return _seen("busy") - before[0], _seen("blocked") - before[1]
+
+
+async def test_a_computation_is_seen_as_busy(capsys: pytest.CaptureFixture[str]) -> None:
+    """A parser that takes long would show in nobody's numbers but the clients'."""
+    busy, _ = await _stalls_during(0.3, 0)
+    assert 0.25 < busy < 0.5
+    out, _ = capsys.readouterr()
+    assert "event loop stood still" in out and "_stalls_during" in out
+
+
+async def test_a_blocking_call_is_seen_as_blocked() -> None:
+    """A synchronous call takes no CPU, and stops every session all the same."""
+    busy, blocked = await _stalls_during(0, 0.3)
+    assert blocked > 0.25 and busy < 0.05
+
+
+async def test_an_idle_loop_has_no_stalls() -> None:
+    """An alarm that rings by itself is not heard."""
+    busy, blocked = await _stalls_during(0, 0)
+    assert busy < 0.05 and blocked < 0.15
