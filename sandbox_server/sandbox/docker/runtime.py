@@ -243,6 +243,7 @@ class DockerRuntime:
             mem_limit=f"{limits.memory_mb}m",
             memswap_limit=f"{limits.memory_mb}m",
             nano_cpus=int(limits.cpus * 1e9),
+            cpu_shares=spec.cpu_shares or None,
             pids_limit=limits.pids,
             ulimits=[
                 docker.types.Ulimit(name="nofile", soft=limits.open_files, hard=limits.open_files),
