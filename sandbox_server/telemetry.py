@@ -18,6 +18,7 @@ ACTION_SECONDS = Histogram("sandbox_action_seconds", "Stages of an action", ["st
 VERDICTS = Counter("sandbox_verdicts_total", "Verdicts given", ["verdict", "masked"])
 GRADE_SECONDS = Histogram("sandbox_grade_seconds", "Stages of a grading", ["stage"], buckets=_SLOW)
 GRADINGS_WAITING = Gauge("sandbox_gradings_waiting", "Gradings that wait for a slot")
+GRADINGS_RUNNING = Gauge("sandbox_gradings_running", "Gradings in a slot")
 REAPED = Counter("sandbox_reaped_total", "Containers and sessions ended by the reaper", ["why"])
 INFRA_ERRORS = Counter("sandbox_infrastructure_errors_total", "Our own faults by code", ["code"])
 

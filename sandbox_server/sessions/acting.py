@@ -105,7 +105,7 @@ class Acting:
         with telemetry.ACTION_SECONDS.labels("journal").time():
             await turn.acknowledge(action, cwd=sandbox.shell.cwd or record.cwd, talk_turns=ran.talk_turns)
         telemetry.ACTIONS.labels(ran.tool, ran.observation.outcome).inc()
-        return ActionAnswer(text, seq=action.seq)
+        return ActionAnswer(text, seq=action.seq, tool=ran.tool)
 
     async def _observe(
         self, sandbox: Sandbox, record: SessionRecord, instance: TaskInstance, content: str, timeout_s: float
