@@ -119,6 +119,10 @@ class Settings(BaseSettings):
     """Largest patch that is kept."""
     grade_concurrency: int = 2
     """Gradings of this node at a time."""
+    grade_ahead: Annotated[int, Field(ge=0)] = 4
+    """Grading containers made ahead, while their sessions end or others are graded; 0: none."""
+    grade_cpu_shares: Annotated[int, Field(ge=2)] = 256
+    """CPU weight of a grading container; a session's is 1024."""
     grade_attempts: int = 3
     """Fresh containers tried before a grading ends as infra."""
     grade_timeout_s: float = 1800.0

@@ -22,6 +22,7 @@ ACTION_SECONDS = Histogram(
 VERDICTS = Counter("sandbox_verdicts_total", "Verdicts given", ["verdict", "masked"])
 GRADE_SECONDS = Histogram("sandbox_grade_seconds", "Stages of a grading", ["stage"], buckets=_SLOW)
 GRADINGS_WAITING = Gauge("sandbox_gradings_waiting", "Gradings that wait for a slot")
+GRADINGS_RUNNING = Gauge("sandbox_gradings_running", "Gradings in a slot")
 REAPED = Counter("sandbox_reaped_total", "Containers and sessions ended by the reaper", ["why"])
 LOOP_STALL_SECONDS = Histogram(
     "sandbox_loop_stall_seconds",

@@ -13,7 +13,8 @@ from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.grading.base import Baseline
-from sandbox_server.grading.grading import Bounds, Grading
+from sandbox_server.grading.containers import Bounds, Containers
+from sandbox_server.grading.grading import Grading
 from sandbox_server.grading.queue import GradingQueue
 from sandbox_server.grading.registry import load_graders, load_rewards
 from sandbox_server.sandbox.base import Limits
@@ -93,15 +94,23 @@ def grading_of(settings: Settings, runtime: DockerRuntime, instances: Instances)
             gold_tests_s=math.inf if verification.gold == "timeout" else None,
         )
 
-    return Grading(
+    bounds = Bounds(tests_s=settings.grade_timeout_s)
+    containers = Containers(
         runtime,
+        limits=limits_of(settings),
+        network="bridge" if settings.grade_network else "none",
+        cpu_shares=settings.grade_cpu_shares,
+        bounds=bounds,
+        ahead=settings.grade_ahead,
+        ahead_boots=max(1, settings.boot_concurrency // 2),  # the others are for starts
+    )
+    return Grading(
+        containers,
         load_graders(),
         baseline,
-        limits=limits_of(settings),
         runner_files=settings.runner_files,
-        network="bridge" if settings.grade_network else "none",
         attempts=settings.grade_attempts,
-        bounds=Bounds(tests_s=settings.grade_timeout_s),
+        bounds=bounds,
     )
 
 
@@ -159,7 +168,8 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
         starts = Starts(runtime, workspaces, store, session_log, config)
         stack.push_async_callback(starts.pool.close)
         lookahead = Lookahead(workspaces, starts.pool, starts.groups, wanted_s=config.pool_idle_s)
-        ending = Ending(runtime, workspaces, store, history, instances, starts, config)
+        ending = Ending(runtime, workspaces, store, history, instances, starts, rewards, config)
+        stack.push_async_callback(ending.close)
         service = SessionService(
             store=store,
             history=history,

@@ -1,6 +1,7 @@
 """What happened: sessions, their actions, patches, verdicts and receipts. The durable truth behind Redis."""
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
@@ -31,6 +32,8 @@ _GRADED = [
     VerdictRow.receipt,
     VerdictRow.graded_at,
 ]
+
+_NEWEST = 5  # gradings that tell how long the next one takes
 
 
 class History:
@@ -113,8 +116,10 @@ class History:
         """Keep the verdict and its receipt together; returns the session's standing verdict.
 
         Only an `infra` verdict is ever replaced: of two gradings of one session the first with a result wins.
-        A session answers the same ever after.
+        A session answers the same ever after. The receipt's `timings_s`, where it has them, gain `store`: seconds
+        from this call to the receipt's own writing.
         """
+        began = time.monotonic()
         values = {
             "sid": graded.sid,
             "instance_id": graded.instance_id,
@@ -133,11 +138,13 @@ class History:
             set_={name: verdict.excluded[name] for name in values if name != "sid"},
             where=VerdictRow.name == VerdictName.INFRA.value,
         )
-        kept = self._database.insert(ReceiptRow).values(
-            id=graded.receipt, sid=graded.sid, created_at=graded.graded_at, body=json.dumps(receipt, default=_plain)
-        )
         async with self._database.writing() as connection:
             await connection.execute(verdict)
+            if isinstance(timings_s := receipt.get("timings_s"), Mapping):
+                receipt = {**receipt, "timings_s": {**timings_s, "store": time.monotonic() - began}}
+            kept = self._database.insert(ReceiptRow).values(
+                id=graded.receipt, sid=graded.sid, created_at=graded.graded_at, body=json.dumps(receipt, default=_plain)
+            )
             await connection.execute(kept.on_conflict_do_nothing())
             row = (await connection.execute(select(*_GRADED).where(VerdictRow.sid == graded.sid))).one()
         return _graded(row)
@@ -152,6 +159,17 @@ class History:
         found = select(VerdictRow.body).where(VerdictRow.grade_key == grade_key, VerdictRow.mask.is_(False))
         row = await self._one(found.order_by(VerdictRow.graded_at.desc()).limit(1))
         return None if row is None else _verdict(row[0])
+
+    async def grading_seconds(self, instance_id: str) -> float | None:
+        """What the newest gradings of the instance took on the average, their wait for a slot left out.
+
+        Of unmasked verdicts on tests that ran; None: there is none.
+        """
+        found = select(VerdictRow.body).where(VerdictRow.instance_id == instance_id, VerdictRow.mask.is_(False))
+        rows = await self._all(found.order_by(VerdictRow.graded_at.desc()).limit(_NEWEST))
+        timings = [_verdict(row[0]).timings_s for row in rows]
+        seconds = [stages["total"] for stages in timings if "tests" in stages and "total" in stages]
+        return sum(seconds) / len(seconds) if seconds else None
 
     async def receipt(self, receipt_id: str) -> dict[str, object]:
         """What the grading of this receipt used and found.

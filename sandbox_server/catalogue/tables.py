@@ -10,7 +10,7 @@ from sqlalchemy import BigInteger, Dialect, Double, Index, LargeBinary, MetaData
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
-REVISION = "0002"
+REVISION = "0003"
 """The migration that makes these tables; a test holds it to be alembic's head."""
 
 
@@ -145,6 +145,7 @@ class VerdictRow(Base):
     """A `GradedSession`; `body` is its Verdict as ASCII JSON."""
 
     __tablename__ = "verdicts"
+    __table_args__ = (Index("ix_verdicts_instance_id_graded_at", "instance_id", "graded_at"),)
 
     sid: Mapped[str] = mapped_column(String(40), primary_key=True)
     instance_id: Mapped[str] = mapped_column(String(400))

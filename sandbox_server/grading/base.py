@@ -52,7 +52,7 @@ BaselineSource = Callable[[TaskInstance], Awaitable[Baseline | None]]
 
 
 class Grader(Protocol):
-    """Runs an instance's tests in a container that already holds the applied patch, and judges them.
+    """Runs an instance's tests in a container that holds the applied patch and the files of `prepare`; judges them.
 
     A plugin's GRADER is called without arguments, once, when the service starts.
     """
@@ -64,6 +64,17 @@ class Grader(Protocol):
 
     async def close(self) -> None:
         """End what it started; called once, when the service stops."""
+        ...
+
+    async def prepare(self, instance: TaskInstance) -> Mapping[str, str]:
+        """Files that `run` needs in the container, absolute path -> text; they are placed after the patch.
+
+        Also asked for when a session of the instance starts, so that what is slow to begin is there by its end.
+
+        Raises:
+            GraderBroken: the instance's grading data cannot be used.
+
+        """
         ...
 
     async def run(self, instance: TaskInstance, sandbox: Sandbox, *, timeout_s: float) -> TestRun:

@@ -2,47 +2,26 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 
 from sandbox_server import telemetry
 from sandbox_server.catalogue.instance import SwebenchGrader, TaskInstance
 from sandbox_server.errors import EngineUnavailable, GraderBroken, ServiceError
 from sandbox_server.grading.base import BaselineSource, Grader, GradeRequest, TestRun
 from sandbox_server.grading.calibration import Calibration
+from sandbox_server.grading.containers import Bounds, Box, Containers
 from sandbox_server.grading.diff import created_paths
 from sandbox_server.grading.guard import RunnerFilePolicy, screen
 from sandbox_server.grading.ladder import apply_patch
 from sandbox_server.grading.memory import killed_at_limit
 from sandbox_server.grading.verdicts import totals, ungraded
 from sandbox_server.records import Verdict, VerdictName
-from sandbox_server.sandbox.base import ContainerSpec, Limits, Role, Runtime, Sandbox
+from sandbox_server.sandbox.base import Sandbox
 
 log = telemetry.logger(__name__)
 
 _KILLED = 137  # 128 + SIGKILL
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Seconds that each stage of one attempt may take."""
-
-    create_s: float = 600.0
-    """A pull of the image included."""
-    setup_s: float = 300.0
-    """All setup commands together, and the placing of files."""
-    apply_s: float = 120.0
-    tests_s: float = 1800.0
-    """Upper bound on what an instance asks for."""
-    judge_s: float = 150.0
-    """For what follows the tests: killing what is left, parsing (with a start of the library's worker)."""
-    remove_s: float = 60.0
-
-    def of_attempt(self, tests_s: float) -> float:
-        """The longest one attempt can last."""
-        return self.create_s + self.setup_s + self.apply_s + tests_s + self.judge_s + self.remove_s
 
 
 @dataclass(slots=True)
@@ -56,15 +35,16 @@ class _Attempt:
     number: int = 1
 
 
-@dataclass(slots=True)
-class _Stages:
-    seconds: dict[str, float] = field(default_factory=dict)
+@dataclass(frozen=True, slots=True)
+class _Laid:
+    """A container with the patch and the tests' files in it."""
 
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        began = time.monotonic()
-        yield
-        self.seconds[name] = time.monotonic() - began
+    box: Box
+    tier: str = ""
+    """The command that took the patch."""
+    failure: TestRun | None = None
+    """The verdict where it ends here."""
+    timings_s: Mapping[str, float] = field(default_factory=dict)
 
 
 class Grading:
@@ -72,30 +52,27 @@ class Grading:
 
     def __init__(
         self,
-        runtime: Runtime,
+        containers: Containers,
         graders: Mapping[str, Grader],
         baseline: BaselineSource,
         *,
-        limits: Limits,
         runner_files: RunnerFilePolicy = "strip",
-        network: str = "none",
         attempts: int = 3,
         bounds: Bounds | None = None,
         retry_pause_s: float = 1.0,
     ) -> None:
-        """`graders` by the kind of instance they take; `limits` where the instance names none of its own."""
-        self._runtime = runtime
+        """`graders` by the kind of instance they take."""
+        self._containers = containers
         self._graders = graders
-        self._limits = limits
         self._runner_files = runner_files
-        self._network = network
         self._attempts = attempts
         self._bounds = bounds or Bounds()
         self._retry_pause_s = retry_pause_s
         self._calibration = Calibration(baseline, self.run_unpatched)
 
     async def close(self) -> None:
-        """End what the graders started."""
+        """End what the graders started; containers made ahead are removed."""
+        await self._containers.close()
         for grader in self._graders.values():
             await grader.close()
 
@@ -107,6 +84,20 @@ class Grading:
     def runner_files(self) -> RunnerFilePolicy:
         """The policy in force; part of the key under which verdicts are shared."""
         return self._runner_files
+
+    def expect(self, instance: TaskInstance, sid: str) -> None:
+        """A patch of `sid` comes soon: its container is made meanwhile, where there is room for one."""
+        if instance.grader is not None:
+            self._containers.expect(instance, sid)
+
+    def forget(self, sid: str) -> None:
+        """No container is needed for `sid`."""
+        self._containers.forget(sid)
+
+    async def prepare(self, instance: TaskInstance) -> None:
+        """Have what is slow to begin ready by the time that `instance` is graded. Raises GraderBroken."""
+        if instance.grader is not None:
+            await self._graders[instance.grader.kind].prepare(instance)
 
     async def grade(self, request: GradeRequest) -> Verdict:
         """The verdict on one patch; raises nothing: what we could not tell is `infra`, masked, with its cause."""
@@ -121,6 +112,8 @@ class Grading:
             telemetry.INFRA_ERRORS.labels("defect").inc()
             cause = f"a defect of the service: {type(error).__name__}: {error}"
             verdict = ungraded(request, VerdictName.INFRA, mask=True, cause=cause)
+        finally:
+            self._containers.forget(request.sid)
         timings_s = {**verdict.timings_s, "total": time.monotonic() - began}
         for stage, seconds in timings_s.items():
             telemetry.GRADE_SECONDS.labels(stage).observe(seconds)
@@ -151,7 +144,7 @@ class Grading:
             return replace(verdict, runner_files=screened.runner_files)
         attempt = await self._try_fresh(instance, screened.patch, request.sid)
         run = attempt.run
-        mask, why = await self._calibration.mask(instance, run, timeout_s=self._tests_s(instance))
+        mask, why = await self._calibration.mask(instance, run, timeout_s=self._bounds.tests_of(instance))
         f2p_total, p2p_total = totals(instance)
         return Verdict(
             run.name,
@@ -200,74 +193,60 @@ class Grading:
         raise ValueError("at least one attempt is needed")
 
     async def _attempt(self, instance: TaskInstance, patch: bytes, sid: str) -> _Attempt:
-        stages = _Stages()
-        with stages.stage("create"):
-            try:
-                async with asyncio.timeout(self._bounds.create_s):
-                    image = await self._runtime.resolve_image(instance.sandbox.images)
-                    sandbox = await self._runtime.create(self._container(instance, image.name, sid))
-            except TimeoutError:
-                raise EngineUnavailable(f"no grading container within {self._bounds.create_s:.0f} s") from None
+        laid = await self._lay(instance, patch, sid)
         try:
-            with stages.stage("apply"):
-                failure, tier = await self._prepare(instance, sandbox, patch)
-            run = failure or await self._run_tests(instance, sandbox)
-        except OSError as error:  # a file of ours could not be written in a container that nothing ran in yet
-            raise EngineUnavailable(f"the grading container does not take files: {error}") from error
+            run = laid.failure or await self._run_tests(instance, laid.box.sandbox)
         finally:
-            await asyncio.shield(self._remove(sandbox.container_id))
-        return _Attempt(run, tier, image.digest, {**stages.seconds, **run.timings_s})
+            self._containers.remove(laid.box.sandbox)
+        return _Attempt(run, laid.tier, laid.box.image_digest, {**laid.timings_s, **run.timings_s})
 
-    def _tests_s(self, instance: TaskInstance) -> float:
-        return min(instance.eval_timeout_s, self._bounds.tests_s)
-
-    def _container(self, instance: TaskInstance, image: str, sid: str) -> ContainerSpec:
-        own = {name: getattr(instance.sandbox, name) for name in ("memory_mb", "cpus", "pids", "disk_mb")}
-        lasts_s = self._bounds.of_attempt(self._tests_s(instance))
-        return ContainerSpec(
-            image=image,
-            role=Role.GRADE,
-            sid=sid,
-            deadline=datetime.now(UTC) + timedelta(seconds=lasts_s),
-            workdir=instance.sandbox.workdir,
-            env=instance.sandbox.env,
-            network=self._network,
-            limits=replace(self._limits, **{name: value for name, value in own.items() if value is not None}),
-            with_shell=False,
-        )
-
-    async def _prepare(self, instance: TaskInstance, sandbox: Sandbox, patch: bytes) -> tuple[TestRun | None, str]:
-        """Set up, apply, place: (the verdict where it ends here, the command that took the patch)."""
-        workdir, bounds = instance.sandbox.workdir, self._bounds
-        for command in instance.sandbox.setup_commands:
-            done = await sandbox.exec(
-                ["bash", "-c", command], timeout_s=bounds.setup_s, cwd=workdir, user="root", merge_streams=True
-            )
-            if done.exit_code != 0:
-                raise GraderBroken(f"setup command failed ({done.exit_code}): {command}: {done.stdout.text()[-300:]}")
-        tier = ""
-        if patch:
-            # What the tests bring is placed over whatever the patch left at its paths: a file there makes
-            # `git apply` refuse the whole test patch, and a right fix would be graded by the old tests.
-            stray = created_paths(instance.test_patch.encode()) | instance.files.keys()
-            if isinstance(instance.grader, SwebenchGrader):
-                stray |= set(instance.grader.new_test_files)
-            applied = await apply_patch(sandbox, patch, clear=stray, workdir=workdir, timeout_s=bounds.apply_s)
-            if not (tier := applied.tier):
-                cause = f"the patch does not apply to the clean tree: {applied.said.strip().rpartition(chr(10))[2]}"
-                return TestRun(VerdictName.PATCH_FAILED, cause, 0, 0, log_tail=applied.said), ""
-        for path, text in instance.files.items():
+    async def _lay(self, instance: TaskInstance, patch: bytes, sid: str) -> _Laid:
+        """The patch in a container: the one made ahead where there is one, and where that is sound."""
+        began = time.monotonic()
+        if box := await self._containers.take(instance, sid):
             try:
-                await sandbox.write_file(path if path.startswith("/") else f"{workdir}/{path}", text.encode())
-            except (NotADirectoryError, IsADirectoryError, PermissionError) as error:
+                return await self._lay_in(box, instance, patch, {"create": time.monotonic() - began, "setup": 0.0})
+            except ServiceError as error:  # it may have died while it waited: that is no attempt
+                log.warning("a container made ahead was of no use", sid=sid, code=error.code, detail=error.detail)
+        box = await self._containers.make(instance, sid)
+        return await self._lay_in(box, instance, patch, {"create": box.create_s, "setup": box.setup_s})
+
+    async def _lay_in(self, box: Box, instance: TaskInstance, patch: bytes, timings_s: dict[str, float]) -> _Laid:
+        assert instance.grader is not None  # an instance without one never comes this far
+        began = time.monotonic()
+        # What the tests bring is placed over whatever the patch left at its paths: a file there makes
+        # `git apply` refuse the whole test patch, and a right fix would be graded by the old tests.
+        stray = created_paths(instance.test_patch.encode()) | instance.files.keys()
+        if isinstance(instance.grader, SwebenchGrader):
+            stray |= set(instance.grader.new_test_files)
+        try:
+            own = await self._graders[instance.grader.kind].prepare(instance)
+            applied = await apply_patch(
+                box.sandbox,
+                patch,
+                {**instance.files, **own},
+                clear=stray,
+                workdir=instance.sandbox.workdir,
+                timeout_s=self._bounds.apply_s,
+            )
+            failure = None
+            if applied.refused:
+                cause = f"the patch does not apply to the clean tree: {applied.said.strip().rpartition(chr(10))[2]}"
+                failure = TestRun(VerdictName.PATCH_FAILED, cause, 0, 0, log_tail=applied.said)
+            elif applied.unplaced in own:
+                raise GraderBroken(f"the grader's file {applied.unplaced} cannot be placed: {applied.said}")
+            elif applied.unplaced:
                 # the patch put a file, or a link that leads nowhere good, where the tests need a folder
-                cause = f"the tests' file {path} cannot be placed in the patched tree: {error}"
-                return TestRun(VerdictName.NO_RESULTS, cause, 0, 0), tier
-        return None, tier
+                cause = f"the tests' file {applied.unplaced} cannot be placed in the patched tree: {applied.said}"
+                failure = TestRun(VerdictName.NO_RESULTS, cause, 0, 0)
+        except BaseException:
+            self._containers.remove(box.sandbox)
+            raise
+        return _Laid(box, applied.tier, failure, {**timings_s, "apply": time.monotonic() - began})
 
     async def _run_tests(self, instance: TaskInstance, sandbox: Sandbox) -> TestRun:
         assert instance.grader is not None  # an instance without one never comes this far
-        timeout_s = self._tests_s(instance)
+        timeout_s = self._bounds.tests_of(instance)
         try:
             # The grader's own deadline stops the tests; this one is for an engine that does not answer.
             async with asyncio.timeout(timeout_s + self._bounds.judge_s):
@@ -279,10 +258,3 @@ class Grading:
                 return run
         except TimeoutError:
             raise EngineUnavailable(f"the tests were not stopped at their limit of {timeout_s:g} s") from None
-
-    async def _remove(self, container_id: str) -> None:
-        try:
-            async with asyncio.timeout(self._bounds.remove_s):
-                await self._runtime.remove(container_id)
-        except (ServiceError, TimeoutError):
-            log.warning("grading container left to the reaper", container_id=container_id, exc_info=True)

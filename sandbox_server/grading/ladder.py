@@ -1,6 +1,9 @@
-"""Applying a patch as swebench 5.0.2 does: four commands, each on a clean tree, the first that exits 0 counts."""
+"""The patch into the tree, then the tests' own files over it; one command for all of it, as each costs a round trip.
 
-from collections.abc import Iterable
+A patch is applied as swebench 5.0.2 does: four commands, each on a clean tree, the first that exits 0 counts.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from shlex import quote
 
@@ -22,26 +25,48 @@ RESET_COMMAND = "git checkout -- . ; git clean -fd"
 """A failed attempt (--reject above all) leaves parts behind that would make every later one fail."""
 
 _PATCH_FILE = "/tmp/patch.diff"
-_NO_GIT, _REFUSED, _NOT_CLEARED = 2, 3, 4
-_FIRST_TIER = 10
+_NO_GIT, _REFUSED, _NOT_CLEARED, _NO_ROOM, _NOT_PLACED = 2, 3, 4, 5, 6
+_FIRST_TIER, _NO_TIER = 10, 9
 
-# Arguments: paths to clear once the patch is in. One exec for all of it: each costs some 50 ms.
+# Arguments: the patch's size in bytes ("" for none), how many paths to clear once it is in, those paths, then path and
+# size of each file to place. On stdin the patch and the files, one after the other: `head` takes exactly its share.
 _SCRIPT = f"""
-command -v git > /dev/null || exit {_NO_GIT}
-tier={_FIRST_TIER}
-clear=("$@")
+tier={_NO_TIER}
+size=$1
+clear=("${{@:3:$2}}")
+shift $((2 + $2))
 take() {{
     "$@" {_PATCH_FILE} || return
     rm -rf -- "${{clear[@]}}" || exit {_NOT_CLEARED}
-    exit "$tier"
 }}
-for command in {" ".join(quote(command) for command in APPLY_COMMANDS)}; do
-    if [ "$tier" -gt {_FIRST_TIER} ]; then {RESET_COMMAND}; fi
-    take $command
-    tier=$((tier + 1))
+apply() {{
+    tier={_FIRST_TIER}
+    for command in {" ".join(quote(command) for command in APPLY_COMMANDS)}; do
+        if [ "$tier" -gt {_FIRST_TIER} ]; then {RESET_COMMAND}; fi
+        take $command && return
+        tier=$((tier + 1))
+    done
+    take {ACCEPT_COMMAND} || exit {_REFUSED}
+}}
+place() {{
+    if [[ -d $1 ]]; then echo "a folder is there"
+    elif [[ -e $1 && ! -f $1 ]]; then echo "what is there is no file"
+    elif [[ $1 != */* ]] || mkdir -p -- "${{1%/*}}/" && : >> "$1"; then
+        head -c "$2" > "$1" || exit {_NO_ROOM}
+        return
+    fi
+    return 1
+}}
+if [[ $size ]]; then
+    command -v git > /dev/null || exit {_NO_GIT}
+    head -c "$size" > {_PATCH_FILE} || exit {_NO_ROOM}
+    apply < /dev/null
+fi
+while (($#)); do
+    place "$1" "$2" || {{ echo "$1"; exit {_NOT_PLACED}; }}
+    shift 2
 done
-take {ACCEPT_COMMAND}
-exit {_REFUSED}
+exit "$tier"
 """
 
 # Git trusts only trees of its own user; an image may hold one of another.
@@ -53,25 +78,34 @@ class Applied:
     """What became of a patch."""
 
     tier: str
-    """The command that took it; "" when none did."""
+    """The command that took it; "" when none did, or there was no patch."""
     said: str
-    """The end of what the commands printed."""
+    """The end of what was printed."""
+    refused: bool = False
+    """There was a patch, and no command took it."""
+    unplaced: str = ""
+    """The file that could not be placed, because of what the patch left where it belongs; "" when all were."""
 
 
 async def apply_patch(
-    sandbox: Sandbox, patch: bytes, *, clear: Iterable[str], workdir: str, timeout_s: float
+    sandbox: Sandbox, patch: bytes, files: Mapping[str, str], *, clear: Iterable[str], workdir: str, timeout_s: float
 ) -> Applied:
-    """Apply `patch` to the tree at `workdir`, as root; then remove the files and folders `clear`, if there.
+    """Apply `patch` to the tree at `workdir`, as root; then remove what is at `clear` and write `files` (path -> text).
+
+    An empty patch is none: nothing is cleared then, the files are placed. Paths are absolute or relative to `workdir`.
 
     Raises:
-        GraderBroken: the image has no git or no such folder. InfrastructureError: not done within `timeout_s`.
-        SandboxLost, EngineUnavailable.
+        GraderBroken: the image has no git or no such folder. InfrastructureError: not done within `timeout_s`, or
+            no room. SandboxLost, EngineUnavailable.
 
     """
-    await sandbox.write_file(_PATCH_FILE, patch)
+    cleared = sorted(clear) if patch else []
+    placed = [(path, text.encode()) for path, text in files.items()]
+    sizes = [word for path, data in placed for word in (path, str(len(data)))]
     result = await sandbox.exec(
-        ["bash", "-c", _SCRIPT, "ladder", *sorted(clear)],
+        ["bash", "-c", _SCRIPT, "ladder", str(len(patch) or ""), str(len(cleared)), *cleared, *sizes],
         timeout_s=timeout_s,
+        stdin=b"".join((patch, *(data for _, data in placed))),
         cwd=workdir,
         env=_GIT_ENV,
         user="root",
@@ -81,9 +115,15 @@ async def apply_patch(
     said = result.stdout.text()[-2000:]
     if result.exit_code is None:
         raise InfrastructureError(f"the patch was not applied within {timeout_s:.0f} s")
-    tiers = (*APPLY_COMMANDS, ACCEPT_COMMAND)
-    if 0 <= (index := result.exit_code - _FIRST_TIER) < len(tiers):
+    tiers = ("", *APPLY_COMMANDS, ACCEPT_COMMAND)
+    if 0 <= (index := result.exit_code - _NO_TIER) < len(tiers):
         return Applied(tiers[index], said)
-    if result.exit_code == _REFUSED:
-        return Applied("", said)
-    raise GraderBroken(f"no patch can be applied in this image (exit code {result.exit_code}): {said[-300:]}")
+    match result.exit_code:
+        case code if code == _REFUSED:
+            return Applied("", said, refused=True)
+        case code if code == _NOT_PLACED:
+            return Applied("", said, unplaced=said.rstrip("\n").rpartition("\n")[2])
+        case code if code == _NO_ROOM:
+            raise InfrastructureError(f"no room for the patch in the grading container: {said[-300:]}")
+        case code:
+            raise GraderBroken(f"no patch can be applied in this image (exit code {code}): {said[-300:]}")

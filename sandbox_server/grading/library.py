@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections import OrderedDict
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +17,8 @@ from sandbox_server.telemetry import logger
 
 _WORKER = Path(__file__).with_name("worker.py")
 _REPLY_BYTES = 1 << 27  # the longest lists of tests are a few MB
+_SCRIPTS = 256  # kept; some 10 KB each
+_LONG_LOG = 1 << 18  # characters; a longer one takes the event loop milliseconds to encode
 
 log = logger(__name__)
 
@@ -52,15 +55,27 @@ class SwebenchLibrary:
         self._start_timeout_s = start_timeout_s
         self._turn = asyncio.Lock()
         self._process: Process | None = None
+        self._scripts: OrderedDict[str, tuple[dict[str, Any], str]] = OrderedDict()
+        """instance_id -> (row, script); the least used first."""
 
     async def script(self, instance: TaskInstance) -> str:
-        """The script to run for `instance`.
+        """The script to run for `instance`; on return the worker runs too.
 
         Raises:
             GraderBroken: the row is unusable, or the worker failed.
 
         """
-        return str((await self._ask("script", instance))["script"])
+        row = _row(instance)
+        if self._process is not None and self._process.returncode is None:
+            known, script = self._scripts.get(instance.instance_id, (None, ""))
+            if known == row:
+                self._scripts.move_to_end(instance.instance_id)
+                return script
+        script = str((await self._ask("script", instance))["script"])
+        self._scripts[instance.instance_id] = (row, script)
+        if len(self._scripts) > _SCRIPTS:
+            self._scripts.popitem(last=False)
+        return script
 
     async def report(self, instance: TaskInstance, test_log: str) -> LibraryReport:
         """Judge a log.
@@ -115,10 +130,14 @@ class SwebenchLibrary:
         process = self._process
         assert process.stdin is not None and process.stdout is not None  # both are pipes
         request = {"op": op, "row": _row(instance), "bound_s": bound_s, **more}
+        if sum(map(len, more.values())) > _LONG_LOG:
+            line = await asyncio.to_thread(_line, request)
+        else:
+            line = _line(request)
         reply = b""
         try:
             async with asyncio.timeout(bound_s):
-                process.stdin.write(json.dumps(request).encode() + b"\n")
+                process.stdin.write(line)
                 await process.stdin.drain()
                 reply = await process.stdout.readline()
         except ConnectionError:
@@ -150,6 +169,10 @@ class SwebenchLibrary:
         if process.returncode is None:
             process.kill()
         await process.communicate()
+
+
+def _line(request: dict[str, Any]) -> bytes:
+    return json.dumps(request).encode() + b"\n"
 
 
 def _row(instance: TaskInstance) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Protocol
 
@@ -13,8 +14,10 @@ from sandbox_server import telemetry
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import InfrastructureError
 from sandbox_server.grading.base import GradeRequest
+from sandbox_server.grading.durations import Durations
 from sandbox_server.grading.grading import Grading
 from sandbox_server.grading.guard import RunnerFilePolicy
+from sandbox_server.grading.line import Line, Turn
 from sandbox_server.grading.verdicts import ungraded
 from sandbox_server.records import Verdict, VerdictName
 
@@ -51,6 +54,10 @@ class VerdictStore(Protocol):
         """An unmasked verdict that was written under this key. Raises CatalogueUnavailable."""
         ...
 
+    async def grading_seconds(self, instance_id: str, /) -> float | None:
+        """What the last unmasked gradings of the instance took; None: there are none. Raises CatalogueUnavailable."""
+        ...
+
 
 class GradingQueue:
     """All gradings of this node.
@@ -61,17 +68,36 @@ class GradingQueue:
     """
 
     def __init__(self, grading: Grading, store: VerdictStore, *, concurrency: int) -> None:
-        """At most `concurrency` gradings run at a time, first come first served."""
+        """At most `concurrency` gradings run at a time; see `grading.line` for their order."""
         self._grading = grading
         self._store = store
-        self._slots = asyncio.Semaphore(concurrency)
+        self._line = Line(concurrency)
+        self._durations = Durations(store.grading_seconds)
         self._running: dict[str, asyncio.Task[Verdict]] = {}
+        self._sids: dict[str, set[str]] = {}
+        """Key -> the sessions that share the grading under way."""
         self._recent: OrderedDict[str, Verdict] = OrderedDict()
 
     def key(self, request: GradeRequest) -> str:
         """The key under which the request's verdict is shared."""
         versions = self._grading.versions(request.instance)
         return grade_key(request.instance, request.patch, self._grading.runner_files, versions, request.patch_cause)
+
+    def expect(self, instance: TaskInstance, sid: str) -> None:
+        """A patch of `sid` is about to come; `verdict` or `forget` follows."""
+        self._grading.expect(instance, sid)
+
+    def forget(self, sid: str) -> None:
+        """No patch of `sid` comes after all."""
+        self._grading.forget(sid)
+
+    async def prepare(self, instance: TaskInstance) -> None:
+        """Have what is slow to begin ready by the time that `instance` is graded. Raises GraderBroken."""
+        await self._grading.prepare(instance)
+
+    def awaited(self, sid: str) -> AbstractContextManager[None]:
+        """Within it somebody waits for the verdict of `sid`: its grading goes before those that nobody waits for."""
+        return self._line.awaited(sid)
 
     def submit(self, request: GradeRequest) -> str:
         """Begin (or join) the grading and return its key at once; `verdict` with the same request waits for it."""
@@ -96,29 +122,57 @@ class GradingQueue:
         await self._grading.close()
 
     def _task(self, key: str, request: GradeRequest) -> asyncio.Task[Verdict]:
-        if not (task := self._running.get(key)):
+        task = self._running.get(key)
+        if task is None:
+            self._sids[key] = {request.sid}
             task = self._running[key] = asyncio.create_task(self._grade(key, request), name=f"grade-{key[:12]}")
-            task.add_done_callback(lambda _: self._running.pop(key, None))
+            task.add_done_callback(lambda _: self._ended(key))
+        elif request.sid not in self._sids[key]:
+            self._sids[key].add(request.sid)
+            self._grading.forget(request.sid)  # the other one's container serves both
         return task
 
+    def _ended(self, key: str) -> None:
+        del self._running[key], self._sids[key]
+
     async def _grade(self, key: str, request: GradeRequest) -> Verdict:
-        if stored := await self._stored(key):
-            return stored
+        try:
+            if stored := await self._stored(key):
+                return stored
+            if request.instance.grader is None or not (request.patch or b"").strip():
+                return await self._grading.grade(request)  # nothing is run
+            return await self._grade_in_turn(key, request)
+        finally:
+            self._grading.forget(request.sid)
+
+    async def _grade_in_turn(self, key: str, request: GradeRequest) -> Verdict:
         queued = time.monotonic()
-        with telemetry.GRADINGS_WAITING.track_inprogress():
-            await self._slots.acquire()
+        instance_id = request.instance.instance_id
+        expected_s = 0.0
+        if self._line.full:
+            self._grading.expect(request.instance, request.sid)
+            expected_s = await self._durations.expected(instance_id)
+        await self._line.enter(Turn(request, expected_s, self._sids[key], since=queued))
         try:
             waited_s = time.monotonic() - queued
             telemetry.GRADE_SECONDS.labels("queue").observe(waited_s)
             verdict = await self._grading.grade(request)
         finally:
-            self._slots.release()
+            self._line.leave()
+            self._make_ahead()
+        if "tests" in verdict.timings_s:
+            self._durations.learn(instance_id, verdict.timings_s["total"])
         verdict = replace(verdict, timings_s={"queue": waited_s, **verdict.timings_s})
         if not verdict.mask:
             self._recent[key] = verdict
             if len(self._recent) > _REMEMBERED:
                 self._recent.popitem(last=False)
         return verdict
+
+    def _make_ahead(self) -> None:
+        """The containers of those that go next, while others are in the slots."""
+        for turn in self._line.next():
+            self._grading.expect(turn.request.instance, turn.request.sid)
 
     async def _stored(self, key: str) -> Verdict | None:
         if recent := self._recent.get(key):

@@ -142,7 +142,7 @@ class Acting:
         for stage, taken_s in seconds.items():
             _SECONDS[stage].observe(taken_s)
         telemetry.ACTIONS.labels(ran.tool, ran.observation.outcome).inc()
-        return ActionAnswer(text, seq=action.seq)
+        return ActionAnswer(text, seq=action.seq, tool=ran.tool)
 
     async def _observe(
         self,

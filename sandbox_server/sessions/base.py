@@ -19,6 +19,8 @@ class ActionAnswer:
     """Code of the ServiceError behind an observation that is our own text: sandbox_lost, unknown_session, ..."""
     seq: int = 0
     """Its number in the journal; 0 when it was not journaled."""
+    tool: str = ""
+    """The tool it used, "" when none ran."""
 
 
 @dataclass(frozen=True, slots=True)

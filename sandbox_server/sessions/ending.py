@@ -1,5 +1,9 @@
-"""The end of a session: patch, container, record; in that order, and from any point again after a crash."""
+"""The end of a session: patch, record, container; in that order, and from any point again after a crash.
 
+Its grading begins with the patch, and the grading's container with the end itself.
+"""
+
+import asyncio
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -13,6 +17,7 @@ from sandbox_server.sandbox.base import Runtime
 from sandbox_server.sessions import patches
 from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.sessions.lifecycle import SessionState, sources_of
+from sandbox_server.sessions.rewards import Rewards
 from sandbox_server.sessions.starts import Starts
 from sandbox_server.sessions.workspace import Workspaces
 from sandbox_server.state.store import Store
@@ -20,6 +25,7 @@ from sandbox_server.state.store import Store
 log = telemetry.logger(__name__)
 
 _ENDED = (SessionState.ENDED, SessionState.LOST)
+_CLOSE_S = 30.0  # for the removals under way when the server stops; the next one's reaper does the rest
 
 
 class Ending:
@@ -33,6 +39,7 @@ class Ending:
         history: History,
         instances: Instances,
         starts: Starts,
+        rewards: Rewards,
         config: SessionConfig,
     ) -> None:
         self._runtime = runtime
@@ -41,10 +48,17 @@ class Ending:
         self._history = history
         self._instances = instances
         self._starts = starts
+        self._rewards = rewards
         self._config = config
+        self._removing: set[asyncio.Task[None]] = set()
+
+    async def close(self) -> None:
+        """Wait for the containers being removed."""
+        if self._removing:
+            await asyncio.wait(set(self._removing), timeout=_CLOSE_S)
 
     async def end(self, sid: str, reason: str) -> SessionRecord | None:
-        """End the session and return its record; None for an unknown sid.
+        """End the session, begin its grading and return its record; None for an unknown sid.
 
         Waits for an action or another end of the same session that is under way.
 
@@ -72,10 +86,12 @@ class Ending:
                 end_reason=record.end_reason or reason,
             )
             try:
-                patch = await self._capture(record)
+                patch = await self._patch(record)
             except SandboxLost as e:
                 return await self._lose(record, e.detail)
-            await self._history.save_patch(patch)
+            except BaseException:
+                self._rewards.forget(sid)
+                raise
             return await self._finish(record, SessionState.ENDED, record.end_reason or reason, patch.cause)
 
     async def lose(self, sid: str, cause: str) -> SessionRecord | None:
@@ -86,13 +102,20 @@ class Ending:
                 return record
             return await self._lose(record, cause)
 
-    async def _capture(self, record: SessionRecord) -> PatchRecord:
+    async def _patch(self, record: SessionRecord) -> PatchRecord:
+        """The session's patch, in SQL; its grading begins with it."""
         if stored := await self._history.patch(record.sid):
             return stored  # a server died after this and before the container was gone
+        patch = await self._history.save_patch(await self._capture(record))
+        self._rewards.begin(record, patch)
+        return patch
+
+    async def _capture(self, record: SessionRecord) -> PatchRecord:
         try:
             instance = await self._instances.by_id(record.instance_id)
         except UnknownInstance as e:
             raise SandboxLost(f"its instance was removed from the catalogue: {e.detail}") from e
+        self._rewards.expect(instance, record.sid)
         sandbox = await self._runtime.attach(record.container_id)
         base = ""
         # only a note in the receipt: a patch is worth more than it
@@ -111,6 +134,7 @@ class Ending:
     async def _lose(self, record: SessionRecord, cause: str) -> SessionRecord:
         log.error("sandbox lost", sid=record.sid, instance_id=record.instance_id, cause=cause)
         telemetry.INFRA_ERRORS.labels(SandboxLost.code).inc()
+        self._rewards.forget(record.sid)
         return await self._finish(record, SessionState.LOST, "lost", cause)
 
     async def _finish(self, record: SessionRecord, state: SessionState, reason: str, cause: str) -> SessionRecord:
@@ -120,9 +144,14 @@ class Ending:
         await self._store.move(
             record.sid, state, frozenset(sources_of(state)), end_reason=reason, cause=cause, ended_at=ended.ended_at
         )
+        await self._starts.release(record.sid)
+        task = asyncio.create_task(self._remove(record), name=f"remove-{record.sid}")
+        self._removing.add(task)
+        task.add_done_callback(self._removing.discard)
+        return ended
+
+    async def _remove(self, record: SessionRecord) -> None:
         try:
             await self._runtime.remove(record.container_id)
         except InfrastructureError as e:
             log.warning("container left to the reaper", sid=record.sid, code=e.code, error=e.detail)
-        await self._starts.release(record.sid)
-        return ended

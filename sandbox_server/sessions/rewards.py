@@ -4,12 +4,15 @@ import asyncio
 import math
 import time
 import uuid
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import asdict
 
 from sandbox_server import telemetry
 from sandbox_server.catalogue.history import History
+from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
+from sandbox_server.errors import ServiceError
 from sandbox_server.grading.base import GradeRequest, Reward
 from sandbox_server.grading.queue import GradingQueue
 from sandbox_server.grading.verdicts import ungraded
@@ -20,6 +23,7 @@ from sandbox_server.sessions.lifecycle import SessionState
 log = telemetry.logger(__name__)
 
 _LOG_TAIL_IN_RECEIPT = 20_000  # characters of the test log
+_STANDING = 512  # verdicts answered without SQL, some 10 KB each: a trainer asks for a batch at once, often twice
 
 
 class Rewards:
@@ -45,12 +49,34 @@ class Rewards:
         self._reward_name = reward
         self._node = node
         self._running: dict[str, asyncio.Task[GradedSession]] = {}
+        self._standing: OrderedDict[str, GradedSession] = OrderedDict()
+        """Verdicts in SQL that nothing replaces any more, the least used first."""
+        self._preparing: set[asyncio.Task[None]] = set()
 
-    def begin(self, session: SessionRecord) -> asyncio.Task[GradedSession]:
-        """Grade the ended session, or join the grading under way."""
+    def prepare(self, instance: TaskInstance) -> None:
+        """A session of `instance` has started: have what its grading needs and what is slow to begin, by and by."""
+        task = asyncio.create_task(self._prepare(instance), name=f"grade-prepare-{instance.instance_id}")
+        self._preparing.add(task)
+        task.add_done_callback(self._preparing.discard)
+
+    def expect(self, instance: TaskInstance, sid: str) -> None:
+        """The session is about to end: its grading's container is made meanwhile. `begin` or `forget` follows."""
+        self._queue.expect(instance, sid)
+
+    def forget(self, sid: str) -> None:
+        """The session has no patch to grade, or its end failed."""
+        self._queue.forget(sid)
+
+    def known(self, sid: str) -> bool:
+        """Its grading is under way here, or its verdict stands."""
+        return sid in self._running or sid in self._standing
+
+    def begin(self, session: SessionRecord, patch: PatchRecord | None = None) -> asyncio.Task[GradedSession]:
+        """Grade the session whose patch is in SQL (and here, if it was just taken), or join the grading under way."""
         task = self._running.get(session.sid)
         if task is None:
-            task = self._running[session.sid] = asyncio.create_task(self._grade(session), name=f"grade-{session.sid}")
+            work = self._grade(session, patch)
+            task = self._running[session.sid] = asyncio.create_task(work, name=f"grade-{session.sid}")
             task.add_done_callback(lambda done: self._ended(session.sid, done))
         return task
 
@@ -59,21 +85,23 @@ class Rewards:
 
         An `infra` verdict is not the last word: it is graded again at each request.
         """
-        graded = await self._history.graded(session.sid)
+        graded = self._standing.get(session.sid) or await self._history.graded(session.sid)
         if graded is None or graded.verdict.name is VerdictName.INFRA:
             if session.state == SessionState.LOST and graded is not None:
                 return _answer(graded)  # nothing is left that could be graded
             task = self.begin(session)
-            await asyncio.wait({task}, timeout=wait_s)
+            with self._queue.awaited(session.sid):
+                await asyncio.wait({task}, timeout=wait_s)
             if not task.done():
                 cause = f"the grading is not finished after {wait_s:g} s; ask again"
                 return RewardAnswer(Verdict(VerdictName.PENDING, mask=True, cause=cause), 0.0)
             graded = task.result()
+        self._keep(graded)
         return _answer(graded)
 
     async def close(self) -> None:
         """Stop; what was under way is graded again after the next start."""
-        tasks = list(self._running.values())
+        tasks = [*self._running.values(), *self._preparing]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -83,9 +111,25 @@ class Rewards:
         if not task.cancelled() and (error := task.exception()):
             log.error("grading could not be stored; the next reward request tries again", sid=sid, error=str(error))
 
-    async def _grade(self, session: SessionRecord) -> GradedSession:
+    def _keep(self, graded: GradedSession) -> None:
+        if graded.verdict.name is VerdictName.INFRA:
+            return  # graded again when asked for
+        self._standing[graded.sid] = graded
+        self._standing.move_to_end(graded.sid)
+        if len(self._standing) > _STANDING:
+            self._standing.popitem(last=False)
+
+    async def _prepare(self, instance: TaskInstance) -> None:
+        try:
+            await self._queue.prepare(instance)
+        except ServiceError as error:  # its grading meets it again, and tells
+            log.warning("grading not prepared", instance_id=instance.instance_id, code=error.code, error=error.detail)
+
+    async def _grade(self, session: SessionRecord, patch: PatchRecord | None) -> GradedSession:
+        if standing := self._standing.get(session.sid):
+            return standing
         instance = await self._instances.by_id(session.instance_id)
-        patch = await self._history.patch(session.sid)
+        patch = patch or await self._history.patch(session.sid)
         request = GradeRequest(
             instance=instance,
             patch=None if patch is None else patch.diff,
@@ -120,7 +164,11 @@ class Rewards:
             reward=reward,
             seconds=round(verdict.timings_s.get("total", 0.0), 2),
         )
-        return await self._history.save_graded(graded, self._receipt(graded, session, patch, instance.base_commit), key)
+        receipt = self._receipt(graded, session, patch, instance.base_commit)
+        with telemetry.GRADE_SECONDS.labels("store").time():
+            graded = await self._history.save_graded(graded, receipt, key)
+        self._keep(graded)
+        return graded
 
     def _receipt(
         self, graded: GradedSession, session: SessionRecord, patch: PatchRecord | None, row_base_commit: str

@@ -133,12 +133,16 @@ class SessionService:
             raise
         telemetry.STARTS.labels("ok").inc()
         log.info("started", sid=record.sid, instance_id=record.instance_id)
+        self._rewards.prepare(task)
         return record.sid
 
     async def act(self, sid: str, content: str, *, idempotency_key: str = "") -> ActionAnswer:
         """See `sessions.base.Sessions.act`."""
         try:
-            return await self._acting.act(sid, content, idempotency_key)
+            answer = await self._acting.act(sid, content, idempotency_key)
+            if answer.tool == "finish" and (record := await self._store.session(sid)):  # the end is near
+                self._rewards.expect(await self._instances.by_id(record.instance_id), sid)
+            return answer
         except SandboxLost as error:
             await self._ending.lose(sid, error.detail)
             return acting.lost(error.detail)
@@ -158,7 +162,9 @@ class SessionService:
     async def end(self, sid: str, reason: str) -> SessionRecord | None:
         """End the session for `reason` and begin its grading."""
         record = await self._ending.end(sid, reason)
-        if record is not None and record.state == SessionState.ENDED and await self._history.graded(sid) is None:
+        if record is None or record.state != SessionState.ENDED or self._rewards.known(sid):
+            return record
+        if await self._history.graded(sid) is None:
             self._rewards.begin(record)
         return record
 

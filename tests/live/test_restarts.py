@@ -128,7 +128,7 @@ def test_redis_is_emptied_under_a_running_server(serve: Callable[..., Server]) -
     assert server.reward(sid)["verdict"] == "unresolved"
     assert [action["seq"] for action in server.actions(sid)] == [1, 2, 3]
     assert server.finish(other)["state"] == "ended"
-    assert server.in_use() == []
+    until(lambda: server.in_use("role=session") == [], 10, "no container of a session")
 
 
 def test_redis_stops_for_a_while(serve: Callable[..., Server]) -> None:
@@ -158,3 +158,17 @@ def test_redis_stops_for_a_while(serve: Callable[..., Server]) -> None:
     assert time.monotonic() - began < 8
     until(lambda: len(server.in_use()) == 1, 30, "no container of the start that failed")
     assert server.reward(sid)["verdict"] == "unresolved"
+
+
+def test_containers_made_ahead_of_a_killed_server(serve: Callable[..., Server]) -> None:
+    """Nobody knows of them any more; they would stay until their deadline."""
+    server = serve(reaper_period_s=1)
+    sid = server.begin()
+    server.run(sid, "echo x > /testbed/x.txt")
+    server.say(sid, "<function=finish>\n</function>")
+    until(lambda: server.containers("role=grade", f"sid={sid}"), 10, "a grading container ahead of time")
+    (orphan,) = server.containers("role=grade")
+    server.restart()
+    until(lambda: orphan not in server.containers("role=grade"), 20, "the orphan gone")
+    assert server.reward(sid)["verdict"] == "unresolved"
+    until(lambda: server.in_use() == [], 10, "nothing left")

@@ -21,10 +21,13 @@ class F2pScript:
     async def close(self) -> None:
         """Nothing was started."""
 
+    async def prepare(self, instance: TaskInstance) -> Mapping[str, str]:
+        """The script."""
+        assert isinstance(instance.grader, F2pScriptGrader)  # the registry chose by kind
+        return {_FILE: instance.grader.script}
+
     async def run(self, instance: TaskInstance, sandbox: Sandbox, *, timeout_s: float) -> TestRun:
         """See `Grader.run`."""
-        assert isinstance(instance.grader, F2pScriptGrader)  # the registry chose by kind
-        await sandbox.write_file(_FILE, instance.grader.script.encode())
         # Images without conda often have python3 only.
         command = f'"$(type -P python || type -P python3)" {_FILE}'
         return await run_command(instance, sandbox, command, timeout_s=timeout_s)

@@ -19,6 +19,10 @@ class Script:
     async def close(self) -> None:
         """Nothing was started."""
 
+    async def prepare(self, instance: TaskInstance) -> Mapping[str, str]:
+        """Nothing."""
+        return {}
+
     async def run(self, instance: TaskInstance, sandbox: Sandbox, *, timeout_s: float) -> TestRun:
         """See `Grader.run`."""
         assert isinstance(instance.grader, ScriptGrader)  # the registry chose by kind

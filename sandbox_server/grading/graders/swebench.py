@@ -12,6 +12,8 @@ from sandbox_server.sandbox.base import Sandbox
 LOG_BYTES = 8 << 20
 """Kept of a log, half from its head and half from its tail: the markers and pytest's summary are at the ends."""
 
+_SCRIPT = "/eval.sh"
+
 # Without a network the script's own `pip install -e .` would retry an absent index for 7 s; its failure changes
 # nothing, for the package is installed.
 _ENV = {"HOME": "/root", "PIP_RETRIES": "0", "PIP_NO_INDEX": "1"}
@@ -32,12 +34,15 @@ class Swebench:
         """End the library's worker process."""
         await self._library.close()
 
+    async def prepare(self, instance: TaskInstance) -> Mapping[str, str]:
+        """The script; the library's worker, which takes seconds to start, runs then."""
+        return {_SCRIPT: await self._library.script(instance)}
+
     async def run(self, instance: TaskInstance, sandbox: Sandbox, *, timeout_s: float) -> TestRun:
         """See `Grader.run`. Past the limit no log is judged, as in the library's own harness."""
-        await sandbox.write_file("/eval.sh", (await self._library.script(instance)).encode())
         # The markers are printed by `set -x`, on stderr: one stream, and no terminal, whose colours break parsers.
         result = await sandbox.exec(
-            ["bash", "/eval.sh"],
+            ["bash", _SCRIPT],
             timeout_s=timeout_s,
             cwd=instance.sandbox.workdir,
             env=_ENV,

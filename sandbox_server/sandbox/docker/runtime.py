@@ -37,7 +37,7 @@ _SHELL_ENVIRONMENT = {
 }
 
 _DISK_USAGE_S = 120.0
-_REMOVALS = 8  # at a time; a step that ends asks for hundreds, and the daemon serves starts and live sessions too
+_REMOVALS = 4  # at a time; a step that ends asks for hundreds, and the daemon serves starts and live sessions too
 
 # -p: nothing of the image's environment (BASH_ENV, SHELLOPTS) reaches what is ours
 _MAIN = ("bash", "--noprofile", "--norc", "-p", "-c")
@@ -261,6 +261,7 @@ class DockerRuntime:
             mem_limit=f"{limits.memory_mb}m",
             memswap_limit=f"{limits.memory_mb}m",
             nano_cpus=int(limits.cpus * 1e9),
+            cpu_shares=spec.cpu_shares or None,
             pids_limit=limits.pids,
             ulimits=[
                 docker.types.Ulimit(name="nofile", soft=limits.open_files, hard=limits.open_files),

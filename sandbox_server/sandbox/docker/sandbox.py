@@ -25,6 +25,7 @@ class DockerSandbox:
         self.token = token
         self._files = Files(engine, container_id)
         self._slots: set[int] = set()
+        self._standing_by: list[one_off.Begun] = []
         self._restarts = 0
         self.boot_s: Mapping[str, float] = {}
         self._shell = DockerShell(open_terminal=self._reattach, signal=self._signal, restart=self._restart)
@@ -52,6 +53,7 @@ class DockerSandbox:
         keep_bytes: int = 1 << 20,
     ) -> ExecResult:
         """See `sandbox.base.Sandbox.exec`."""
+        as_root = user in (None, "0", "root")
         return await one_off.run(
             self._engine,
             self._container_id,
@@ -64,7 +66,13 @@ class DockerSandbox:
             user=user or "0",
             merge_streams=merge_streams,
             keep_bytes=keep_bytes,
+            standing_by=self._standing_by.pop() if as_root and self._standing_by else None,
         )
+
+    async def stand_by(self, commands: int) -> None:
+        """See `sandbox.base.Sandbox.stand_by`."""
+        for _ in range(commands):
+            self._standing_by.append(await one_off.stand_by(self._engine, self._container_id, self._slots))
 
     async def read_file(self, path: str, *, max_bytes: int) -> bytes:
         """See `sandbox.base.Sandbox.read_file`."""
@@ -89,6 +97,9 @@ class DockerSandbox:
         """Let go of all streams; the container is left as it is."""
         self._shell.close()
         self._files.close()
+        for begun in self._standing_by:
+            begun.lane.close()  # each ends with its input
+        self._standing_by.clear()
 
     async def _start(self) -> Terminal:
         terminal = await self._attach()

@@ -1,9 +1,11 @@
 """Instances, patches and gradings of the tiny repository, in the fewest words a test can say them in."""
 
+import asyncio
 from collections.abc import Mapping
 
 from sandbox_server.catalogue.instance import SwebenchGrader, TaskInstance
 from sandbox_server.grading.base import Baseline, Grader, GradeRequest
+from sandbox_server.grading.containers import Containers
 from sandbox_server.grading.grading import Grading
 from sandbox_server.records import Verdict
 from sandbox_server.sandbox.base import Limits, Role, Runtime
@@ -43,18 +45,24 @@ class Bench:
         return TaskInstance.model_validate(given | fields)
 
     def grading(
-        self, baseline: Baseline | None = None, *, runtime: Runtime | None = None, attempts: int = 3, **options: str
+        self,
+        baseline: Baseline | None = None,
+        *,
+        runtime: Runtime | None = None,
+        attempts: int = 3,
+        ahead: int = 2,
+        **options: str,
     ) -> Grading:
         """A grading as the service has it, with little memory and short pauses."""
 
         async def stored(instance: TaskInstance) -> Baseline | None:
             return baseline
 
+        limits = Limits(memory_mb=512, cpus=1.0)
         return Grading(
-            runtime or self.runtime,
+            Containers(runtime or self.runtime, limits=limits, ahead=ahead),
             self._graders,
             stored,
-            limits=Limits(memory_mb=512, cpus=1.0),
             attempts=attempts,
             retry_pause_s=0.05,
             **options,  # type: ignore[arg-type]  # the policy, by its value
@@ -67,9 +75,17 @@ class Bench:
         request = GradeRequest(instance or self.instance(), patch, sid="4711", patch_cause=cause)
         return await (by or self.grading()).grade(request)
 
+    async def present(self) -> list[str]:
+        """Ids of the grading containers that are there."""
+        return [container.container_id for container in await self.runtime.list() if container.role is Role.GRADE]
+
     async def left(self) -> int:
-        """Grading containers that are there."""
-        return len([container for container in await self.runtime.list() if container.role is Role.GRADE])
+        """How many grading containers stay; a verdict does not wait for the end of its own."""
+        for _ in range(200):
+            if not await self.present():
+                return 0
+            await asyncio.sleep(0.05)
+        return len(await self.present())
 
     def _script(self) -> str:
         return f"""#!/bin/bash

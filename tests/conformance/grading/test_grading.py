@@ -32,7 +32,7 @@ async def test_gold_is_resolved(bench: Bench) -> None:
     assert verdict.exit_code == 0
     assert verdict.versions == {"swebench": "5.0.2"}
     assert verdict.image_digest.startswith("sha256:")
-    assert set(verdict.timings_s) == {"create", "apply", "tests", "parse", "total"}
+    assert set(verdict.timings_s) == {"create", "setup", "apply", "tests", "parse", "total"}
     assert "tests/test_new.py::test_many" in verdict.log_tail
     assert await bench.left() == 0
 
@@ -275,7 +275,7 @@ async def test_cancelling_removes_the_container(bench: Bench) -> None:
     """A server that stops in the middle leaves nothing to the reaper."""
     grading = asyncio.create_task(bench.grade(bench.diff({_CALC: _SLOW})))
     await asyncio.sleep(1.5)
-    assert await bench.left() == 1
+    assert len(await bench.present()) == 1
     grading.cancel()
     await asyncio.gather(grading, return_exceptions=True)
     assert grading.cancelled()
@@ -336,6 +336,9 @@ class NothingWritten:
     """A catalogue without verdicts."""
 
     async def verdict_by_key(self, key: str) -> Verdict | None:
+        return None
+
+    async def grading_seconds(self, instance_id: str) -> float | None:
         return None
 
 

@@ -171,3 +171,58 @@ async def test_out_of_memory_in_a_lane(sandbox: DockerSandbox) -> None:
     result = await sandbox.exec(["tail", "/dev/zero"], timeout_s=60)
     assert result.exit_code in (1, 137)
     assert await say(sandbox, "echo alive") == "alive"
+
+
+_SHOW = """
+env | grep -v '^SANDBOX_EXEC='; pwd -P; umask; cat; printf '%s|' "$0" "$@"; ls /proc/self/fd; echo err >&2; exit 7
+"""
+
+
+@pytest.mark.parametrize("merge", [False, True])
+async def test_a_command_that_stood_by_differs_in_nothing(sandbox: DockerSandbox, merge: bool) -> None:
+    """A test that passes in the one and fails in the other would be graded by luck."""
+    await sandbox.exec(["ln", "-s", "/usr/bin", "/tmp/link"], timeout_s=5)
+    argv = ["bash", "-c", _SHOW, "é", "a b", "", "'\"$x\n\\", "--"]
+    results = []
+    for standing_by in (0, 1):
+        await sandbox.stand_by(standing_by)
+        assert len(sandbox._standing_by) == standing_by
+        results.append(
+            await sandbox.exec(
+                argv,
+                timeout_s=10,
+                stdin=b"in\0\xff\n" * 10_000,
+                cwd="/tmp/link",
+                env={"A": "x'y\n ü", "HOME": "/root", "LC_ALL": "C"},
+                merge_streams=merge,
+            )
+        )
+        assert not sandbox._standing_by
+    plain, stood = results
+    assert (plain.stdout, plain.stderr, plain.exit_code) == (stood.stdout, stood.stderr, stood.exit_code)
+    assert (stood.exit_code, stood.timed_out) == (7, False)
+    assert b"\nPWD=/usr/bin\n" in stood.stdout.head
+
+
+async def test_a_command_that_stood_by_is_killed_at_its_timeout(sandbox: DockerSandbox) -> None:
+    """What it started must not live on, what was there before must."""
+    await say(sandbox, "sleep 4712 &")
+    await sandbox.stand_by(2)
+    result = await sandbox.exec(["bash", "-c", "env -i setsid sleep 4711 & sleep 4711"], timeout_s=1)
+    assert (result.timed_out, result.exit_code) == (True, None)
+    assert await gone(sandbox, "4711")
+    assert await running(sandbox, "4712")
+    assert (await sandbox.exec(["pwd"], timeout_s=5, cwd="/usr")).stdout.head == b"/usr\n"
+    assert not sandbox._slots
+
+
+async def test_what_a_command_that_stands_by_cannot_do(sandbox: DockerSandbox) -> None:
+    """Each is told as of any other command: no folder, no such program, killed; another user has its own process."""
+    await sandbox.stand_by(3)
+    assert (await sandbox.exec(["true"], timeout_s=5, cwd="/no/such")).exit_code == 126
+    assert (await sandbox.exec(["no-such-command-x"], timeout_s=5)).exit_code == 127
+    assert (await sandbox.exec(["id", "-un"], timeout_s=5, user="nobody")).stdout.head == b"nobody\n"
+    assert len(sandbox._standing_by) == 1
+    await sandbox._engine.call(lambda api: api.kill(sandbox.container_id))
+    with pytest.raises(SandboxLost):
+        await sandbox.exec(["true"], timeout_s=5)

@@ -41,9 +41,17 @@ class HeldGrading:
         self.most = self.now = 0
         self.gate = asyncio.Event()
         self.closed = False
+        self.expected: list[str] = []
+        self.forgotten: list[str] = []
 
     def versions(self, instance: TaskInstance) -> Mapping[str, str]:
         return {}
+
+    def expect(self, instance: TaskInstance, sid: str) -> None:
+        self.expected.append(sid)
+
+    def forget(self, sid: str) -> None:
+        self.forgotten.append(sid)
 
     async def grade(self, request: GradeRequest) -> Verdict:
         self.begun.append(request)
@@ -65,11 +73,19 @@ class Shelf:
     def __init__(self, *, broken: bool = False) -> None:
         self.kept: dict[str, Verdict] = {}
         self.broken = broken
+        self.seconds: dict[str, float] = {}
+        self.asked: list[str] = []
 
     async def verdict_by_key(self, key: str) -> Verdict | None:
         if self.broken:
             raise CatalogueUnavailable("no SQL")
         return self.kept.get(key)
+
+    async def grading_seconds(self, instance_id: str) -> float | None:
+        self.asked.append(instance_id)
+        if self.broken:
+            raise CatalogueUnavailable("no SQL")
+        return self.seconds.get(instance_id)
 
 
 def queue_of(grading: HeldGrading, shelf: Shelf | None = None, concurrency: int = 2) -> GradingQueue:
@@ -140,6 +156,62 @@ async def test_concurrency_is_bounded_and_seen() -> None:
     await asyncio.gather(*asked)
     assert (grading.most, len(grading.begun)) == (2, 5)
     assert REGISTRY.get_sample_value("sandbox_gradings_waiting") == 0
+
+
+async def test_what_needs_no_run_needs_no_slot() -> None:
+    """An empty patch would wait for half an hour of other instances' tests."""
+    grading = HeldGrading()
+    queue = queue_of(grading, concurrency=1)
+    busy = asyncio.create_task(queue.verdict(request()))
+    await settle()
+    empty = [asyncio.create_task(queue.verdict(request(patch, sid="2"))) for patch in (None, b"\n")]
+    await settle()
+    assert len(grading.begun) == 3
+    grading.gate.set()
+    await asyncio.gather(busy, *empty)
+
+
+async def test_containers_made_ahead_are_asked_for_and_given_back() -> None:
+    """A container made for a session whose patch somebody else's grading answers would stay until its expiry."""
+    grading, shelf = HeldGrading(), Shelf()
+    queue = queue_of(grading, shelf, concurrency=1)
+    shelf.kept[queue.key(request(b"known"))] = _RESOLVED
+    await queue.verdict(request(b"known", sid="known"))
+    first = asyncio.create_task(queue.verdict(request(b"x", sid="first")))
+    await settle()
+    twin = asyncio.create_task(queue.verdict(request(b"x", sid="twin")))
+    second = asyncio.create_task(queue.verdict(request(b"y", sid="second")))
+    await settle()
+    assert (grading.forgotten, grading.expected) == (["known", "twin"], ["second"])
+    grading.gate.set()
+    await asyncio.gather(first, twin, second)
+    assert {"known", "first", "twin", "second"} == set(grading.forgotten)
+
+
+async def test_the_longest_goes_first_by_what_was_stored() -> None:
+    """The longest of a batch, begun last, keeps the trainer waiting alone."""
+    grading, shelf = HeldGrading(), Shelf()
+    shelf.seconds = {"q__q-2": 2.0, "q__q-3": 30.0, "q__q-4": 7.0}
+    queue = queue_of(grading, shelf, concurrency=1)
+    asked = []
+    for number in (1, 2, 3, 4):
+        name = f"q__q-{number}"
+        asked.append(asyncio.create_task(queue.verdict(GradeRequest(instance(name), b"x", name))))
+        await settle()
+    assert shelf.asked == ["q__q-2", "q__q-3", "q__q-4"], "the first found a slot and need not be asked for"
+    grading.gate.set()
+    await asyncio.gather(*asked)
+    assert [begun.sid for begun in grading.begun] == ["q__q-1", "q__q-3", "q__q-4", "q__q-2"]
+
+
+async def test_an_order_is_not_worth_a_failure() -> None:
+    """SQL that is down costs the order only."""
+    grading = HeldGrading()
+    queue = queue_of(grading, Shelf(broken=True), concurrency=1)
+    asked = [asyncio.create_task(queue.verdict(request(bytes([number])))) for number in range(3)]
+    await settle()
+    grading.gate.set()
+    assert all(verdict.resolved for verdict in await asyncio.gather(*asked))
 
 
 async def test_masked_verdicts_are_graded_again() -> None:

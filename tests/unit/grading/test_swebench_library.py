@@ -171,6 +171,34 @@ async def test_a_dead_worker_is_replaced() -> None:
         await library.close()
 
 
+async def test_a_script_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every grading waits for the worker's turn; another row of the same id must not get the former one's script."""
+    library = SwebenchLibrary()
+    asked: list[str] = []
+    ask = library._ask
+
+    async def counting(op: str, task: TaskInstance, **more: str) -> dict[str, object]:
+        asked.append(op)
+        return await ask(op, task, **more)
+
+    monkeypatch.setattr(library, "_ask", counting)
+    try:
+        first = await library.script(instance())
+        assert await library.script(instance()) == first
+        assert asked == ["script"]
+        await library.script(instance(f2p=("t.py::other",)))
+        assert asked == ["script"] * 2
+        os.kill(pid_of(library), signal.SIGKILL)
+        process = library._process
+        assert process is not None
+        await process.wait()
+        await library.script(instance(f2p=("t.py::other",)))
+        assert asked == ["script"] * 3, "it was asked for so that the worker runs"
+        assert pid_of(library) != process.pid
+    finally:
+        await library.close()
+
+
 async def test_a_worker_that_hangs_is_ended() -> None:
     """A bound that leaves the process behind leaves a core burning."""
     library = SwebenchLibrary(request_timeout_s=0.3, start_timeout_s=60)
@@ -179,7 +207,7 @@ async def test_a_worker_that_hangs_is_ended() -> None:
         pid = pid_of(library)
         os.kill(pid, signal.SIGSTOP)
         with pytest.raises(GraderBroken, match="within"):
-            await library.script(instance())
+            await library.report(instance(), whole(summary()))
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
         await library.script(instance())

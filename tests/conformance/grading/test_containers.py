@@ -1,0 +1,206 @@
+"""Containers made before their patch is there: used once, never needed, never left."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+
+from sandbox_server.catalogue.instance import ScriptGrader
+from sandbox_server.errors import EngineUnavailable
+from sandbox_server.grading import containers as containers_module
+from sandbox_server.grading.base import GradeRequest
+from sandbox_server.grading.containers import KEPT_S, Bounds, Containers
+from sandbox_server.grading.grading import Grading
+from sandbox_server.grading.queue import GradingQueue
+from sandbox_server.records import VerdictName
+from sandbox_server.sandbox.base import ContainerSpec, Limits, Sandbox
+from sandbox_server.sandbox.docker.runtime import DockerRuntime
+from tests.conformance.grading.calc_bench import Bench
+from tests.conformance.grading.calc_repository import FIXED
+from tests.conformance.grading.test_grading import NothingWritten
+
+_CALC = "calc/__init__.py"
+SID = "4711"  # of every grading of `Bench.grade`
+
+
+class Counting:
+    """The real runtime; keeps what it made, and fails as often as it is told."""
+
+    def __init__(self, runtime: DockerRuntime, failures: int = 0) -> None:
+        self._runtime = runtime
+        self.failures = failures
+        self.created: list[str] = []
+        self.specs: list[ContainerSpec] = []
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._runtime, name)
+
+    async def create(self, spec: ContainerSpec) -> Sandbox:
+        if self.failures:
+            self.failures -= 1
+            raise EngineUnavailable("not now")
+        sandbox = await self._runtime.create(spec)
+        self.created.append(sandbox.container_id)
+        self.specs.append(spec)
+        return sandbox
+
+
+async def until(condition: Callable[[], object]) -> None:
+    for _ in range(400):
+        if condition():
+            return
+        await asyncio.sleep(0.025)
+    raise AssertionError("not within 10 s")
+
+
+async def test_one_made_ahead_is_used_once(bench: Bench) -> None:
+    """The next grading in a container that a patch was in would grade both."""
+    runtime = Counting(bench.runtime)
+    grading = bench.grading(runtime=runtime)
+    grading.expect(bench.instance(), SID)
+    grading.expect(bench.instance(), SID)
+    await until(lambda: runtime.created)
+    patch = bench.diff({_CALC: FIXED})
+    first, second = await bench.grade(patch, by=grading), await bench.grade(patch, by=grading)
+    assert (first.name, second.name) == (VerdictName.RESOLVED, VerdictName.RESOLVED)
+    assert len(runtime.created) == 2
+    assert first.timings_s["create"] < second.timings_s["create"]
+    assert await bench.left() == 0
+
+
+async def test_it_is_waited_for(bench: Bench) -> None:
+    """A second container beside one that is nearly there costs the host, and the verdict its lead."""
+    runtime = Counting(bench.runtime)
+    grading = bench.grading(runtime=runtime)
+    grading.expect(bench.instance(), SID)
+    await asyncio.sleep(0.02)
+    assert (await bench.grade(bench.diff({_CALC: FIXED}), by=grading)).name is VerdictName.RESOLVED
+    assert len(runtime.created) == 1
+
+
+async def test_setup_commands_run_before_the_patch(bench: Bench) -> None:
+    """An instance that needs them is graded the same, ahead or not, and what they made is the tests' to see."""
+    instance = bench.instance(
+        box={"setup_commands": ("git diff --quiet && echo clean > /set-up",)},
+        grader=ScriptGrader(command="grep clean /set-up"),
+    )
+    grading = bench.grading()
+    grading.expect(instance, SID)
+    await asyncio.sleep(0.02)
+    ahead = await bench.grade(bench.diff({_CALC: FIXED}), instance, by=grading)
+    plain = await bench.grade(bench.diff({_CALC: FIXED}), instance, by=grading)
+    assert (ahead.name, plain.name) == (VerdictName.RESOLVED, VerdictName.RESOLVED)
+    assert ahead.timings_s["setup"] == 0.0 < plain.timings_s["setup"]
+
+
+@pytest.mark.parametrize("moment", ["at once", "while it is made", "made"])
+@pytest.mark.parametrize("why", ["forgotten", "empty", "tampered", "known", "twin", "another instance", "closed"])
+async def test_one_that_is_not_needed_is_removed(bench: Bench, why: str, moment: str) -> None:
+    """It would stay until the reaper's deadline, hours later."""
+    runtime = Counting(bench.runtime)
+    grading = bench.grading(runtime=runtime, runner_files="refuse")
+    queue = GradingQueue(grading, NothingWritten(), concurrency=2)
+    fix = bench.diff({_CALC: FIXED})
+    running = None
+    if why == "known":
+        await queue.verdict(GradeRequest(bench.instance(), fix, "1"))
+    elif why == "twin":
+        running = asyncio.create_task(queue.verdict(GradeRequest(bench.instance(), fix, "1")))
+        await asyncio.sleep(0)
+    before = len(runtime.created)
+    grading.expect(bench.instance(), SID)
+    if moment == "while it is made":
+        await asyncio.sleep(0.05)
+    elif moment == "made":
+        await until(lambda: len(runtime.created) > before + (why == "twin"))
+    patches = {"empty": b"", "tampered": bench.diff({"conftest.py": b"x = 1\n"})}
+    names = {"empty": "empty_patch", "tampered": "tampered", "another instance": "unresolved"}
+    if why == "forgotten":
+        queue.forget(SID)
+    elif why == "closed":
+        await grading._containers.close()
+    else:
+        other = {"eval_timeout_s": 59.0, "grader": ScriptGrader(command="false")} if why == "another instance" else {}
+        verdict = await queue.verdict(GradeRequest(bench.instance(**other), patches.get(why, fix), SID))
+        assert verdict.name.value == names.get(why, "resolved")
+    if running:
+        await running
+    assert await bench.left() == 0
+    assert len(runtime.created) - before <= 1 + (why in ("twin", "another instance"))
+
+
+async def test_one_that_died_meanwhile_costs_no_attempt(bench: Bench) -> None:
+    """A new way to end as infra: the host's fault would be the session's."""
+    runtime = Counting(bench.runtime)
+    grading = bench.grading(runtime=runtime, attempts=1)
+    grading.expect(bench.instance(), SID)
+    await until(lambda: runtime.created)
+    await bench.runtime._engine.call(lambda api: api.kill(runtime.created[0]))
+    verdict = await bench.grade(bench.diff({_CALC: FIXED}), by=grading)
+    assert (verdict.name, verdict.attempts, len(runtime.created)) == (VerdictName.RESOLVED, 1, 2)
+    assert await bench.left() == 0
+
+
+async def test_one_that_could_not_be_made_costs_no_attempt(bench: Bench) -> None:
+    """As above, where the engine was the one to fail."""
+    grading = bench.grading(runtime=Counting(bench.runtime, failures=1), attempts=1)
+    grading.expect(bench.instance(), SID)
+    await asyncio.sleep(0.1)
+    verdict = await bench.grade(bench.diff({_CALC: FIXED}), by=grading)
+    assert (verdict.name, verdict.attempts) == (VerdictName.RESOLVED, 1)
+
+
+async def test_setup_that_fails_ahead_is_tried_again(bench: Bench) -> None:
+    """What the verdict says of it, and after how many attempts, is as if nothing were made ahead."""
+    grading = bench.grading(attempts=2)
+    instance = bench.instance(box={"setup_commands": ("echo no; exit 4",)})
+    grading.expect(instance, SID)
+    await asyncio.sleep(0.1)
+    verdict = await bench.grade(bench.diff({_CALC: FIXED}), instance, by=grading)
+    assert (verdict.name, verdict.attempts, verdict.mask) == (VerdictName.INFRA, 2, True)
+    assert "setup command failed (4)" in verdict.cause
+    assert await bench.left() == 0
+
+
+async def test_they_are_bounded_and_expire(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that ends at once would fill the host, and finished sessions that nobody ends keep it full."""
+    monkeypatch.setattr(containers_module, "KEPT_S", 2.0)
+    runtime = Counting(bench.runtime)
+    grading = bench.grading(runtime=runtime, ahead=2)
+    for sid in "12345":
+        grading.expect(bench.instance(), sid)
+    assert grading._containers.waiting == 2
+    await until(lambda: len(runtime.created) == 2)
+    assert await bench.left() == 0
+    assert len(runtime.created) == 2
+    none = bench.grading(runtime=runtime, ahead=0)
+    none.expect(bench.instance(), SID)
+    assert none._containers.waiting == 0
+
+
+async def test_labels_and_weight(bench: Bench) -> None:
+    """The reaper would take one that waits for its grading, or the tests the CPU that live sessions need."""
+    runtime = Counting(bench.runtime)
+    bounds = Bounds(create_s=60.0)
+    boxes = Containers(runtime, limits=Limits(memory_mb=256), cpu_shares=64, bounds=bounds, ahead=1)  # type: ignore[arg-type]  # by __getattr__
+    boxes.expect(bench.instance(), SID)
+    await until(lambda: runtime.created)
+    (spec,) = runtime.specs
+    lasts_s = (spec.deadline - datetime.now(UTC)).total_seconds()
+    assert KEPT_S + bounds.of_attempt(bench.instance()) - 10 < lasts_s <= KEPT_S + bounds.of_attempt(bench.instance())
+    (info,) = [info for info in await bench.runtime.list() if info.container_id == runtime.created[0]]
+    assert (info.sid, info.held, info.running) == (SID, True, True)
+    found = await bench.runtime._engine.call(lambda api: api.inspect_container(runtime.created[0]))
+    assert found["HostConfig"]["CpuShares"] == 64
+    await boxes.close()
+    assert await bench.present() == []
+
+
+async def test_a_graders_own_file_that_cannot_be_placed_is_our_fault(bench: Bench) -> None:
+    """The patch has no part in what lies outside the tree."""
+    instance = bench.instance(box={"setup_commands": ("mkdir /eval.sh",)})
+    grading: Grading = bench.grading(attempts=1)
+    verdict = await bench.grade(bench.diff({_CALC: FIXED}), instance, by=grading)
+    assert (verdict.name, verdict.mask) == (VerdictName.INFRA, True)
+    assert "/eval.sh cannot be placed" in verdict.cause
