@@ -1,0 +1,4 @@
+from bench.subject import Bench
+
+
+async def measure(bench: Bench) -> None: ...
