@@ -3,17 +3,16 @@
 import argparse
 import asyncio
 import signal
-import sys
 from pathlib import Path
 
-from bench import actions, containers, gradings, imports, machine, rl_step, scale, starts
+from bench import actions, containers, gradings, imports, machine, report, rl_step, scale, starts
 from bench.results import Run
 from bench.subject import Bench
 
 ROOT = Path(__file__).resolve().parent.parent
 SUBJECTS = {
     "imports": imports.measure,
-    "actions": actions.measure,
+    "actions": actions.alone,
     "start_cold": starts.cold,
     "start_warm": starts.warm,
     "start_group": starts.groups,
@@ -33,12 +32,16 @@ def main() -> None:
     )
     options = parser.parse_args()
     run = Run("quick" if options.quick else "whole", machine.description())
-    bench = Bench(run, ROOT)
+    bench = Bench(run)
     try:
         asyncio.run(_measure(bench, options.only or list(SUBJECTS)))
     finally:
         containers.sweep()
         run.write(ROOT / "bench" / "results")
+        if not options.quick and not options.only:
+            report.write(run, ROOT)
+    print(report.budgets(run))
+    print(report.figures(run))
 
 
 async def _measure(bench: Bench, names: list[str]) -> None:
@@ -51,4 +54,4 @@ async def _measure(bench: Bench, names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from statistics import median
 
 from bench import containers, swerex_image
@@ -16,33 +17,37 @@ from bench.subject import Bench, Served, served
 from bench.trainer import Clock, Refused, bash, trainer
 
 TRUE = bash("true")
-_PACED = 64
-_LOOPED = 16
+PACED = 64
+"""Live sessions when `crowd` is called."""
+LOOPED = 16
 
 Act = Callable[[], Awaitable[object]]
 """One action of one session or container."""
 
 
-async def measure(bench: Bench) -> None:
-    """All three, on one server."""
+async def alone(bench: Bench) -> None:
+    """`true` in one session, ours and each peer's in turn."""
     one = sample()
     async with served([one.row]) as server:
         await _alone(bench, server, one)
-        sids = await asyncio.gather(*(server.client.start(one.instance_id) for _ in range(_PACED)))
-        plain = await _containers(one.image, _PACED)
-        try:
-            ours = [lambda sid=sid: server.client.act(sid, TRUE) for sid in sids]
-            peer = [lambda name=name: containers.execute(name, "true") for name in plain]
-            for act in ours:
-                await act()
-            await _paced(bench, ours, peer)
-            await _looped(bench, ours[:_LOOPED], peer[:_LOOPED])
-        finally:
-            await containers.remove(*plain)
+
+
+async def crowd(bench: Bench, server: Served, sids: Sequence[str]) -> None:
+    """64 live sessions: one action a second each, then 16 of them as fast as they can."""
+    one = sample()
+    ours = [partial(server.client.act, sid, TRUE) for sid in sids[:PACED]]
+    # The peer's cost does not depend on how many containers live: four callers share one.
+    plain = await _containers(one.image, LOOPED)
+    try:
+        peer = [partial(containers.execute, plain[number % LOOPED], "true") for number in range(PACED)]
+        await asyncio.gather(*(act() for act in ours))
+        await _paced(bench, ours, peer)
+        await _looped(bench, ours[:LOOPED], peer[:LOOPED])
+    finally:
+        await containers.remove(*plain)
 
 
 async def _alone(bench: Bench, server: Served, one: Sample) -> None:
-    """`true` in one session, ours and each peer's in turn."""
     rounds, ours_each, peer_each = 25, bench.of(80, 40), bench.of(8, 1)
     sid = await server.client.start(one.instance_id)
     plain = await containers.run(one.image)
@@ -89,8 +94,8 @@ async def _alone(bench: Bench, server: Served, one: Sample) -> None:
 async def _paced(bench: Bench, ours: Sequence[Act], peer: Sequence[Act]) -> None:
     """One action a second in every session, spread over the second; from when each was due to its answer."""
     seconds = bench.of(60, 15)
-    took, late, errors = await paced(ours, seconds)
-    name = f"docker exec in {len(peer)} containers"
+    took, _, errors = await paced(ours, seconds)
+    name = f"docker exec, {len(peer)} callers"
     theirs, theirs_late, theirs_errors = await paced(peer, bench.of(20, 8))
     kept = f"docker exec: {theirs_late} of {len(theirs)} actions were not yet begun when the next was due"
     bench.add(
@@ -135,7 +140,7 @@ async def _looped(bench: Bench, ours: Sequence[Act], peer: Sequence[Act]) -> Non
             done, took_s = await _loop(sessions, seconds)
             rates[name].append(done / took_s)
             count += done if name == "ours" else 0
-    name = f"docker exec in {len(peer)} containers"
+    name = f"docker exec, {len(peer)} callers"
     ours_side = Side(median(rates["ours"]), count, min(rates["ours"]), max(rates["ours"]))
     bench.add(Figure("actions_per_s", "1/s", ours_side, Side.median(rates["peer"]), name, better="more"))
 

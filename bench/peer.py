@@ -7,6 +7,7 @@ import signal
 import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +71,8 @@ class Peer:
         except TimeoutError:
             pass
         finally:
-            try:
+            with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # also what it started itself
-            except ProcessLookupError:
-                pass
             await process.wait()
 
     async def _start(self) -> Process:

@@ -8,7 +8,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from typing import Any
 
 from bench import containers
 from bench.containers import RUN
@@ -16,7 +16,7 @@ from bench.peer import Peer, PeerFailed
 from bench.results import Figure, Side
 from bench.rollouts import Rollout, rollouts
 from bench.samples import samples
-from bench.subject import Bench, Served, served
+from bench.subject import Bench, Served, prepare, served
 from bench.trainer import Clock
 
 _TRIED = (4, 8, 16)
@@ -50,6 +50,7 @@ async def measure(bench: Bench) -> None:
     instances, each = bench.of(16, 4), bench.of(4, 2)
     todo = rollouts(known, instances, each)
     rows = [known[number % len(known)].numbered(number) for number in range(instances)]
+    await prepare(bench, rows)
     ours = [await _ours(rows, todo)]
     theirs: list[Step] = []
     try:
@@ -83,12 +84,9 @@ def _add(bench: Bench, ours: Sequence[Step], theirs: Sequence[Step], note: str) 
     bench.add(Figure("rl_step_wrong_verdicts", "", wrong[0], wrong[1] if theirs else None, _PEER))
 
 
-async def _ours(rows: list[dict[str, object]], todo: Sequence[Rollout]) -> Step:
+async def _ours(rows: list[dict[str, Any]], todo: Sequence[Rollout]) -> Step:
     step = Step()
     async with served(rows) as server, asyncio.timeout(_STEP_S):
-        # Once on an engine each image is prepared; that is not part of a step.
-        for rollout in {rollout.sample.name: rollout for rollout in todo}.values():
-            await server.client.end(await server.client.start(rollout.instance_id))
         with Clock() as wall:
             with Clock() as rolling:
                 sids = await asyncio.gather(*(_roll(server, step, rollout) for rollout in todo))

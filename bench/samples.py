@@ -54,16 +54,25 @@ class Sample:
         return {**row, "eval_script": script, "eval_type": "pass_and_fail"}
 
 
-def samples() -> list[Sample]:
-    """Those rows that the benchmark's harness can grade too, by name.
+def rows() -> list[dict[str, Any]]:
+    """Every row of examples/, each of an image of its own.
 
     Raises:
         OSError: examples/instances.jsonl is not there; `make images` writes it.
 
     """
-    rows = [json.loads(line) for line in (EXAMPLES / "instances.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in (EXAMPLES / "instances.jsonl").read_text().splitlines()]
+
+
+def image_of(row: dict[str, Any]) -> str:
+    """The image of a row, whichever schema it has."""
+    return str(row["image"] if "image" in row else row["sandbox"]["images"][0])
+
+
+def samples() -> list[Sample]:
+    """Those that the benchmark's harness can grade too, by name."""
     found = []
-    for row in rows:
+    for row in rows():
         if "test_cmd" in row:
             name = row["repo"].partition("/")[2]
             gold, wrong = ((EXAMPLES / name / f"{kind}.patch").read_text() for kind in ("gold", "wrong"))

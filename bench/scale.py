@@ -3,36 +3,39 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from statistics import mean, median
 
 from bench import containers, machine
+from bench.actions import PACED, crowd
 from bench.results import Figure, Point, Side, percentile
 from bench.samples import Sample, distinct, sample
-from bench.starts import in_pool, parked
-from bench.subject import Bench, Served, served
-from bench.trainer import Clock, Refused, bash
+from bench.starts import parked
+from bench.subject import WITHOUT_POOL, Bench, Served, prepare, served
+from bench.trainer import Clock, bash
 
 _SIZES = (1, 25, 50, 100, 200)
+_QUICK_SIZES = (200,)
 _GROUP = 8
 """Sessions of one instance, started at once, as a trainer does."""
-_SETTLE_S = 3.0
-_COLD_FIRST = 1000
-"""Instances from this number on are started once, so their starts find nothing parked."""
+_SETTLE_S = 20
 
 
 async def measure(bench: Bench) -> None:
     """Grow, and stop at each size to look."""
     one = sample()
-    sizes = _SIZES if not bench.quick else (_SIZES[0], _SIZES[-1])
-    repeats = bench.of(5, 2)
+    sizes = _QUICK_SIZES if bench.quick else _SIZES
     groups = [one.numbered(number) for number in range(-(-_SIZES[-1] // _GROUP))]
-    alone = [one.numbered(_COLD_FIRST + number) for number in range(repeats * len(sizes))]
     sids: list[str] = []
-    async with served([one.row, *groups, *alone]) as server:
-        for size in sizes:
+    await prepare(bench, [one.row])
+    async with served([one.row, *groups]) as server:
+        for size in sorted({*sizes, PACED}):
             await _grow(server, groups, sids, size)
-            unused = [str(alone.pop()["instance_id"]) for _ in range(repeats)]
-            values = await _calls(bench, server, one, sids, unused)
+            if size == PACED:
+                await _settled(server)
+                await crowd(bench, server, sids)
+                continue
+            values = await _calls(bench, server, one, sids)
             values |= await _footprint(server)
             if not bench.quick or size == sizes[-1]:
                 values |= await _idle(server, bench.of(30, 8))
@@ -67,25 +70,14 @@ async def _grow(server: Served, groups: Sequence[dict[str, object]], sids: list[
         sids += await asyncio.gather(*(server.client.start(instance_id) for _ in range(count)))
 
 
-async def _calls(
-    bench: Bench, server: Served, one: Sample, sids: Sequence[str], unused: Sequence[str]
-) -> dict[str, float]:
+async def _calls(bench: Bench, server: Served, one: Sample, sids: Sequence[str]) -> dict[str, float]:
     """Starts, actions and rewards while that many sessions live."""
     took: dict[str, list[float]] = defaultdict(list)
-    for number, instance_id in enumerate(unused):
+    for number in range(bench.of(5, 2)):
+        await parked(server, one.instance_id, 1)
         with Clock() as clock:
-            sid = await server.client.start(instance_id)
-        took["start_cold_ms"].append(clock.ms)
-        await server.client.end(sid)
-        try:
-            await parked(server, one.instance_id, 1)
-        except Refused as error:
-            bench.miss("scale: warm starts", error)
             sid = await server.client.start(one.instance_id)
-        else:
-            with Clock() as clock:
-                sid = await server.client.start(one.instance_id)
-            took["start_warm_ms"].append(clock.ms)
+        took["start_warm_ms"].append(clock.ms)
         patch = distinct(one.gold, len(sids) * 100 + number)
         await server.client.act(sid, bash(f"git apply - <<'END_OF_PATCH'\n{patch}END_OF_PATCH"))
         with Clock() as clock:
@@ -95,6 +87,13 @@ async def _calls(
         with Clock() as clock:
             await server.client.reward(sid)
         took["reward_cached_ms"].append(clock.ms)
+    # On the same engine, by a server that has no pool: only there is every start a cold one.
+    async with served([one.row], **WITHOUT_POOL) as bare:
+        for _ in range(bench.of(5, 2)):
+            with Clock() as clock:
+                sid = await bare.client.start(one.instance_id)
+            took["start_cold_ms"].append(clock.ms)
+            await bare.client.end(sid)
     await _settled(server)
     actions = []
     for number in range(bench.of(1000, 200)):
@@ -109,13 +108,14 @@ async def _calls(
 
 
 async def _settled(server: Served) -> None:
-    """Until nothing is parked or removed any more, for as long as that is in sight."""
-    await asyncio.sleep(_SETTLE_S)
-    for _ in range(20):
-        before = server.process.containers()
-        await asyncio.sleep(1.0)
-        if server.process.containers() == before:
+    """Until the pool and the reaper have left the engine alone for a second; not longer than is worth it."""
+    before: set[str] = set()
+    for _ in range(_SETTLE_S):
+        now = set(server.process.containers())
+        if now == before:
             return
+        before = now
+        await asyncio.sleep(1.0)
 
 
 async def _footprint(server: Served) -> dict[str, float]:
@@ -129,14 +129,9 @@ async def _footprint(server: Served) -> dict[str, float]:
         values["redis_mb"] = machine.rss_mb(redis)
     if ids := server.process.containers():
         pids = (await containers.docker("inspect", "-f", "{{.State.Pid}}", *ids)).split()
-        try:
+        with suppress(OSError):  # a cgroup layout that we do not know: the figure is missing
             values["container_mb"] = mean(machine.container_memory_mb(int(pid)) for pid in pids if pid != "0")
-        except OSError:
-            pass  # a cgroup layout that we do not know: the figure is missing
-    try:
-        values["parked"] = float(await in_pool(server))
-    except Refused:
-        pass
+    values["parked"] = float(sum(shelf["parked"] for shelf in (await server.client.get("/v1/pool"))["shelves"]))
     return values
 
 

@@ -2,15 +2,16 @@
 
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bench.machine import NOISY_PCT, conditions
 from bench.results import Figure, Run
-from bench.samples import write_rows
+from bench.samples import image_of, write_rows
 from bench.trainer import Trainer, trainer
 from sandbox_server.cli.local_server import LocalServer, local_server
 
@@ -20,7 +21,8 @@ class Bench:
     """One run, as the subjects see it."""
 
     run: Run
-    root: Path
+    prepared: set[str] = field(default_factory=set)
+    """Images that `prepare` saw."""
 
     @property
     def quick(self) -> bool:
@@ -49,10 +51,12 @@ class Bench:
         self.say(f"{name}: load {seen.load:.2f}, {seen.busy_pct:.0f} % of the CPUs in use by others")
         if seen.busy_pct > NOISY_PCT:
             self.say("  WARNING: the machine is not quiet, these figures are not to be quoted")
+        began = time.monotonic()
         try:
             await measure(self)
         except Exception as error:  # noqa: BLE001 - one subject's failure must not cost the others' figures
             self.miss(name, error)
+        self.say(f"  took {time.monotonic() - began:.0f} s")
 
     def say(self, text: str) -> None:
         """Progress, on stderr."""
@@ -65,6 +69,9 @@ def line(figure: Figure) -> str:
     ratio = f"{figure.ratio:.3g}" if figure.ratio is not None else "-"
     n = figure.ours.n if figure.ours else 0
     return f"{figure.name:<32}{ours:>10}{peer:>10} {figure.unit:<5}{ratio:>8}  n={n:<6}{figure.peer_name or ''}"
+
+
+WITHOUT_POOL = {"SANDBOX_POOL_SIZE": "0"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +91,18 @@ class Served:
 async def served(rows: Sequence[dict[str, Any]], **settings: str) -> AsyncIterator[Served]:
     """Serve these rows for the length of the block, by default with the default settings."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        with local_server(write_rows(rows, Path(folder)), settings) as process:
-            async with trainer(process.url) as client:
+        rows_file = write_rows(rows, Path(folder))
+        with local_server(rows_file, settings) as process:
+            async with trainer(process.url) as client:  # noqa: SIM117 - needs the server's URL
                 yield Served(process, client)
+
+
+async def prepare(bench: Bench, rows: Sequence[dict[str, Any]]) -> None:
+    """The first start of an image on an engine prepares it for good: have that done, by a server that parks nothing."""
+    new = {image_of(row): row for row in rows if image_of(row) not in bench.prepared}
+    if not new:
+        return
+    async with served(list(new.values()), **WITHOUT_POOL) as server:
+        for row in new.values():
+            await server.client.end(await server.client.start(row["instance_id"]))
+    bench.prepared.update(new)

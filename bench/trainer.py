@@ -12,8 +12,6 @@ from sandbox_server.catalogue.instance import instance_hash
 
 _TIMEOUT_S = 600.0
 """veRL's own bound on a start; more than any other call takes."""
-_PARK_S = 120.0
-_STEADY_S = 2.0
 
 
 class Refused(RuntimeError):
@@ -29,7 +27,7 @@ class Trainer:
     async def post(self, path: str, **body: object) -> dict[str, Any]:
         async with self._http.post(path, json=body) as response:
             answer: dict[str, Any] = await response.json()
-            if response.status != 200 or answer.get("error"):
+            if not response.ok or answer.get("error"):
                 raise Refused(f"{path}: {response.status} {str(answer)[:500]}")
             return answer
 
