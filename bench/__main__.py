@@ -1,8 +1,9 @@
-"""`python -m bench`: measure, write bench/results/, docs/performance.md and its plots."""
+"""`python -m bench`: measure, print, write bench/results/ and, in a whole run, docs/performance.md with its plots."""
 
 import argparse
 import asyncio
 import signal
+import sys
 from pathlib import Path
 
 from bench import actions, containers, gradings, imports, machine, report, rl_step, scale, starts
@@ -27,21 +28,25 @@ def main() -> None:
     """Run the benchmarks that the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer repetitions, smaller shapes: under three minutes")
-    parser.add_argument(
-        "--only", choices=SUBJECTS, action="append", help="these subjects alone; no document is written"
-    )
+    parser.add_argument("--only", choices=SUBJECTS, action="append", help="these subjects alone; nothing is written")
     options = parser.parse_args()
     run = Run("quick" if options.quick else "whole", machine.description())
     bench = Bench(run)
     try:
         asyncio.run(_measure(bench, options.only or list(SUBJECTS)))
+    except asyncio.CancelledError:
+        sys.exit("stopped; nothing was written")
     finally:
         containers.sweep()
+    if not options.only:
+        run.complete()
         run.write(ROOT / "bench" / "results")
-        if not options.quick and not options.only:
+        if not options.quick:
             report.write(run, ROOT)
     print(report.budgets(run))
     print(report.figures(run))
+    for what, why in run.missing.items():
+        print(f"without figures: {what}: {why}")
 
 
 async def _measure(bench: Bench, names: list[str]) -> None:

@@ -18,32 +18,34 @@ PLOTS = {
 
 _INTRODUCTION = """# Performance
 
-Written by `make bench` from one run on one machine; do not edit. Every peer ran in the same minutes on the same machine and
-image, taking turns with this server.
+Written by `make bench` from one run on one machine; do not edit. Every peer ran in the same minutes on the same
+machine and image, taking turns with this server.
 """
 
 _METHOD = """## How to read and repeat it
 
-`make bench` (about a quarter of an hour) installs the peers into environments of their own under `bench/.peers`, measures,
-and writes this document and `bench/results/latest.json`; `make bench-quick` takes under three minutes, repeats less, uses
-smaller shapes and leaves this document alone. `make bench BENCH_ARGS='--only start_cold'` measures one subject. Use a machine on
-which nothing else runs: the run warns when others use more than 15 % of its CPUs.
+`make bench` (about a quarter of an hour) installs the peers into environments of their own under `bench/.peers`,
+measures, and writes this document and `bench/results/latest.json`; `make bench-quick` takes under three minutes,
+repeats less, uses smaller shapes and leaves this document alone. `make bench BENCH_ARGS='--only start_cold'` measures
+one subject. Use a machine on which nothing else runs: the run warns when others use more than 15 % of its CPUs.
 
-- A value is a median, beside it the 5th and 95th percentile; of a `p99` figure the spread is median and largest. `n` counts
-  our measurements. A ratio is ours / peer: below 1 we take less.
-- Our side is timed in the client, over HTTP on loopback: aiohttp with connections kept alive, veRL's own client library.
-  `client_ms` is what the same calls cost against a stub that answers at once; it is not subtracted.
-- SWE-ReX, mini-swe-agent and the SWE-bench harness are timed inside their own process, `docker` as its command-line client.
-- SWE-ReX's Docker deployment starts from the sample image with its server already in it (`sandbox-bench/swerex`): otherwise
-  it would fetch it from the network at every start. Its time goes to the first command in a session.
+- A value is a median, beside it the 5th and 95th percentile; of a `p99` figure the spread is median and largest. `n`
+  counts our measurements. A ratio is ours / peer: below 1 we take less.
+- Our side is timed in the client, over HTTP on loopback: aiohttp with connections kept alive, veRL's own client
+  library. `client_ms` is what the same calls cost against a stub that answers at once; it is not subtracted.
+- SWE-ReX, mini-swe-agent and the SWE-bench harness are timed inside their own process, `docker` as its command-line
+  client.
+- SWE-ReX's Docker deployment starts from the sample image with its server already in it (`sandbox-bench/swerex`):
+  otherwise it would fetch it from the network at every start. Its time goes to the first command in a session.
 - The SWE-bench harness runs with its own container options and teardown.
-- A grading counts from `/postprocess` sent to the verdict received; every graded patch is different, so none is shared.
-- The RL step: every rollout starts at once, ten actions each (list, log, grep, view, sed, create, run, apply the fix, edit,
-  a test run of at least 2 s), half of them the right fix, then all rewards. The model thinks for no time.
-- `start_group16_s` is sixteen `/start_instance` at once as veRL sends them, unannounced; `_cold` the same without a pool
-  (SANDBOX_POOL_SIZE=0), `_call` one `/v1/groups`.
-- Images: the small samples of `examples/`. Kept between runs: `bench/.peers`, `sandbox-bench/*` and `sandbox-prepared` images
-  (`make clean` removes the first two).
+- A grading counts from `/postprocess` sent to the verdict received; every graded patch is different, so none is
+  shared.
+- The RL step: every rollout starts at once, ten actions each (list, log, grep, view, sed, create, run, apply the fix,
+  edit, a test run of at least 2 s), half of them the right fix, then all rewards. The model thinks for no time.
+- `start_group16_s` is sixteen `/start_instance` at once as veRL sends them, unannounced; `_cold` the same without a
+  pool (SANDBOX_POOL_SIZE=0), `_call` one `/v1/groups`.
+- Images: the small samples of `examples/`. Kept between runs: `bench/.peers`, `sandbox-bench/*` and `sandbox-
+  prepared` images (`make clean` removes the first two).
 """
 
 
@@ -128,8 +130,8 @@ def scale(run: Run) -> str:
     head = ("live sessions", *(str(point.sessions) for point in run.scale))
     explained = (
         "`_pct`: percent of one core over 30 idle seconds (engine: dockerd, containerd and the shims; its memory counts"
-        " shared pages once for each process). `container_mb`: mean memory of a session's cgroup. `parked`: containers of"
-        " the pool that stood beside the sessions.\n"
+        " shared pages once for each process). `container_mb`: mean memory of a session's cgroup. `parked`: containers"
+        " of the pool that stood beside the sessions.\n"
     )
     return "\n".join(("## From 1 to 200 sessions\n", _table(head, rows), explained))
 

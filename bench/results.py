@@ -7,6 +7,23 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, Literal
 
+NAMES = (
+    "action_true_ms",
+    "action_paced64_p99_ms",
+    "actions_per_s",
+    "start_warm_ms",
+    "start_cold_ms",
+    "start_group16_s",
+    "grade_overhead_s",
+    "grade_total_s",
+    "reward_cached_ms",
+    "rl_step_s",
+    "rss_mb_at_200",
+    "idle_cpu_pct_at_200",
+    "import_s",
+)
+"""In every latest.json, whatever failed."""
+
 
 def percentile(values: Sequence[float], percent: int) -> float:
     """The `percent`-th percentile, 1 to 99, interpolated between the values; a single value is its own."""
@@ -102,6 +119,11 @@ class Run:
     def figure(self, name: str) -> Figure | None:
         """The figure of that name."""
         return next((figure for figure in self.figures if figure.name == name), None)
+
+    def complete(self) -> None:
+        """An empty figure for each name that was not measured."""
+        absent = [name for name in NAMES if self.figure(name) is None]
+        self.figures += [Figure(name, "", None, note="not measured in this run") for name in absent]
 
     def write(self, folder: Path) -> None:
         """latest.json, the list that others read, and details.json, the whole of this run."""

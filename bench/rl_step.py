@@ -153,7 +153,7 @@ async def _theirs(todo: Sequence[Rollout], concurrency: int) -> Step:
 
 
 async def _rolled(step: Step, todo: Sequence[Rollout], concurrency: int) -> list[str]:
-    """The same rollouts through docker exec, so many at a time; their patches. Waiting for a turn is part of a start."""
+    """The same rollouts through docker exec, so many at a time; their patches. A start includes its wait for a turn."""
     turns = asyncio.Semaphore(concurrency)
 
     async def one(rollout: Rollout) -> str:

@@ -88,7 +88,8 @@ def sample(name: str = PLAIN) -> Sample:
 def distinct(patch: str, number: int) -> str:
     """`patch` and a new file that holds `number`: no two are the same, so no result can be shared."""
     path = f"SAMPLE_{number}.txt"
-    return f"{patch}diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+{number}\n"
+    head = f"diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n"
+    return f"{patch}{head}@@ -0,0 +1 @@\n+{number}\n"
 
 
 def write_rows(rows: Sequence[dict[str, Any]], folder: Path) -> Path:

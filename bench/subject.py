@@ -93,7 +93,7 @@ async def served(rows: Sequence[dict[str, Any]], **settings: str) -> AsyncIterat
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         rows_file = write_rows(rows, Path(folder))
         with local_server(rows_file, settings) as process:
-            async with trainer(process.url) as client:  # noqa: SIM117 - needs the server's URL
+            async with trainer(process.url) as client:
                 yield Served(process, client)
 
 

@@ -16,10 +16,16 @@ from bench.containers import DockerFailed, docker
 _LOCK = Path(__file__).resolve().parent.parent / "requirements" / "bench-swerex.txt"
 _PIP = Path(__file__).parent / ".peers" / "swerex" / "bin" / "pip"
 _LABEL = "sandbox.bench.content"
-_DOCKERFILE = r"""FROM {image}
+_SERVER = """#!/usr/bin/env python3
+import sys
+sys.path.insert(0, "/opt/swerex")
+from swerex.server import main
+main()
+"""
+_DOCKERFILE = """FROM {image}
 COPY site /opt/swerex
-RUN printf '#!/usr/bin/env python3\nimport sys\nsys.path.insert(0, "/opt/swerex")\nfrom swerex.server import main\nmain()\n' \
-    > /usr/local/bin/swerex-remote && chmod +x /usr/local/bin/swerex-remote && swerex-remote --version
+COPY swerex-remote /usr/local/bin/
+RUN chmod +x /usr/local/bin/swerex-remote && swerex-remote --version
 LABEL {label}={content}
 """
 _INSTALL_S = 300.0
@@ -34,15 +40,20 @@ async def with_swerex(image: str) -> str:
     """
     name = f"sandbox-bench/swerex:{image.rpartition('/')[2].partition(':')[0]}"
     base = await docker("image", "inspect", "-f", "{{.Id}}", image)
-    content = hashlib.sha256((base + _LOCK.read_text() + _DOCKERFILE).encode()).hexdigest()
+    content = hashlib.sha256((base + _LOCK.read_text() + _SERVER + _DOCKERFILE).encode()).hexdigest()
     if await docker("images", "-q", "--filter", f"label={_LABEL}={content}", name):
         return name
     version = await docker("run", "--rm", image, "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])")
     print(f"building {name}", file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         await _install(version, Path(folder) / "site")
-        Path(folder, "Dockerfile").write_text(_DOCKERFILE.format(image=image, label=_LABEL, content=content))
+        files = {"Dockerfile": _DOCKERFILE.format(image=image, label=_LABEL, content=content), "swerex-remote": _SERVER}
+        for path, text in files.items():
+            Path(folder, path).write_text(text)  # noqa: ASYNC240 - nothing else runs meanwhile
+        old = await docker("images", "-q", name)
         await docker("build", "-q", "-t", name, folder, timeout_s=_INSTALL_S)
+        if old:
+            await docker("rmi", old, check=False)
     return name
 
 

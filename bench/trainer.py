@@ -13,6 +13,9 @@ from sandbox_server.catalogue.instance import instance_hash
 _TIMEOUT_S = 600.0
 """veRL's own bound on a start; more than any other call takes."""
 
+_ASKS = 3
+"""A reward request waits for some minutes itself."""
+
 
 class Refused(RuntimeError):
     """The server answered with something a trainer cannot go on with."""
@@ -48,9 +51,11 @@ class Trainer:
 
     async def reward(self, sid: str) -> dict[str, Any]:
         """The verdict; asks again while it is pending, as a trainer would have to."""
-        while (answer := await self.post("/compute_reward", sid=int(sid)))["verdict"] == "pending":
-            await asyncio.sleep(0.2)
-        return answer
+        for _ in range(_ASKS):
+            answer = await self.post("/compute_reward", sid=int(sid))
+            if answer["verdict"] != "pending":
+                return answer
+        raise Refused(f"session {sid}: still pending after {_ASKS} requests")
 
     async def receipt(self, reward: dict[str, Any]) -> dict[str, Any]:
         answer: dict[str, Any] = await self.get(f"/v1/receipts/{reward['receipt']}")
