@@ -37,7 +37,8 @@ def main() -> None:
     except asyncio.CancelledError:
         sys.exit("stopped; nothing was written")
     finally:
-        containers.sweep()
+        if left := containers.sweep():
+            print(f"could not be removed: {', '.join(left)}", file=sys.stderr)
     if not options.only:
         run.complete()
         run.write(ROOT / "bench" / "results")

@@ -53,11 +53,20 @@ async def remove(*containers: str) -> None:
         await docker("rm", "-f", *containers)
 
 
-def sweep() -> None:
-    """Remove whatever this run left: by label, and the harness's containers, which take no label, by name."""
-    found: set[str] = set()
+def sweep() -> list[str]:
+    """Remove whatever this run left: by label, and the harness's containers, which take no label, by name.
+
+    Returns the ids of what could not be removed.
+    """
+    left: list[str] = []
     for criterion in (f"label={LABEL}", f"name={RUN}"):
         listing = ["docker", "ps", "-aq", "--filter", criterion]
-        found |= set(subprocess.run(listing, capture_output=True, text=True, check=True, timeout=60).stdout.split())
-    if found:
-        subprocess.run(["docker", "rm", "-f", *found], capture_output=True, check=False, timeout=300)
+        try:
+            found = subprocess.run(listing, capture_output=True, text=True, check=True, timeout=60).stdout.split()
+            for container in found:
+                removal = ["docker", "rm", "-f", container]
+                if subprocess.run(removal, capture_output=True, check=False, timeout=60).returncode:
+                    left.append(container)
+        except subprocess.SubprocessError as error:  # the engine does not answer
+            left.append(str(error))
+    return left
