@@ -2,6 +2,7 @@
 
 import json
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,14 @@ def bars(figures: dict[str, Any], names: list[str], target: Path, title: str) ->
 def draw_bars(rows: list[tuple[str, float, str]], target: Path, title: str) -> None:
     """One horizontal bar a row."""
     figure, axes = pyplot.subplots(figsize=(7, 0.5 * len(rows) + 1))
-    drawn = axes.barh([row[0] for row in rows], [row[1] for row in rows], color=[row[2] for row in rows])
-    axes.bar_label(drawn, [f"{row[1]:.3g} ms" for row in rows], padding=3)
+    names = [textwrap.fill(row[0], 30) for row in rows]
+    drawn = axes.barh(names, [row[1] for row in rows], color=[row[2] for row in rows])
+    axes.bar_label(drawn, [f"{row[1]:,.0f} ms" if row[1] >= 10 else f"{row[1]:.1f} ms" for row in rows], padding=3)
     axes.set_xscale("log")
+    axes.set_xlim(1, 10 * max(row[1] for row in rows))
+    axes.grid(axis="y", visible=False)
     axes.set_xlabel("ms, logarithmic")
     axes.set_title(title)
-    axes.margins(x=0.15)
     save(figure, target)
 
 
