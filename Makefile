@@ -1,13 +1,13 @@
 # Each target works alone and first, also on a fresh Debian 12 as root; a second run does only what is left to do.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint accept bench images lock clean
+.PHONY: help setup demo test lint accept bench bench-quick images lock clean
 
 engine := scripts/with-engine.sh
 bin := .venv/bin
 acceptance := ../shared/acceptance/swedev.py
 
 help: ## show the targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile
 
 setup: ## make .venv with everything that is locked
 	@scripts/venv.sh
@@ -34,12 +34,15 @@ accept: setup ## run the protocol's acceptance script, where it lies beside this
 	        --import examples/instances.jsonl --instance samples__ledger-12 $(ACCEPT_ARGS)'; \
 	else echo "no $(acceptance): nothing to run"; fi
 
-bench: setup ## measure against docker exec and docker run; writes bench/results/latest.json
-	@$(engine) sh -c 'scripts/images.sh && $(bin)/python bench/bench.py'
+bench: setup ## measure everything beside the peers; writes bench/results/ and docs/performance.md (BENCH_ARGS)
+	@$(engine) sh -c 'scripts/images.sh && scripts/bench-peers.sh && $(bin)/python -m bench $(BENCH_ARGS)'
+
+bench-quick: setup ## the same with fewer repetitions and smaller shapes, under three minutes; writes bench/results/ alone
+	@$(engine) sh -c 'scripts/images.sh && scripts/bench-peers.sh && $(bin)/python -m bench --quick $(BENCH_ARGS)'
 
 lock: ## remake requirements/*.txt (LOCK_ARGS=--upgrade for the newest versions)
 	@scripts/lock.sh $(LOCK_ARGS)
 
 clean: ## remove .venv, caches and the sample images
-	rm -rf .venv .cache build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis bench/results
-	@-docker images -q 'sandbox-samples/*' 2>/dev/null | sort -u | xargs -r docker rmi -f
+	rm -rf .venv .cache build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis bench/results bench/.peers
+	@-{ docker images -q 'sandbox-samples/*'; docker images -q 'sandbox-bench/*'; } 2>/dev/null | sort -u | xargs -r docker rmi -f

@@ -1,0 +1,63 @@
+"""`python -m bench`: measure, print, write bench/results/ and, in a whole run, docs/performance.md with its plots."""
+
+import argparse
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+from bench import actions, containers, gradings, imports, machine, report, rl_step, scale, starts
+from bench.results import Run
+from bench.subject import Bench
+
+ROOT = Path(__file__).resolve().parent.parent
+SUBJECTS = {
+    "imports": imports.measure,
+    "actions": actions.alone,
+    "start_cold": starts.cold,
+    "start_warm": starts.warm,
+    "start_group": starts.groups,
+    "gradings": gradings.measure,
+    "scale": scale.measure,
+    "rl_step": rl_step.measure,
+}
+"""In this order."""
+
+
+def main() -> None:
+    """Run the benchmarks that the command line asks for."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions, smaller shapes: under three minutes")
+    parser.add_argument("--only", choices=SUBJECTS, action="append", help="these subjects alone; nothing is written")
+    options = parser.parse_args()
+    run = Run("quick" if options.quick else "whole", machine.description())
+    bench = Bench(run)
+    try:
+        asyncio.run(_measure(bench, options.only or list(SUBJECTS)))
+    except asyncio.CancelledError:
+        sys.exit("stopped; nothing was written")
+    finally:
+        if left := containers.sweep():
+            print(f"could not be removed: {', '.join(left)}", file=sys.stderr)
+    if not options.only:
+        run.complete()
+        run.write(ROOT / "bench" / "results")
+        if not options.quick:
+            report.write(run, ROOT)
+    print(report.budgets(run))
+    print(report.figures(run))
+    for what, why in run.missing.items():
+        print(f"without figures: {what}: {why}")
+
+
+async def _measure(bench: Bench, names: list[str]) -> None:
+    task = asyncio.current_task()
+    assert task is not None  # asyncio.run made one
+    # As Ctrl-C: what is running is cancelled and cleans up after itself.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    for name in names:
+        await bench.subject(name, SUBJECTS[name])
+
+
+if __name__ == "__main__":
+    main()

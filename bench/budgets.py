@@ -1,0 +1,72 @@
+"""The budgets that the figures are held to: as data, in this one place. Two cores, everything on one machine."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bench.results import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A limit on our value of a figure, or on ours / peer."""
+
+    what: str
+    figure: str
+    limit: float
+    of: Literal["ours", "ratio"] = "ours"
+    at_least: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A budget beside what was measured."""
+
+    budget: Budget
+    value: float | None
+    """None: not measured."""
+
+    @property
+    def met(self) -> bool | None:
+        """None: nobody knows."""
+        if self.value is None:
+            return None
+        limit = self.budget.limit
+        return self.value >= limit if self.budget.at_least else self.value <= limit
+
+
+BUDGETS = (
+    Budget("`true` in one session, p50", "action_true_ms", 2.5),
+    Budget("`true` in one session, p99", "action_true_p99_ms", 10),
+    Budget("`true`, ours / SWE-ReX run_in_session", "action_true_ms", 1 / 40, "ratio"),
+    Budget("`true`, ours / docker exec", "action_true_exec_ms", 1 / 12, "ratio"),
+    Budget("64 sessions, one action a second each, p99", "action_paced64_p99_ms", 20),
+    Budget("64 sessions, one action a second each, errors", "action_paced64_errors", 0),
+    Budget("actions per second, closed loop, 16 sessions", "actions_per_s", 800, at_least=True),
+    Budget("start, warm container, p50", "start_warm_ms", 15),
+    Budget("start, cold, ours / (docker run -d + docker exec)", "start_cold_ms", 1.2, "ratio"),
+    Budget("16 starts at once, ours / 16 docker run -d at the best concurrency", "start_group16_s", 1.1, "ratio"),
+    Budget("16 starts at once that failed", "start_group16_failed", 0),
+    Budget("200 live sessions that answer", "sessions_answering_at_200", 200, at_least=True),
+    Budget("200 live sessions, server memory (150 MB + 0.2 MB a session)", "rss_mb_at_200", 150 + 0.2 * 200),
+    Budget("200 idle sessions, server and Redis, of one core", "idle_cpu_pct_at_200", 3),
+    Budget("grading beyond the tests' own time", "grade_overhead_s", 0.7),
+    Budget("whole grading, ours / the benchmark harness's run", "grade_total_s", 0.6, "ratio"),
+    Budget("reward of a graded session", "reward_cached_ms", 10),
+    Budget("reward of a patch that was graded for another session", "reward_identical_ms", 10),
+    Budget("`import sandbox_server.app`", "import_s", 1.0),
+    Budget("`import sandbox_server.app`, heavy benchmark dependencies loaded", "import_heavy", 0),
+)
+
+
+def kept(run: Run) -> list[Kept]:
+    """Every budget beside the run's figure for it."""
+
+    def value(budget: Budget) -> float | None:
+        figure = run.figure(budget.figure)
+        if figure is None:
+            return None
+        if budget.of == "ratio":
+            return figure.ratio
+        return None if figure.ours is None else figure.ours.value
+
+    return [Kept(budget, value(budget)) for budget in BUDGETS]

@@ -1,0 +1,96 @@
+"""Gradings: from postprocess to verdict, against the benchmark harness on the same instance, image and patch."""
+
+from collections import defaultdict
+
+from bench.containers import RUN
+from bench.peer import Peer, PeerFailed
+from bench.results import Figure, Side
+from bench.samples import Sample, distinct, sample
+from bench.subject import Bench, Served, served
+from bench.trainer import Clock, Refused, bash
+
+_HARNESS = "swebench run_instance"
+_CACHED = 200
+
+Took = dict[str, list[float]]
+
+
+async def measure(bench: Bench) -> None:
+    """Whole gradings in turn with the harness's, then rewards of what is graded already."""
+    one = sample()
+    ours: Took = defaultdict(list)
+    theirs: Took = defaultdict(list)
+    harness = Peer("swebench")
+    try:
+        async with served([one.row]) as server:
+            await _grade(server, one, distinct(one.gold, 0))  # a first grading also starts the library's worker
+            for number in range(1, bench.of(12, 3) + 1):
+                patch = distinct(one.gold, number)
+                for name, took in (await _grade(server, one, patch)).items():
+                    ours[name].append(took)
+                if number <= bench.of(6, 1):
+                    await _grade_by_harness(bench, harness, one, number, patch, theirs)
+                sid = await _patched(server, one, patch)
+                await server.client.postprocess(sid)
+                with Clock() as clock:
+                    await server.client.reward(sid)
+                ours["identical"].append(clock.s)
+            for _ in range(_CACHED):
+                with Clock() as clock:
+                    await server.client.reward(sid)
+                ours["cached"].append(clock.s)
+    finally:
+        await harness.close()
+    _add(bench, ours, theirs)
+
+
+def _add(bench: Bench, ours: Took, theirs: Took) -> None:
+    def figure(name: str, key: str, unit: str = "s", peer_name: str | None = _HARNESS, note: str = "") -> Figure:
+        scale = 1000 if unit == "ms" else 1
+        sides = [Side.median([scale * s for s in of[key]]) if of[key] else None for of in (ours, theirs)]
+        return Figure(name, unit, sides[0], sides[1], peer_name, note)
+
+    again = f"{_HARNESS} with its report.json there: a file read in the caller's process, no server"
+    bench.add(
+        figure("grade_total_s", "total"),
+        figure("grade_overhead_s", "overhead", note="beyond the tests' own time, which each side measures itself"),
+        figure("grade_tests_s", "tests"),
+        figure("postprocess_s", "postprocess", peer_name=None, note="until the patch is kept; part of grade_total_s"),
+        figure("reward_cached_ms", "cached", "ms", again),
+        figure("reward_identical_ms", "identical", "ms", None, "first reward of another session with the same patch"),
+    )
+
+
+async def _grade(server: Served, one: Sample, patch: str) -> dict[str, float]:
+    """A session that makes `patch`, and from its postprocess to the verdict."""
+    sid = await _patched(server, one, patch)
+    with Clock() as total:
+        with Clock() as postprocess:
+            await server.client.postprocess(sid)
+        reply = await server.client.reward(sid)
+    if reply["verdict"] != "resolved":
+        raise Refused(f"gold is {reply['verdict']}: {reply['cause']}")
+    tests_s = float((await server.client.receipt(reply))["timings_s"]["tests"])
+    return {"total": total.s, "overhead": total.s - tests_s, "tests": tests_s, "postprocess": postprocess.s}
+
+
+async def _grade_by_harness(bench: Bench, harness: Peer, one: Sample, number: int, patch: str, theirs: Took) -> None:
+    try:
+        run: dict[str, object] = {"row": one.harness_row(number), "patch": patch, "run_id": f"{RUN}-{number}"}
+        done = await harness.ask("grade", timeout_s=300, **run)
+        again = await harness.ask("grade", timeout_s=30, **run)
+    except PeerFailed as error:
+        bench.miss("grading: swebench", error)
+        return
+    if not done["resolved"]:
+        raise PeerFailed("the harness does not resolve gold")
+    theirs["total"].append(done["s"])
+    theirs["tests"].append(done["tests_s"])
+    theirs["overhead"].append(done["s"] - done["tests_s"])
+    theirs["cached"].append(again["s"])
+
+
+async def _patched(server: Served, one: Sample, patch: str) -> str:
+    sid = await server.client.start(one.instance_id)
+    await server.client.act(sid, bash(f"git apply - <<'END_OF_PATCH'\n{patch}END_OF_PATCH"))
+    return sid

@@ -1,0 +1,172 @@
+"""docs/performance.md and its plots from a run; the same run always gives the same bytes."""
+
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from bench.budgets import kept
+from bench.results import Figure, Run, Side
+
+_PLOTS = Path(__file__).parent / "peers" / "draw_plots.py"
+_PYTHON = Path(__file__).parent / ".peers" / "plots" / "bin" / "python"
+_DRAW_S = 120
+PLOTS = {
+    "action.svg": "One action, `true`, in one session",
+    "start.svg": "Start of a sandbox",
+    "scale.svg": "1 to 200 live sessions on one host",
+}
+
+_INTRODUCTION = """# Performance
+
+Written by `make bench` from one run on one machine; do not edit. Every peer ran in the same minutes on the same
+machine and image, taking turns with this server.
+"""
+
+_METHOD = """## How to read and repeat it
+
+`make bench` (about a quarter of an hour) installs the peers into environments of their own under `bench/.peers`,
+measures, and writes this document and `bench/results/latest.json`; `make bench-quick` takes under three minutes,
+repeats less, uses smaller shapes and leaves this document alone. `make bench BENCH_ARGS='--only start_cold'` measures
+one subject. Use a machine on which nothing else runs: the run warns when others use more than 15 % of its CPUs.
+
+- A value is a median, beside it the 5th and 95th percentile; of a `p99` figure the spread is median and largest. `n`
+  counts our measurements. A ratio is ours / peer: below 1 we take less.
+- Our side is timed in the client, over HTTP on loopback: aiohttp with connections kept alive, veRL's own client
+  library. `client_ms` is what the same calls cost against a stub that answers at once; it is not subtracted.
+- SWE-ReX, mini-swe-agent and the SWE-bench harness are timed inside their own process, `docker` as its command-line
+  client.
+- SWE-ReX's Docker deployment starts from the sample image with its server already in it (`sandbox-bench/swerex`):
+  otherwise it would fetch it from the network at every start. Its time goes to the first command in a session.
+- The SWE-bench harness runs with its own container options and teardown.
+- A grading counts from `/postprocess` sent to the verdict received; every graded patch is different, so none is
+  shared.
+- The RL step: every rollout starts at once, ten actions each (list, log, grep, view, sed, create, run, apply the fix,
+  edit, a test run of at least 2 s), half of them the right fix, then all rewards. The model thinks for no time.
+- `start_group16_s` is sixteen `/start_instance` at once as veRL sends them, unannounced; `_cold` the same without a
+  pool (SANDBOX_POOL_SIZE=0), `_call` one `/v1/groups`.
+- Images: the small samples of `examples/`. Kept between runs: `bench/.peers`, `sandbox-bench/*` and `sandbox-
+  prepared` images (`make clean` removes the first two).
+"""
+
+
+def write(run: Run, folder: Path) -> None:
+    """docs/performance.md and docs/performance/*.svg below `folder`; plots that cannot be drawn are missing."""
+    plots = folder / "docs" / "performance"
+    drawn = draw(run, folder / "bench" / "results" / "details.json", plots)
+    text = markdown(run, [name for name in PLOTS if drawn and (plots / name).exists()])
+    (folder / "docs" / "performance.md").write_text(text)
+
+
+def draw(run: Run, details: Path, plots: Path) -> bool:
+    """Draw with matplotlib, in its own environment."""
+    plots.mkdir(parents=True, exist_ok=True)
+    try:
+        subprocess.run([_PYTHON, _PLOTS, details, plots], capture_output=True, text=True, check=True, timeout=_DRAW_S)
+    except (OSError, subprocess.SubprocessError) as error:
+        said = getattr(error, "stderr", None) or str(error)
+        run.missing["plots"] = said.strip()[-300:]
+        return False
+    return True
+
+
+def markdown(run: Run, plots: Sequence[str]) -> str:
+    """The whole document."""
+    parts = [
+        _INTRODUCTION,
+        _table(("machine", ""), run.machine.items()),
+        f"Run: {run.mode}.\n",
+        "## Budgets\n",
+        budgets(run),
+        "## Figures\n",
+        figures(run),
+        *([_missing(run)] if run.missing else []),
+        *([scale(run)] if run.scale else []),
+        *(f"![{PLOTS[name]}](performance/{name})\n" for name in plots),
+        _conditions(run),
+        _METHOD,
+    ]
+    return "\n".join(parts)
+
+
+def budgets(run: Run) -> str:
+    """Each budget, what was measured, met or not."""
+    words = {True: "met", False: "**not met**", None: "not measured"}
+    rows = [
+        (
+            one.budget.what,
+            f"{'>=' if one.budget.at_least else '<='} {_number(one.budget.limit)}",
+            "" if one.value is None else _number(one.value),
+            words[one.met],
+        )
+        for one in kept(run)
+    ]
+    return _table(("what", "budget", "measured", ""), rows)
+
+
+def figures(run: Run) -> str:
+    """Every figure beside its peer."""
+    rows = [
+        (
+            f"`{figure.name}`",
+            _side(figure.ours),
+            _side(figure.peer),
+            figure.unit,
+            "" if figure.ratio is None else _number(figure.ratio),
+            str(figure.ours.n if figure.ours else 0) + (f" / {figure.peer.n}" if figure.peer else ""),
+            _against(figure),
+        )
+        for figure in run.figures
+    ]
+    return _table(("figure", "ours", "peer", "unit", "ours / peer", "n", "peer is, notes"), rows)
+
+
+def scale(run: Run) -> str:
+    """What the scale subject saw, a column for each number of sessions."""
+    names = dict.fromkeys(name for point in run.scale for name in point.values)
+    rows = [
+        (name, *("" if name not in point.values else _number(point.values[name]) for point in run.scale))
+        for name in names
+    ]
+    head = ("live sessions", *(str(point.sessions) for point in run.scale))
+    explained = (
+        "`_pct`: percent of one core over 30 idle seconds (engine: dockerd, containerd and the shims; its memory counts"
+        " shared pages once for each process). `container_mb`: mean memory of a session's cgroup. `parked`: containers"
+        " of the pool that stood beside the sessions.\n"
+    )
+    return "\n".join(("## From 1 to 200 sessions\n", _table(head, rows), explained))
+
+
+def _missing(run: Run) -> str:
+    rows = [(what, why) for what, why in run.missing.items()]
+    return "\n".join(("Without figures in this run:\n", _table(("what", "why"), rows)))
+
+
+def _conditions(run: Run) -> str:
+    rows = [(name, f"{seen.load:.2f}", f"{seen.busy_pct:.0f} %") for name, seen in run.conditions.items()]
+    told = "The load average holds what this run itself did before.\n"
+    head = ("subject", "load average at its start", "CPUs in use by others")
+    return "\n".join(("## Conditions\n", _table(head, rows), told))
+
+
+def _against(figure: Figure) -> str:
+    return "; ".join(text for text in (figure.peer_name or "", figure.note) if text)
+
+
+def _side(side: Side | None) -> str:
+    if side is None:
+        return "-"
+    if side.low is None or side.high is None or side.n == 1:
+        return _number(side.value)
+    return f"{_number(side.value)} ({_number(side.low)} to {_number(side.high)})"
+
+
+def _number(value: float) -> str:
+    """Three digits that matter, no exponent."""
+    if value == 0 or abs(value) >= 100:
+        return f"{value:.0f}"
+    return f"{float(f'{value:.3g}'):.10f}".rstrip("0").rstrip(".")
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"

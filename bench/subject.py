@@ -1,0 +1,108 @@
+"""What every subject is given: how much to measure, a place for its figures, and our server."""
+
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.machine import NOISY_PCT, conditions
+from bench.results import Figure, Run
+from bench.samples import image_of, write_rows
+from bench.trainer import Trainer, trainer
+from sandbox_server.cli.local_server import LocalServer, local_server
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """One run, as the subjects see it."""
+
+    run: Run
+    prepared: set[str] = field(default_factory=set)
+    """Images that `prepare` saw."""
+
+    @property
+    def quick(self) -> bool:
+        """Fewer repetitions, smaller shapes."""
+        return self.run.mode == "quick"
+
+    def of(self, whole: int, quick: int) -> int:
+        """How many: `whole`, or `quick` in a quick run."""
+        return quick if self.quick else whole
+
+    def add(self, *figures: Figure) -> None:
+        """Keep figures and show them."""
+        for figure in figures:
+            self.run.figures.append(figure)
+            self.say(f"  {line(figure)}")
+
+    def miss(self, what: str, why: BaseException | str) -> None:
+        """A subject or a peer without figures; the report names it."""
+        reason = why if isinstance(why, str) else f"{type(why).__name__}: {why}"
+        self.run.missing[what] = " ".join(reason.split())[:500]
+        self.say(f"  MISSING {what}: {self.run.missing[what]}")
+
+    async def subject(self, name: str, measure: Callable[["Bench"], Awaitable[None]]) -> None:
+        """Look at the machine, measure; what fails is missing, the others go on."""
+        seen = self.run.conditions[name] = await conditions()
+        self.say(f"{name}: load {seen.load:.2f}, {seen.busy_pct:.0f} % of the CPUs in use by others")
+        if seen.busy_pct > NOISY_PCT:
+            self.say("  WARNING: the machine is not quiet, these figures are not to be quoted")
+        began = time.monotonic()
+        try:
+            await measure(self)
+        except Exception as error:  # noqa: BLE001 - one subject's failure must not cost the others' figures
+            self.miss(name, error)
+        self.say(f"  took {time.monotonic() - began:.0f} s")
+
+    def say(self, text: str) -> None:
+        """Progress, on stderr."""
+        print(text, file=sys.stderr, flush=True)
+
+
+def line(figure: Figure) -> str:
+    """One figure on one line."""
+    ours, peer = (f"{side.value:.4g}" if side else "-" for side in (figure.ours, figure.peer))
+    ratio = f"{figure.ratio:.3g}" if figure.ratio is not None else "-"
+    n = figure.ours.n if figure.ours else 0
+    return f"{figure.name:<32}{ours:>10}{peer:>10} {figure.unit:<5}{ratio:>8}  n={n:<6}{figure.peer_name or ''}"
+
+
+WITHOUT_POOL = {"SANDBOX_POOL_SIZE": "0"}
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A server of ours and a client of it."""
+
+    process: LocalServer
+    client: Trainer
+
+    @property
+    def data_dir(self) -> Path:
+        """Where its embedded Redis and SQL database are."""
+        return self.process.log.parent
+
+
+@asynccontextmanager
+async def served(rows: Sequence[dict[str, Any]], **settings: str) -> AsyncIterator[Served]:
+    """Serve these rows for the length of the block, by default with the default settings."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        rows_file = write_rows(rows, Path(folder))
+        with local_server(rows_file, settings) as process:
+            async with trainer(process.url) as client:
+                yield Served(process, client)
+
+
+async def prepare(bench: Bench, rows: Sequence[dict[str, Any]]) -> None:
+    """The first start of an image on an engine prepares it for good: have that done, by a server that parks nothing."""
+    new = {image_of(row): row for row in rows if image_of(row) not in bench.prepared}
+    if not new:
+        return
+    async with served(list(new.values()), **WITHOUT_POOL) as server:
+        for row in new.values():
+            await server.client.end(await server.client.start(row["instance_id"]))
+    bench.prepared.update(new)
