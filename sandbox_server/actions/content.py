@@ -9,7 +9,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 def scalar_text(text: str) -> str:
     """`text` with lone surrogates (JSON can spell them, UTF-8 cannot) replaced by U+FFFD."""
-    return _SURROGATES.sub("\ufffd", text)
+    return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
 
 
 def strip_tail(content: str) -> str:

@@ -1,19 +1,20 @@
 """A command as lines for a terminal, which cuts at 4 KiB and acts on control characters. Pure."""
 
+import re
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _PIECE = 3000  # bytes of a terminal line; canonical mode cuts at 4095
 
 
 def quote(text: str) -> str:
     """A bash word for `text`, in `$'...'`: one terminal line, no character that the terminal acts on."""
-    out = []
-    for char in text:
-        if char in "\\'":
-            out.append("\\" + char)
-        elif char < " " or char == "\x7f":
-            out.append(f"\\{ord(char):03o}")
-        else:
-            out.append(char)
-    return "$'" + "".join(out) + "'"
+    # what is frequent by replace(): an action of 400 KB would keep the loop for 0.1 s character by character
+    plain = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\012")
+    return f"$'{_CONTROL.sub(_octal, plain)}'"
+
+
+def _octal(control: re.Match[str]) -> str:
+    return f"\\{ord(control[0]):03o}"
 
 
 def lines_of(command: str, nonce: str, *, set_mark: bool) -> list[bytes]:
@@ -24,9 +25,10 @@ def lines_of(command: str, nonce: str, *, set_mark: bool) -> list[bytes]:
     # `&&`: a status that is only handed on must not set off `set -e` or an ERR trap
     begin = f"{{ \\__sb_b {nonce} {'m' if set_mark else '-'} && \\builtin :; }} 2>/dev/null\n"
     after = '; { \\__sb_d "$?" && \\builtin :; } 2>/dev/null\n'
-    whole = f"\\builtin eval {quote(begin + command)}{after}".encode("utf-8", "replace")
-    if len(whole) <= _PIECE:
-        return [whole]
+    if len(command) <= _PIECE:
+        whole = f"\\builtin eval {quote(begin + command)}{after}".encode("utf-8", "replace")
+        if len(whole) <= _PIECE:
+            return [whole]
     lines = []
     for start in range(0, len(command), _PIECE // 8):
         piece = quote(command[start : start + _PIECE // 8])

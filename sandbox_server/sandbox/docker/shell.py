@@ -332,8 +332,7 @@ class DockerShell:
         if self._unclean:
             self._write(_RESET_TERMINAL)
             self._unclean = False
-        for line in lines_of(command, turn.nonce, set_mark=set_mark):
-            self._write(line)
+        self._write(b"".join(lines_of(command, turn.nonce, set_mark=set_mark)))
 
     def _current(self) -> Turn:
         if self._turn is None:
