@@ -6,7 +6,7 @@ from types import ModuleType
 
 
 def discover(package: ModuleType, attribute: str) -> dict[str, object]:
-    """Import each module of `package` and return {module name: its `attribute`}.
+    """Import each module of `package` and return {module name: its `attribute`}; `_x.py` is none, but what they share.
 
     Raises:
         RuntimeError: a module lacks the attribute; the start must stop, for a plugin that
@@ -15,6 +15,8 @@ def discover(package: ModuleType, attribute: str) -> dict[str, object]:
     """
     found: dict[str, object] = {}
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda i: i.name):
+        if info.name.startswith("_"):
+            continue
         module = importlib.import_module(f"{package.__name__}.{info.name}")
         if not hasattr(module, attribute):
             raise RuntimeError(f"{module.__name__} defines no {attribute}")

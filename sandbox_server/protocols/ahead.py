@@ -1,13 +1,14 @@
 """Our own endpoints by which a trainer says what it will start, and starts a whole group at once."""
 
 import asyncio
-import json
 from dataclasses import asdict
 from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
+from sandbox_server.errors import UnknownInstance
+from sandbox_server.protocols._wire import hung_up, json_answer, named_instance, read, takes
 from sandbox_server.protocols.v1 import Refused
 from sandbox_server.sessions.base import Sessions
 
@@ -15,12 +16,6 @@ _GROUP = 1024
 """Sessions of one group: more than any trainer samples of one instance."""
 _ANNOUNCED = 4096
 """Instances of one announcement."""
-
-Named = Annotated[
-    Annotated[StrictInt, Field(ge=0, lt=2**63)]
-    | Annotated[StrictStr, Field(min_length=1, max_length=400, pattern="^[^\\x00]+$")],
-    Field(description="An instance's hash (integer or decimal string) or id."),
-]
 
 
 class _Message(BaseModel):
@@ -30,7 +25,8 @@ class _Message(BaseModel):
 class GroupRequest(_Message):
     """Which instance, and how many sessions of it."""
 
-    instance: Named
+    instance: StrictInt | StrictStr
+    """Its hash, as integer or decimal string, or its id."""
     n: Annotated[int, Field(ge=1, le=_GROUP)]
 
 
@@ -51,7 +47,8 @@ class GroupAnswer(_Message):
 class LookaheadRequest(_Message):
     """The instances of the next steps, the next one first."""
 
-    instances: Annotated[list[Named], Field(max_length=_ANNOUNCED)]
+    instances: Annotated[list[StrictInt | StrictStr], Field(max_length=_ANNOUNCED)]
+    """Hashes or ids."""
 
 
 class LookaheadAnswer(_Message):
@@ -105,51 +102,47 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {404: {"model": Refused}, 409: {"mo
 ROUTER = APIRouter(prefix="/v1", tags=["v1"])
 
 
-@ROUTER.post("/groups", response_model=GroupAnswer, responses=_REFUSALS)
-async def start_group(request: Request, group: GroupRequest) -> Response:
+@ROUTER.post("/groups", response_model=GroupAnswer, responses=_REFUSALS, openapi_extra=takes(GroupRequest))
+async def start_group(request: Request) -> Response:
     """Start `n` sessions of an instance: the same as n calls of /start_instance, prepared together.
 
     An error status only when none could be started. A client that hangs up gets none, and none is left.
     """
-    starting = asyncio.create_task(_sessions(request).start_group(_hash_or_id(group.instance), group.n))
-    hung_up = asyncio.create_task(_hung_up(request))
+    group = await read(request, GroupRequest)
+    starting = asyncio.create_task(_sessions(request).start_group(named_instance(group.instance), group.n))
+    left = asyncio.create_task(hung_up(request))
     try:
-        await asyncio.wait({starting, hung_up}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({starting, left}, return_when=asyncio.FIRST_COMPLETED)
         if not starting.done():
-            return _json({})  # nobody reads it
+            return json_answer({})  # nobody reads it
         sids, failed = starting.result()
     finally:
-        hung_up.cancel()
-        starting.cancel()  # which gives back what it has started
-    return _json({"sids": sids, "failed": [{"code": error.code, "detail": error.detail} for error in failed]})
+        left.cancel()
+        if not starting.done():
+            starting.cancel()  # it gives back what it has started
+            await asyncio.wait({starting})
+    return json_answer({"sids": sids, "failed": [{"code": error.code, "detail": error.detail} for error in failed]})
 
 
-@ROUTER.post("/lookahead", response_model=LookaheadAnswer, status_code=202)
-async def look_ahead(request: Request, announced: LookaheadRequest) -> Response:
+@ROUTER.post("/lookahead", response_model=LookaheadAnswer, status_code=202, openapi_extra=takes(LookaheadRequest))
+async def look_ahead(request: Request) -> Response:
     """Prepare images and park containers for the next steps; answers at once."""
-    named = [_hash_or_id(instance) for instance in announced.instances]
-    return _json(asdict(await _sessions(request).look_ahead(named)), 202)
+    announced = (await read(request, LookaheadRequest)).instances
+    known, unknown = [], []
+    for instance in announced:
+        try:
+            known.append(named_instance(instance))
+        except UnknownInstance:
+            unknown.append(instance)
+    became = asdict(await _sessions(request).look_ahead(known))
+    return json_answer({**became, "unknown": [*unknown, *became["unknown"]]}, 202)
 
 
 @ROUTER.get("/pool", response_model=PoolAnswer)
 async def show_pool(request: Request) -> Response:
     """Containers parked, being made and wanted, by image."""
-    return _json(asdict(_sessions(request).pool()))
-
-
-async def _hung_up(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
-def _hash_or_id(named: int | str) -> int | str:
-    is_hash = isinstance(named, str) and named.isascii() and named.isdigit() and len(named) <= 19
-    return int(named) if is_hash else named
+    return json_answer(asdict(_sessions(request).pool()))
 
 
 def _sessions(request: Request) -> Sessions:
     return cast(Sessions, request.app.state.sessions)
-
-
-def _json(value: object, status: int = 200) -> Response:
-    return Response(json.dumps(value), status, media_type="application/json")

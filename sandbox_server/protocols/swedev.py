@@ -9,22 +9,21 @@ canonical spelling names a session: no sign, no leading zero, no space, below 2^
 """
 
 import asyncio
-import json
 import re
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, TypeVar, cast
 
 from fastapi import APIRouter, FastAPI, Request, Response
-from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictInt, StrictStr, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictInt, StrictStr
 
-from sandbox_server.errors import InfrastructureError, MalformedRequest, ServiceError, UnknownInstance
+from sandbox_server.errors import InfrastructureError, MalformedRequest, ServiceError
+from sandbox_server.protocols._wire import hung_up, json_answer, named_instance, read, takes
 from sandbox_server.records import Verdict, VerdictName
 from sandbox_server.sessions.base import ActionAnswer, RewardAnswer, Sessions
 from sandbox_server.telemetry import INFRA_ERRORS, logger
 
 T = TypeVar("T")
-Model = TypeVar("Model", bound=BaseModel)
 log = logger(__name__)
 
 _SETTLE_S = 5.0
@@ -32,13 +31,6 @@ _SETTLE_S = 5.0
 _MAX_KEY = 200
 _NO_SESSION = "0"
 """Never minted, so it stands for every spelling that names no session."""
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def _without_surrogates(value: object) -> object:
@@ -152,42 +144,37 @@ async def _settle(app: FastAPI) -> AsyncIterator[None]:
 ROUTER = APIRouter(lifespan=_settle, tags=["swedev"])
 
 
-def _takes(model: type[BaseModel]) -> dict[str, Any]:
-    """The request body, for the OpenAPI document; it is read by `_read`, for FastAPI's reader answers otherwise."""
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": model.model_json_schema()}}}}
-
-
 @ROUTER.post(
     "/start_instance",
     response_model=StartAnswer,
     responses={404: {"model": Refusal}, 409: {"model": Refusal}, 503: {"model": Refusal}},
-    openapi_extra=_takes(StartRequest),
+    openapi_extra=takes(StartRequest),
 )
-async def start_instance(request: Request) -> Response:
+async def startnamed_instance(request: Request) -> Response:
     """Begin a session. 404: no such instance; 409: it cannot be graded; 503: no room, with Retry-After."""
-    instance = _instance((await _read(request, StartRequest)).instance_hash)
+    instance = named_instance((await read(request, StartRequest)).instance_hash)
     sessions = _sessions(request)
     starting = _spawn(request, sessions.start(instance))
-    hung_up = asyncio.create_task(_hung_up(request))
+    left = asyncio.create_task(hung_up(request))
     try:
-        await asyncio.wait({starting, hung_up}, return_when=asyncio.FIRST_COMPLETED)
-        if hung_up.done():
+        await asyncio.wait({starting, left}, return_when=asyncio.FIRST_COMPLETED)
+        if left.done():
             _spawn(request, _give_back(sessions, starting))
-            return _json({})  # nobody reads it
-        return _json({"sid": starting.result()})
+            return json_answer({})  # nobody reads it
+        return json_answer({"sid": starting.result()})
     except asyncio.CancelledError:
         _spawn(request, _give_back(sessions, starting))
         raise
     except InfrastructureError as error:
         return _refusal(error, 503)
     finally:
-        hung_up.cancel()
+        left.cancel()
 
 
-@ROUTER.post("/process_action", response_model=ActionReply, openapi_extra=_takes(ActionRequest))
+@ROUTER.post("/process_action", response_model=ActionReply, openapi_extra=takes(ActionRequest))
 async def process_action(request: Request) -> Response:
     """Run one action and answer with its observation. With an Idempotency-Key header a repeated request runs once."""
-    action = await _read(request, ActionRequest)
+    action = await read(request, ActionRequest)
     key = request.headers.get("idempotency-key", "")
     if len(key) > _MAX_KEY:
         raise MalformedRequest(f"Idempotency-Key is longer than {_MAX_KEY} characters.")
@@ -199,32 +186,32 @@ async def process_action(request: Request) -> Response:
     reply: dict[str, object] = {"content": answer.content}
     if answer.error_code:
         reply["error"] = {"code": answer.error_code, "detail": answer.content}
-    return _json(reply)
+    return json_answer(reply)
 
 
-@ROUTER.post("/postprocess", response_model=PostprocessReply, openapi_extra=_takes(SessionRequest))
+@ROUTER.post("/postprocess", response_model=PostprocessReply, openapi_extra=takes(SessionRequest))
 async def postprocess(request: Request) -> Response:
     """End the session: its patch is kept, its container goes, its grading begins. Again and again the same answer."""
-    sid = _canonical((await _read(request, SessionRequest)).sid)
+    sid = _canonical((await read(request, SessionRequest)).sid)
     try:
         record = await asyncio.shield(_spawn(request, _sessions(request).postprocess(sid)))
     except ServiceError as error:
-        return _json({"sid": sid, "error": {"code": _counted(error), "detail": error.detail}})
+        return json_answer({"sid": sid, "error": {"code": _counted(error), "detail": error.detail}})
     if record is None:
-        return _json({"error": {"code": "unknown_session", "detail": "No such session."}})
-    return _json({"sid": record.sid, "state": record.state})
+        return json_answer({"error": {"code": "unknown_session", "detail": "No such session."}})
+    return json_answer({"sid": record.sid, "state": record.state})
 
 
-@ROUTER.post("/compute_reward", response_model=RewardReply, openapi_extra=_takes(SessionRequest))
+@ROUTER.post("/compute_reward", response_model=RewardReply, openapi_extra=takes(SessionRequest))
 async def compute_reward(request: Request) -> Response:
     """The session's verdict and reward; waits for a grading under way, then answers `pending`."""
-    sid = _canonical((await _read(request, SessionRequest)).sid)
+    sid = _canonical((await read(request, SessionRequest)).sid)
     try:
         answer = await _sessions(request).reward(sid)
     except ServiceError as error:
         log.error("no verdict", sid=sid, code=_counted(error), error=error.detail)
         answer = RewardAnswer(Verdict(VerdictName.INFRA, mask=True, cause=error.detail), 0.0)
-    return _json(_reward_fields(answer))
+    return json_answer(_reward_fields(answer))
 
 
 def _reward_fields(answer: RewardAnswer) -> dict[str, object]:
@@ -247,44 +234,10 @@ def _reward_fields(answer: RewardAnswer) -> dict[str, object]:
     }
 
 
-async def _read(request: Request, model: type[Model]) -> Model:
-    """The body as `model`, whatever Content-Type it claims.
-
-    Raises:
-        MalformedRequest, RequestTooLarge.
-
-    """
-    body = await request.body()
-    try:
-        value = _DECODER.decode(body.decode("utf-8"))
-    except RecursionError:
-        raise MalformedRequest("The body nests too deeply.") from None
-    except ValueError as error:  # not UTF-8, not JSON, or a number of thousands of digits
-        raise MalformedRequest(f"The body is not JSON in UTF-8: {error}") from None
-    if not isinstance(value, dict):
-        raise MalformedRequest(f"The body must be a JSON object, not {type(value).__name__}.")
-    try:
-        return model.model_validate(value)
-    except ValidationError as error:
-        named = {str(fault["loc"][0]): fault["msg"] for fault in error.errors(include_input=False, include_url=False)}
-        raise MalformedRequest("; ".join(f"{name}: {text}" for name, text in named.items())) from None
-
-
 def _canonical(sid: int | str | None) -> str:
     text = str(sid) if isinstance(sid, int) and abs(sid) < 2**63 else sid
     is_canonical = isinstance(text, str) and re.fullmatch("[1-9][0-9]{0,18}", text) and int(text) < 2**63
     return cast(str, text) if is_canonical else _NO_SESSION
-
-
-def _instance(named: int | str) -> int | str:
-    """What the catalogue can look up. Raises UnknownInstance for what it cannot even be asked."""
-    if isinstance(named, str) and re.fullmatch("[0-9]{1,19}", named):
-        named = int(named)
-    known = 0 <= named < 2**63 if isinstance(named, int) else 0 < len(named) <= 400 and "\0" not in named
-    if not known:
-        shown = str(named)[:60] if isinstance(named, str) or abs(named) < 2**200 else "a number of 200 bits or more"
-        raise UnknownInstance(f"No instance has the hash or id {shown!r}; a hash is below 2^63.")
-    return named
 
 
 def _spawn(request: Request, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -294,11 +247,6 @@ def _spawn(request: Request, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     running.add(task)
     task.add_done_callback(running.discard)
     return task
-
-
-async def _hung_up(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _give_back(sessions: Sessions, starting: asyncio.Task[str]) -> None:
@@ -323,9 +271,4 @@ def _counted(error: ServiceError) -> str:
 
 def _refusal(error: ServiceError, status: int) -> Response:
     body = {"code": _counted(error), "detail": error.detail, "retryable": error.retryable}
-    return _json(body, status, {"Retry-After": "5"} if error.retryable else None)
-
-
-def _json(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    # ASCII: an observation may hold half a surrogate pair, which UTF-8 cannot
-    return Response(json.dumps(value), status, headers, media_type="application/json")
+    return json_answer(body, status, {"Retry-After": "5"} if error.retryable else None)

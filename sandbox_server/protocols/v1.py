@@ -1,6 +1,5 @@
 """Our own endpoints, for people and their tools: what a session is and was, what a verdict rests on, what there is."""
 
-import json
 from dataclasses import asdict
 from typing import Annotated, Any, cast
 
@@ -12,6 +11,7 @@ from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.catalogue.instances import InstanceSummary as Summary
 from sandbox_server.errors import UnknownSession
+from sandbox_server.protocols._wire import json_answer
 from sandbox_server.records import SessionRecord, VerdictName
 from sandbox_server.sessions.base import Sessions, SessionView
 from sandbox_server.sessions.lifecycle import SessionState
@@ -145,13 +145,13 @@ Limit = Annotated[int, Query(ge=1, le=1000)]
 async def list_sessions(request: Request, state: SessionState | None = None, limit: Limit = 100) -> Response:
     """Sessions, the newest first."""
     records = await _sessions(request).list(state=None if state is None else state.value, limit=limit)
-    return _json([_summary(record) for record in records])
+    return json_answer([_summary(record) for record in records])
 
 
 @ROUTER.get("/sessions/{sid}", response_model=SessionDetail, responses=_NOT_FOUND)
 async def show_session(request: Request, sid: Sid) -> Response:
     """All that is known of a session."""
-    return _json(_detail(await _sessions(request).view(sid)))
+    return json_answer(_detail(await _sessions(request).view(sid)))
 
 
 @ROUTER.delete("/sessions/{sid}", response_model=SessionSummary, responses=_NOT_FOUND | _BUSY)
@@ -160,7 +160,7 @@ async def close_session(request: Request, sid: Sid) -> Response:
     record = await _sessions(request).close(sid)
     if record is None:
         raise UnknownSession(f"No session {sid}.")
-    return _json(_summary(record))
+    return json_answer(_summary(record))
 
 
 @ROUTER.get(
@@ -177,7 +177,7 @@ async def show_patch(request: Request, sid: Sid) -> Response:
 @ROUTER.get("/sessions/{sid}/actions", response_model=list[ActionEntry], responses=_NOT_FOUND)
 async def list_actions(request: Request, sid: Sid) -> Response:
     """The journal, the oldest action first."""
-    return _json([asdict(action) for action in await _sessions(request).actions(sid)])
+    return json_answer([asdict(action) for action in await _sessions(request).actions(sid)])
 
 
 @ROUTER.get("/receipts/{receipt_id}", response_model=dict[str, Any], responses=_NOT_FOUND)
@@ -185,7 +185,7 @@ async def show_receipt(
     request: Request, receipt_id: Annotated[str, Path(pattern="^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$")]
 ) -> Response:
     """What a verdict rests on."""
-    return _json(await cast(History, request.app.state.receipts).receipt(receipt_id))
+    return json_answer(await cast(History, request.app.state.receipts).receipt(receipt_id))
 
 
 @ROUTER.get("/instances", response_model=list[InstanceSummary])
@@ -194,7 +194,7 @@ async def list_instances(
 ) -> Response:
     """Instances by id; the next page begins after the last id of this one."""
     summaries = await _instances(request).list(after=after, limit=limit)
-    return _json([_instance_summary(summary) for summary in summaries])
+    return json_answer([_instance_summary(summary) for summary in summaries])
 
 
 @ROUTER.get("/instances/{instance_id:path}", response_model=InstanceDetail, responses=_NOT_FOUND)
@@ -202,7 +202,7 @@ async def show_instance(
     request: Request, instance_id: Annotated[str, Path(min_length=1, max_length=400, pattern="^[^\\x00]+$")]
 ) -> Response:
     """One instance, without what would give its solution or its tests away."""
-    return _json(_instance_detail(await _instances(request).by_id(instance_id)))
+    return json_answer(_instance_detail(await _instances(request).by_id(instance_id)))
 
 
 def _summary(record: SessionRecord) -> dict[str, object]:
@@ -274,8 +274,3 @@ def _sessions(request: Request) -> Sessions:
 
 def _instances(request: Request) -> Instances:
     return cast(Instances, request.app.state.instances)
-
-
-def _json(value: object) -> Response:
-    # ASCII: what policies wrote may hold half a surrogate pair, which UTF-8 cannot
-    return Response(json.dumps(value), media_type="application/json")

@@ -7,7 +7,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import uvicorn
@@ -21,13 +21,16 @@ from sandbox_server.errors import (
     CapacityError,
     EngineUnavailable,
     SandboxLost,
+    ServiceError,
     SessionStillLive,
     Ungradable,
     UnknownInstance,
     UnknownSession,
 )
 from sandbox_server.records import ActionRecord, GradedSession, PatchRecord, SessionRecord, Verdict, VerdictName
-from sandbox_server.sessions.base import ActionAnswer, RewardAnswer, SessionView
+from sandbox_server.sessions.base import ActionAnswer, Announced, PoolView, RewardAnswer, SessionView
+from sandbox_server.sessions.lookahead import Failure
+from sandbox_server.sessions.pool import ShelfView
 from sandbox_server.settings import Settings
 
 INSTANCE = TaskInstance(
@@ -78,6 +81,18 @@ class MemorySessions:
             sid, "live", "a__b-1", "n", "c0ffee", now, now, now + 60, shell_token="SECRET"
         )
         return sid
+
+    async def start_group(self, instance: int | str, n: int) -> tuple[list[str], list[ServiceError]]:
+        full: list[ServiceError] = [CapacityError("Full.", reason="slots", retry_after_s=1)] if n > 2 else []
+        return [await self.start(instance) for _ in range(min(n, 2))], full
+
+    async def look_ahead(self, instances: Sequence[int | str]) -> Announced:
+        unknown = tuple(instance for instance in instances if instance not in (HASH, "a__b-1"))
+        return Announced(len(instances) - len(unknown), unknown, 0)
+
+    def pool(self) -> PoolView:
+        shelf = ShelfView("image", parked=1, making=1, waiting=0, wanted=2, instances=("a__b-1",), sids=("5", "6"))
+        return PoolView(16, [shelf], ["c__d-2"], [Failure("e__f-3", "image_unavailable", "It is not there.")])
 
     async def act(self, sid: str, content: str, *, idempotency_key: str = "") -> ActionAnswer:
         self.seen.append((sid, content, idempotency_key))

@@ -85,6 +85,7 @@ async def test_a_server_that_died_during_an_end(settings: Settings, step: str) -
     async with service(settings) as second:
         for known in (await second._store.session(sid), await second._history.session(sid)):
             assert known is not None and (known.state, known.end_reason) == ("ended", "postprocess")
+        await second._ending.close()  # the removals under way
         assert all(container.role is not Role.SESSION for container in await second._ending._runtime.list())
         assert second._starts.used == 0
         assert b"+++ b/x.txt" in ((await second.patch(sid)).diff or b"")

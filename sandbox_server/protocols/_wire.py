@@ -1,0 +1,71 @@
+"""How requests are read and answered, whatever the protocol. No plugin: its name begins with an underscore."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from fastapi import Request, Response
+from pydantic import BaseModel, ValidationError
+
+from sandbox_server.errors import MalformedRequest, UnknownInstance
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+
+
+def takes(model: type[BaseModel]) -> dict[str, Any]:
+    """The request body, for the OpenAPI document; it is read by `read`, for FastAPI's reader answers otherwise."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": model.model_json_schema()}}}}
+
+
+async def read(request: Request, model: type[Model]) -> Model:
+    """The body as `model`, whatever Content-Type it claims.
+
+    Raises:
+        MalformedRequest, RequestTooLarge.
+
+    """
+    body = await request.body()
+    try:
+        value = _DECODER.decode(body.decode("utf-8"))
+    except RecursionError:
+        raise MalformedRequest("The body nests too deeply.") from None
+    except ValueError as error:  # not UTF-8, not JSON, or a number of thousands of digits
+        raise MalformedRequest(f"The body is not JSON in UTF-8: {error}") from None
+    if not isinstance(value, dict):
+        raise MalformedRequest(f"The body must be a JSON object, not {type(value).__name__}.")
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        named = {str(fault["loc"][0]): fault["msg"] for fault in error.errors(include_input=False, include_url=False)}
+        raise MalformedRequest("; ".join(f"{name}: {text}" for name, text in named.items())) from None
+
+
+def named_instance(named: int | str) -> int | str:
+    """What the catalogue can look up. Raises UnknownInstance for what it cannot even be asked."""
+    if isinstance(named, str) and re.fullmatch("[0-9]{1,19}", named):
+        named = int(named)
+    known = 0 <= named < 2**63 if isinstance(named, int) else 0 < len(named) <= 400 and "\0" not in named
+    if not known:
+        shown = str(named)[:60] if isinstance(named, str) or abs(named) < 2**200 else "a number of 200 bits or more"
+        raise UnknownInstance(f"No instance has the hash or id {shown!r}; a hash is below 2^63.")
+    return named
+
+
+async def hung_up(request: Request) -> None:
+    """Return once the client has closed the connection; the body must have been read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def json_answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """`value` as the answer's body."""
+    # ASCII: an observation may hold half a surrogate pair, which UTF-8 cannot
+    return Response(json.dumps(value), status, headers, media_type="application/json")
