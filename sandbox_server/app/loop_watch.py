@@ -22,7 +22,9 @@ from sandbox_server.telemetry import LOOP_STALL_SECONDS, logger
 log = logger(__name__)
 
 _PERIOD_S = 0.02  # 50 timers a second cost 0.1 % of a core
-_WORTH_A_WORD_S = 0.05
+_LOOK_S = 0.05
+_BUSY_S = 0.05  # worth a warning: CPU time of the loop's thread, so a full machine is no excuse
+_BLOCKED_S = 0.25  # likewise; more, for the thread that holds the GIL may itself be waiting for a CPU
 _FRAMES = 12  # innermost; those of the server's start are of no use
 _BUSY, _BLOCKED = LOOP_STALL_SECONDS.labels("busy"), LOOP_STALL_SECONDS.labels("blocked")
 
@@ -71,7 +73,7 @@ class _Watch:
         busy_s = min(stall_s, cpu_s - self._cpu_s)
         _BUSY.observe(busy_s)
         _BLOCKED.observe(stall_s - busy_s)
-        if stall_s > _WORTH_A_WORD_S:
+        if busy_s > _BUSY_S or stall_s - busy_s > _BLOCKED_S:
             seconds = {"busy_s": round(busy_s, 3), "blocked_s": round(stall_s - busy_s, 3)}
             log.warning("event loop stood still", **seconds, stack=self._stack or "not seen: it held the GIL")
         self._stack = ""
@@ -84,8 +86,8 @@ class _Watch:
         return int(os.pread(self._schedstat, 64, 0).split()[1]) / 1e9 if self._schedstat is not None else 0.0
 
     def _look(self) -> None:
-        while not self._over.wait(_WORTH_A_WORD_S):
-            if not self._stack and time.monotonic() > self._due + _WORTH_A_WORD_S / 2:
+        while not self._over.wait(_LOOK_S):
+            if not self._stack and time.monotonic() > self._due + _LOOK_S / 2:
                 frame = sys._current_frames().get(self._thread_id)
                 self._stack = _shown(frame) if frame is not None else ""
 
