@@ -168,8 +168,9 @@ class Containers:
         self._closed = True
         for sid in list(self._expected):
             self.forget(sid)
-        if self._leaving:
-            await asyncio.wait(set(self._leaving), timeout=self._bounds.remove_s)
+        deadline = time.monotonic() + self._bounds.remove_s
+        while self._leaving and (left_s := deadline - time.monotonic()) > 0:  # one that was being made adds its own end
+            await asyncio.wait(set(self._leaving), timeout=left_s)
 
     async def _make_ahead(self, instance: TaskInstance, sid: str) -> Box:
         async with self._boots:

@@ -50,12 +50,17 @@ class Ending:
         self._starts = starts
         self._rewards = rewards
         self._config = config
-        self._removing: set[asyncio.Task[None]] = set()
+        self._removing: dict[str, asyncio.Task[None]] = {}
+
+    async def removed(self, sid: str) -> None:
+        """Wait until the container of the session that has ended is gone, or left to the reaper."""
+        if task := self._removing.get(sid):
+            await asyncio.wait({task})
 
     async def close(self) -> None:
         """Wait for the containers being removed."""
         if self._removing:
-            await asyncio.wait(set(self._removing), timeout=_CLOSE_S)
+            await asyncio.wait(self._removing.values(), timeout=_CLOSE_S)
 
     async def end(self, sid: str, reason: str) -> SessionRecord | None:
         """End the session, begin its grading and return its record; None for an unknown sid.
@@ -146,8 +151,8 @@ class Ending:
         )
         await self._starts.release(record.sid)
         task = asyncio.create_task(self._remove(record), name=f"remove-{record.sid}")
-        self._removing.add(task)
-        task.add_done_callback(self._removing.discard)
+        self._removing[record.sid] = task
+        task.add_done_callback(lambda _: self._removing.pop(record.sid, None))
         return ended
 
     async def _remove(self, record: SessionRecord) -> None:

@@ -122,6 +122,7 @@ class Reaper:
                     await self._ending.lose(record.sid, "its container is gone from the engine")
                 else:
                     await self._end(record.sid, reason)
+                await self._ending.removed(record.sid)  # a pass leaves nothing behind
             except ServiceError as e:
                 log.warning("session not ended; the next pass tries again", sid=record.sid, code=e.code, error=e.detail)
 

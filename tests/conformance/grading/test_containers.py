@@ -163,20 +163,31 @@ async def test_setup_that_fails_ahead_is_tried_again(bench: Bench) -> None:
     assert await bench.left() == 0
 
 
-async def test_they_are_bounded_and_expire(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch that ends at once would fill the host, and finished sessions that nobody ends keep it full."""
-    monkeypatch.setattr(containers_module, "KEPT_S", 2.0)
+async def test_they_are_bounded(bench: Bench) -> None:
+    """A batch that ends at once would fill the host."""
     runtime = Counting(bench.runtime)
     grading = bench.grading(runtime=runtime, ahead=2)
     for sid in "12345":
         grading.expect(bench.instance(), sid)
     assert grading._containers.waiting == 2
     await until(lambda: len(runtime.created) == 2)
-    assert await bench.left() == 0
-    assert len(runtime.created) == 2
+    await grading._containers.close()
+    assert await bench.present() == []
+    grading.expect(bench.instance(), "6")
     none = bench.grading(runtime=runtime, ahead=0)
     none.expect(bench.instance(), SID)
-    assert none._containers.waiting == 0
+    assert grading._containers.waiting == none._containers.waiting == 0
+
+
+async def test_they_expire(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions that say `finish` and that nobody ends would keep all places taken."""
+    monkeypatch.setattr(containers_module, "KEPT_S", 3.0)
+    runtime = Counting(bench.runtime)
+    grading = bench.grading(runtime=runtime)
+    grading.expect(bench.instance(), SID)
+    await until(lambda: runtime.created)
+    assert await bench.left() == 0
+    assert grading._containers.waiting == 0
 
 
 async def test_labels_and_weight(bench: Bench) -> None:
