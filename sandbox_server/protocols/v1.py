@@ -71,6 +71,7 @@ class SessionDetail(SessionSummary):
     """A session with all that is known of it."""
 
     timings_s: dict[str, float]
+    """Stage -> seconds: of its start, its actions (summed) and its grading."""
     verdict: VerdictName | None
     """None until it is graded; then as in `grade`."""
     grade: GradeSummary | None

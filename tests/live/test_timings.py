@@ -1,0 +1,37 @@
+"""Where a rollout's time went is known afterwards, to an operator and in the receipt."""
+
+import httpx
+import pytest
+
+from .serving import Server, bash
+
+
+def test_an_actions_stages_reach_metrics_session_and_receipt(live: Server) -> None:
+    """A trainer that waits would not know for what."""
+    sid = live.begin()
+    before = _counted(live)
+    for _ in range(3):
+        live.run(sid, "sleep 0.1")
+    live.say(sid, "no call at all")
+    assert live.say(sid, bash("true"))["content"]
+    stages = {stage: after - before.get(stage, 0.0) for stage, after in _counted(live).items()}
+    assert stages == {"wait": 5, "parse": 5, "run": 4, "journal": 5}
+
+    shown = live.session(sid)["timings_s"]
+    assert shown["action_run"] == pytest.approx(0.3, abs=0.25)
+    assert all(0 < shown[f"action_{stage}"] < 1 for stage in ("wait", "parse", "journal"))
+
+    live.finish(sid)
+    reward = live.reward(sid)
+    receipt = httpx.get(f"{live.url}/v1/receipts/{reward['receipt']}", timeout=30).raise_for_status().json()
+    assert receipt["session_timings_s"]["action_run"] == shown["action_run"]
+    ended = live.session(sid)["timings_s"]
+    assert ended["action_run"] == shown["action_run"] and ended["tests"] == receipt["timings_s"]["tests"]
+
+
+def _counted(live: Server) -> dict[str, float]:
+    """Stage of an action -> how often it was measured; the session's patch is not one of an action."""
+    name = 'sandbox_action_seconds_count{stage="'
+    lines = httpx.get(f"{live.url}/metrics", timeout=30).text.splitlines()
+    found = [line.removeprefix(name).split('"} ') for line in lines if line.startswith(name)]
+    return {stage: float(count) for stage, count in found if stage != "patch"}
