@@ -81,7 +81,7 @@ async def _grade(server: Served, one: Sample, patch: str) -> dict[str, float]:
     return {"total": total.s, "overhead": total.s - tests_s, "tests": tests_s, "postprocess": postprocess.s}
 
 
-async def _grade_by_harness(bench: Bench, harness: Peer, one: Sample, number: int, patch: str, theirs: Took) -> None:
+async def _grade_by_harness(bench: Bench, harness: Peer, one: Sample, number: int, theirs: Took) -> None:
     patch = distinct(one.gold, number)
     try:
         run: dict[str, object] = {"row": one.harness_row(number), "patch": patch, "run_id": f"{RUN}-{number}"}
