@@ -34,7 +34,7 @@ def main() -> None:
     bench = Bench(run)
     try:
         asyncio.run(_measure(bench, options.only or list(SUBJECTS)))
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, KeyboardInterrupt):
         sys.exit("stopped; nothing was written")
     finally:
         if left := containers.sweep():

@@ -135,7 +135,7 @@ async def _looped(bench: Bench, ours: Sequence[Act], peer: Sequence[Act]) -> Non
     seconds = bench.of(5, 2)
     rates: dict[str, list[float]] = {"ours": [], "peer": []}
     count = 0
-    for _ in range(bench.of(5, 2)):
+    for _ in range(bench.of(3, 2)):
         for name, sessions in (("ours", ours), ("peer", peer)):
             done, took_s = await _loop(sessions, seconds)
             rates[name].append(done / took_s)

@@ -54,7 +54,7 @@ async def cold(bench: Bench) -> None:
         except DockerFailed as error:
             bench.miss("start: swerex", error)
             has_swerex = False
-        for _ in range(bench.of(20, 4)):
+        for _ in range(bench.of(15, 4)):
             with Clock() as clock:
                 sid = await server.client.start(one.instance_id)
             ours.append(clock.ms)
@@ -65,7 +65,7 @@ async def cold(bench: Bench) -> None:
                 await containers.execute(container, "true")
             plain.append(clock.ms)
             await containers.remove(container)
-            if has_swerex and len(swerex) < bench.of(20, 2):
+            if has_swerex and len(swerex) < bench.of(15, 2):
                 try:
                     swerex.append((await peer.ask("start", image=image, label=containers.LABEL))["s"] * 1000)
                     await peer.ask("stop")
@@ -92,7 +92,7 @@ async def warm(bench: Bench) -> None:
     ours, plain = [], []
     await prepare(bench)
     async with served(bench, [one.row]) as server:
-        for _ in range(bench.of(20, 4)):
+        for _ in range(bench.of(15, 4)):
             await parked(server, one.instance_id, 1)
             await asyncio.sleep(0.2)  # what parking left to do is not the start's
             with Clock() as clock:
@@ -117,7 +117,7 @@ async def groups(bench: Bench) -> None:
 
     Every round takes another image, as every group of a trainer does.
     """
-    known = rows()[: bench.of(6, 1)]
+    known = rows()[: bench.of(4, 1)]
     tried = (4, 8) if bench.quick else (1, 2, 4, 8, 16)
     plain: dict[int, list[float]] = {concurrency: [] for concurrency in tried}
     ours: dict[str, list[float]] = {"": [], "_cold": [], "_call": [], "_ahead": []}
