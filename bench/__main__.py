@@ -18,8 +18,8 @@ SUBJECTS = {
     "start_warm": starts.warm,
     "start_group": starts.groups,
     "gradings": gradings.measure,
-    "scale": scale.measure,
     "rl_step": rl_step.measure,
+    "scale": scale.measure,
 }
 """In this order."""
 
@@ -34,7 +34,7 @@ def main() -> None:
     bench = Bench(run)
     try:
         asyncio.run(_measure(bench, options.only or list(SUBJECTS)))
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, KeyboardInterrupt):
         sys.exit("stopped; nothing was written")
     finally:
         if left := containers.sweep():
@@ -55,8 +55,11 @@ async def _measure(bench: Bench, names: list[str]) -> None:
     assert task is not None  # asyncio.run made one
     # As Ctrl-C: what is running is cancelled and cleans up after itself.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    for name in names:
-        await bench.subject(name, SUBJECTS[name])
+    try:
+        for name in names:
+            await bench.subject(name, SUBJECTS[name])
+    finally:
+        await bench.close()
 
 
 if __name__ == "__main__":

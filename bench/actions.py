@@ -28,7 +28,7 @@ Act = Callable[[], Awaitable[object]]
 async def alone(bench: Bench) -> None:
     """`true` in one session, ours and each peer's in turn."""
     one = sample()
-    async with served([one.row]) as server:
+    async with served(bench, [one.row]) as server:
         await _alone(bench, server, one)
 
 
@@ -48,7 +48,7 @@ async def crowd(bench: Bench, server: Served, sids: Sequence[str]) -> None:
 
 
 async def _alone(bench: Bench, server: Served, one: Sample) -> None:
-    rounds, ours_each, peer_each = 25, bench.of(80, 40), bench.of(8, 1)
+    rounds, ours_each, peer_each = bench.of(25, 12), 80, bench.of(8, 1)
     sid = await server.client.start(one.instance_id)
     plain = await containers.run(one.image)
     peers = {
@@ -96,7 +96,7 @@ async def _paced(bench: Bench, ours: Sequence[Act], peer: Sequence[Act]) -> None
     seconds = bench.of(60, 15)
     took, _, errors = await paced(ours, seconds)
     name = f"docker exec, {len(peer)} callers"
-    theirs, theirs_late, theirs_errors = await paced(peer, bench.of(20, 8))
+    theirs, theirs_late, theirs_errors = await paced(peer, bench.of(20, 5))
     kept = f"docker exec: {theirs_late} of {len(theirs)} actions were not yet begun when the next was due"
     bench.add(
         Figure("action_paced64_p99_ms", "ms", Side.p99(took), Side.p99(theirs), name, note=kept),
@@ -135,7 +135,7 @@ async def _looped(bench: Bench, ours: Sequence[Act], peer: Sequence[Act]) -> Non
     seconds = bench.of(5, 2)
     rates: dict[str, list[float]] = {"ours": [], "peer": []}
     count = 0
-    for _ in range(bench.of(5, 3)):
+    for _ in range(bench.of(3, 2)):
         for name, sessions in (("ours", ours), ("peer", peer)):
             done, took_s = await _loop(sessions, seconds)
             rates[name].append(done / took_s)

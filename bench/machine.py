@@ -56,8 +56,12 @@ def cpu_s(pid: int) -> float:
 
 
 def rss_mb(pid: int) -> float:
-    """Resident memory of a process, MB of 2^20 bytes."""
-    return int(_fields(Path(f"/proc/{pid}/status"))["VmRSS"].split()[0]) / 1024
+    """Resident memory of a process, MB of 2^20 bytes; 0.0 when it is gone."""
+    try:
+        status = _fields(Path(f"/proc/{pid}/status"))
+    except OSError:
+        return 0.0
+    return int(status.get("VmRSS", "0").split()[0]) / 1024  # a zombie has none
 
 
 def open_files(pid: int) -> int:

@@ -44,6 +44,8 @@ one subject. Use a machine on which nothing else runs: the run warns when others
   edit, a test run of at least 2 s), half of them the right fix, then all rewards. The model thinks for no time.
 - `start_group16_s` is sixteen `/start_instance` at once as veRL sends them, unannounced; `_cold` the same without a
   pool (SANDBOX_POOL_SIZE=0), `_call` one `/v1/groups`.
+- In a whole run a subject has a server of its own; in a quick one subjects share servers, and ours is graded while the
+  harness waits 15 s for its container to stop.
 - Images: the small samples of `examples/`. Kept between runs: `bench/.peers`, `sandbox-bench/*` and `sandbox-
   prepared` images (`make clean` removes the first two).
 """

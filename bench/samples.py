@@ -64,6 +64,15 @@ def rows() -> list[dict[str, Any]]:
     return [json.loads(line) for line in (EXAMPLES / "instances.jsonl").read_text().splitlines()]
 
 
+NUMBERS = 25
+"""Ids under which a row may be numbered: 200 sessions in groups of 8."""
+
+
+def every_row() -> list[dict[str, Any]]:
+    """All rows, and those of the samples under every number."""
+    return [*rows(), *(one.numbered(number) for one in samples() for number in range(NUMBERS))]
+
+
 def image_of(row: dict[str, Any]) -> str:
     """The image of a row, whichever schema it has."""
     return str(row["image"] if "image" in row else row["sandbox"]["images"][0])

@@ -9,7 +9,7 @@ from statistics import mean, median
 from bench import containers, machine
 from bench.actions import PACED, crowd
 from bench.results import Figure, Point, Side, percentile
-from bench.samples import Sample, distinct, sample
+from bench.samples import NUMBERS, Sample, distinct, sample
 from bench.starts import parked
 from bench.subject import WITHOUT_POOL, Bench, Served, prepare, served
 from bench.trainer import Clock, bash
@@ -18,27 +18,26 @@ _SIZES = (1, 25, 50, 100, 200)
 _QUICK_SIZES = (200,)
 _GROUP = 8
 """Sessions of one instance, started at once, as a trainer does."""
-_SETTLE_S = 20
 
 
 async def measure(bench: Bench) -> None:
     """Grow, and stop at each size to look."""
     one = sample()
     sizes = _QUICK_SIZES if bench.quick else _SIZES
-    groups = [one.numbered(number) for number in range(-(-_SIZES[-1] // _GROUP))]
+    groups = [one.numbered(number) for number in range(NUMBERS)]
     sids: list[str] = []
-    await prepare(bench, [one.row])
-    async with served([one.row, *groups]) as server:
+    await prepare(bench)
+    async with served(bench, [one.row, *groups]) as server:
         for size in sorted({*sizes, PACED}):
             await _grow(server, groups, sids, size)
             if size == PACED:
-                await _settled(server)
+                await _settled(server, bench.of(20, 5))
                 await crowd(bench, server, sids)
                 continue
             values = await _calls(bench, server, one, sids)
             values |= await _footprint(server)
             if not bench.quick or size == sizes[-1]:
-                values |= await _idle(server, bench.of(30, 8))
+                values |= await _idle(server, bench.of(30, 6))
             bench.run.scale.append(Point(size, values))
             bench.say(f"  {size} sessions: " + ", ".join(f"{name} {value:.4g}" for name, value in values.items()))
         answered = await _answers(server, sids)
@@ -73,7 +72,7 @@ async def _grow(server: Served, groups: Sequence[dict[str, object]], sids: list[
 async def _calls(bench: Bench, server: Served, one: Sample, sids: Sequence[str]) -> dict[str, float]:
     """Starts, actions and rewards while that many sessions live."""
     took: dict[str, list[float]] = defaultdict(list)
-    for number in range(bench.of(5, 2)):
+    for number in range(bench.of(5, 1)):
         await parked(server, one.instance_id, 1)
         with Clock() as clock:
             sid = await server.client.start(one.instance_id)
@@ -88,13 +87,13 @@ async def _calls(bench: Bench, server: Served, one: Sample, sids: Sequence[str])
             await server.client.reward(sid)
         took["reward_cached_ms"].append(clock.ms)
     # On the same engine, by a server that has no pool: only there is every start a cold one.
-    async with served([one.row], **WITHOUT_POOL) as bare:
-        for _ in range(bench.of(5, 2)):
+    async with served(bench, [one.row], **WITHOUT_POOL) as bare:
+        for _ in range(bench.of(5, 1)):
             with Clock() as clock:
                 sid = await bare.client.start(one.instance_id)
             took["start_cold_ms"].append(clock.ms)
             await bare.client.end(sid)
-    await _settled(server)
+    await _settled(server, bench.of(20, 5))
     actions = []
     for number in range(bench.of(1000, 200)):
         with Clock() as clock:
@@ -107,10 +106,10 @@ async def _calls(bench: Bench, server: Served, one: Sample, sids: Sequence[str])
     }
 
 
-async def _settled(server: Served) -> None:
+async def _settled(server: Served, bound_s: int) -> None:
     """Until the pool and the reaper have left the engine alone for a second; not longer than is worth it."""
     before: set[str] = set()
-    for _ in range(_SETTLE_S):
+    for _ in range(bound_s):
         now = set(server.process.containers())
         if now == before:
             return

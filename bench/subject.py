@@ -1,19 +1,20 @@
 """What every subject is given: how much to measure, a place for its figures, and our server."""
 
+import asyncio
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bench.machine import NOISY_PCT, conditions
 from bench.results import Figure, Run
-from bench.samples import image_of, write_rows
+from bench.samples import every_row, rows, write_rows
 from bench.trainer import Trainer, trainer
-from sandbox_server.cli.local_server import LocalServer, local_server
+from sandbox_server.cli.local_server import LocalServer, LocalServerFailed, local_server
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +22,12 @@ class Bench:
     """One run, as the subjects see it."""
 
     run: Run
-    prepared: set[str] = field(default_factory=set)
-    """Images that `prepare` saw."""
+    is_prepared: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once `prepare` has seen to the images."""
+    servers: dict[str, "Served"] = field(default_factory=dict)
+    """Settings -> the server that the subjects of a quick run share."""
+    until_end: AsyncExitStack = field(default_factory=AsyncExitStack)
+    """Closed when the last subject was measured."""
 
     @property
     def quick(self) -> bool:
@@ -58,6 +63,13 @@ class Bench:
             self.miss(name, error)
         self.say(f"  took {time.monotonic() - began:.0f} s")
 
+    async def close(self) -> None:
+        """End the servers that subjects share."""
+        try:
+            await self.until_end.aclose()
+        except LocalServerFailed as error:
+            self.miss("the end of a server", error)
+
     def say(self, text: str) -> None:
         """Progress, on stderr."""
         print(text, file=sys.stderr, flush=True)
@@ -88,8 +100,23 @@ class Served:
 
 
 @asynccontextmanager
-async def served(rows: Sequence[dict[str, Any]], **settings: str) -> AsyncIterator[Served]:
-    """Serve these rows for the length of the block, by default with the default settings."""
+async def served(bench: Bench, rows: Sequence[dict[str, Any]], **settings: str) -> AsyncIterator[Served]:
+    """Serve these rows for the length of the block, by default with the default settings.
+
+    In a quick run all subjects with the same settings share one server, which has every row and goes on serving.
+    """
+    if not bench.quick:
+        async with _own(rows, settings) as server:
+            yield server
+        return
+    shared = repr(settings)
+    if shared not in bench.servers:
+        bench.servers[shared] = await bench.until_end.enter_async_context(_own(every_row(), settings))
+    yield bench.servers[shared]
+
+
+@asynccontextmanager
+async def _own(rows: Sequence[dict[str, Any]], settings: Mapping[str, str]) -> AsyncIterator[Served]:
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         rows_file = write_rows(rows, Path(folder))
         with local_server(rows_file, settings) as process:
@@ -97,12 +124,11 @@ async def served(rows: Sequence[dict[str, Any]], **settings: str) -> AsyncIterat
                 yield Served(process, client)
 
 
-async def prepare(bench: Bench, rows: Sequence[dict[str, Any]]) -> None:
+async def prepare(bench: Bench) -> None:
     """The first start of an image on an engine prepares it for good: have that done, by a server that parks nothing."""
-    new = {image_of(row): row for row in rows if image_of(row) not in bench.prepared}
-    if not new:
+    if bench.is_prepared.is_set():
         return
-    async with served(list(new.values()), **WITHOUT_POOL) as server:
-        for row in new.values():
+    async with served(bench, rows(), **WITHOUT_POOL) as server:
+        for row in rows():
             await server.client.end(await server.client.start(row["instance_id"]))
-    bench.prepared.update(new)
+    bench.is_prepared.set()
