@@ -26,7 +26,8 @@ def test_an_actions_stages_reach_metrics_session_and_receipt(live: Server) -> No
     receipt = httpx.get(f"{live.url}/v1/receipts/{reward['receipt']}", timeout=30).raise_for_status().json()
     assert receipt["session_timings_s"]["action_run"] == shown["action_run"]
     ended = live.session(sid)["timings_s"]
-    assert ended["action_run"] == shown["action_run"] and ended["tests"] == receipt["timings_s"]["tests"]
+    assert ended["action_run"] == shown["action_run"]
+    assert receipt["timings_s"] and receipt["timings_s"].items() <= ended.items()
 
 
 def _counted(live: Server) -> dict[str, float]:
