@@ -148,7 +148,7 @@ class Containers:
         try:
             return expected.making.result()
         except ServiceError as error:
-            log.info("no grading container ahead of time; another is made", sid=sid, error=error.detail)
+            log.warning("no grading container ahead of time; another is made", sid=sid, error=error.detail)
         except Exception:
             log.exception("no grading container ahead of time; another is made", sid=sid)
         return None
