@@ -79,8 +79,8 @@ class Settings(BaseSettings):
     """Pause between two looks at the writable layers; a session past SANDBOX_DISK_MB ends, its patch is graded."""
     max_sessions: int = 512
     """Live sessions of this node; past it starts queue, then 503."""
-    boot_concurrency: int = 4
-    """Containers being created or started at a time."""
+    boot_concurrency: int | None = Field(None, ge=1)
+    """Containers being created or started at a time; unset: two for each CPU, at least 4."""
     pool_size: Annotated[int, Field(ge=0)] = 16
     """Containers parked ahead of the starts that are expected; 0 turns it off."""
     pool_idle_s: float = 600.0
@@ -117,8 +117,8 @@ class Settings(BaseSettings):
     """Bound on capturing a patch."""
     max_patch_mb: float = 64.0
     """Largest patch that is kept."""
-    grade_concurrency: int = 2
-    """Gradings of this node at a time. On two cores 1 to 4 ended a batch of short tests equally soon."""
+    grade_concurrency: int | None = Field(None, ge=1)
+    """Gradings of this node at a time; unset: three for every four CPUs, at least 2."""
     grade_ahead: Annotated[int, Field(ge=0)] = 4
     """Grading containers made ahead, while their sessions end or others are graded; 0: none."""
     grade_cpu_shares: Annotated[int, Field(ge=2)] = 256
@@ -146,6 +146,16 @@ class Settings(BaseSettings):
         if isinstance(value, str):
             return tuple(key.strip() for key in value.split(",") if key.strip())
         return value
+
+    @property
+    def boots(self) -> int:
+        """SANDBOX_BOOT_CONCURRENCY in force: on two CPUs 16 starts took as long by 3 as by 8 at a time."""
+        return self.boot_concurrency or max(4, 2 * (os.cpu_count() or 1))
+
+    @property
+    def gradings(self) -> int:
+        """SANDBOX_GRADE_CONCURRENCY in force: the rest of the CPUs is for live sessions; on two, 1 to 4 took as long."""
+        return self.grade_concurrency or max(2, (os.cpu_count() or 1) * 3 // 4)
 
     @property
     def database(self) -> str:

@@ -60,7 +60,7 @@ async def open_runtime(settings: Settings, *, guest: str = "") -> AsyncIterator[
         RuntimeConfig(
             node=f"{settings.node_id}+{guest}" if guest else settings.node_id,
             oci_runtime=settings.runtime,
-            boot_concurrency=settings.boot_concurrency,
+            boot_concurrency=settings.boots,
             pull=settings.pull == "missing",
             pull_timeout_s=settings.pull_timeout_s,
         ),
@@ -102,7 +102,7 @@ def grading_of(settings: Settings, runtime: DockerRuntime, instances: Instances)
         cpu_shares=settings.grade_cpu_shares,
         bounds=bounds,
         ahead=settings.grade_ahead,
-        ahead_boots=max(1, settings.boot_concurrency // 2),  # the others are for starts
+        ahead_boots=max(1, settings.boots // 2),  # the others are for starts
     )
     return Grading(
         containers,
@@ -143,7 +143,7 @@ def _session_config(settings: Settings) -> SessionConfig:
         pool_min_free_mb=settings.pool_min_free_mb,
         pool_group=settings.pool_group,
         pool_group_window_s=settings.pool_group_window_s,
-        boot_concurrency=settings.boot_concurrency,
+        boot_concurrency=settings.boots,
     )
 
 
@@ -158,7 +158,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
         runtime = await stack.enter_async_context(open_runtime(settings))
         store = await stack.enter_async_context(open_store(settings, history))
         workspaces = workspaces_of(settings, runtime)
-        queue = GradingQueue(grading_of(settings, runtime, instances), history, concurrency=settings.grade_concurrency)
+        queue = GradingQueue(grading_of(settings, runtime, instances), history, concurrency=settings.gradings)
         stack.push_async_callback(queue.close)
         rewards = Rewards(queue, history, instances, load_rewards(), reward=config.reward, node=config.node)
         stack.push_async_callback(rewards.close)
