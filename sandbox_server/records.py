@@ -32,8 +32,9 @@ class SessionRecord:
     cause: str = ""
     """For `lost`: one sentence."""
     timings_s: Mapping[str, float] = field(default_factory=dict)
-    """Stage -> seconds, summed: start_queue, start_prepare, start_create, start_shell, action_wait, action_parse,
-    action_run, action_journal, end_patch."""
+    """Stage -> seconds, summed: start_queue, start_prepare, start_container (the wait for one), start_create and
+    start_shell (its making, ahead of the start or during it), action_wait, action_parse, action_run, action_journal,
+    end_patch."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,7 +154,7 @@ class Settings(BaseSettings):
 
     @property
     def gradings(self) -> int:
-        """SANDBOX_GRADE_CONCURRENCY in force: the rest of the CPUs is for live sessions; on two, 1 to 4 took as long."""
+        """SANDBOX_GRADE_CONCURRENCY in force: the rest of the CPUs is for live sessions; on two, 1 to 4 took equal."""
         return self.grade_concurrency or max(2, (os.cpu_count() or 1) * 3 // 4)
 
     @property

@@ -12,12 +12,20 @@ _SLOW = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 
 SESSIONS_LIVE = Gauge("sandbox_sessions_live", "Live sessions of this node")
 STARTS = Counter("sandbox_starts_total", "Session starts by result", ["result"])
-START_SECONDS = Histogram("sandbox_start_seconds", "Stages of a start", ["stage"], buckets=_SLOW)
+START_SECONDS = Histogram(
+    "sandbox_start_seconds",
+    "Stages of a start: queue, prepare, container, record; create and shell of each container made, ahead or not",
+    ["stage"],
+    buckets=_FAST,
+)
 POOL_PARKED = Gauge("sandbox_pool_parked", "Containers that are parked for starts to come")
 POOL_TAKES = Counter("sandbox_pool_takes_total", "Containers taken by starts: warm, joined, cold, dead", ["how"])
 ACTIONS = Counter("sandbox_actions_total", "Actions by tool and outcome", ["tool", "outcome"])
 ACTION_SECONDS = Histogram(
-    "sandbox_action_seconds", "Stages of an action: wait, parse, run, journal", ["stage"], buckets=_FAST
+    "sandbox_action_seconds",
+    "Stages of an action: wait, parse, run, journal; patch at the end",
+    ["stage"],
+    buckets=_FAST,
 )
 VERDICTS = Counter("sandbox_verdicts_total", "Verdicts given", ["verdict", "masked"])
 GRADE_SECONDS = Histogram("sandbox_grade_seconds", "Stages of a grading", ["stage"], buckets=_SLOW)

@@ -91,7 +91,7 @@ class Ending:
                 end_reason=record.end_reason or reason,
             )
             try:
-                patch = await self._patch(record)
+                record, patch = await self._patch(record)
             except SandboxLost as e:
                 return await self._lose(record, e.detail)
             except BaseException:
@@ -107,13 +107,15 @@ class Ending:
                 return record
             return await self._lose(record, cause)
 
-    async def _patch(self, record: SessionRecord) -> PatchRecord:
-        """The session's patch, in SQL; its grading begins with it."""
+    async def _patch(self, record: SessionRecord) -> tuple[SessionRecord, PatchRecord]:
+        """The session's patch, in SQL, and the record with what that took; its grading begins with it."""
         if stored := await self._history.patch(record.sid):
-            return stored  # a server died after this and before the container was gone
+            return record, stored  # a server died after this and before the container was gone
+        began = time.monotonic()
         patch = await self._history.save_patch(await self._capture(record))
+        record = replace(record, timings_s={**record.timings_s, "end_patch": time.monotonic() - began})
         self._rewards.begin(record, patch)
-        return patch
+        return record, patch
 
     async def _capture(self, record: SessionRecord) -> PatchRecord:
         try:
@@ -147,7 +149,13 @@ class Ending:
         # SQL first: what Redis calls ended, nobody looks at again
         await self._history.save_session(ended)
         await self._store.move(
-            record.sid, state, frozenset(sources_of(state)), end_reason=reason, cause=cause, ended_at=ended.ended_at
+            record.sid,
+            state,
+            frozenset(sources_of(state)),
+            end_reason=reason,
+            cause=cause,
+            ended_at=ended.ended_at,
+            timings_s=ended.timings_s,
         )
         await self._starts.release(record.sid)
         task = asyncio.create_task(self._remove(record), name=f"remove-{record.sid}")

@@ -13,6 +13,7 @@ import random
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Coroutine, Hashable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
@@ -27,6 +28,7 @@ from sandbox_server.sandbox.base import ContainerSpec, Runtime, Sandbox, ShellOu
 log = telemetry.logger(__name__)
 
 _LIVENESS_S = 1.0  # a shell that is well answers in a millisecond; a start that meets a sick one goes on to the next
+_CLOSE_S = 20.0  # for the removals when the server stops; what a slow engine has not done then is the next one's
 _TICK_S = 5.0  # between looks at ages and at the host's memory
 
 
@@ -199,14 +201,19 @@ class Pool:
     async def close(self) -> None:
         """Stop, and remove what is parked or being made."""
         self._closed = True
+        ends = asyncio.get_running_loop().time() + _CLOSE_S
         makers = list(self._tasks)
         for task in makers:
             task.cancel()
-        await asyncio.gather(*makers, return_exceptions=True)
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(ends):
+                await asyncio.gather(*makers, return_exceptions=True)
         for shelf in self._shelves.values():
             while shelf.parked:
                 self._remove(shelf.parked.popleft().sandbox)
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(ends):
+                await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _tidy(self) -> None:
         """Forget wishes that were not heard of again, remove what is too old or in the way."""

@@ -27,7 +27,8 @@ def test_an_actions_stages_reach_metrics_session_and_receipt(live: Server) -> No
     assert receipt["session_timings_s"]["action_run"] == shown["action_run"]
     ended = live.session(sid)["timings_s"]
     assert ended["action_run"] == shown["action_run"]
-    assert receipt["timings_s"] and receipt["timings_s"].items() <= ended.items()
+    graded = {stage: seconds for stage, seconds in receipt["timings_s"].items() if stage != "store"}  # known too late
+    assert graded and graded.items() <= ended.items()
 
 
 def _counted(live: Server) -> dict[str, float]:

@@ -178,3 +178,35 @@ async def test_a_verdict_that_cannot_be_written(settings: Settings, monkeypatch:
         first, second = await sessions.reward(sid), await sessions.reward(sid)
         assert first.verdict.name is VerdictName.UNRESOLVED
         assert first == second
+
+
+async def test_a_start_while_sql_is_locked(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow or locked database holds up starts, or a session that began then is not in the history."""
+    async with service(settings) as sessions:
+        with monkeypatch.context() as broken:
+
+            async def locked(*_: object) -> None:
+                raise CatalogueUnavailable("database is locked")
+
+            broken.setattr(sessions._history, "save_sessions", locked)
+            sid = await sessions.start(LEDGER)
+            assert [record.sid for record in await sessions.list(state="live")] == [sid]
+            assert await sessions._history.session(sid) is None
+        async with asyncio.timeout(20):
+            await sessions._starts._log.drain()
+        written = await sessions._history.session(sid)
+        assert written is not None and written.state == "live"
+
+
+async def test_a_start_that_a_dead_server_did_not_write_to_sql(settings: Settings) -> None:
+    """The session lives, in Redis alone: nothing of it is left should Redis be lost, and its end has no row."""
+    async with service(settings) as first:
+        first._starts._log.add = lambda record: None  # type: ignore[method-assign]  # it died before it came to it
+        sid = await first.start(LEDGER)
+        assert await first._history.session(sid) is None
+    async with service(settings) as second:
+        known = await second._history.session(sid)
+        assert known is not None and known.state == "live" and known.timings_s["start_container"] > 0
+        ended = await second.postprocess(sid)
+        assert ended is not None and ended.timings_s["end_patch"] > 0
+        assert (await second.view(sid)).timings_s["end_patch"] == ended.timings_s["end_patch"]
