@@ -73,14 +73,45 @@ class SandboxClient:
         Raises:
             UnknownInstance, Ungradable, NoCapacity, Unreachable, CallTimedOut.
         """
-        number = int(instance) if isinstance(instance, int) or instance.isdecimal() else instance_hash(instance)
         timeout_s = self._timeouts.start_s
         answer = await self._transport.post(
-            "/start_instance", {"instance_hash": number}, timeout_s=timeout_s, retry_s=timeout_s
+            "/start_instance", {"instance_hash": _number(instance)}, timeout_s=timeout_s, retry_s=timeout_s
         )
         if not isinstance(answer.get("sid"), (str, int)):
             raise BadAnswer("the answer to a start holds no sid")
         return str(answer["sid"])
+
+    async def start_group(self, instance: str | int, n: int) -> list[str]:
+        """Start `n` sessions of one instance at once, prepared together; the sids of those there was room for.
+
+        Raises:
+            As `start`, when there was room for none.
+        """
+        timeout_s = self._timeouts.start_s
+        answer = await self._transport.post(
+            "/v1/groups", {"instance": _number(instance), "n": n}, timeout_s=timeout_s, retry_s=timeout_s
+        )
+        sids = answer.get("sids")
+        if not isinstance(sids, list) or not sids:
+            raise BadAnswer("the answer to a group's start holds no sids")
+        return [str(sid) for sid in sids]
+
+    async def look_ahead(self, instances: Sequence[str | int]) -> int:
+        """Say which instances will be started next, the next one first, so that they start at once by then.
+
+        Gives how many are being prepared; those that the service does not know, or has no room for, are logged.
+        """
+        answer = await self._transport.post(
+            "/v1/lookahead",
+            {"instances": [_number(instance) for instance in instances]},
+            timeout_s=self._timeouts.action_s,
+            retry_s=self._timeouts.retry_s,
+        )
+        if answer.get("unknown") or answer.get("dropped"):
+            _LOGGER.warning("not prepared ahead: unknown %s, no room for %s", answer["unknown"], answer["dropped"])
+        if not isinstance(answer.get("queued"), int):
+            raise BadAnswer("the answer to a look ahead holds no count")
+        return int(answer["queued"])
 
     async def act(self, sid: str, content: str) -> Observation:
         """Run what the policy emitted, once, however often it must be sent; the policy's mistakes are in the text."""
@@ -127,6 +158,10 @@ class SandboxClient:
                 _LOGGER.error("session %s could not be finished: %s", session.sid, error)
             raise
         await session.finish()
+
+
+def _number(instance: str | int) -> int:
+    return int(instance) if isinstance(instance, int) or instance.isdecimal() else instance_hash(instance)
 
 
 class Session:
