@@ -1,6 +1,7 @@
 """The four calls in every order, by every spelling, twice, at once, and with clients that go away."""
 
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -66,11 +67,13 @@ def test_an_action_before_the_end_of_a_postprocess(live: Server) -> None:
     assert b"+++ b/late.txt" in live.patch(sid)
 
 
-def test_clients_that_hang_up(live: Server) -> None:
+def test_clients_that_hang_up(serve: Callable[..., Server]) -> None:
     """A client's end leaks a session that nobody knows, loses an action or a patch, or stops a grading."""
+    live = serve(pool_size=0)  # a start that takes 0.1 s or more
+    live.finish(live.begin())
     log_began = live.log.stat().st_size
     known = set(live.in_use())
-    live.hang_up("/start_instance", {"instance_hash": "samples__ledger-12"}, 0.15)
+    live.hang_up("/start_instance", {"instance_hash": "samples__ledger-12"}, 0.04)
     closed = "client hung up during its start; session closed"
     until(lambda: any(entry["event"] == closed for entry in live.entries(log_began)), 60, "given back")
     until(lambda: set(live.in_use()) <= known, 60, "its container gone")
