@@ -122,11 +122,15 @@ class Pool:
         Raises:
             ImageUnavailable, EngineUnavailable: it could not be made. When the caller is cancelled, nothing is lost.
         """
-        shelf = self._shelf(spec)
-        while shelf.parked:
+        while (shelf := self._shelf(spec)).parked:
             parked = shelf.parked.popleft()
             self._show()
-            if time.monotonic() - parked.made_at < self._config.idle_s and await self._answers(parked.sandbox):
+            try:
+                well = time.monotonic() - parked.made_at < self._config.idle_s and await self._answers(parked.sandbox)
+            except BaseException:  # cancelled: it is on no shelf any more
+                self._remove(parked.sandbox)
+                raise
+            if well:
                 telemetry.POOL_TAKES.labels("warm").inc()
                 return Taken(parked.sid, parked.sandbox, True)
             telemetry.POOL_TAKES.labels("dead").inc()
@@ -141,7 +145,7 @@ class Pool:
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled() and not waiter.exception():
                 sid, sandbox, _ = waiter.result()
-                self._place(shelf, _Parked(sid, sandbox, time.monotonic()))
+                self._place(spec, _Parked(sid, sandbox, time.monotonic()))
             raise
         finally:
             if waiter in shelf.waiters:
@@ -307,14 +311,15 @@ class Pool:
         else:
             for stage, seconds in sandbox.boot_s.items():
                 telemetry.START_SECONDS.labels(stage).observe(seconds)
-            self._place(shelf, _Parked(sid, sandbox, time.monotonic()))
+            self._place(shelf.spec, _Parked(sid, sandbox, time.monotonic()))
         finally:
             shelf.making.discard(sid)
             self._ahead -= ahead
             self._changed.set()
 
-    def _place(self, shelf: _Shelf, made: _Parked) -> None:
+    def _place(self, spec: ContainerSpec, made: _Parked) -> None:
         """To whoever waits, else onto the shelf, else away."""
+        shelf = self._shelf(spec)  # an idle one may have been cleared away meanwhile
         while shelf.waiters:
             waiter = shelf.waiters.popleft()
             if not waiter.done():
