@@ -20,6 +20,8 @@ TRUE = bash("true")
 PACED = 64
 """Live sessions when `crowd` is called."""
 LOOPED = 16
+_SETTLE_S = 0.2
+"""Before each block: an exec's end (its shim, its Python) goes on for a while after its answer."""
 
 Act = Callable[[], Awaitable[object]]
 """One action of one session or container."""
@@ -69,10 +71,13 @@ async def _alone(bench: Bench, server: Served, one: Sample) -> None:
         echo = await stack.enter_async_context(trainer(await stack.enter_async_context(stub())))
         await server.client.act(sid, TRUE)
         for _ in range(rounds):
+            await asyncio.sleep(_SETTLE_S)
             took["ours"] += await _timed(lambda: server.client.act(sid, TRUE), ours_each)
             took["client"] += await _timed(lambda: echo.act(sid, TRUE), ours_each)
             for name, peer in peers.items():
+                await asyncio.sleep(_SETTLE_S)
                 took[name] += (await peer.ask("run", command="true", times=peer_each))["ms"]
+            await asyncio.sleep(_SETTLE_S)
             took["exec"] += await _timed(lambda: containers.docker("exec", plain, "true"), peer_each)
     await server.client.end(sid)
     ours = took["ours"]
