@@ -23,6 +23,9 @@ LOOPED = 16
 _SETTLE_S = 0.2
 """Before each block: an exec's end (its shim, its Python) goes on for a while after its answer."""
 
+_CROWD_SETTLES_S = 3.0
+"""The same, for many at once: starts just made have their siblings parked, 16 execs end."""
+
 Act = Callable[[], Awaitable[object]]
 """One action of one session or container."""
 
@@ -43,6 +46,7 @@ async def crowd(bench: Bench, server: Served, sids: Sequence[str]) -> None:
     try:
         peer = [partial(containers.execute, plain[number % LOOPED], "true") for number in range(PACED)]
         await asyncio.gather(*(act() for act in ours))
+        await asyncio.sleep(_CROWD_SETTLES_S)
         await _paced(bench, ours, peer)
         await _looped(bench, ours[:LOOPED], peer[:LOOPED])
     finally:
@@ -142,6 +146,7 @@ async def _looped(bench: Bench, ours: Sequence[Act], peer: Sequence[Act]) -> Non
     count = 0
     for _ in range(bench.of(3, 2)):
         for name, sessions in (("ours", ours), ("peer", peer)):
+            await asyncio.sleep(_CROWD_SETTLES_S)
             done, took_s = await _loop(sessions, seconds)
             rates[name].append(done / took_s)
             count += done if name == "ours" else 0

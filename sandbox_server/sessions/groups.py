@@ -6,6 +6,7 @@ the size of that instance's last group, else of other groups lately. Pure; times
 
 from collections import OrderedDict, deque
 from dataclasses import dataclass
+from math import ceil
 from statistics import median_high
 
 _REMEMBERED = 100_000  # instances whose last group is known; more than a data set has
@@ -46,10 +47,8 @@ class Groups:
         if group is None:
             return 0
         expected = group.announced or self.expected(instance_id)
-        if group.size > expected:
-            # larger than any so far: believe in as many again, which is right for all powers of two
-            expected = 1 << (group.size - 1).bit_length()
-        return expected - group.size
+        # larger than thought: as many again are believed in, and so on
+        return expected * max(1, ceil(group.size / expected)) - group.size
 
     def expected(self, instance_id: str) -> int:
         """The size of the instance's next group."""

@@ -18,7 +18,7 @@ def arrive(groups: Groups, instance_id: str, times: int, now: float) -> list[int
 def test_a_first_group_is_guessed_and_grows() -> None:
     """Nothing is prepared for the first group of a run, or for one larger than was thought."""
     groups = Groups(first_guess=4, window_s=30)
-    assert arrive(groups, "a", 9, 0.0) == [3, 2, 1, 0, 3, 2, 1, 0, 7]
+    assert arrive(groups, "a", 9, 0.0) == [3, 2, 1, 0, 3, 2, 1, 0, 3]
 
 
 def test_the_size_is_learned() -> None:
