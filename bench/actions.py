@@ -20,11 +20,10 @@ TRUE = bash("true")
 PACED = 64
 """Live sessions when `crowd` is called."""
 LOOPED = 16
-_SETTLE_S = 0.2
-"""Before each block: an exec's end (its shim, its Python) goes on for a while after its answer."""
-
+_FIRST = 40
+"""Actions before each block that are not counted."""
 _CROWD_SETTLES_S = 3.0
-"""The same, for many at once: starts just made have their siblings parked, 16 execs end."""
+"""Until the execs of many callers have ended, and what sessions that have just begun set off."""
 
 Act = Callable[[], Awaitable[object]]
 """One action of one session or container."""
@@ -54,7 +53,7 @@ async def crowd(bench: Bench, server: Served, sids: Sequence[str]) -> None:
 
 
 async def _alone(bench: Bench, server: Served, one: Sample) -> None:
-    rounds, ours_each, peer_each = bench.of(25, 12), 80, bench.of(8, 1)
+    rounds, ours_each, peer_each = bench.of(10, 4), 200, bench.of(20, 3)
     sid = await server.client.start(one.instance_id)
     plain = await containers.run(one.image)
     peers = {
@@ -75,13 +74,12 @@ async def _alone(bench: Bench, server: Served, one: Sample) -> None:
         echo = await stack.enter_async_context(trainer(await stack.enter_async_context(stub())))
         await server.client.act(sid, TRUE)
         for _ in range(rounds):
-            await asyncio.sleep(_SETTLE_S)
+            # the first of a block meet an exec's end, which goes on after its answer, or a machine that was idle
+            await _timed(lambda: server.client.act(sid, TRUE), _FIRST)
             took["ours"] += await _timed(lambda: server.client.act(sid, TRUE), ours_each)
             took["client"] += await _timed(lambda: echo.act(sid, TRUE), ours_each)
             for name, peer in peers.items():
-                await asyncio.sleep(_SETTLE_S)
                 took[name] += (await peer.ask("run", command="true", times=peer_each))["ms"]
-            await asyncio.sleep(_SETTLE_S)
             took["exec"] += await _timed(lambda: containers.docker("exec", plain, "true"), peer_each)
     await server.client.end(sid)
     ours = took["ours"]

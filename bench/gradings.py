@@ -29,7 +29,7 @@ async def measure(bench: Bench) -> None:
     try:
         async with served(bench, [one.row]) as server:
             await _grade(server, one, distinct(one.gold, 0))  # a first grading also starts the library's worker
-            for turn in range(bench.of(5, 1)):
+            for turn in range(bench.of(3, 1)):
                 graded_too = asyncio.create_task(_grade_by_harness(bench, harness, one, turn + 1, theirs))
                 await asyncio.wait({graded_too}, timeout=_TESTED_S if bench.quick else None)
                 for number in range(_OURS):

@@ -26,7 +26,7 @@ _TIMEOUT_S = 60.0
 async def measure(bench: Bench) -> None:
     """`import sandbox_server.app` and the benchmark's own grading module, in turn, each in a fresh interpreter."""
     ours, peer = [], []
-    for _ in range(bench.of(11, 2)):
+    for _ in range(bench.of(7, 2)):
         ours.append(await _imported("sandbox_server.app"))
         peer.append(await _imported("swebench.harness.grading"))
     name = "import swebench.harness.grading"

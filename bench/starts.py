@@ -117,7 +117,7 @@ async def groups(bench: Bench) -> None:
 
     Every round takes another image, as every group of a trainer does.
     """
-    known = rows()[: bench.of(4, 1)]
+    known = rows()[: bench.of(2, 1)]
     tried = (4, 8) if bench.quick else (1, 2, 4, 8, 16)
     plain: dict[int, list[float]] = {concurrency: [] for concurrency in tried}
     ours: dict[str, list[float]] = {"": [], "_cold": [], "_call": [], "_ahead": []}
