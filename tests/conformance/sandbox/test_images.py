@@ -1,0 +1,49 @@
+"""What is known of an engine's images holds until the engine says otherwise."""
+
+import asyncio
+import secrets
+from typing import Any
+
+import pytest
+
+from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.sandbox.docker.runtime import DockerRuntime, RuntimeConfig
+
+from .specs import IMAGE
+
+
+async def test_a_known_image_is_looked_up_again_after_any_change(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rebuilt image is not noticed, or every start asks the engine for what it knows."""
+    lone = DockerRuntime(engine, RuntimeConfig(node=f"test-{secrets.token_hex(4)}", pull=False))
+    asked = 0
+    call = engine.call
+
+    async def counted(*arguments: Any, **options: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return await call(*arguments, **options)
+
+    monkeypatch.setattr(engine, "call", counted)
+    name = f"sandbox-watch-{secrets.token_hex(4)}:latest"
+    watching = asyncio.create_task(lone.watch_images())
+    await asyncio.sleep(0.5)  # it listens by now
+    try:
+        for _ in range(3):
+            found = await lone.find_image(IMAGE)
+            assert await lone.find_image(name) is None
+        assert found is not None and asked == 2, "each is asked for once"
+        for change in (["tag", IMAGE, name], ["rmi", name]):
+            by_another = await asyncio.create_subprocess_exec("docker", *change, stdout=asyncio.subprocess.DEVNULL)
+            assert await by_another.wait() == 0
+            await asyncio.sleep(0.5)
+            now = await lone.find_image(name)
+            assert (now is not None and now.digest == found.digest) is (change[0] == "tag")
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+    asked = 0
+    await lone.find_image(IMAGE)
+    await lone.find_image(IMAGE)
+    assert asked == 2, "nobody listens any more, so each look asks"
