@@ -10,7 +10,7 @@ from bench import containers, swerex_image
 from bench.containers import DockerFailed
 from bench.peer import Peer, PeerFailed
 from bench.results import Figure, Side
-from bench.samples import image_of, rows, sample
+from bench.samples import Sample, image_of, rows, sample
 from bench.subject import WITHOUT_POOL, Bench, Served, prepare, served
 from bench.trainer import Clock, Refused, bash
 
@@ -55,16 +55,8 @@ async def cold(bench: Bench) -> None:
             bench.miss("start: swerex", error)
             has_swerex = False
         for _ in range(bench.of(15, 4)):
-            with Clock() as clock:
-                sid = await server.client.start(one.instance_id)
-            ours.append(clock.ms)
-            await server.client.act(sid, bash("true"))
-            await server.client.end(sid)
-            with Clock() as clock:
-                container = await containers.run(one.image)
-                await containers.execute(container, "true")
-            plain.append(clock.ms)
-            await containers.remove(container)
+            ours.append(await _our_start(server, one))
+            plain.append(await _plain_start(one))
             if has_swerex and len(swerex) < bench.of(15, 2):
                 try:
                     swerex.append((await peer.ask("start", image=image, label=containers.LABEL))["s"] * 1000)
@@ -86,6 +78,24 @@ async def cold(bench: Bench) -> None:
     )
 
 
+async def _our_start(server: Served, one: Sample) -> float:
+    """Milliseconds to a sid; the session answers, then ends."""
+    with Clock() as clock:
+        sid = await server.client.start(one.instance_id)
+    await server.client.act(sid, bash("true"))
+    await server.client.end(sid)
+    return clock.ms
+
+
+async def _plain_start(one: Sample) -> float:
+    """Milliseconds of `docker run -d` and the first `docker exec`."""
+    with Clock() as clock:
+        container = await containers.run(one.image)
+        await containers.execute(container, "true")
+    await containers.remove(container)
+    return clock.ms
+
+
 async def warm(bench: Bench) -> None:
     """A parked container is taken."""
     one = sample()
@@ -95,16 +105,8 @@ async def warm(bench: Bench) -> None:
         for _ in range(bench.of(15, 4)):
             await parked(server, one.instance_id, 1)
             await asyncio.sleep(0.2)  # what parking left to do is not the start's
-            with Clock() as clock:
-                sid = await server.client.start(one.instance_id)
-            ours.append(clock.ms)
-            await server.client.act(sid, bash("true"))
-            await server.client.end(sid)
-            with Clock() as clock:
-                container = await containers.run(one.image)
-                await containers.execute(container, "true")
-            plain.append(clock.ms)
-            await containers.remove(container)
+            ours.append(await _our_start(server, one))
+            plain.append(await _plain_start(one))
     name = "docker run -d + docker exec"
     bench.add(
         Figure("start_warm_ms", "ms", Side.median(ours), Side.median(plain), name),
