@@ -21,7 +21,10 @@ ServiceError
     ├── EngineUnavailable   the Docker daemon does not answer
     ├── StateUnavailable    Redis does not answer
     ├── CatalogueUnavailable  SQL does not answer
+    ├── NodeUnreachable     the node that has the session does not answer, or is dead and cannot be replaced yet
     └── GraderBroken        the grading library or its worker failed
+
+OwnedElsewhere is no error and none of these: the request is another node's, and `app` takes it there.
 
 Branch on the type or on `code`, never on the message. On the wire: `{"code", "detail", "retryable"}`.
 """
@@ -191,3 +194,19 @@ class GraderBroken(InfrastructureError):
     """The grading library, its worker process or the instance's grading data failed."""
 
     code = "grader_broken"
+
+
+class NodeUnreachable(InfrastructureError):
+    """The node that has the session does not answer; whether what was asked has happened is not known."""
+
+    code = "node_unreachable"
+    http_status = 503
+    retryable = True
+
+
+class OwnedElsewhere(Exception):
+    """The session, or the place for it, is on another node: the request is to be sent there."""
+
+    def __init__(self, node: str) -> None:
+        super().__init__(f"node {node}")
+        self.node = node

@@ -52,6 +52,21 @@ class Settings(BaseSettings):
     journal_flush_s: float = 0.5
     """Longest time from an acknowledged action to its row in SQL."""
 
+    # Fleet
+    node_url: str | None = None
+    """Where the other nodes that share SANDBOX_REDIS_URL reach this server; unset: http://HOST:PORT it listens on."""
+    node_beat_s: Annotated[float, Field(gt=0)] = 2.0
+    """Pause between two heartbeats of this node."""
+    node_ttl_s: Annotated[float, Field(gt=0)] = 15.0
+    """A node without a heartbeat for this long is dead: its sessions go on elsewhere."""
+    forward_timeout_s: float = 420.0
+    """Bound on a request that another node answers; longer than any bound on answering."""
+    restore: Literal["replay", "off"] = "replay"
+    """What becomes of a dead node's session when it is asked for: its actions are run again in a fresh container, or it
+    is lost (verdict infra, masked)."""
+    restore_timeout_s: float = 600.0
+    """Bound on running a session's actions again; one whose actions took longer than this is lost."""
+
     # Engine
     docker_url: str | None = None
     """Docker engine; unset: DOCKER_HOST, else the local socket."""

@@ -5,6 +5,12 @@
 | session:<sid>        | hash   | the fields of SessionRecord               | deadline + result TTL, then result TTL |
 | live:<node>          | set    | its sids neither ended nor lost           | emptied as sessions end                |
 | nodes                | set    | every node that ever had a session        | never (one name a host)                |
+| node:<node>          | string | its heartbeat, NodeRecord as JSON         | its time to live after the last one    |
+| images:<node>        | set    | `<kind>:<image>` that it told             | 7 days after it was told               |
+| holders:<kind>:<img> | set    | nodes with the image present or prepared  | 7 days after the last was told         |
+| wishes:<node>        | list   | instance ids announced to it              | once it takes them, else four times    |
+|                      |        |                                           | a node's time to live                  |
+| drain:<node>         | string | it was asked to drain                     | when it is empty, or starts anew       |
 | boots                | hash   | node -> id of its present boot            | never (one field a host)               |
 | lock:<sid>           | string | token of the lease's holder               | lease, renewed while held              |
 | inflight:<sid>       | string | InFlight as JSON                          | as the session; at its end             |
@@ -40,6 +46,26 @@ class Keys:
     def nodes(self) -> str:
         """All nodes."""
         return f"{self.prefix}nodes"
+
+    def node(self, node: str) -> str:
+        """The node's heartbeat."""
+        return f"{self.prefix}node:{node}"
+
+    def images(self, node: str) -> str:
+        """What the node told of its images."""
+        return f"{self.prefix}images:{node}"
+
+    def holders(self, image: str) -> str:
+        """The nodes that have `<kind>:<image>`."""
+        return f"{self.prefix}holders:{image}"
+
+    def wishes(self, node: str) -> str:
+        """Instances announced to the node."""
+        return f"{self.prefix}wishes:{node}"
+
+    def drain(self, node: str) -> str:
+        """The node was asked to drain."""
+        return f"{self.prefix}drain:{node}"
 
     @property
     def boots(self) -> str:

@@ -1,0 +1,227 @@
+"""The nodes that share this Redis: who is there, with how much room, and which images where.
+
+A node is alive while its heartbeat is younger than its time to live, by Redis's own clock, so that no node's clock
+decides about another. That it is dead may only be said by who sees clearly: after Redis itself was away, all
+heartbeats have run out, and it takes one time to live until those that are missing mean anything.
+"""
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
+
+from sandbox_server.state.connection import Connection, Script
+from sandbox_server.state.keys import Keys
+
+FORWARDED: ContextVar[bool] = ContextVar("forwarded", default=False)
+"""The request that is being served was sent here by another node: it goes no further."""
+
+IMAGES_KEPT_S = 7 * 86400
+"""Who has an image is forgotten after this, unless told again; each server tells it when it starts."""
+
+# KEYS: the heartbeat, boots, nodes. ARGV: record, its time to live in ms, node, boot -> 1, or 0 when this boot was
+# not the present one: the first beat, Redis came back empty, or another node has taken this one for dead
+_BEAT = Script("""
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+redis.call('SADD', KEYS[3], ARGV[3])
+if redis.call('HGET', KEYS[2], ARGV[3]) == ARGV[4] then return 1 end
+redis.call('HSET', KEYS[2], ARGV[3], ARGV[4])
+return 0
+""")
+# KEYS: the heartbeat, boots. ARGV: node. No lease of a boot that is not the present one is worth anything.
+_BURY = Script("""
+if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
+redis.call('HSET', KEYS[2], ARGV[1], 'dead')
+return 1
+""")
+# KEYS: the node's own set. ARGV: prefix of the holders' sets, node, seconds they are kept, "<kind>:<image>"...
+_HOLD = Script("""
+local prefix, node, kept = ARGV[1], ARGV[2], ARGV[3]
+local now = {}
+for i = 4, #ARGV do now[ARGV[i]] = true end
+for _, name in ipairs(redis.call('SMEMBERS', KEYS[1])) do
+  if not now[name] then redis.call('SREM', prefix .. name, node) end
+end
+redis.call('DEL', KEYS[1])
+for name in pairs(now) do
+  redis.call('SADD', KEYS[1], name)
+  redis.call('SADD', prefix .. name, node)
+  redis.call('EXPIRE', prefix .. name, kept)
+end
+redis.call('EXPIRE', KEYS[1], kept)
+return 1
+""")
+
+
+class Status(StrEnum):
+    """What a node says of itself."""
+
+    READY = "ready"
+    DRAINING = "draining"
+    """It finishes what it has and takes nothing new."""
+
+
+class Fate(StrEnum):
+    """What may be said of a node from here."""
+
+    ALIVE = "alive"
+    DEAD = "dead"
+    UNKNOWN = "unknown"
+    """No heartbeat, but this server has not seen Redis for long enough to call it dead."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """One node, as its last heartbeat tells."""
+
+    node: str
+    url: str
+    """Where the other nodes reach its server."""
+    boot: str
+    """Of its server process."""
+    status: str = Status.READY
+    version: str = ""
+    engine: str = ""
+    """Docker's version."""
+    cpus: int = 0
+    memory_mb: int = 0
+    slots: int = 0
+    """Sessions that it holds at most."""
+    used: int = 0
+    waiting: int = 0
+    """Starts that wait for a slot."""
+    parked: Mapping[str, int] = field(default_factory=dict)
+    """Instance id -> containers that wait for its starts."""
+    grade_slots: int = 0
+    gradings: int = 0
+    """Running and waiting on this node."""
+    faults: Mapping[str, str] = field(default_factory=dict)
+    """Reason (disk, daemon) -> what is wrong; while there is any, it takes nothing new."""
+    beats: int = 0
+    """Since the server started."""
+
+    @property
+    def takes(self) -> bool:
+        """It takes new work."""
+        return self.status == Status.READY and not self.faults
+
+
+@dataclass(frozen=True, slots=True)
+class Holders:
+    """Nodes that have an image."""
+
+    present: frozenset[str]
+    prepared: frozenset[str]
+    """Those where sessions start from it at once."""
+
+
+_FIELDS = frozenset(field.name for field in fields(NodeRecord))
+
+
+class Nodes:
+    """One server's view of all nodes. Every method raises StateUnavailable when Redis does not answer."""
+
+    def __init__(self, connection: Connection, keys: Keys, *, node: str, boot: str, ttl_s: float) -> None:
+        """`ttl_s`: a node without a heartbeat for this long counts as dead."""
+        self._connection = connection
+        self._keys = keys
+        self._node = node
+        self._boot = boot
+        self._ttl_s = ttl_s
+        self._beaten_at: float | None = None
+        self._clear_since: float | None = None
+
+    async def beat(self, record: NodeRecord) -> bool:
+        """Say that this node is alive. False: nobody knew, or somebody took it for dead meanwhile."""
+        began = time.monotonic()
+        known = await self._connection.script(
+            _BEAT,
+            [self._keys.node(self._node), self._keys.boots, self._keys.nodes],
+            [json.dumps(asdict(record)), max(1, int(self._ttl_s * 1000)), self._node, self._boot],
+        )
+        now = time.monotonic()
+        if self._beaten_at is None or now - self._beaten_at > self._ttl_s / 2 or now - began > self._ttl_s / 2:
+            self._clear_since = now
+        self._beaten_at = now
+        return known == 1
+
+    async def leave(self) -> None:
+        """Take the heartbeat away: this node's server ends in order, and counts as dead at once."""
+        await self._connection.send("DEL", self._keys.node(self._node))
+
+    async def get(self, node: str) -> NodeRecord | None:
+        """What the node's last heartbeat said; None: there is none."""
+        return _record(await self._connection.send("GET", self._keys.node(node)))
+
+    async def alive(self) -> list[NodeRecord]:
+        """All that have a heartbeat, by name."""
+        names = sorted(await self._connection.send("SMEMBERS", self._keys.nodes))
+        if not names:
+            return []
+        texts = await self._connection.send("MGET", *(self._keys.node(name.decode()) for name in names))
+        return [record for text in texts if (record := _record(text)) is not None]
+
+    async def fate(self, node: str) -> Fate:
+        """Whether the node lives; DEAD also ends every lease that it holds."""
+        if not self._sees_clearly():
+            return Fate.ALIVE if await self.get(node) is not None else Fate.UNKNOWN
+        buried = await self._connection.script(_BURY, [self._keys.node(node), self._keys.boots], [node])
+        return Fate.DEAD if buried else Fate.ALIVE
+
+    async def hold(self, present: Iterable[str], prepared: Iterable[str]) -> None:
+        """Tell which task images this node has, and from which of them sessions start at once."""
+        names = [*(f"present:{image}" for image in present), *(f"prepared:{image}" for image in prepared)]
+        await self._connection.script(
+            _HOLD, [self._keys.images(self._node)], [self._keys.holders(""), self._node, IMAGES_KEPT_S, *names]
+        )
+
+    async def holders(self, images: Sequence[str]) -> Holders:
+        """The nodes that have any of the images, also such as are dead."""
+        found = [
+            await self._connection.send("SUNION", *(self._keys.holders(f"{kind}:{image}") for image in images))
+            for kind in ("present", "prepared")
+        ]
+        present, prepared = (frozenset(name.decode() for name in names) for names in found)
+        return Holders(present | prepared, prepared)
+
+    async def announce(self, node: str, instance_ids: Sequence[str]) -> None:
+        """Leave word for a node: these instances will be started there."""
+        if instance_ids:
+            key = self._keys.wishes(node)
+            await self._connection.send("RPUSH", key, *instance_ids)
+            await self._connection.send("PEXPIRE", key, max(1, int(4000 * self._ttl_s)))
+
+    async def announced(self) -> list[str]:
+        """Take the word that others left for this node, at most 1,000 at a time."""
+        return [
+            name.decode() for name in await self._connection.send("LPOP", self._keys.wishes(self._node), 1000) or []
+        ]
+
+    async def drain(self, node: str) -> None:
+        """Ask a node to take nothing new and to end when it is empty."""
+        await self._connection.send("SET", self._keys.drain(node), "1")
+
+    async def draining(self) -> bool:
+        """Whether this node was asked to drain."""
+        return bool(await self._connection.send("EXISTS", self._keys.drain(self._node)))
+
+    async def drained(self) -> None:
+        """It is empty, or a new server of the node begins: the request to drain is answered."""
+        await self._connection.send("DEL", self._keys.drain(self._node))
+
+    def _sees_clearly(self) -> bool:
+        return (
+            self._clear_since is not None
+            and self._beaten_at is not None
+            and time.monotonic() - self._beaten_at <= self._ttl_s / 2
+            and self._beaten_at - self._clear_since >= self._ttl_s
+        )
+
+
+def _record(text: bytes | None) -> NodeRecord | None:
+    if text is None:
+        return None
+    # fields of a newer server are left out
+    return NodeRecord(**{name: value for name, value in json.loads(text).items() if name in _FIELDS})
