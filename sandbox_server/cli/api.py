@@ -1,0 +1,41 @@
+"""The running server's own API, as the verbs call it."""
+
+from typing import Any
+
+import httpx
+
+from sandbox_server.cli import configuration
+from sandbox_server.errors import ServiceError
+
+TIMEOUT_S = 330.0  # an end waits for the action under way and the capture of the patch
+
+
+class NoServer(ServiceError):
+    """Nothing answers where the settings say that the server is."""
+
+    code = "no_server"
+
+
+def call(method: str, path: str, query: dict[str, str | int] | None = None) -> Any:
+    """The answer's JSON.
+
+    Raises:
+        NoServer; ServiceError: what it refuses, with its words.
+
+    """
+    settings = configuration.load()
+    headers = {"X-API-Key": settings.api_keys[0].get_secret_value()} if settings.api_keys else {}
+    url = f"http://{settings.host}:{settings.port}{path}"
+    try:
+        answer = httpx.request(method, url, params=query, headers=headers, timeout=TIMEOUT_S)
+    except httpx.TransportError as e:
+        raise NoServer(
+            f"no server answers at {url}: {e}; is it running, and are SANDBOX_HOST and _PORT its own?"
+        ) from e
+    if answer.is_error:
+        try:
+            detail = answer.json()["detail"]
+        except (ValueError, KeyError, TypeError):
+            detail = answer.text[:300]
+        raise ServiceError(f"{answer.status_code}: {detail}")
+    return answer.json()
