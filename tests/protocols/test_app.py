@@ -152,15 +152,13 @@ def test_what_the_document_promises_holds(wire: Wire) -> None:
 
 
 def test_importing_the_app_is_cheap() -> None:
-    """Every CLI verb and every test would wait for libraries that only a grading worker needs."""
+    """Every CLI verb and every test would wait for libraries that only a grading worker needs; `make bench` times it."""
     code = (
-        "import sys, time; t = time.process_time(); import sandbox_server.app; took = time.process_time() - t;"
-        "print(took, [m for m in ('datasets', 'modal', 'pandas', 'pyarrow', 'swebench') if m in sys.modules])"
+        "import sys, sandbox_server.app;"
+        "print([m for m in ('datasets', 'modal', 'pandas', 'pyarrow', 'swebench') if m in sys.modules])"
     )
-    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(3)]
-    took, _, heavy = min(run.stdout for run in runs).partition(" ")
-    assert heavy.strip() == "[]"
-    assert float(took) < 1.0
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize(
