@@ -8,6 +8,7 @@ ServiceError
 │   ├── UnknownInstance     no such instance in the catalogue
 │   ├── UnknownSession      no such sid
 │   ├── UnknownReceipt      no such receipt
+│   ├── UnknownNode         no such node, or it is dead
 │   ├── SessionStillLive    asked for what exists only after the end
 │   ├── Ungradable          the instance has no grader
 │   └── RowRejected         an imported row is unusable
@@ -88,6 +89,13 @@ class UnknownReceipt(RequestError):
     """No receipt has this id."""
 
     code = "unknown_receipt"
+    http_status = 404
+
+
+class UnknownNode(RequestError):
+    """No node of this name has a heartbeat."""
+
+    code = "unknown_node"
     http_status = 404
 
 

@@ -35,6 +35,10 @@ class SessionRecord:
     """Stage -> seconds, summed: start_queue, start_prepare, start_container (the wait for one), start_create and
     start_shell (its making, ahead of the start or during it), action_wait, action_parse, action_run, action_journal,
     end_patch."""
+    restores: int = 0
+    """How often it was made anew, from its journal, on another node."""
+    notice: str = ""
+    """What the next observation has to tell first; "" once it was told."""
 
 
 @dataclass(frozen=True, slots=True)

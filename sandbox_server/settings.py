@@ -54,7 +54,8 @@ class Settings(BaseSettings):
 
     # Fleet
     node_url: str | None = None
-    """Where the other nodes that share SANDBOX_REDIS_URL reach this server; unset: http://HOST:PORT it listens on."""
+    """Where the other nodes that share SANDBOX_REDIS_URL reach this server; unset: http://HOST:PORT that it
+    listens on, with the host's name where that is every address."""
     node_beat_s: Annotated[float, Field(gt=0)] = 2.0
     """Pause between two heartbeats of this node."""
     node_ttl_s: Annotated[float, Field(gt=0)] = 15.0
@@ -161,6 +162,12 @@ class Settings(BaseSettings):
         if isinstance(value, str):
             return tuple(key.strip() for key in value.split(",") if key.strip())
         return value
+
+    @property
+    def own_url(self) -> str:
+        """SANDBOX_NODE_URL in force."""
+        named = socket.gethostname() if self.host in ("0.0.0.0", "::", "") else self.host
+        return (self.node_url or f"http://{named}:{self.port}").rstrip("/")
 
     @property
     def boots(self) -> int:

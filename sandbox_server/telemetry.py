@@ -31,6 +31,9 @@ VERDICTS = Counter("sandbox_verdicts_total", "Verdicts given", ["verdict", "mask
 GRADE_SECONDS = Histogram("sandbox_grade_seconds", "Stages of a grading", ["stage"], buckets=_SLOW)
 GRADINGS_WAITING = Gauge("sandbox_gradings_waiting", "Gradings that wait for a slot")
 GRADINGS_RUNNING = Gauge("sandbox_gradings_running", "Gradings in a slot")
+FORWARDED = Counter("sandbox_forwarded_total", "Requests sent to another node: answered, given_up", ["how"])
+RESTORES = Counter("sandbox_restores_total", "Sessions of dead nodes: same, different, failed", ["result"])
+RESTORE_SECONDS = Histogram("sandbox_restore_seconds", "From the loss to the restored sandbox", buckets=_SLOW)
 REAPED = Counter("sandbox_reaped_total", "Containers and sessions ended by the reaper", ["why"])
 LOOP_STALL_SECONDS = Histogram(
     "sandbox_loop_stall_seconds",

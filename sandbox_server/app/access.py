@@ -95,11 +95,13 @@ class BoundBody:
                 return
 
 
-async def send_error(send: Send, error: ServiceError, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
-    """The error as a whole JSON answer."""
+async def send_error(
+    send: Send, error: ServiceError, headers: Sequence[tuple[bytes, bytes]] = (), *, status: int | None = None
+) -> None:
+    """The error as a whole JSON answer; `status` in place of its own."""
     body = json.dumps({"code": error.code, "detail": error.detail, "retryable": error.retryable}).encode()
     fixed = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": error.http_status, "headers": [*fixed, *headers]})
+    await send({"type": "http.response.start", "status": status or error.http_status, "headers": [*fixed, *headers]})
     await send({"type": "http.response.body", "body": body})
 
 

@@ -5,9 +5,10 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from sandbox_server import __version__
 from sandbox_server.actions import registry as actions
 from sandbox_server.app.parts import Parts, open_store
-from sandbox_server.app.single import only_server
+from sandbox_server.app.single import NodeNameTaken, only_server
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instance import TaskInstance
@@ -24,14 +25,20 @@ from sandbox_server.sessions.acting import Acting
 from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.sessions.disk import DiskWatch
 from sandbox_server.sessions.ending import Ending
+from sandbox_server.sessions.heartbeat import Heartbeat
 from sandbox_server.sessions.log import SessionLog
 from sandbox_server.sessions.lookahead import Lookahead
+from sandbox_server.sessions.owners import Owners
+from sandbox_server.sessions.placement import Placement
 from sandbox_server.sessions.reaper import Reaper
+from sandbox_server.sessions.restoring import Restoring
 from sandbox_server.sessions.rewards import Rewards
+from sandbox_server.sessions.running import Running
 from sandbox_server.sessions.service import SessionService
 from sandbox_server.sessions.starts import Starts
 from sandbox_server.sessions.workspace import Workspaces
 from sandbox_server.settings import Settings
+from sandbox_server.state.nodes import NodeRecord, Nodes
 
 _PREPARE_S = 1800.0  # for repacking a large history on a busy disk; starts give up long before, it goes on
 
@@ -144,6 +151,40 @@ def _session_config(settings: Settings) -> SessionConfig:
         pool_group=settings.pool_group,
         pool_group_window_s=settings.pool_group_window_s,
         boot_concurrency=settings.boots,
+        restore=settings.restore,
+        restore_timeout_s=settings.restore_timeout_s,
+    )
+
+
+async def _alone_by_this_name(settings: Settings, nodes: Nodes) -> None:
+    """Two servers of one node name would end each other's sessions.
+
+    Raises:
+        NodeNameTaken: another server beats under this one's name.
+    """
+    there = await nodes.get(settings.node_id)
+    if there is None or there.url == settings.own_url:
+        return  # a former server of ours; this one has its address
+    await asyncio.sleep(2 * settings.node_beat_s)
+    now = await nodes.get(settings.node_id)
+    if now is not None and (now.boot, now.beats) != (there.boot, there.beats):
+        raise NodeNameTaken(
+            f"another server, at {now.url}, is node {settings.node_id} of this Redis; set another SANDBOX_NODE_ID"
+        )
+
+
+async def _facts(settings: Settings, boot: str, runtime: DockerRuntime) -> NodeRecord:
+    engine = await runtime.facts()
+    return NodeRecord(
+        node=settings.node_id,
+        url=settings.own_url,
+        boot=boot,
+        version=__version__,
+        engine=engine.version,
+        cpus=engine.cpus,
+        memory_mb=engine.memory_mb,
+        slots=settings.max_sessions,
+        grade_slots=settings.gradings,
     )
 
 
@@ -156,7 +197,8 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
         database = await stack.enter_async_context(open_catalogue(settings))
         history, instances = History(database), Instances(database)
         runtime = await stack.enter_async_context(open_runtime(settings))
-        store = await stack.enter_async_context(open_store(settings, history))
+        store, nodes = await stack.enter_async_context(open_store(settings, history))
+        await _alone_by_this_name(settings, nodes)
         workspaces = workspaces_of(settings, runtime)
         queue = GradingQueue(grading_of(settings, runtime, instances), history, concurrency=settings.gradings)
         stack.push_async_callback(queue.close)
@@ -167,24 +209,55 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
         stack.push_async_callback(session_log.drain)
         starts = Starts(runtime, workspaces, store, session_log, config)
         stack.push_async_callback(starts.pool.close)
+        owners = Owners(nodes, node=config.node)
+        placement = Placement(nodes, node=config.node)
+        running = Running(store, config, dialects=actions.dialects(), tools=actions.tools())
+        restoring = Restoring(
+            runtime,
+            workspaces,
+            store,
+            history,
+            instances,
+            starts,
+            running,
+            owners,
+            placement,
+            session_log,
+            config,
+        )
+        stack.push_async_callback(restoring.close)
         lookahead = Lookahead(workspaces, starts.pool, starts.groups, wanted_s=config.pool_idle_s)
-        ending = Ending(runtime, workspaces, store, history, instances, starts, rewards, config)
+        ending = Ending(runtime, workspaces, store, history, instances, starts, rewards, owners, restoring, config)
         stack.push_async_callback(ending.close)
         service = SessionService(
             store=store,
             history=history,
             instances=instances,
             starts=starts,
+            placement=placement,
+            nodes=nodes,
             lookahead=lookahead,
-            acting=Acting(
-                runtime, store, history, instances, config, dialects=actions.dialects(), tools=actions.tools()
-            ),
+            acting=Acting(runtime, store, history, instances, running, restoring, config),
             ending=ending,
             rewards=rewards,
             config=config,
         )
-        reaper = Reaper(runtime, store, history, starts, ending, rewards, config, service.end)
+        reaper = Reaper(runtime, store, history, nodes, owners, restoring, starts, ending, rewards, config, service.end)
         await reaper.recover()
+        heartbeat = Heartbeat(
+            nodes,
+            runtime,
+            starts,
+            placement,
+            await _facts(settings, store.boot, runtime),
+            period_s=settings.node_beat_s,
+            gradings=lambda: queue.count,
+            faults=dict,
+            announced=service.announced,
+        )
+        await nodes.drained(config.node)
+        await heartbeat.beat()
+        await stack.enter_async_context(_running(heartbeat.run))
         await stack.enter_async_context(_running(reaper.run))
         await stack.enter_async_context(_running(session_log.run))
         await stack.enter_async_context(_running(starts.pool.run))
@@ -195,7 +268,9 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             sessions=service,
             receipts=history,
             instances=instances,
-            probes={"docker": runtime.ping, "redis": store.ping, "sql": database.ping},
+            nodes=nodes,
+            drained=heartbeat.drained,
+            probes={"docker": runtime.ping, "redis": store.ping, "sql": database.ping, "node": placement.ready},
         )
 
 

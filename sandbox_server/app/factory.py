@@ -1,5 +1,6 @@
 """The application: parts in the lifespan, protocols by discovery, access and failures around them."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import cast
@@ -10,10 +11,12 @@ from sandbox_server import __version__, plugins, protocols
 from sandbox_server.app import failures, health
 from sandbox_server.app.access import BoundBody, RequireKey
 from sandbox_server.app.direct import Direct, bare_routes
+from sandbox_server.app.forward import Forward
 from sandbox_server.app.loop_watch import watched_loop
-from sandbox_server.app.parts import Build
+from sandbox_server.app.parts import Build, Parts
 from sandbox_server.protocols.v1 import Refused
 from sandbox_server.settings import Settings
+from sandbox_server.state.nodes import Nodes
 from sandbox_server.telemetry import logger
 
 log = logger(__name__)
@@ -28,9 +31,12 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
             app.state.sessions = parts.sessions
             app.state.receipts = parts.receipts
             app.state.instances = parts.instances
+            app.state.nodes = parts.nodes
             app.state.probes = parts.probes
+            leaving = asyncio.create_task(_leave(app, parts))
             log.info("ready", node=settings.node_id)
             yield
+            leaving.cancel()
             log.info("shutting down", node=settings.node_id)
 
     app = FastAPI(
@@ -47,8 +53,21 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
     failures.install(app)
     # the last one added is the first one asked
     app.add_middleware(Direct, routes=bare_routes(routers), refuse=failures.service_error)
+    app.add_middleware(
+        Forward,
+        nodes=lambda: cast(Nodes, app.state.nodes),
+        timeout_s=settings.forward_timeout_s,
+        patience_s=2 * settings.node_ttl_s,
+    )
     app.add_middleware(failures.Unforeseen)
     app.add_middleware(BoundBody, max_bytes=int(settings.max_body_mb * 2**20))
     if settings.api_keys:
         app.add_middleware(RequireKey, keys=[key.get_secret_value() for key in settings.api_keys])
     return app
+
+
+async def _leave(app: FastAPI, parts: Parts) -> None:
+    """End the server once it is drained; whoever runs it says how (`app.state.stop`)."""
+    await parts.drained.wait()
+    log.info("drained")
+    app.state.stop()

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instances import Instances
@@ -14,6 +14,7 @@ from sandbox_server.state.connection import Connection
 from sandbox_server.state.embedded import EmbeddedRedis
 from sandbox_server.state.journal import ActionSink, JournalFlusher
 from sandbox_server.state.keys import Keys
+from sandbox_server.state.nodes import Nodes
 from sandbox_server.state.store import Store
 from sandbox_server.telemetry import logger
 
@@ -34,7 +35,11 @@ class Parts:
     receipts: History
     instances: Instances
     probes: Mapping[str, Probe]
-    """Part -> probe, for /readyz: docker, redis, sql."""
+    """Part -> probe, for /readyz: docker, redis, sql, node."""
+    nodes: Nodes | None = None
+    """Where requests for sessions of other nodes go; None: there are none."""
+    drained: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once the server was asked to drain and nothing is left to do."""
 
 
 Build = Callable[[Settings], AbstractAsyncContextManager[Parts]]
@@ -42,27 +47,27 @@ Build = Callable[[Settings], AbstractAsyncContextManager[Parts]]
 
 
 @asynccontextmanager
-async def open_store(settings: Settings, sink: ActionSink) -> AsyncIterator[Store]:
-    """The store on the external or the embedded Redis, its journal flowing into `sink`.
+async def open_store(settings: Settings, sink: ActionSink) -> AsyncIterator[tuple[Store, Nodes]]:
+    """The store and the nodes on the external or the embedded Redis, its journal flowing into `sink`.
 
     On the way out the journal is drained once more and the embedded Redis saved and ended, unless another server
     uses it. After kill -9 none of that happens, and the next server adopts what is there.
     """
     if settings.redis_url:
-        async with _store_at(settings.redis_url, settings, sink) as store:
-            yield store
+        async with _store_at(settings.redis_url, settings, sink) as opened:
+            yield opened
         return
     embedded = EmbeddedRedis(settings.data_dir)
     url = await asyncio.to_thread(embedded.start)
     try:
-        async with _store_at(url, settings, sink) as store:
-            yield store
+        async with _store_at(url, settings, sink) as opened:
+            yield opened
     finally:
         await asyncio.to_thread(embedded.stop)
 
 
 @asynccontextmanager
-async def _store_at(url: str, settings: Settings, sink: ActionSink) -> AsyncIterator[Store]:
+async def _store_at(url: str, settings: Settings, sink: ActionSink) -> AsyncIterator[tuple[Store, Nodes]]:
     keys = Keys()
     connection = Connection(url, timeout_s=settings.redis_timeout_s)
     store = Store(
@@ -72,12 +77,13 @@ async def _store_at(url: str, settings: Settings, sink: ActionSink) -> AsyncIter
         lock_lease_s=settings.lock_lease_s,
         result_ttl_s=settings.result_ttl_s,
     )
+    nodes = Nodes(connection, keys, node=settings.node_id, boot=store.boot, ttl_s=settings.node_ttl_s)
     flusher = JournalFlusher(connection, keys, sink, node=settings.node_id, period_s=settings.journal_flush_s)
     try:
         await store.open()
         flushing = asyncio.create_task(flusher.run())
         try:
-            yield store
+            yield store, nodes
         finally:
             flusher.stop()
             await asyncio.wait({flushing}, timeout=_LAST_WRITE_S)

@@ -15,6 +15,12 @@ class AlreadyServed(ServiceError):
     code = "already_served"
 
 
+class NodeNameTaken(ServiceError):
+    """Another server on the same Redis has this node's name."""
+
+    code = "node_name_taken"
+
+
 @contextmanager
 def only_server(data_dir: Path) -> Iterator[None]:
     """Hold the directory for the length of the block.

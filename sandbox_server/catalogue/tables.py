@@ -10,7 +10,7 @@ from sqlalchemy import BigInteger, Dialect, Double, Index, LargeBinary, MetaData
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
-REVISION = "0003"
+REVISION = "0005"
 """The migration that makes these tables; a test holds it to be alembic's head."""
 
 
@@ -107,6 +107,8 @@ class SessionRow(Base):
     end_reason: Mapped[str] = mapped_column(Text)
     cause: Mapped[str] = mapped_column(PolicyText)
     timings_s: Mapped[Mapping[str, float]] = mapped_column(Seconds, server_default="{}")
+    restores: Mapped[int] = mapped_column(server_default="0")
+    notice: Mapped[str] = mapped_column(Text, server_default="")
 
 
 class ActionRow(Base):

@@ -17,6 +17,8 @@ VERBS = {
     "instances": "Import, list and show task instances.",
     "hash": "Print the instance_hash of an instance id.",
     "sessions": "List, show and close the running server's sessions.",
+    "nodes": "List the nodes that share this server's Redis.",
+    "drain": "Take a node out of service without losing anything.",
     "images": "Prepare and prune the images that sessions start from.",
     "settings": "Print the settings in force, or the reference of all.",
     "gc": "Remove what a server that is gone for good left here.",

@@ -61,7 +61,7 @@ def run(settings: Settings, build: Build) -> None:
         )
         raise SystemExit(2)
     config = uvicorn.Config(
-        create_app(settings, build),
+        "",  # the application follows, once its own port is known
         host=settings.host,
         port=settings.port,
         loop="uvloop",
@@ -83,9 +83,12 @@ def run(settings: Settings, build: Build) -> None:
     listener = config.bind_socket()
     # uvicorn opens it for children; one that outlives a killed server for a moment would keep its address taken
     listener.set_inheritable(False)
+    settings = settings.model_copy(update={"port": listener.getsockname()[1]})  # which is told to other nodes
+    config.app = app = create_app(settings, build)
     with listener:
-        log.info("starting", host=settings.host, port=listener.getsockname()[1], node=settings.node_id)
+        log.info("starting", host=settings.host, port=settings.port, node=settings.node_id)
         server = _Server(config)
+        app.state.stop = lambda: setattr(server, "should_exit", True)  # in order, and with status 0
         gc.collect()  # what the imports left behind, before it is kept for good
         with contextlib.suppress(KeyboardInterrupt):  # raised again by uvicorn after its orderly end
             server.run(sockets=[listener])

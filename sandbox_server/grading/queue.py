@@ -99,10 +99,10 @@ class GradingQueue:
         """Within it somebody waits for the verdict of `sid`: its grading goes before those that nobody waits for."""
         return self._line.awaited(sid)
 
-    def submit(self, request: GradeRequest) -> str:
-        """Begin (or join) the grading and return its key at once; `verdict` with the same request waits for it."""
-        self._task(key := self.key(request), request)
-        return key
+    @property
+    def count(self) -> int:
+        """Gradings that run or wait here."""
+        return len(self._running)
 
     async def verdict(self, request: GradeRequest, *, wait_s: float | None = None) -> Verdict:
         """The verdict, stored, under way or begun now; `pending` when it is not there within `wait_s` seconds."""

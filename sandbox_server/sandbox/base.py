@@ -316,6 +316,10 @@ class Runtime(Protocol):
         """
         ...
 
+    async def images(self) -> Sequence[ImageInfo]:
+        """All images on the engine, one for each of their names."""
+        ...
+
     async def find_image(self, name: str) -> ImageInfo | None:
         """The image, if it is on the engine; never pulls."""
         ...

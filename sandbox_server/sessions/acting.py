@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from sandbox_server import telemetry
-from sandbox_server.actions.base import Dialect, Observation, Say, Tool, ToolContext
+from sandbox_server.actions.base import Observation
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
@@ -17,10 +17,13 @@ from sandbox_server.sandbox.base import Runtime, Sandbox
 from sandbox_server.sessions.base import ActionAnswer
 from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.sessions.lifecycle import SessionState
+from sandbox_server.sessions.restoring import Restoring
+from sandbox_server.sessions.running import Ran, Running
 from sandbox_server.state.store import Store, Turn
 
 log = telemetry.logger(__name__)
 
+_MOVES = 3  # a session may change its node between two looks; more often than this it does not
 _LEAST_COMMAND_S = 1.0  # an action that waited long for its turn is still given this much
 _INSTANCE_TRUSTED_S = 30.0  # an import changes what sessions under way do this late; asking at each action costs 1 ms
 _SECONDS = {stage: telemetry.ACTION_SECONDS.labels(stage) for stage in ("wait", "parse", "run", "journal")}
@@ -38,15 +41,6 @@ class _Asked:
     """`arrived` on the monotonic clock."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Ran:
-    """What came of an action, before it is written down."""
-
-    observation: Observation
-    tool: str
-    talk_turns: int
-
-
 class Acting:
     """Runs actions, one at a time per session, each acknowledged only once it is in the journal."""
 
@@ -56,18 +50,17 @@ class Acting:
         store: Store,
         history: History,
         instances: Instances,
+        running: Running,
+        restoring: Restoring,
         config: SessionConfig,
-        *,
-        dialects: dict[str, Dialect],
-        tools: dict[str, Tool],
     ) -> None:
         self._runtime = runtime
         self._store = store
         self._history = history
         self._instances = instances
+        self._running = running
+        self._restoring = restoring
         self._config = config
-        self._dialects = dialects
-        self._tools = tools
         self._journal_s: MutableMapping[Sandbox, float] = WeakKeyDictionary()
         """What writing each sandbox's last action down took: known too late for its own record."""
 
@@ -79,32 +72,45 @@ class Acting:
             acknowledged, the action may or may not have run.
         """
         asked = _Asked(content, idempotency_key, time.time(), time.monotonic())
-        wait_s = self._config.command_timeout_s + self._config.action_wait_s
-        in_flight = InFlight(content, asked.arrived, asked.arrived + wait_s, nonce="", idempotency_key=idempotency_key)
         try:
-            async with self._store.turn(sid, in_flight, idempotency_key=idempotency_key, wait_s=wait_s) as turn:
-                record = turn.record
-                if record is None:
-                    record = await self._history.session(sid)
-                    if record is not None and record.state == SessionState.LIVE:
-                        raise StateUnavailable(f"Redis has lost session {sid}; the reaper puts it back, send it again")
-                if record is None or record.state != SessionState.LIVE:
-                    return refusal(record)
-                if turn.stored is not None:
-                    return ActionAnswer(turn.stored.observation, seq=turn.stored.seq)
-                try:
-                    instance = await self._instances.by_id(record.instance_id, trusted_s=_INSTANCE_TRUSTED_S)
-                except ServiceError:
-                    with suppress(StateUnavailable):
-                        await turn.withdraw(sid)
-                    raise
-                return await self._run(turn, record, instance, asked)
+            for _ in range(_MOVES):
+                answer = await self._turn(sid, asked)
+                if isinstance(answer, ActionAnswer):
+                    return answer
+                left_s = self._config.command_timeout_s - (time.monotonic() - asked.clock)
+                if not await self._restoring.restore(answer, wait_s=max(0.0, left_s)):
+                    return _RESTORING
+            raise StateUnavailable(f"session {sid} went from node to node {_MOVES} times; send the action again")
         except SessionBusy:
             text = (
                 "[The session is still busy with an earlier action, so this one did not run. "
                 "Wait for that action's end, then send this one again.]"
             )
             return ActionAnswer(text, SessionBusy.code)
+
+    async def _turn(self, sid: str, asked: _Asked) -> ActionAnswer | SessionRecord:
+        """The answer, or the session's record where it belongs to another node."""
+        wait_s = self._config.command_timeout_s + self._config.action_wait_s
+        in_flight = InFlight(asked.content, asked.arrived, asked.arrived + wait_s, nonce="", idempotency_key=asked.key)
+        async with self._store.turn(sid, in_flight, idempotency_key=asked.key, wait_s=wait_s) as turn:
+            record = turn.record
+            if turn.stored is not None:
+                return ActionAnswer(turn.stored.observation, seq=turn.stored.seq)
+            if record is None:
+                record = await self._history.session(sid)
+                if record is not None and record.state == SessionState.LIVE:
+                    raise StateUnavailable(f"Redis has lost session {sid}; the reaper puts it back, send it again")
+            if record is None or record.state != SessionState.LIVE:
+                return refusal(record)
+            if not turn.may_run:
+                return record
+            try:
+                instance = await self._instances.by_id(record.instance_id, trusted_s=_INSTANCE_TRUSTED_S)
+            except ServiceError:
+                with suppress(StateUnavailable):
+                    await turn.withdraw(sid)
+                raise
+            return await self._run(turn, record, instance, asked)
 
     async def _run(self, turn: Turn, record: SessionRecord, instance: TaskInstance, asked: _Asked) -> ActionAnswer:
         waited_s = time.monotonic() - asked.clock
@@ -115,10 +121,11 @@ class Acting:
         note = await self._settle(sandbox, turn.interrupted)
         if note and asked.key and turn.interrupted is not None and turn.interrupted.idempotency_key == asked.key:
             # the retry of the very action that was cut off: it may have run, so it does not run again
-            ran = _Ran(Observation("", outcome="interrupted"), "none", record.talk_turns)
+            ran = Ran(Observation("", outcome="interrupted"), "none", record.talk_turns)
         else:
-            ran = await self._observe(sandbox, record, instance, asked.content, timeout_s, seconds)
-        text = note + ran.observation.text
+            ran = await self._running.run(sandbox, record, instance, asked.content, timeout_s, seconds)
+        told = f"{record.notice}\n" if record.notice else ""
+        text = told + note + ran.observation.text
         action = ActionRecord(
             sid=record.sid,
             seq=record.actions + 1,
@@ -144,35 +151,6 @@ class Acting:
         telemetry.ACTIONS.labels(ran.tool, ran.observation.outcome).inc()
         return ActionAnswer(text, seq=action.seq, tool=ran.tool)
 
-    async def _observe(
-        self,
-        sandbox: Sandbox,
-        record: SessionRecord,
-        instance: TaskInstance,
-        content: str,
-        timeout_s: float,
-        seconds: dict[str, float],
-    ) -> _Ran:
-        dialect = self._dialects[instance.dialect or self._config.dialect]
-        clock = time.monotonic()
-        parsed = dialect.parse(content, talk_turns=record.talk_turns)
-        parsed_at = time.monotonic()
-        seconds["parse"] = parsed_at - clock
-        if isinstance(parsed, Say):
-            said = Observation(parsed.text, outcome=parsed.code)
-            return _Ran(said, "none", record.talk_turns + parsed.is_talk)
-        context = ToolContext(
-            sandbox=sandbox,
-            instance=instance,
-            history=self._store.history(record.sid),
-            profile=instance.profile or self._config.profile or dialect.default_profile,
-            command_timeout_s=timeout_s,
-            soft_timeout_s=self._config.soft_timeout_s,
-        )
-        observation = await self._tools[parsed.tool].run(parsed, context)
-        seconds["run"] = time.monotonic() - parsed_at
-        return _Ran(observation, parsed.tool, record.talk_turns)
-
     async def _settle(self, sandbox: Sandbox, interrupted: InFlight | None) -> str:
         """Deal with an action that was never acknowledged; returns what to tell the policy of it."""
         if interrupted is None:
@@ -190,6 +168,13 @@ def _summed(so_far: Mapping[str, float], seconds: Mapping[str, float]) -> Mappin
     """`so_far` with an action's stages added; rounded to microseconds, which is what the clock is worth."""
     more = {f"action_{stage}": taken_s for stage, taken_s in seconds.items()}
     return {**so_far, **{name: round(so_far.get(name, 0.0) + taken_s, 6) for name, taken_s in more.items()}}
+
+
+_RESTORING = ActionAnswer(
+    "[The host of this session's sandbox died. The sandbox is being restored on another one, so this action did not "
+    "run. Send it again.]",
+    "session_restoring",
+)
 
 
 def refusal(record: SessionRecord | None) -> ActionAnswer:

@@ -8,6 +8,7 @@ from sandbox_server.errors import ServiceError
 from sandbox_server.records import ActionRecord, GradedSession, PatchRecord, SessionRecord, Verdict
 from sandbox_server.sessions.lookahead import Failure
 from sandbox_server.sessions.pool import ShelfView
+from sandbox_server.state.nodes import NodeRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,14 @@ class Sessions(Protocol):
 
     def pool(self) -> PoolView:
         """The containers parked, being made and wanted."""
+        ...
+
+    async def nodes(self) -> list[NodeRecord]:
+        """Every node that has a heartbeat."""
+        ...
+
+    async def drain(self, node: str, *, begin: bool) -> None:
+        """Have a node take nothing new and end once it is empty; `begin=False` takes that back. Raises UnknownNode."""
         ...
 
     async def act(self, sid: str, content: str, *, idempotency_key: str = "") -> ActionAnswer:

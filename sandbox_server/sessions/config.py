@@ -32,3 +32,5 @@ class SessionConfig:
     pool_group: int
     pool_group_window_s: float
     boot_concurrency: int
+    restore: str
+    restore_timeout_s: float

@@ -11,12 +11,22 @@ from dataclasses import replace
 from sandbox_server import telemetry
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instances import Instances
-from sandbox_server.errors import InfrastructureError, SandboxLost, ServiceError, StateUnavailable, UnknownInstance
+from sandbox_server.errors import (
+    InfrastructureError,
+    OwnedElsewhere,
+    SandboxLost,
+    ServiceError,
+    SessionBusy,
+    StateUnavailable,
+    UnknownInstance,
+)
 from sandbox_server.records import PatchRecord, SessionRecord
 from sandbox_server.sandbox.base import Runtime
 from sandbox_server.sessions import patches
 from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.sessions.lifecycle import SessionState, sources_of
+from sandbox_server.sessions.owners import Owners
+from sandbox_server.sessions.restoring import Restoring
 from sandbox_server.sessions.rewards import Rewards
 from sandbox_server.sessions.starts import Starts
 from sandbox_server.sessions.workspace import Workspaces
@@ -40,8 +50,12 @@ class Ending:
         instances: Instances,
         starts: Starts,
         rewards: Rewards,
+        owners: Owners,
+        restoring: Restoring,
         config: SessionConfig,
     ) -> None:
+        self._owners = owners
+        self._restoring = restoring
         self._runtime = runtime
         self._workspaces = workspaces
         self._store = store
@@ -65,10 +79,12 @@ class Ending:
     async def end(self, sid: str, reason: str) -> SessionRecord | None:
         """End the session, begin its grading and return its record; None for an unknown sid.
 
-        Waits for an action or another end of the same session that is under way.
+        Waits for an action or another end of the same session that is under way. A dead node's session is restored
+        first, unless its patch is there already.
 
         Raises:
             SessionBusy: that did not end in time. InfrastructureError: the session is still there, ask again.
+            OwnedElsewhere: it is another node's.
         """
         record = await self._store.session(sid)
         if record is None:
@@ -80,10 +96,17 @@ class Ending:
             return record
         config = self._config
         wait_s = config.command_timeout_s + config.action_wait_s + config.postprocess_timeout_s
+        if not self._owners.is_here(record):
+            try:
+                await self._take_over(record, wait_s)
+            except SandboxLost as e:
+                return await self.lose(sid, e.detail)
         async with self._store.lock(sid, wait_s):
             record = await self._store.session(sid)
             if record is None or record.state in _ENDED:
                 return record
+            if not self._owners.is_here(record) and await self._history.patch(sid) is None:
+                raise OwnedElsewhere(record.node)  # it was taken over meanwhile
             await self._store.move(
                 sid,
                 SessionState.ENDING,
@@ -99,12 +122,25 @@ class Ending:
                 raise
             return await self._finish(record, SessionState.ENDED, record.end_reason or reason, patch.cause)
 
+    async def _take_over(self, record: SessionRecord, wait_s: float) -> None:
+        """Have all that the end of another node's session needs."""
+        if await self._history.patch(record.sid) is not None:
+            await self._owners.nobodys(record)
+        elif not await self._restoring.restore(record, wait_s=wait_s):
+            raise SessionBusy(f"Session {record.sid} is being restored, its host died; waited {wait_s:g} s, ask again.")
+
     async def lose(self, sid: str, cause: str) -> SessionRecord | None:
-        """The container is gone before a patch could be taken; verdict `infra` follows."""
+        """The container is gone before a patch could be taken; verdict `infra` follows.
+
+        Raises:
+            OwnedElsewhere: the session went on on another node. SessionBusy, InfrastructureError.
+        """
         async with self._store.lock(sid, self._config.command_timeout_s):
             record = await self._store.session(sid)
             if record is None or record.state in _ENDED:
                 return record
+            if not self._owners.is_here(record):
+                await self._owners.nobodys(record)  # what was lost is not what it has now
             return await self._lose(record, cause)
 
     async def _patch(self, record: SessionRecord) -> tuple[SessionRecord, PatchRecord]:
@@ -112,7 +148,12 @@ class Ending:
         if stored := await self._history.patch(record.sid):
             return record, stored  # a server died after this and before the container was gone
         began = time.monotonic()
-        patch = await self._history.save_patch(await self._capture(record))
+        captured = await self._capture(record)
+        # a node that was taken for dead must not put its patch before that of the session as it went on elsewhere
+        now = await self._store.session(record.sid)
+        if now is not None and now.container_id != record.container_id:
+            raise OwnedElsewhere(now.node)
+        patch = await self._history.save_patch(captured)
         record = replace(record, timings_s={**record.timings_s, "end_patch": time.monotonic() - began})
         self._rewards.begin(record, patch)
         return record, patch

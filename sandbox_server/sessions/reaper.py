@@ -12,19 +12,23 @@ from datetime import UTC, datetime
 
 from sandbox_server import telemetry
 from sandbox_server.catalogue.history import History
-from sandbox_server.errors import ServiceError
+from sandbox_server.errors import OwnedElsewhere, ServiceError
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import ContainerInfo, Role, Runtime
 from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.sessions.ending import Ending
 from sandbox_server.sessions.lifecycle import SessionState
+from sandbox_server.sessions.owners import Owners
+from sandbox_server.sessions.restoring import Restoring
 from sandbox_server.sessions.rewards import Rewards
 from sandbox_server.sessions.starts import Starts
+from sandbox_server.state.nodes import Fate, Nodes
 from sandbox_server.state.store import Store
 
 log = telemetry.logger(__name__)
 
 _OVER = (SessionState.ENDED, SessionState.LOST)
+_DEAD_EVERY_S = 30.0  # every node looks after the sessions of dead ones
 _TOGETHER = 4  # sessions ended at a time, so that a mass expiry leaves live ones their latency
 
 
@@ -36,6 +40,9 @@ class Reaper:
         runtime: Runtime,
         store: Store,
         history: History,
+        nodes: Nodes,
+        owners: Owners,
+        restoring: Restoring,
         starts: Starts,
         ending: Ending,
         rewards: Rewards,
@@ -46,6 +53,9 @@ class Reaper:
         self._runtime = runtime
         self._store = store
         self._history = history
+        self._nodes = nodes
+        self._owners = owners
+        self._restoring = restoring
         self._starts = starts
         self._ending = ending
         self._rewards = rewards
@@ -68,10 +78,14 @@ class Reaper:
 
     async def run(self) -> None:
         """Sweep for ever."""
+        swept_dead_at = time.monotonic()
         while True:
             await asyncio.sleep(self._config.reaper_period_s)
             try:
                 await self.sweep()
+                if time.monotonic() - swept_dead_at > _DEAD_EVERY_S:
+                    await self.sweep_dead()
+                    swept_dead_at = time.monotonic()
             except ServiceError as e:
                 telemetry.INFRA_ERRORS.labels(e.code).inc()
                 log.warning("reaper pass failed; the next one tries again", code=e.code, error=e.detail)
@@ -83,21 +97,44 @@ class Reaper:
         # in this order: a session is written down after its container was made, so one without is really gone
         sessions = {record.sid: record for record in await self._store.live(self._config.node)}
         containers = await self._runtime.list()
-        for sid in {c.sid for c in containers if c.role is Role.SESSION} - sessions.keys() - self._starts.pool.sids:
-            if record := await self._remembered(sid):
+        left_behind = set()
+        mine = sessions.keys() | self._starts.pool.sids | self._restoring.sids
+        for sid in {c.sid for c in containers if c.role is Role.SESSION} - mine:
+            record = await self._remembered(sid)
+            if record is not None and self._owners.is_here(record):
                 sessions[sid] = record
+            elif record is not None:
+                left_behind.add(sid)
+        for sid in self._starts.sids - sessions.keys():
+            if (record := await self._store.session(sid)) and (
+                record.state in _OVER or not self._owners.is_here(record)
+            ):
+                await self._starts.release(sid)
         present = {c.container_id for c in containers}
         gate = asyncio.Semaphore(_TOGETHER)
         due = [self._session(gate, record, present) for record in sessions.values()]
-        due += [self._container(gate, c) for c in containers if self._is_orphan(c, sessions)]
+        due += [self._container(gate, c) for c in containers if self._is_orphan(c, sessions, left_behind)]
         await asyncio.gather(*due)
 
-    def _is_orphan(self, container: ContainerInfo, sessions: dict[str, SessionRecord]) -> bool:
+    def _is_orphan(self, container: ContainerInfo, sessions: dict[str, SessionRecord], left_behind: set[str]) -> bool:
+        if container.role is Role.SESSION and container.sid in left_behind:
+            return True  # its session went on on another node, while this one was taken for dead
         if container.deadline < datetime.now(UTC):
             return True
         if container.role is Role.SESSION and container.sid in sessions:
             return sessions[container.sid].container_id != container.container_id
         return not container.held
+
+    async def sweep_dead(self) -> None:
+        """End what has run out of the sessions of nodes that died and that nobody asked for since."""
+        gate = asyncio.Semaphore(_TOGETHER)
+        for node in await self._store.other_nodes():
+            if await self._nodes.fate(node) is not Fate.DEAD:
+                continue
+            records = await self._store.live(node)
+            now = time.time()
+            due = [record for record in records if self._run_out(record, now)]
+            await asyncio.gather(*(self._finish(gate, record, self._run_out(record, now)) for record in due))
 
     async def _session(self, gate: asyncio.Semaphore, record: SessionRecord, present: set[str]) -> None:
         reason = self._reason(record, present)
@@ -123,6 +160,8 @@ class Reaper:
                 else:
                     await self._end(record.sid, reason)
                 await self._ending.removed(record.sid)  # a pass leaves nothing behind
+            except OwnedElsewhere:
+                log.info("session went on elsewhere", sid=record.sid)
             except ServiceError as e:
                 log.warning("session not ended; the next pass tries again", sid=record.sid, code=e.code, error=e.detail)
 
@@ -132,6 +171,9 @@ class Reaper:
             return "lost"
         if record.state == SessionState.ENDING and now - record.touched_at > self._config.postprocess_timeout_s:
             return record.end_reason or "postprocess"
+        return self._run_out(record, now)
+
+    def _run_out(self, record: SessionRecord, now: float) -> str:
         if now > record.deadline:
             return "max_age"
         if now - record.touched_at > self._config.session_idle_s:
@@ -159,17 +201,19 @@ class Reaper:
                     await self._close_off(record)
 
     async def _remembered(self, sid: str) -> SessionRecord | None:
-        """The session if it is not over; put back into Redis when only SQL knows it."""
+        """The session if it is not over, whosever; this node's is put back into Redis when only SQL knows it."""
         if record := await self._store.session(sid):
             return None if record.state in _OVER else record
         record = await self._history.session(sid)
         if record is None or record.state in _OVER:
             return None
+        if not self._owners.is_here(record):
+            return record  # its own node puts it back
         log.warning("session rebuilt from SQL: Redis had forgotten it", sid=sid)
         actions = await self._history.actions(sid)
         # its idle time is unknown, and the next action's number must be a new one
         rebuilt = replace(record, touched_at=time.time(), actions=actions[-1].seq if actions else 0)
-        await self._store.put_session(rebuilt)
+        await self._store.rebuild(rebuilt, actions)
         return rebuilt
 
     async def _close_off(self, record: SessionRecord) -> None:

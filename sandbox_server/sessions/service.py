@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 from sandbox_server import telemetry
 from sandbox_server.catalogue.history import History
@@ -15,6 +16,7 @@ from sandbox_server.errors import (
     SessionStillLive,
     Ungradable,
     UnknownInstance,
+    UnknownNode,
     UnknownSession,
 )
 from sandbox_server.records import ActionRecord, PatchRecord, SessionRecord, Verdict, VerdictName
@@ -25,8 +27,10 @@ from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.sessions.ending import Ending
 from sandbox_server.sessions.lifecycle import SessionState
 from sandbox_server.sessions.lookahead import Lookahead
+from sandbox_server.sessions.placement import Placement
 from sandbox_server.sessions.rewards import Rewards
 from sandbox_server.sessions.starts import Starts
+from sandbox_server.state.nodes import NodeRecord, Nodes
 from sandbox_server.state.store import Store
 
 log = telemetry.logger(__name__)
@@ -44,6 +48,8 @@ class SessionService:
         history: History,
         instances: Instances,
         starts: Starts,
+        placement: Placement,
+        nodes: Nodes,
         lookahead: Lookahead,
         acting: Acting,
         ending: Ending,
@@ -54,6 +60,8 @@ class SessionService:
         self._history = history
         self._instances = instances
         self._starts = starts
+        self._placement = placement
+        self._nodes = nodes
         self._lookahead = lookahead
         self._acting = acting
         self._ending = ending
@@ -63,11 +71,14 @@ class SessionService:
 
     async def start(self, instance: int | str) -> str:
         """See `sessions.base.Sessions.start`."""
-        return await self._start(await self._startable(instance))
+        task = await self._startable(instance)
+        await self._placement.settle(task)
+        return await self._start(task)
 
     async def start_group(self, instance: int | str, n: int) -> tuple[list[str], list[ServiceError]]:
         """See `sessions.base.Sessions.start_group`."""
         task = await self._startable(instance)
+        await self._placement.settle(task, n)
         self._starts.groups.announce(task.instance_id, n, time.monotonic())
         starts = [asyncio.create_task(self._start(task)) for _ in range(n)]
         try:
@@ -97,14 +108,38 @@ class SessionService:
                 tasks.append(await self._instance(instance))
             except UnknownInstance:
                 unknown.append(instance)
-        queued = self._lookahead.add(tasks)
-        return Announced(queued, tuple(unknown), len(tasks) - queued)
+        places: dict[str, list[TaskInstance]] = {}
+        for task in tasks:
+            places.setdefault(await self._placement.choose(task), []).append(task)
+        mine = places.pop(self._config.node, [])
+        for node, theirs in places.items():
+            await self._nodes.announce(node, [task.instance_id for task in theirs])
+        queued = self._lookahead.add(mine)
+        return Announced(len(tasks) - len(mine) + queued, tuple(unknown), len(mine) - queued)
+
+    async def announced(self, instance_ids: Sequence[str]) -> None:
+        """Other nodes expect starts of these to be placed here."""
+        tasks = []
+        for instance_id in instance_ids:
+            with suppress(UnknownInstance):
+                tasks.append(await self._instances.by_id(instance_id))
+        self._lookahead.add(tasks)
 
     def pool(self) -> PoolView:
         """See `sessions.base.Sessions.pool`."""
         return PoolView(
             self._config.pool_size, self._starts.pool.view(), self._lookahead.waiting, self._lookahead.failures
         )
+
+    async def nodes(self) -> "list[NodeRecord]":
+        """See `sessions.base.Sessions.nodes`."""
+        return await self._nodes.alive()
+
+    async def drain(self, node: str, *, begin: bool) -> None:
+        """See `sessions.base.Sessions.drain`."""
+        if await self._nodes.get(node) is None:
+            raise UnknownNode(f"no node {node!r} has a heartbeat; GET /v1/nodes lists those that have")
+        await (self._nodes.drain(node) if begin else self._nodes.drained(node))
 
     async def _instance(self, named: int | str) -> TaskInstance:
         return await (self._instances.by_hash(named) if isinstance(named, int) else self._instances.by_id(named))

@@ -69,6 +69,11 @@ class Starts:
         """Slots in use: live sessions and starts under way."""
         return len(self._sids) + self._starting
 
+    @property
+    def sids(self) -> frozenset[str]:
+        """Sessions that have a slot here."""
+        return frozenset(self._sids)
+
     async def adopt(self, sids: Iterable[str]) -> None:
         """Sessions of a former server take their slots again."""
         async with self._freed:
@@ -104,6 +109,16 @@ class Starts:
                 reason=start.stage,
                 retry_after_s=_RETRY_AFTER_S,
             ) from None
+
+    @asynccontextmanager
+    async def place(self, sid: str, instance: TaskInstance) -> AsyncIterator[None]:
+        """A slot for a session that is made anew here; the session's own after the body, free again if that raises."""
+        start = _Start(instance)
+        async with self._slot(start):
+            start.sid = sid
+            self._sids.add(sid)
+            self._starting -= 1
+            yield
 
     @asynccontextmanager
     async def _slot(self, start: _Start) -> AsyncIterator[None]:

@@ -20,6 +20,8 @@ from sandbox_server.sandbox.base import ContainerSpec, ImageInfo, Limits, Role, 
 log = telemetry.logger(__name__)
 
 REPOSITORY = "sandbox-prepared"
+TASK_IMAGE_LABEL = "sandbox.task_image"
+"""Names the task image that a prepared image was made of."""
 _BASE_LABEL = "sandbox.base_commit"
 _SCRIPT = resources.files(__package__).joinpath("prepare.bash").read_text()
 
@@ -97,7 +99,7 @@ class Workspaces:
         sandbox = await self._runtime.create(spec)
         try:
             base = await self._run(sandbox, instance)
-            await self._runtime.commit(sandbox.container_id, name, {_BASE_LABEL: base})
+            await self._runtime.commit(sandbox.container_id, name, {_BASE_LABEL: base, TASK_IMAGE_LABEL: source.name})
         finally:
             await asyncio.shield(self._remove(sandbox.container_id))
         log.info("image prepared", image=source.name, prepared=name, seconds=round(time.monotonic() - began, 2))

@@ -79,6 +79,10 @@ class RedisEditorHistory:
         await self._connection.script(_DROP, self._keys[:2], [ref])
         return zlib.decompress(packed).decode("utf-8", "surrogatepass")
 
+    async def clear(self) -> None:
+        """Forget everything: the files will be made anew. Raises StateUnavailable."""
+        await self._connection.send("DEL", *self._keys[:2])
+
 
 def _digest(path: str) -> str:
     return hashlib.sha1(path.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()

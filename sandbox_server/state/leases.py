@@ -78,14 +78,14 @@ class Leases:
         self._connection = connection
         self._keys = keys
         self._node = node
-        self._boot = f"{node}/{secrets.token_hex(8)}"
+        self.boot = f"{node}/{secrets.token_hex(8)}"
         self._held: dict[str, Lease] = {}
         self._queues: dict[str, _Queue] = {}
         self._keeper: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Make this the node's present boot, which frees what its former boots held; begin to renew."""
-        await self._connection.send("HSET", self._keys.boots, self._node, self._boot)
+        await self._connection.send("HSET", self._keys.boots, self._node, self.boot)
         self._keeper = asyncio.create_task(self._keep())
 
     async def close(self) -> None:
@@ -119,7 +119,7 @@ class Leases:
             StateUnavailable: Redis does not answer.
 
         """
-        lease = Lease(self._keys.lock(sid), f"{self._boot}/{secrets.token_hex(8)}")
+        lease = Lease(self._keys.lock(sid), f"{self.boot}/{secrets.token_hex(8)}")
         queue = self._queues.setdefault(sid, _Queue())
         queue.users += 1
         try:

@@ -6,6 +6,7 @@ heartbeats have run out, and it takes one time to live until those that are miss
 """
 
 import json
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
@@ -15,8 +16,20 @@ from enum import StrEnum
 from sandbox_server.state.connection import Connection, Script
 from sandbox_server.state.keys import Keys
 
-FORWARDED: ContextVar[bool] = ContextVar("forwarded", default=False)
-"""The request that is being served was sent here by another node: it goes no further."""
+
+class Hop(StrEnum):
+    """How far the request that is being served has come."""
+
+    FREE = "free"
+    """From a client: it may be sent on."""
+    FORWARDED = "forwarded"
+    """From another node: it is served here, or sent back."""
+    TRIED = "tried"
+    """From a client; the node it belongs to could not be reached: it is answered here, whatever the answer is."""
+
+
+HOP: ContextVar[Hop] = ContextVar("hop", default=Hop.FREE)
+"""Of the request that is being served."""
 
 IMAGES_KEPT_S = 7 * 86400
 """Who has an image is forgotten after this, unless told again; each server tells it when it starts."""
@@ -130,6 +143,7 @@ class Nodes:
         self._node = node
         self._boot = boot
         self._ttl_s = ttl_s
+        self._shunned: dict[str, float] = {}
         self._beaten_at: float | None = None
         self._clear_since: float | None = None
 
@@ -145,7 +159,7 @@ class Nodes:
         if self._beaten_at is None or now - self._beaten_at > self._ttl_s / 2 or now - began > self._ttl_s / 2:
             self._clear_since = now
         self._beaten_at = now
-        return known == 1
+        return bool(known == 1)
 
     async def leave(self) -> None:
         """Take the heartbeat away: this node's server ends in order, and counts as dead at once."""
@@ -162,6 +176,14 @@ class Nodes:
             return []
         texts = await self._connection.send("MGET", *(self._keys.node(name.decode()) for name in names))
         return [record for text in texts if (record := _record(text)) is not None]
+
+    def shun(self, node: str) -> None:
+        """It did not answer a request: nothing new is to be sent there for a while."""
+        self._shunned[node] = time.monotonic()
+
+    def is_shunned(self, node: str) -> bool:
+        """Whether it failed to answer within the last time to live."""
+        return time.monotonic() - self._shunned.get(node, -math.inf) < self._ttl_s
 
     async def fate(self, node: str) -> Fate:
         """Whether the node lives; DEAD also ends every lease that it holds."""
@@ -207,9 +229,9 @@ class Nodes:
         """Whether this node was asked to drain."""
         return bool(await self._connection.send("EXISTS", self._keys.drain(self._node)))
 
-    async def drained(self) -> None:
-        """It is empty, or a new server of the node begins: the request to drain is answered."""
-        await self._connection.send("DEL", self._keys.drain(self._node))
+    async def drained(self, node: str) -> None:
+        """The request to drain is answered (the node is empty, or a new server of it begins) or taken back."""
+        await self._connection.send("DEL", self._keys.drain(node))
 
     def _sees_clearly(self) -> bool:
         return (

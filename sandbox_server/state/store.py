@@ -7,7 +7,7 @@ script; `Turn.acknowledge` writes the journal, the counters and the idempotency 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from sandbox_server.errors import StateUnavailable
@@ -52,8 +52,8 @@ if ARGV[3] == '1' then
 end
 return 1
 """)
-# KEYS: lock, boots, session, inflight, replies, journal. ARGV: token, lease, inflight, idempotency key, state `live`
-# -> {held, session, stored action, former inflight}; {-1} while another holds it
+# KEYS: lock, boots, session, inflight, replies, journal. ARGV: token, lease, inflight, idempotency key, state `live`,
+# this node -> {held, session, stored action, former inflight}; {-1} while another holds it
 _BEGIN = Script(
     TAKE
     + """
@@ -62,7 +62,8 @@ if ARGV[4] ~= '' then
   local index = redis.call('HGET', KEYS[5], ARGV[4])
   if index then return {0, session, redis.call('LINDEX', KEYS[6], index), false} end
 end
-if redis.call('HGET', KEYS[3], 'state') ~= ARGV[5] then return {0, session, false, false} end
+local at = redis.call('HMGET', KEYS[3], 'state', 'node')
+if at[1] ~= ARGV[5] or at[2] ~= ARGV[6] then return {0, session, false, false} end
 if not take(KEYS[1], KEYS[2], ARGV[1], ARGV[2]) then return {-1} end
 local former = redis.call('GET', KEYS[4])
 if former == ARGV[3] then former = false end
@@ -70,10 +71,13 @@ redis.call('SET', KEYS[4], ARGV[3], 'PX', redis.call('PTTL', KEYS[3]))
 return {1, session, false, former}
 """
 )
-# KEYS: lock, session, inflight, journal, replies, pending. ARGV: token, seq, action, idempotency key, fields...
-# -> 1 acknowledged, 0 another action has this seq. A session that Redis forgot meanwhile still reaches SQL.
+# KEYS: lock, session, inflight, journal, replies, pending. ARGV: token, seq, action, idempotency key, node, fields...
+# -> 1 acknowledged, 0 another action has this seq, or another node the session. A session that Redis forgot meanwhile
+# still reaches SQL.
 _ACKNOWLEDGE = Script("""
-local seq, count = tonumber(ARGV[2]), tonumber(redis.call('HGET', KEYS[2], 'actions'))
+local at = redis.call('HMGET', KEYS[2], 'actions', 'node')
+local seq, count = tonumber(ARGV[2]), tonumber(at[1])
+if at[2] and at[2] ~= ARGV[5] then return 0 end
 local repeated = count == seq and redis.call('LINDEX', KEYS[4], -1) == ARGV[3]
 if count and count ~= seq - 1 and not repeated then return 0 end
 if not repeated then
@@ -86,7 +90,7 @@ if not repeated then
       redis.call('HSET', KEYS[5], ARGV[4], length - 1)
       redis.call('PEXPIRE', KEYS[5], ttl)
     end
-    redis.call('HSET', KEYS[2], 'actions', seq, unpack(ARGV, 5))
+    redis.call('HSET', KEYS[2], 'actions', seq, unpack(ARGV, 6))
   end
 end
 redis.call('DEL', KEYS[3])
@@ -95,6 +99,19 @@ return 1
 """)
 
 
+# KEYS: session, live of the former node, live of the new one, nodes, inflight. ARGV: sid, former node, new node,
+# fields... -> 0: it is not the former node's any more
+_ADOPT = Script("""
+local now = redis.call('HGET', KEYS[1], 'node')
+if now == ARGV[3] then return 1 end
+if now ~= ARGV[2] then return 0 end
+redis.call('HSET', KEYS[1], unpack(ARGV, 4))
+redis.call('SREM', KEYS[2], ARGV[1])
+redis.call('SADD', KEYS[3], ARGV[1])
+redis.call('SADD', KEYS[4], ARGV[3])
+redis.call('DEL', KEYS[5])
+return 1
+""")
 # KEYS: lock, inflight. ARGV: token, inflight, former inflight or ""
 _WITHDRAW = Script("""
 if redis.call('GET', KEYS[2]) == ARGV[2] then
@@ -120,7 +137,7 @@ class Turn:
 
     def __init__(self, store: "Store", lease: Lease, begun: _Begun, in_flight: InFlight) -> None:
         self.record = begun.record
-        """The session as it is now; None: unknown. Unless it is live, nothing may run."""
+        """The session as it is now; None: unknown. Unless it is live and this node's, nothing may run."""
         self.stored = begun.stored
         """The action that this idempotency key already stands for: give its observation again, run nothing."""
         self.interrupted = begun.interrupted
@@ -139,14 +156,14 @@ class Turn:
     ) -> None:
         """Write the action down; it cannot be lost from now on. Ends the turn: the next request may act.
 
-        `action.seq` is `record.actions + 1`; `timings_s` takes the place of the record's.
+        `action.seq` is `record.actions + 1`; `timings_s` takes the place of the record's, whose notice is told.
 
         Raises:
             StateUnavailable: Redis does not answer, or another server acted meanwhile (a lease that ran out);
                 the action is not acknowledged.
 
         """
-        changes = {"cwd": cwd, "talk_turns": talk_turns, "timings_s": timings_s}
+        changes = {"cwd": cwd, "talk_turns": talk_turns, "timings_s": timings_s, "notice": ""}
         await self._store.acknowledge(self._lease, action, changes)
 
     async def withdraw(self, sid: str) -> None:
@@ -165,6 +182,11 @@ class Store:
         self._node = node
         self._result_ttl_s = result_ttl_s
         self._leases = Leases(connection, keys, node=node, lease_s=lock_lease_s)
+
+    @property
+    def boot(self) -> str:
+        """Names this process among all that the node ever had."""
+        return self._leases.boot
 
     async def open(self) -> None:
         """Register this boot of the node: what its former boots had locked is free from now on."""
@@ -187,6 +209,21 @@ class Store:
             [self._keys.session(record.sid), self._keys.live(record.node), self._keys.nodes],
             [_ms(left_s + self._result_ttl_s), record.node, record.sid, "1" if ended else "0", *flat(asdict(record))],
         )
+
+    async def rebuild(self, record: SessionRecord, actions: Sequence[ActionRecord]) -> None:
+        """Put a session back that Redis has forgotten, with its journal and its idempotency keys."""
+        journal, replies = self._keys.journal(record.sid), self._keys.replies(record.sid)
+        ttl_ms = _ms(max(0.0, record.deadline - time.time()) + self._result_ttl_s)
+        async with self._connection.redis.pipeline() as batch:
+            batch.delete(journal, replies)
+            for index, action in enumerate(actions):
+                batch.rpush(journal, dump(action))
+                if action.idempotency_key:
+                    batch.hset(replies, action.idempotency_key, str(index))
+            batch.pexpire(journal, ttl_ms)
+            batch.pexpire(replies, ttl_ms)
+            await self._connection.run(batch.execute())
+        await self.put_session(record)  # last: until then no action can come between
 
     async def session(self, sid: str) -> SessionRecord | None:
         """The session; None when it is unknown."""
@@ -224,6 +261,19 @@ class Store:
         )
         return bool(moved)
 
+    async def adopt(self, record: SessionRecord, former: str) -> bool:
+        """The session of the dead node `former` is `record.node`'s, as `record` has it; False: somebody was quicker.
+
+        What was in flight died with the former node.
+        """
+        keys, sid = self._keys, record.sid
+        taken = await self._connection.script(
+            _ADOPT,
+            [keys.session(sid), keys.live(former), keys.live(record.node), keys.nodes, keys.in_flight(sid)],
+            [sid, former, record.node, *flat(asdict(record))],
+        )
+        return bool(taken)
+
     async def live(self, node: str | None = None) -> list[SessionRecord]:
         """The sessions of a node, or of all, that are neither ended nor lost."""
         run, redis = self._connection.run, self._connection.redis
@@ -238,6 +288,11 @@ class Store:
             if gone:  # their records ran out: the node was away for longer than anything is kept
                 await run(redis.srem(live, *gone))
         return found
+
+    async def other_nodes(self) -> list[str]:
+        """All nodes but this one that ever had a session."""
+        names = await self._connection.run(self._connection.redis.smembers(self._keys.nodes))
+        return sorted({name.decode() for name in names} - {self._node})
 
     @contextlib.asynccontextmanager
     async def lock(self, sid: str, wait_s: float) -> AsyncIterator[None]:
@@ -256,9 +311,9 @@ class Store:
     ) -> AsyncIterator[Turn]:
         """Hold the session for one action and note it as in flight.
 
-        Nothing is held or noted, and nobody waited for, when the session is not live; nor is anything held or noted
-        when the idempotency key is known (see `Turn`). Left without `acknowledge`, the session is free again and the
-        next turn finds the action as `interrupted`.
+        Nothing is held or noted, and nobody waited for, when the session is not live or another node's; nor is anything
+        held or noted when the idempotency key is known (see `Turn`). Left without `acknowledge`, the session is free
+        again and the next turn finds the action as `interrupted`.
 
         Raises:
             SessionBusy: not got within `wait_s` seconds. StateUnavailable.
@@ -266,7 +321,7 @@ class Store:
         """
         if self._leases.is_taken(sid):
             record = await self.session(sid)
-            if record is None or record.state != LIVE:
+            if record is None or record.state != LIVE or record.node != self._node:
                 yield Turn(self, _NOTHING_BEGAN, _Begun(record, None, None), in_flight)
                 return
         keys = self._keys
@@ -277,7 +332,7 @@ class Store:
             answer = await self._connection.script(
                 _BEGIN,
                 [*names, keys.journal(sid)],
-                [lease.token, self._leases.lease_ms, text, idempotency_key, LIVE],
+                [lease.token, self._leases.lease_ms, text, idempotency_key, LIVE, self._node],
             )
             if answer[0] == -1:
                 return None
@@ -306,6 +361,7 @@ class Store:
                 action.seq,
                 dump(action),
                 action.idempotency_key,
+                self._node,
                 *flat({**changes, "touched_at": touched_at}),
             ],
         )

@@ -100,6 +100,13 @@ class Server:
         self._process.wait(60)
         self._process = None
 
+    def ended(self) -> int:
+        """Its status, once it has ended by itself."""
+        assert self._process is not None
+        status = self._process.wait(60)
+        self._process = None
+        return status
+
     def restart(self, sign: signal.Signals = signal.SIGKILL) -> None:
         """As `kill`, then `start`."""
         self.kill(sign)

@@ -25,6 +25,7 @@ from sandbox_server.errors import (
     SessionStillLive,
     Ungradable,
     UnknownInstance,
+    UnknownNode,
     UnknownSession,
 )
 from sandbox_server.records import ActionRecord, GradedSession, PatchRecord, SessionRecord, Verdict, VerdictName
@@ -32,6 +33,7 @@ from sandbox_server.sessions.base import ActionAnswer, Announced, PoolView, Rewa
 from sandbox_server.sessions.lookahead import Failure
 from sandbox_server.sessions.pool import ShelfView
 from sandbox_server.settings import Settings
+from sandbox_server.state.nodes import NodeRecord
 
 INSTANCE = TaskInstance(
     instance_id="a__b-1",
@@ -93,6 +95,13 @@ class MemorySessions:
     def pool(self) -> PoolView:
         shelf = ShelfView("image", parked=1, making=1, waiting=0, wanted=2, instances=("a__b-1",), sids=("5", "6"))
         return PoolView(16, [shelf], ["c__d-2"], [Failure("e__f-3", "image_unavailable", "It is not there.")])
+
+    async def nodes(self) -> list[NodeRecord]:
+        return [NodeRecord("n", "http://n:5000", "n/1", parked={"a__b-1": 2}, faults={"disk": "full"})]
+
+    async def drain(self, node: str, *, begin: bool) -> None:
+        if node != "n":
+            raise UnknownNode(f"no node {node}")
 
     async def act(self, sid: str, content: str, *, idempotency_key: str = "") -> ActionAnswer:
         self.seen.append((sid, content, idempotency_key))

@@ -104,6 +104,16 @@ class Images:
             known[name] = info
         return info
 
+    async def all(self) -> list[ImageInfo]:
+        """See `sandbox.base.Runtime.images`."""
+        found: list[dict[str, Any]] = await self._engine.call(lambda api: api.images())
+        return [
+            ImageInfo(name, image["Id"], image["Labels"] or {})
+            for image in found
+            for name in image["RepoTags"] or ()
+            if name != "<none>:<none>"
+        ]
+
     async def remove_all(self, repository: str) -> tuple[int, int]:
         """See `runtime.DockerRuntime.remove_images`."""
         found: list[dict[str, Any]] = await self._engine.call(lambda api: api.images(repository))

@@ -190,6 +190,10 @@ class DockerRuntime:
         """See `sandbox.base.Runtime.resolve_image`."""
         return await self._images.resolve(candidates)
 
+    async def images(self) -> Sequence[ImageInfo]:
+        """See `sandbox.base.Runtime.images`."""
+        return await self._images.all()
+
     async def find_image(self, name: str) -> ImageInfo | None:
         """See `sandbox.base.Runtime.find_image`."""
         return await self._images.find(name)

@@ -125,17 +125,6 @@ async def test_each_waits_by_its_own_bound() -> None:
     assert len(grading.begun) == 1
 
 
-async def test_submitted_work_runs_without_anyone_waiting() -> None:
-    """Grading begins at postprocess, minutes before the trainer asks."""
-    grading = HeldGrading()
-    queue = queue_of(grading)
-    grading.gate.set()
-    assert queue.submit(request()) == queue.key(request())
-    await settle()
-    assert (await queue.verdict(request(), wait_s=0.5)).timings_s.keys() == {"queue"}
-    assert len(grading.begun) == 1
-
-
 async def test_what_was_written_is_not_graded_again() -> None:
     """Hours later, or after a restart, the answer is the same and costs milliseconds."""
     grading, shelf = HeldGrading(), Shelf()

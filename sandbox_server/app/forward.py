@@ -1,0 +1,207 @@
+"""A request whose session is another node's is answered there, whichever server the balancer chose.
+
+The parts below say whose it is (`OwnedElsewhere`); this sends it there as it came, once. While that node does not
+answer, it may be coming back (a restart) or be dead: so the request is asked of our own parts again, which know the
+difference, until `patience_s`; then they answer for it. Another node's request is never sent on (421, and the first
+one looks again).
+
+Sending again is safe: what is no repeatable request by itself bears an idempotency key, the client's or ours.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+
+import httpx
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sandbox_server.app.access import send_error
+from sandbox_server.errors import NodeUnreachable, OwnedElsewhere, StateUnavailable
+from sandbox_server.state.nodes import HOP, Hop, Nodes
+from sandbox_server.telemetry import FORWARDED, logger
+
+log = logger(__name__)
+
+HEADER = "sandbox-forwarded"
+_KEY = "idempotency-key"
+_MISDIRECTED = 421
+_PAUSE_S = 0.2
+_CONNECT_S = 2.0
+_CONNECTIONS = 2048
+"""To all other nodes; each waits for one answer, as those of our own clients do."""
+_OF_ONE_HOP = frozenset(
+    ("host", "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "expect", "content-length")
+)
+
+
+class Forward:
+    """Sends requests to their nodes. `nodes()` is what tells where these are, once the server has started."""
+
+    def __init__(self, app: ASGIApp, nodes: Callable[[], Nodes], *, timeout_s: float, patience_s: float) -> None:
+        """`timeout_s` bounds another node's answer, `patience_s` the wait for one that does not answer at all."""
+        self._app = app
+        self._nodes = nodes
+        self._patience_s = patience_s
+        # now, for it reads the CA certificates: 50 ms that no session should wait for
+        self._client = httpx.AsyncClient(
+            timeout=httpx.Timeout(timeout_s, connect=_CONNECT_S),
+            limits=httpx.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=256, keepalive_expiry=30),
+            trust_env=False,  # a proxy for the world outside is none for the nodes
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            if scope["type"] == "lifespan":
+                await self._client.aclose()
+            return
+        request = _Request(scope, receive)
+        forwarded = HEADER in Headers(scope=scope)
+        HOP.set(Hop.FORWARDED if forwarded else Hop.FREE)  # each request is a task with a context of its own
+        try:
+            await self._app(scope, request.receive, send)
+        except OwnedElsewhere as there:
+            if forwarded:
+                error = NodeUnreachable(f"the session is on node {there.node} by now; send the request again")
+                await send_error(send, error, status=_MISDIRECTED)
+            else:
+                await self._elsewhere(request, send, there.node)
+
+    async def _elsewhere(self, request: "_Request", send: Send, node: str) -> None:
+        """Have the request answered by `node`, or by whoever turns out to be the right one."""
+        ends = asyncio.get_running_loop().time() + self._patience_s
+        await request.body()
+        while True:
+            answer = await self._ask(request, node)
+            if answer is not None:
+                FORWARDED.labels("answered").inc()
+                await answer.send(send)
+                return
+            if request.hung_up:
+                return
+            if asyncio.get_running_loop().time() > ends:
+                FORWARDED.labels("given_up").inc()
+                HOP.set(Hop.TRIED)
+            else:
+                await asyncio.sleep(_PAUSE_S)
+            try:
+                await self._app(request.scope, request.receive_again(), send)
+            except OwnedElsewhere as there:
+                node = there.node
+            else:
+                return
+
+    async def _ask(self, request: "_Request", node: str) -> "_Answer | None":
+        """The node's answer; None: it gave none, or it is not the right one, or our client is gone."""
+        asking = asyncio.create_task(self._exchange(request, node))
+        leaving = asyncio.create_task(request.wait_for_hang_up())
+        try:
+            await asyncio.wait({asking, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            return asking.result() if asking.done() else None
+        finally:
+            for task in (asking, leaving):  # an exchange that is cut off tells the other node that the client left
+                task.cancel()
+            await asyncio.gather(asking, leaving, return_exceptions=True)
+
+    async def _exchange(self, request: "_Request", node: str) -> "_Answer | None":
+        nodes = self._nodes()
+        with suppress(StateUnavailable):
+            record = await nodes.get(node)
+            if record is None:
+                return None
+            try:
+                async with self._client.stream(
+                    request.scope["method"],
+                    record.url + request.target,
+                    headers=request.headers_for(node),
+                    content=await request.body(),
+                ) as response:
+                    content = b"".join([chunk async for chunk in response.aiter_raw()])
+            except httpx.TransportError as error:
+                nodes.shun(node)
+                log.warning("node does not answer", node=node, url=record.url, error=str(error) or type(error).__name__)
+                return None
+            if response.status_code != _MISDIRECTED:
+                return _Answer(response.status_code, response.headers.raw, content)
+        return None
+
+
+class _Request:
+    """A request whose body can be read more than once."""
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.scope = scope
+        self._receive = receive
+        self._messages: list[Message] = []
+        self._whole = False
+        self.hung_up = False
+        self._key = secrets.token_hex(16)
+
+    async def receive(self) -> Message:
+        """As ASGI; what came is remembered until the body is complete."""
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            self.hung_up = True
+        elif not self._whole:
+            self._messages.append(message)
+            self._whole = not message.get("more_body", False)
+        return message
+
+    def receive_again(self) -> Receive:
+        """The same from the start."""
+        messages = iter(list(self._messages))
+
+        async def receive() -> Message:
+            for message in messages:
+                return message
+            return await self.receive()
+
+        return receive
+
+    async def body(self) -> bytes:
+        """All of it; what is left is read. Raises RequestTooLarge."""
+        while not self._whole and not self.hung_up:
+            await self.receive()
+        return b"".join(message.get("body", b"") for message in self._messages)
+
+    async def wait_for_hang_up(self) -> None:
+        """Return once the client is gone."""
+        await self.body()
+        while not self.hung_up:
+            await self.receive()
+
+    @property
+    def target(self) -> str:
+        """Path and query as they came."""
+        query: bytes = self.scope["query_string"]
+        path: bytes = self.scope.get("raw_path") or self.scope["path"].encode()
+        return (path + (b"?" + query if query else b"")).decode("latin-1")
+
+    def headers_for(self, node: str) -> list[tuple[bytes, bytes]]:
+        """Those of the client; a request that may not be repeated as it is bears a key."""
+        headers: list[tuple[bytes, bytes]] = [
+            (name, value) for name, value in self.scope["headers"] if name.decode("latin-1") not in _OF_ONE_HOP
+        ]
+        headers.append((HEADER.encode(), node.encode()))
+        if self.scope["method"] == "POST" and all(name != _KEY.encode() for name, _ in headers):
+            headers.append((_KEY.encode(), self._key.encode()))
+        return headers
+
+
+class _Answer:
+    """Another node's."""
+
+    def __init__(self, status: int, headers: list[tuple[bytes, bytes]], content: bytes) -> None:
+        self._status = status
+        own = [(name.lower(), value) for name, value in headers]
+        self._headers = [(name, value) for name, value in own if name.decode("latin-1") not in _OF_ONE_HOP]
+        self._headers.append((b"content-length", str(len(content)).encode()))
+        self._content = content
+
+    async def send(self, send: Send) -> None:
+        """To our client."""
+        await send({"type": "http.response.start", "status": self._status, "headers": self._headers})
+        await send({"type": "http.response.body", "body": self._content})

@@ -1,0 +1,21 @@
+"""Sessions that another node made anew."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0005"
+down_revision = "0003"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Sessions of before never were."""
+    op.add_column("sessions", sa.Column("restores", sa.BigInteger(), nullable=False, server_default="0"))
+    op.add_column("sessions", sa.Column("notice", sa.Text(), nullable=False, server_default=""))
+
+
+def downgrade() -> None:
+    """Forget it."""
+    op.drop_column("sessions", "notice")
+    op.drop_column("sessions", "restores")

@@ -1,0 +1,53 @@
+"""`sandbox-server drain`: take a node out of service without losing anything."""
+
+import time
+
+import typer
+
+from sandbox_server.cli import api, configuration
+from sandbox_server.errors import ServiceError
+
+app = typer.Typer()
+
+_LOOK_EVERY_S = 1.0
+
+
+class NotDrained(ServiceError):
+    """The node still has work when the time is up; it goes on draining."""
+
+    code = "not_drained"
+
+
+@app.callback(invoke_without_command=True)
+def drain(
+    node: str = typer.Option("", help="Node to drain; this server's own (SANDBOX_NODE_ID) when left out."),
+    timeout_s: float = typer.Option(15_000.0, min=0, help="Longest wait; SANDBOX_SESSION_MAX_S ends every session."),
+    undo: bool = typer.Option(False, "--undo", help="Take new sessions again."),
+) -> None:
+    """Finish what is live, take nothing new, end the server; returns when it has ended."""
+    name = node or configuration.load().node_id
+    path = f"/v1/nodes/{name}/drain"
+    if undo:
+        api.call("DELETE", path)
+        typer.echo(f"{name} takes sessions again")
+        return
+    api.call("POST", path)
+    ends = time.monotonic() + timeout_s
+    told = ""
+    while (left := _left(name)) is not None:
+        if left != told:
+            typer.echo(f"{name}: {left}")
+            told = left
+        if time.monotonic() > ends:
+            raise NotDrained(f"{name} has {left} after {timeout_s:g} s; it goes on, `drain --undo` stops it")
+        time.sleep(_LOOK_EVERY_S)
+    typer.echo(f"{name} is drained")
+
+
+def _left(name: str) -> str | None:
+    """What the node still has; None: it is gone, with this server or from the others' list."""
+    try:
+        found = next((node for node in api.call("GET", "/v1/nodes") if node["node"] == name), None)
+    except api.NoServer:
+        return None
+    return found and f"{found['used']} sessions, {found['gradings']} gradings"

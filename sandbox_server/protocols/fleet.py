@@ -1,0 +1,75 @@
+"""The nodes behind the balancer: who is there, and taking one out."""
+
+from dataclasses import asdict
+from typing import Annotated, Any, cast
+
+from fastapi import APIRouter, Path, Request, Response
+from pydantic import BaseModel, ConfigDict
+
+from sandbox_server.protocols._wire import json_answer
+from sandbox_server.protocols.v1 import Refused
+from sandbox_server.sessions.base import Sessions
+from sandbox_server.state.nodes import Status
+
+_NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"model": Refused}}
+
+ROUTER = APIRouter(prefix="/v1", tags=["v1"])
+
+Node = Annotated[str, Path(min_length=1, max_length=300, pattern="^[^\\x00]+$")]
+
+
+class NodeView(BaseModel):
+    """A node, as its last heartbeat tells."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    node: str
+    url: str
+    """Where the other nodes reach its server."""
+    boot: str
+    """Of its server process."""
+    status: Status
+    """A draining one finishes what it has and takes nothing new."""
+    version: str
+    engine: str
+    """Docker's version."""
+    cpus: int
+    memory_mb: int
+    slots: int
+    """Sessions that it holds at most."""
+    used: int
+    waiting: int
+    """Starts that wait for a slot."""
+    parked: dict[str, int]
+    """Instance id -> containers that wait for its starts."""
+    grade_slots: int
+    gradings: int
+    """Running and waiting there."""
+    faults: dict[str, str]
+    """Reason -> what is wrong; while there is any, it takes nothing new."""
+    beats: int
+    """Heartbeats since its server started."""
+
+
+@ROUTER.get("/nodes", response_model=list[NodeView])
+async def list_nodes(request: Request) -> Response:
+    """Every node that has a heartbeat, by name."""
+    return json_answer([asdict(node) for node in await _sessions(request).nodes()])
+
+
+@ROUTER.post("/nodes/{node}/drain", status_code=202, responses=_NOT_FOUND)
+async def drain(request: Request, node: Node) -> Response:
+    """Have a node take nothing new, and its server end once its sessions and gradings are over."""
+    await _sessions(request).drain(node, begin=True)
+    return json_answer({"node": node, "draining": True}, 202)
+
+
+@ROUTER.delete("/nodes/{node}/drain", responses=_NOT_FOUND)
+async def stop_draining(request: Request, node: Node) -> Response:
+    """Have it take sessions again."""
+    await _sessions(request).drain(node, begin=False)
+    return json_answer({"node": node, "draining": False})
+
+
+def _sessions(request: Request) -> Sessions:
+    return cast(Sessions, request.app.state.sessions)

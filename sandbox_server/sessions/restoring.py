@@ -1,0 +1,216 @@
+"""A dead node's session goes on here: its acknowledged actions are run again, in order, in a fresh container.
+
+What comes of it is the policy's to know: the next observation says that it was done, and which actions ended
+differently this time. What cannot come back does not: background processes are begun anew, and whatever depends on
+the clock, on chance or on a network may differ. A session that cannot be restored is lost: an honest end, verdict
+`infra`, masked.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from sandbox_server import telemetry
+from sandbox_server.catalogue.history import History
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.catalogue.instances import Instances
+from sandbox_server.errors import SandboxLost, ServiceError, StateUnavailable
+from sandbox_server.records import ActionRecord, SessionRecord
+from sandbox_server.sandbox.base import Runtime, Sandbox
+from sandbox_server.sessions.config import SessionConfig
+from sandbox_server.sessions.lifecycle import SessionState
+from sandbox_server.sessions.log import SessionLog
+from sandbox_server.sessions.owners import Owners
+from sandbox_server.sessions.placement import Placement
+from sandbox_server.sessions.running import Running
+from sandbox_server.sessions.starts import Starts
+from sandbox_server.sessions.workspace import Workspaces
+from sandbox_server.state.store import Store
+
+log = telemetry.logger(__name__)
+
+_OVER = (SessionState.ENDED, SessionState.LOST)
+_GRACE_S = 1800.0  # past the session's own end, for its patch and its removal
+_SHOWN = 5  # differences that a notice names
+
+
+class Restoring:
+    """Takes sessions over from nodes that died; each once, however many ask."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        workspaces: Workspaces,
+        store: Store,
+        history: History,
+        instances: Instances,
+        starts: Starts,
+        running: Running,
+        owners: Owners,
+        placement: Placement,
+        log: SessionLog,
+        config: SessionConfig,
+    ) -> None:
+        self._log = log
+        self._runtime = runtime
+        self._workspaces = workspaces
+        self._store = store
+        self._history = history
+        self._instances = instances
+        self._starts = starts
+        self._running = running
+        self._owners = owners
+        self._placement = placement
+        self._config = config
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+
+    @property
+    def sids(self) -> frozenset[str]:
+        """Of the sessions whose new containers are being made: not this node's yet."""
+        return frozenset(self._under_way)
+
+    async def restore(self, record: SessionRecord, *, wait_s: float) -> bool:
+        """Make the session this node's, or see that it is another living one's; look at it anew after this.
+
+        False: it is not done within `wait_s` seconds, and goes on.
+
+        Raises:
+            OwnedElsewhere, NodeUnreachable: as `Owners.nobodys`; or another node is a better place for it.
+            SandboxLost: it cannot be restored; the caller ends it. Other ServiceErrors: ask again.
+
+        """
+        task = self._under_way.get(record.sid)
+        if task is None:
+            await self._owners.nobodys(record)
+            instance = await self._instances.by_id(record.instance_id)
+            await self._placement.settle(instance)
+            task = self._under_way.get(record.sid)  # somebody may have been quicker
+        if task is None:
+            task = asyncio.create_task(self._restore(record, instance), name=f"restore-{record.sid}")
+            self._under_way[record.sid] = task
+            task.add_done_callback(lambda done: self._ended(record.sid, done))
+        await asyncio.wait({task}, timeout=wait_s)
+        if task.done():
+            task.result()
+        return task.done()
+
+    async def close(self) -> None:
+        """Stop; what is under way is left as it was."""
+        tasks = list(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, sid: str, task: asyncio.Task[None]) -> None:
+        del self._under_way[sid]
+        if not task.cancelled() and (error := task.exception()):
+            telemetry.RESTORES.labels("failed").inc()
+            log.error("session not restored", sid=sid, error=str(error))
+
+    async def _restore(self, lost: SessionRecord, instance: TaskInstance) -> None:
+        began = time.monotonic()
+        bound_s = self._config.restore_timeout_s
+        try:
+            async with asyncio.timeout(bound_s), self._store.lock(lost.sid, bound_s):
+                record = await self._store.session(lost.sid)
+                if record is None or record.state in _OVER or record.node != lost.node:
+                    return  # another node was quicker
+                actions = await self._journal(record)
+                async with self._starts.place(record.sid, instance):
+                    differences = await self._anew(record, instance, actions)
+        except TimeoutError:
+            raise SandboxLost(
+                f"its host {lost.node} died, and its actions could not be run again within {bound_s:g} s"
+            ) from None
+        telemetry.RESTORES.labels("different" if differences else "same").inc()
+        telemetry.RESTORE_SECONDS.observe(time.monotonic() - began)
+        log.warning(
+            "session restored",
+            sid=lost.sid,
+            instance_id=lost.instance_id,
+            former=lost.node,
+            actions=len(actions),
+            differences=differences,
+            seconds=round(time.monotonic() - began, 2),
+        )
+
+    async def _journal(self, record: SessionRecord) -> Sequence[ActionRecord]:
+        """All that was acknowledged. Raises SandboxLost when it is not to be run again."""
+        died = f"its host {record.node} died"
+        if self._config.restore == "off":
+            raise SandboxLost(f"{died}, and sessions are not restored here (SANDBOX_RESTORE=off)")
+        actions = await self._store.actions(record.sid)
+        if len(actions) < record.actions:
+            actions = await self._history.actions(record.sid)
+        if len(actions) < record.actions:
+            raise SandboxLost(f"{died}, and only {len(actions)} of its {record.actions} actions are known")
+        took_s = sum(action.duration_s for action in actions)
+        if took_s > self._config.restore_timeout_s:
+            raise SandboxLost(
+                f"{died}, and its actions took {took_s:.0f} s: too long to run them again (SANDBOX_RESTORE_TIMEOUT_S)"
+            )
+        return actions
+
+    async def _anew(self, record: SessionRecord, instance: TaskInstance, actions: Sequence[ActionRecord]) -> list[str]:
+        """The session in a container of this node; what ended differently."""
+        spec = await self._workspaces.spec(instance)
+        ends = datetime.fromtimestamp(record.deadline + _GRACE_S, UTC)
+        sandbox = await self._runtime.create(replace(spec, sid=record.sid, deadline=ends))
+        try:
+            differences = await self._replay(sandbox, record, instance, actions)
+            taken = replace(
+                record,
+                node=self._config.node,
+                container_id=sandbox.container_id,
+                touched_at=time.time(),
+                cwd=sandbox.shell.cwd or instance.workspace,
+                restores=record.restores + 1,
+                notice=_notice(len(actions), differences),
+            )
+            if not await self._store.adopt(taken, record.node):
+                raise StateUnavailable(f"another node took session {record.sid} over meanwhile; send the request again")
+        except BaseException:
+            await asyncio.shield(self._give_up(sandbox))
+            raise
+        self._log.add(taken)
+        return differences
+
+    async def _replay(
+        self, sandbox: Sandbox, record: SessionRecord, instance: TaskInstance, actions: Sequence[ActionRecord]
+    ) -> list[str]:
+        await self._store.history(record.sid).clear()
+        differences = []
+        talked = replace(record, talk_turns=0)
+        for action in actions:
+            ran = await self._running.run(
+                sandbox, talked, instance, action.content, self._config.command_timeout_s, seconds={}
+            )
+            talked = replace(talked, talk_turns=ran.talk_turns)
+            now = ran.observation
+            if (now.outcome, now.exit_code) != (action.outcome, action.exit_code):
+                before, after = (_end(end.outcome, end.exit_code) for end in (action, now))
+                differences.append(f"action {action.seq}: {after} instead of {before}")
+        return differences
+
+    async def _give_up(self, sandbox: Sandbox) -> None:
+        try:
+            await self._runtime.remove(sandbox.container_id)
+        except ServiceError as e:
+            log.warning("container left to the reaper", container_id=sandbox.container_id[:12], code=e.code)
+
+
+def _end(outcome: str, exit_code: int | None) -> str:
+    return outcome if exit_code is None else f"{outcome}, exit code {exit_code}"
+
+
+def _notice(count: int, differences: Sequence[str]) -> str:
+    done = f"The sandbox was restored on another one by running its {count} actions again"
+    if not differences:
+        how = "; all ended as before"
+    else:
+        more = f" and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
+        which = "; ".join(differences[:_SHOWN])
+        how = f", but not all ended as before ({which}{more}): look before you rely on its state"
+    return f"[The host of this session's sandbox died. {done}{how}. What ran in the background was begun anew.]"

@@ -1,0 +1,137 @@
+"""Two nodes on one Redis and one database: any of them answers for any session, also for those of a dead one."""
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+
+from .fleet import SharedRedis, fleet
+from .serving import Server, bash, until
+
+FIX = "sed -i 's/total = 0/total = 0  # seen/' ledger/__init__.py; echo fix > note.txt"
+
+
+@pytest.fixture
+def nodes(rows: Path, tmp_path: Path) -> Iterator[Callable[..., tuple[list[Server], SharedRedis]]]:
+    """nodes(**settings): two servers."""
+    with ExitStack() as stack:
+        yield lambda **settings: stack.enter_context(fleet(tmp_path, rows, 2, **settings))
+
+
+def on(server: Server) -> str:
+    """A session that lives on `server`, which is where one that it is asked for begins while all is equal."""
+    sid = server.begin()
+    assert server.session(sid)["node"] == server.node
+    return sid
+
+
+def test_any_node_answers_for_any_session(nodes: Callable[..., tuple[list[Server], SharedRedis]]) -> None:
+    """Sessions spread; every endpoint works through the server that does not have them, with one hop."""
+    (a, b), _ = nodes()
+    sids = [a.begin() for _ in range(4)] + [b.begin() for _ in range(2)]
+    places = {sid: a.session(sid)["node"] for sid in sids}
+    assert set(places.values()) == {a.node, b.node}
+    for sid in sids:
+        other = b if places[sid] == a.node else a
+        assert f"n-{sid}" in other.run(sid, f"echo n-{sid} | tee mark.txt")
+        assert other.finish(sid)["state"] == "ended"
+        assert b"+++ b/mark.txt" in other.patch(sid)
+        assert other.reward(sid)["verdict"] == "unresolved"
+        assert [action["seq"] for action in other.actions(sid)] == [1]
+    assert not a.complaints() and not b.complaints()
+
+
+def test_a_key_runs_once_whichever_node_gets_the_retry(
+    nodes: Callable[..., tuple[list[Server], SharedRedis]],
+) -> None:
+    (a, b), _ = nodes()
+    sid = a.begin()
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(s.run, sid, "echo once >> /tmp/n; sleep 0.5; wc -l < /tmp/n", "k1") for s in (a, b, a, b)]
+        said = {future.result() for future in asked}
+    assert len(said) == 1 and "\r\n" in said.pop()
+    assert len(b.actions(sid)) == 1
+
+
+def test_a_dead_nodes_session_goes_on(nodes: Callable[..., tuple[list[Server], SharedRedis]]) -> None:
+    """kill -9 of a node for good: its session's files, cwd and variables are there again, and it is told."""
+    (a, b), _ = nodes()
+    sid = on(b)
+    a.run(sid, "cd /tmp && export KEPT=11 && echo one > f.txt")
+    a.run(sid, "echo two >> f.txt; false")
+    b.kill()
+    said = a.run(sid, "echo $KEPT $(pwd) $(wc -l < f.txt)")
+    assert "11 /tmp 2" in said
+    assert said.startswith("[The host of this session's sandbox died.") and "its 2 actions again; all ended" in said
+    assert "host of this session" not in a.run(sid, "true")
+    assert a.session(sid)["node"] == a.node and len(a.actions(sid)) == 4
+    assert a.finish(sid)["state"] == "ended"
+    b.start()  # it finds that its session is somebody else's
+    until(lambda: not b.containers(f"sid={sid}"), 20, "the left-behind container gone")
+
+
+def test_what_ends_differently_is_told(nodes: Callable[..., tuple[list[Server], SharedRedis]]) -> None:
+    (a, b), _ = nodes()
+    sid = on(b)
+    stamp = Path("/proc/sys/kernel/random/boot_id")
+    assert stamp.exists()
+    a.run(sid, f"test $(hostname) = x || test $(date +%s) -lt {int(time.time()) + 2}")
+    b.kill()
+    time.sleep(2)
+    said = a.run(sid, "true")
+    assert "not all ended as before (action 1: finished, exit code 1 instead of finished, exit code 0)" in said
+
+
+def test_without_replay_the_end_is_honest(nodes: Callable[..., tuple[list[Server], SharedRedis]]) -> None:
+    (a, b), _ = nodes(restore="off")
+    sid = on(b)
+    a.run(sid, FIX)
+    b.kill()
+    reply = a.say(sid, bash("ls"))
+    assert reply["error"]["code"] == "sandbox_lost" and "host" in reply["content"]
+    reward = a.reward(sid)
+    assert (reward["verdict"], reward["mask"], reward["reward"]) == ("infra", True, 0.0)
+
+
+def test_a_restart_is_waited_for(nodes: Callable[..., tuple[list[Server], SharedRedis]]) -> None:
+    """A rolling restart: the other node holds requests until the owner is back, and nothing is restored."""
+    (a, b), _ = nodes(node_ttl_s=15)
+    sid = on(b)
+    a.run(sid, "export KEPT=7")
+    with ThreadPoolExecutor(1) as pool:
+        b.kill(signal.SIGTERM)
+        asked = pool.submit(a.run, sid, "echo kept-$KEPT")
+        time.sleep(1)
+        b.start()
+        assert "kept-7" in asked.result()
+    assert a.session(sid)["node"] == b.node
+
+
+def test_draining(nodes: Callable[..., tuple[list[Server], SharedRedis]]) -> None:
+    """What is live is finished, nothing new comes, the server ends with 0."""
+    (a, b), _ = nodes()
+    sid = on(b)
+    with ThreadPoolExecutor(1) as pool:
+        draining = pool.submit(b.cli, "drain", "--timeout-s", "60")
+        until(lambda: httpx.get(f"{b.url}/readyz", timeout=5).status_code == 503, 20, "out of the rotation")
+        assert {a.session(b.begin())["node"] for _ in range(3)} == {a.node}
+        assert "hi" in a.run(sid, "echo hi")
+        a.finish(sid)
+        assert f"{b.node} is drained" in draining.result()
+    assert b.ended() == 0
+    assert [node["node"] for node in httpx.get(f"{a.url}/v1/nodes", timeout=5).json()] == [a.node]
+
+
+def test_an_end_whose_node_dies(nodes: Callable[..., tuple[list[Server], SharedRedis]]) -> None:
+    """The patch was in SQL: another node finishes, nothing is run again."""
+    (a, b), _ = nodes()
+    sid = on(b)
+    a.run(sid, "echo x > x.txt; (sleep 1000 &)")
+    assert a.finish(sid)["state"] == "ended"
+    b.kill()
+    assert a.reward(sid)["verdict"] == "unresolved"
