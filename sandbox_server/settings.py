@@ -43,6 +43,8 @@ class Settings(BaseSettings):
     """Redis to share between replicas; unset: a private one in SANDBOX_DATA_DIR."""
     redis_timeout_s: float = 5.0
     """Bound on one exchange with Redis."""
+    redis_outage_s: float = 20.0
+    """How long requests wait for a Redis that is away (a restart, a failover) before they fail."""
     database_url: str | None = None
     """SQLAlchemy URL (postgresql://..., sqlite:///...); unset: SQLite in SANDBOX_DATA_DIR."""
     result_ttl_s: float = 7 * 86400

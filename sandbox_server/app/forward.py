@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandbox_server.app.access import send_error
 from sandbox_server.errors import NodeUnreachable, OwnedElsewhere, StateUnavailable
-from sandbox_server.state.nodes import HOP, Hop, Nodes
+from sandbox_server.state.nodes import HOP, Fate, Hop, Nodes
 from sandbox_server.telemetry import FORWARDED, logger
 
 log = logger(__name__)
@@ -28,6 +28,8 @@ HEADER = "sandbox-forwarded"
 _KEY = "idempotency-key"
 _MISDIRECTED = 421
 _PAUSE_S = 0.2
+_LOOK_EVERY_S = 1.0
+"""At whether the node that is asked still has a heartbeat."""
 _CONNECT_S = 2.0
 _CONNECTIONS = 2048
 """To all other nodes; each waits for one answer, as those of our own clients do."""
@@ -95,16 +97,25 @@ class Forward:
                 return
 
     async def _ask(self, request: "_Request", node: str) -> "_Answer | None":
-        """The node's answer; None: it gave none, or it is not the right one, or our client is gone."""
+        """The node's answer; None: it gave none, or died, or it is not the right one, or our client is gone."""
         asking = asyncio.create_task(self._exchange(request, node))
         leaving = asyncio.create_task(request.wait_for_hang_up())
         try:
-            await asyncio.wait({asking, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            while not (asking.done() or leaving.done()):
+                await asyncio.wait({asking, leaving}, timeout=_LOOK_EVERY_S, return_when=asyncio.FIRST_COMPLETED)
+                if not asking.done() and await self._is_gone(node):
+                    break  # frozen, or cut off from Redis: its answer would be worth nothing
             return asking.result() if asking.done() else None
         finally:
             for task in (asking, leaving):  # an exchange that is cut off tells the other node that the client left
                 task.cancel()
             await asyncio.gather(asking, leaving, return_exceptions=True)
+
+    async def _is_gone(self, node: str) -> bool:
+        try:
+            return await self._nodes().fate(node) is Fate.DEAD
+        except StateUnavailable:
+            return False
 
     async def _exchange(self, request: "_Request", node: str) -> "_Answer | None":
         nodes = self._nodes()

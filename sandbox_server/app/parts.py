@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 
+from sandbox_server import clock
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instances import Instances
-from sandbox_server.errors import InfrastructureError
+from sandbox_server.errors import InfrastructureError, StateUnavailable
 from sandbox_server.sessions.base import Sessions
 from sandbox_server.settings import Settings
 from sandbox_server.state.connection import Connection
@@ -22,6 +23,10 @@ log = logger(__name__)
 
 _LAST_WRITE_S = 5.0
 """For the journal's write that is under way at shutdown; a commit takes some ms."""
+
+_CLOCKS_APART_S = 1.0
+_LOOK_EVERY_S = 0.5
+"""At whether the embedded Redis runs: a try of a lock."""
 
 Probe = Callable[[], Awaitable[object]]
 """Returns when its part answers, raises when it does not."""
@@ -59,17 +64,33 @@ async def open_store(settings: Settings, sink: ActionSink) -> AsyncIterator[tupl
         return
     embedded = EmbeddedRedis(settings.data_dir)
     url = await asyncio.to_thread(embedded.start)
+    watching = asyncio.create_task(_keep(embedded))
     try:
         async with _store_at(url, settings, sink) as opened:
             yield opened
     finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
         await asyncio.to_thread(embedded.stop)
+
+
+async def _keep(embedded: EmbeddedRedis) -> None:
+    """Start it again when it ends under a running server; its append-only file has what it acknowledged."""
+    while True:
+        await asyncio.sleep(_LOOK_EVERY_S)
+        if embedded.runs():
+            continue
+        log.error("the embedded Redis has ended; starting it again", folder=str(embedded.folder))
+        try:
+            await asyncio.to_thread(embedded.start)
+        except StateUnavailable as error:
+            log.error("the embedded Redis does not start", error=error.detail)
 
 
 @asynccontextmanager
 async def _store_at(url: str, settings: Settings, sink: ActionSink) -> AsyncIterator[tuple[Store, Nodes]]:
     keys = Keys()
-    connection = Connection(url, timeout_s=settings.redis_timeout_s)
+    connection = Connection(url, timeout_s=settings.redis_timeout_s, outage_s=settings.redis_outage_s)
     store = Store(
         connection,
         keys,
@@ -81,6 +102,9 @@ async def _store_at(url: str, settings: Settings, sink: ActionSink) -> AsyncIter
     flusher = JournalFlusher(connection, keys, sink, node=settings.node_id, period_s=settings.journal_flush_s)
     try:
         await store.open()
+        off_s = clock.set_to(await store.time())
+        if abs(off_s) > _CLOCKS_APART_S:
+            log.warning("this host's clock differs from that of Redis, which is taken", seconds=round(off_s, 1))
         flushing = asyncio.create_task(flusher.run())
         try:
             yield store, nodes

@@ -8,10 +8,10 @@ import asyncio
 import time
 from collections.abc import Coroutine
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
-from sandbox_server import telemetry
+from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import EngineUnavailable, GraderBroken, ServiceError
 from sandbox_server.sandbox.base import ContainerSpec, Limits, Role, Runtime, Sandbox
@@ -197,7 +197,7 @@ class Containers:
             image=image,
             role=Role.GRADE,
             sid=sid,
-            deadline=datetime.now(UTC) + lasts,
+            deadline=clock.today() + lasts,
             workdir=instance.sandbox.workdir,
             env=instance.sandbox.env,
             network=self._network,

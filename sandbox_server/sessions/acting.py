@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from sandbox_server import telemetry
+from sandbox_server import clock, telemetry
 from sandbox_server.actions.base import Observation
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instance import TaskInstance
@@ -71,7 +71,7 @@ class Acting:
             SandboxLost: the container is gone; the caller ends the session. Other InfrastructureErrors: nothing was
             acknowledged, the action may or may not have run.
         """
-        asked = _Asked(content, idempotency_key, time.time(), time.monotonic())
+        asked = _Asked(content, idempotency_key, clock.now(), time.monotonic())
         try:
             for _ in range(_MOVES):
                 answer = await self._turn(sid, asked)
@@ -116,7 +116,7 @@ class Acting:
         waited_s = time.monotonic() - asked.clock
         seconds = {"wait": waited_s}
         timeout_s = max(_LEAST_COMMAND_S, self._config.command_timeout_s - waited_s)
-        began = time.time()
+        began = clock.now()
         sandbox = await self._runtime.attach(record.container_id)
         note = await self._settle(sandbox, turn.interrupted)
         if note and asked.key and turn.interrupted is not None and turn.interrupted.idempotency_key == asked.key:
@@ -135,7 +135,7 @@ class Acting:
             outcome=ran.observation.outcome,
             exit_code=ran.observation.exit_code,
             started_at=began,
-            duration_s=time.time() - began,
+            duration_s=clock.now() - began,
             idempotency_key=asked.key,
         )
         written = time.monotonic()
@@ -155,7 +155,7 @@ class Acting:
         """Deal with an action that was never acknowledged; returns what to tell the policy of it."""
         if interrupted is None:
             return ""
-        left_s = max(0.0, min(interrupted.deadline - time.time(), self._config.command_timeout_s))
+        left_s = max(0.0, min(interrupted.deadline - clock.now(), self._config.command_timeout_s))
         result = await sandbox.shell.settle(wait_s=left_s)
         how = "had ended" if result is None else f"was {result.outcome.value}"
         return (

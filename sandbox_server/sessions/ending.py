@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 
-from sandbox_server import telemetry
+from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.errors import (
@@ -186,7 +186,7 @@ class Ending:
         return await self._finish(record, SessionState.LOST, "lost", cause)
 
     async def _finish(self, record: SessionRecord, state: SessionState, reason: str, cause: str) -> SessionRecord:
-        ended = replace(record, state=state, end_reason=reason, cause=cause, ended_at=time.time())
+        ended = replace(record, state=state, end_reason=reason, cause=cause, ended_at=clock.now())
         # SQL first: what Redis calls ended, nobody looks at again
         await self._history.save_session(ended)
         await self._store.move(

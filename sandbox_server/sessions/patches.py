@@ -1,9 +1,9 @@
 """The end of a session's tree: its diff against the tree that the image was prepared with."""
 
 import hashlib
-import time
 from importlib import resources
 
+from sandbox_server import clock
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import SandboxDiskFull, SandboxExhausted, SandboxLost
 from sandbox_server.records import PatchRecord, SessionRecord
@@ -40,7 +40,7 @@ async def capture(
         diff=diff,
         cause=cause,
         base_commit=base_commit,
-        captured_at=time.time(),
+        captured_at=clock.now(),
         sha256="" if diff is None else hashlib.sha256(diff).hexdigest(),
     )
 

@@ -21,7 +21,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sandbox_server import telemetry
+from sandbox_server import clock, telemetry
 from sandbox_server.errors import ServiceError
 from sandbox_server.sandbox.base import ContainerSpec, Runtime, Sandbox, ShellOutcome
 
@@ -301,7 +301,7 @@ class Pool:
         self._apart(self._make(shelf, sid, ahead))
 
     async def _make(self, shelf: _Shelf, sid: str, ahead: bool) -> None:
-        ends = datetime.fromtimestamp(time.time() + self._config.idle_s + self._config.lasts_s, UTC)
+        ends = datetime.fromtimestamp(clock.now() + self._config.idle_s + self._config.lasts_s, UTC)
         try:
             sandbox = await self._runtime.create(replace(shelf.spec, sid=sid, deadline=ends))
         except BaseException as error:

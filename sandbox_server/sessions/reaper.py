@@ -8,9 +8,8 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 
-from sandbox_server import telemetry
+from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.history import History
 from sandbox_server.errors import OwnedElsewhere, ServiceError
 from sandbox_server.records import SessionRecord
@@ -119,7 +118,7 @@ class Reaper:
     def _is_orphan(self, container: ContainerInfo, sessions: dict[str, SessionRecord], left_behind: set[str]) -> bool:
         if container.role is Role.SESSION and container.sid in left_behind:
             return True  # its session went on on another node, while this one was taken for dead
-        if container.deadline < datetime.now(UTC):
+        if container.deadline < clock.today():
             return True
         if container.role is Role.SESSION and container.sid in sessions:
             return sessions[container.sid].container_id != container.container_id
@@ -132,7 +131,7 @@ class Reaper:
             if await self._nodes.fate(node) is not Fate.DEAD:
                 continue
             records = await self._store.live(node)
-            now = time.time()
+            now = clock.now()
             due = [record for record in records if self._run_out(record, now)]
             await asyncio.gather(*(self._finish(gate, record, self._run_out(record, now)) for record in due))
 
@@ -166,7 +165,7 @@ class Reaper:
                 log.warning("session not ended; the next pass tries again", sid=record.sid, code=e.code, error=e.detail)
 
     def _reason(self, record: SessionRecord, present: set[str]) -> str:
-        now = time.time()
+        now = clock.now()
         if record.container_id not in present:
             return "lost"
         if record.state == SessionState.ENDING and now - record.touched_at > self._config.postprocess_timeout_s:
@@ -212,14 +211,14 @@ class Reaper:
         log.warning("session rebuilt from SQL: Redis had forgotten it", sid=sid)
         actions = await self._history.actions(sid)
         # its idle time is unknown, and the next action's number must be a new one
-        rebuilt = replace(record, touched_at=time.time(), actions=actions[-1].seq if actions else 0)
+        rebuilt = replace(record, touched_at=clock.now(), actions=actions[-1].seq if actions else 0)
         await self._store.rebuild(rebuilt, actions)
         return rebuilt
 
     async def _close_off(self, record: SessionRecord) -> None:
         """Neither Redis nor the engine has it any more: say in SQL how it ended."""
         patch = await self._history.patch(record.sid)
-        over = replace(record, ended_at=time.time(), end_reason=record.end_reason or "lost")
+        over = replace(record, ended_at=clock.now(), end_reason=record.end_reason or "lost")
         if patch is not None:
             over = replace(over, state=SessionState.ENDED, cause=patch.cause)
         else:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from sandbox_server import telemetry
+from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
@@ -164,7 +164,7 @@ class Restoring:
                 record,
                 node=self._config.node,
                 container_id=sandbox.container_id,
-                touched_at=time.time(),
+                touched_at=clock.now(),
                 cwd=sandbox.shell.cwd or instance.workspace,
                 restores=record.restores + 1,
                 notice=_notice(len(actions), differences),

@@ -2,13 +2,12 @@
 
 import asyncio
 import math
-import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from sandbox_server import telemetry
+from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
@@ -152,7 +151,7 @@ class Rewards:
             reward=float(reward),
             reward_name=self._reward_name,
             receipt=uuid.uuid4().hex,
-            graded_at=time.time(),
+            graded_at=clock.now(),
         )
         telemetry.VERDICTS.labels(verdict.name.value, str(verdict.mask).lower()).inc()
         log.info(

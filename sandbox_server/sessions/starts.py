@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 
-from sandbox_server import telemetry
+from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import CapacityError, ImageUnavailable, ServiceError
 from sandbox_server.records import SessionRecord
@@ -159,7 +159,7 @@ class Starts:
             raise
 
     async def _record(self, start: _Start, sandbox: Sandbox) -> SessionRecord:
-        now = time.time()
+        now = clock.now()
         record = SessionRecord(
             sid=start.sid,
             state=SessionState.LIVE,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from importlib import resources
 
-from sandbox_server import telemetry
+from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import ImageUnavailable, ServiceError
 from sandbox_server.sandbox.base import ContainerSpec, ImageInfo, Limits, Role, Runtime, Sandbox
@@ -90,7 +90,7 @@ class Workspaces:
             image=source.name,
             role=Role.PREPARE,
             sid="",
-            deadline=datetime.now(UTC) + timedelta(seconds=self._timeout_s + 60),
+            deadline=clock.today() + timedelta(seconds=self._timeout_s + 60),
             env=instance.sandbox.env,
             network=instance.sandbox.network,
             limits=self._limits,

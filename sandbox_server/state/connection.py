@@ -33,8 +33,11 @@ class Script:
 class Connection:
     """The connections to one Redis."""
 
-    def __init__(self, url: str, *, timeout_s: float) -> None:
-        """`url`: redis://, rediss:// or unix://; `timeout_s` bounds each exchange, connecting included."""
+    def __init__(self, url: str, *, timeout_s: float, outage_s: float = 0.0) -> None:
+        """`url`: redis://, rediss:// or unix://; `timeout_s` bounds each exchange, connecting included.
+
+        `outage_s`: how long `send` and `script` wait for a Redis that is away, before they fail.
+        """
         self.timeout_s = timeout_s
         pool = BlockingConnectionPool.from_url(
             url,
@@ -49,7 +52,7 @@ class Connection:
         )
         self.redis = Redis(connection_pool=pool)
         pattern: AbstractConnection = pool.make_connection()  # type: ignore[no-untyped-call] # redis-py leaves it bare
-        self._pipeline = Pipeline(pattern, timeout_s)
+        self._pipeline = Pipeline(pattern, timeout_s, outage_s)
 
     async def run(self, exchange: Awaitable[Any]) -> Any:
         """The exchange's result, as redis-py gives it: bytes, never str, with this pool.

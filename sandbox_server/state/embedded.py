@@ -112,6 +112,14 @@ class EmbeddedRedis:
                 fcntl.flock(self._users, fcntl.LOCK_SH)
         return self.url
 
+    def runs(self) -> bool:
+        """Whether its process lives; asks nobody and waits for nothing."""
+        alive = _open_lock(self.folder / "alive.lock")
+        try:
+            return not _try_lock(alive)
+        finally:
+            os.close(alive)
+
     def stop(self) -> bool:
         """On orderly shutdown: save and end it, unless another server uses it too. Whether it was ended."""
         if self._users is not None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
+from sandbox_server import clock
 from sandbox_server.errors import InfrastructureError
 from sandbox_server.records import ActionRecord
 from sandbox_server.state.codec import action_of
@@ -91,7 +92,7 @@ class JournalFlusher:
         for name in await run(redis.smembers(self._keys.nodes)):
             node = name.decode()
             oldest = [] if node == self._node else await run(redis.xrange(self._keys.pending(node), count=1))
-            if oldest and time.time() - int(oldest[0][0].split(b"-")[0]) / 1000 > _ADOPT_AFTER_S:
+            if oldest and clock.now() - int(oldest[0][0].split(b"-")[0]) / 1000 > _ADOPT_AFTER_S:
                 log.info("journal of another node drained", node=node, count=await self._drain(node))
 
     async def _drain(self, node: str) -> int:

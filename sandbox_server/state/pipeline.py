@@ -108,25 +108,47 @@ class _Line(asyncio.Protocol):
             self._timer = self._loop.call_at(self._waiting[0][1], self._late)
 
 
+_PASSING = ("LOADING", "READONLY", "MASTERDOWN")
+"""Error answers of a Redis that restarts, or whose place another one takes."""
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 1.0
+
+
 class Pipeline:
     """Opens the line when it is needed, again when it broke."""
 
-    def __init__(self, pattern: AbstractConnection, timeout_s: float) -> None:
-        """`pattern` is never opened: it says where Redis is and how to enter. `timeout_s` bounds each exchange."""
+    def __init__(self, pattern: AbstractConnection, timeout_s: float, outage_s: float) -> None:
+        """`pattern` is never opened: it says where Redis is and how to enter.
+
+        `timeout_s` bounds each try of an exchange; a Redis that is away is tried again for `outage_s`.
+        """
         self._pattern = pattern
         self._timeout_s = timeout_s
+        self._outage_s = outage_s
         self._line: _Line | None = None
         self._opening: asyncio.Task[_Line] | None = None
 
     async def exchange(self, command: bytes) -> Any:
         """The answer: bytes, int, None or a list of them.
 
-        What the line's end cut off is sent once more, so the command must give the same result when it arrives twice.
+        What the line's end cut off is sent again, so the command must give the same result when it arrives twice.
 
         Raises:
             ErrorAnswer, StateUnavailable.
 
         """
+        ends = asyncio.get_running_loop().time() + self._outage_s
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                return await self._try(command)
+            except StateUnavailable:
+                if asyncio.get_running_loop().time() + pause_s > ends:
+                    raise
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def _try(self, command: bytes) -> Any:
         deadline = asyncio.get_running_loop().time() + self._timeout_s
         for _ in range(2):
             line = self._line
@@ -136,6 +158,10 @@ class Pipeline:
                 return await line.send(command, deadline)
             except _Broken as broken:
                 error = broken
+            except ErrorAnswer as answer:
+                if not str(answer).startswith(_PASSING):
+                    raise
+                raise StateUnavailable(f"Redis: {answer}") from answer
         raise StateUnavailable(f"Redis: {error}")
 
     def close(self) -> None:

@@ -6,10 +6,10 @@ script; `Turn.acknowledge` writes the journal, the counters and the idempotency 
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from sandbox_server import clock
 from sandbox_server.errors import StateUnavailable
 from sandbox_server.records import ActionRecord, InFlight, SessionRecord
 from sandbox_server.state.codec import action_of, dump, flat, in_flight_of, session_of
@@ -196,6 +196,11 @@ class Store:
         """Stop renewing leases; the connection is its owner's to close."""
         await self._leases.close()
 
+    async def time(self) -> float:
+        """Redis's clock, in Unix seconds."""
+        seconds, micros = await self._connection.send("TIME")
+        return int(seconds) + int(micros) / 1e6
+
     async def ping(self) -> None:
         """Raises StateUnavailable when Redis does not answer within its bound."""
         await self._connection.send("PING")
@@ -203,7 +208,7 @@ class Store:
     async def put_session(self, record: SessionRecord) -> None:
         """Write a session, new or rebuilt, over whatever was there."""
         ended = record.state in ENDED
-        left_s = 0.0 if ended else max(0.0, record.deadline - time.time())
+        left_s = 0.0 if ended else max(0.0, record.deadline - clock.now())
         await self._connection.script(
             _PUT,
             [self._keys.session(record.sid), self._keys.live(record.node), self._keys.nodes],
@@ -213,7 +218,7 @@ class Store:
     async def rebuild(self, record: SessionRecord, actions: Sequence[ActionRecord]) -> None:
         """Put a session back that Redis has forgotten, with its journal and its idempotency keys."""
         journal, replies = self._keys.journal(record.sid), self._keys.replies(record.sid)
-        ttl_ms = _ms(max(0.0, record.deadline - time.time()) + self._result_ttl_s)
+        ttl_ms = _ms(max(0.0, record.deadline - clock.now()) + self._result_ttl_s)
         async with self._connection.redis.pipeline() as batch:
             batch.delete(journal, replies)
             for index, action in enumerate(actions):
@@ -237,7 +242,7 @@ class Store:
 
     async def touch(self, sid: str) -> bool:
         """Idle time counts from now."""
-        return await self.update(sid, touched_at=time.time())
+        return await self.update(sid, touched_at=clock.now())
 
     async def move(self, sid: str, new_state: str, sources: frozenset[str], **fields: object) -> bool:
         """Go to `new_state` if the session is in one of `sources`; False: it is not, and nothing changed.

@@ -100,6 +100,11 @@ class Server:
         self._process.wait(60)
         self._process = None
 
+    def tell(self, sign: signal.Signals) -> None:
+        """Send it a signal that does not end it."""
+        assert self._process is not None
+        self._process.send_signal(sign)
+
     def ended(self) -> int:
         """Its status, once it has ended by itself."""
         assert self._process is not None

@@ -75,6 +75,31 @@ def test_a_dead_nodes_session_goes_on(nodes: Callable[..., tuple[list[Server], S
     until(lambda: not b.containers(f"sid={sid}"), 20, "the left-behind container gone")
 
 
+def test_a_frozen_node_is_a_dead_one(nodes: Callable[..., tuple[list[Server], SharedRedis]]) -> None:
+    """Its kernel takes connections, so a request sent there would wait; and when it thaws, it must not answer twice."""
+    (a, b), _ = nodes()
+    sid = on(b)
+    a.run(sid, "echo one >> /tmp/n")
+    with ThreadPoolExecutor(2) as pool:
+        cut = pool.submit(b.say, sid, bash("sleep 4; echo cut >> /tmp/n"))
+        time.sleep(1)
+        b.tell(signal.SIGSTOP)
+        try:
+            said = pool.submit(a.run, sid, "echo two >> /tmp/n; cat /tmp/n").result()
+        finally:
+            b.tell(signal.SIGCONT)
+        assert said.startswith("[The host of this session") and "one\r\ntwo" in said
+        assert (
+            cut.result()["error"]["code"] in ("state_unavailable", "sandbox_lost") or "two" in cut.result()["content"]
+        )
+    assert [action["content"] for action in a.actions(sid)] == [
+        bash("echo one >> /tmp/n"),
+        bash("echo two >> /tmp/n; cat /tmp/n"),
+    ]
+    until(lambda: len(a.containers(f"sid={sid}")) == 1 and not b.containers(f"sid={sid}"), 20, "one container")
+    assert "\r\n2[Python" in b.run(sid, "wc -l < /tmp/n")
+
+
 def test_what_ends_differently_is_told(nodes: Callable[..., tuple[list[Server], SharedRedis]]) -> None:
     (a, b), _ = nodes()
     sid = on(b)

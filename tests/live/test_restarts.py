@@ -133,7 +133,7 @@ def test_redis_is_emptied_under_a_running_server(serve: Callable[..., Server]) -
 
 def test_redis_stops_for_a_while(serve: Callable[..., Server]) -> None:
     """A pause of Redis hangs the server, loses an action without a word, or locks its session for half a minute."""
-    server = serve(redis_timeout_s=1)
+    server = serve(redis_timeout_s=1, redis_outage_s=0)
     sid = server.begin()
     redis = server.redis()
     with ThreadPoolExecutor(1) as pool:
@@ -158,6 +158,26 @@ def test_redis_stops_for_a_while(serve: Callable[..., Server]) -> None:
     assert time.monotonic() - began < 8
     until(lambda: len(server.in_use()) == 1, 30, "no container of the start that failed")
     assert server.reward(sid)["verdict"] == "unresolved"
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_a_short_absence_of_redis_is_only_a_wait(serve: Callable[..., Server], how: str) -> None:
+    """A Redis that restarts, or hangs for some seconds, fails every action of that moment."""
+    server = serve(redis_timeout_s=1)
+    sid = server.begin()
+    redis = server.redis()
+    with ThreadPoolExecutor(4) as pool:
+        acting = [pool.submit(server.run, sid, f"sleep 0.{n}; echo {n} >> n") for n in range(3)]
+        time.sleep(0.2)
+        os.kill(redis, signal.SIGSTOP if how == "stopped" else signal.SIGKILL)
+        starting = pool.submit(server.begin)
+        time.sleep(3)
+        if how == "stopped":
+            os.kill(redis, signal.SIGCONT)
+        assert all("error" not in said.result() for said in acting)
+        assert server.session(starting.result())["state"] == "live"
+    assert "\r\n3[Python" in server.run(sid, "wc -l < n")
+    assert [action["seq"] for action in server.actions(sid)] == [1, 2, 3, 4]
 
 
 def test_containers_made_ahead_of_a_killed_server(serve: Callable[..., Server]) -> None:

@@ -152,7 +152,7 @@ def test_what_the_document_promises_holds(wire: Wire) -> None:
 
 
 def test_importing_the_app_is_cheap() -> None:
-    """Every CLI verb and every test would wait for libraries that only a grading worker needs; `make bench` times it."""
+    """Every verb and every test would wait for libraries that only a grading worker needs; `make bench` times it."""
     code = (
         "import sys, sandbox_server.app;"
         "print([m for m in ('datasets', 'modal', 'pandas', 'pyarrow', 'swebench') if m in sys.modules])"

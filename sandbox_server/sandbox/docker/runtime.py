@@ -13,6 +13,7 @@ from typing import Any
 
 import docker.types
 
+from sandbox_server import clock
 from sandbox_server.errors import EngineUnavailable, ImageUnavailable, SandboxLost, ServiceError
 from sandbox_server.sandbox.base import DEFAULT_ACTIVATION, ContainerInfo, ContainerSpec, ImageInfo, Role
 from sandbox_server.sandbox.docker.engine import Engine
@@ -156,7 +157,7 @@ class DockerRuntime:
         infos = [_info(c, self._held) for c in found]
         # what a command line of this node made (node "<node>+..."), it also removes, unless it was killed
         guests = f"{self._config.node}+"
-        now = datetime.now(UTC)
+        now = clock.today()
         return [
             info
             for info in infos
