@@ -7,13 +7,17 @@ A node's score is what of the image it has, plus what share of its slots is free
     1    the task image is on the engine
     0    it would have to be pulled
     + 2 x free share of the slots; full: -10 and -1 for each queue as long as the slots
+    + up to 0.5 by a hash of instance and node, where the node has nothing of the image
     + 0.1 for the server that was asked: another one costs a hop
 
 So a node with the prepared image is left for one that only has the task image once that one's free share is larger
-by half. Nodes that drain, have a fault or did not answer lately are not considered.
+by half. The hash has all servers send the samples of a new instance to the same node, and other instances to others,
+where each would else pull the image or run to the same emptiest node (simulated: docs/scaling.md). Nodes that drain,
+have a fault or did not answer lately are not considered.
 """
 
 import time
+import zlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +26,7 @@ from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import CapacityError, OwnedElsewhere
 from sandbox_server.state.nodes import HOP, Holders, Hop, NodeRecord, Nodes
 
-PARKED, PREPARED, PRESENT, ROOM, FULL, HERE = 3.0, 2.0, 1.0, 2.0, -10.0, 0.1
+PARKED, PREPARED, PRESENT, ROOM, FULL, HASH, HERE = 3.0, 2.0, 1.0, 2.0, -10.0, 0.5, 0.1
 _SEEN_FOR_S = 0.5  # looking at all nodes at each start of a burst tells nothing new
 _RETRY_AFTER_S = 10.0
 
@@ -41,8 +45,10 @@ def score(node: NodeRecord, wanted: Wanted, *, placed: int, here: bool) -> float
         image = PARKED
     elif node.node in wanted.holders.prepared:
         image = PREPARED
+    elif node.node in wanted.holders.present:
+        image = PRESENT
     else:
-        image = PRESENT if node.node in wanted.holders.present else 0.0
+        image = HASH * zlib.crc32(f"{wanted.instance_id} {node.node}".encode()) / 2**32
     slots = max(1, node.slots)
     free = slots - node.used - node.waiting - placed
     room = ROOM * free / slots if free > 0 else FULL + free / slots
@@ -57,8 +63,9 @@ class Placement:
         self._node = node
         self._seen: list[NodeRecord] = []
         self._seen_at = float("-inf")
-        self._placed: Counter[str] = Counter()
-        self._beats: Mapping[str, int] = {}
+        self._placed: Mapping[str, int] = {}
+        self._own: Counter[str] = Counter()
+        """Placed by this server since it looked."""
         self.draining = False
         """This node takes nothing new."""
 
@@ -93,20 +100,19 @@ class Placement:
         if not nodes or [record.node for record in nodes] == [self._node]:
             return self._node
         wanted = Wanted(instance.instance_id, await self._nodes.holders(instance.sandbox.images))
-        best = max(
-            nodes,
-            key=lambda record: score(record, wanted, placed=self._placed[record.node], here=record.node == self._node),
-        )
-        self._placed[best.node] += count
+
+        def rank(record: NodeRecord) -> float:
+            placed = self._placed.get(record.node, 0) + self._own[record.node]
+            return score(record, wanted, placed=placed, here=record.node == self._node)
+
+        best = max(nodes, key=rank)
+        self._own[best.node] += count
+        await self._nodes.placed(best.node, count)
         return best.node
 
     async def _alive(self) -> list[NodeRecord]:
         if time.monotonic() - self._seen_at > _SEEN_FOR_S:
-            self._seen = await self._nodes.alive()
+            self._seen, self._placed = await self._nodes.alive(), await self._nodes.all_placed()
+            self._own.clear()
             self._seen_at = time.monotonic()
-            beats = {record.node: record.beats for record in self._seen}
-            for node in list(self._placed):
-                if beats.get(node) != self._beats.get(node):
-                    del self._placed[node]  # its heartbeat counts them now
-            self._beats = beats
         return self._seen

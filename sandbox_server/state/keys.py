@@ -6,6 +6,8 @@
 | live:<node>          | set    | its sids neither ended nor lost           | emptied as sessions end                |
 | nodes                | set    | every node that ever had a session        | never (one name a host)                |
 | node:<node>          | string | its heartbeat, NodeRecord as JSON         | its time to live after the last one    |
+| placed               | hash   | node -> sessions sent there since its     | a field at the node's next heartbeat   |
+|                      |        | last heartbeat                            |                                        |
 | images:<node>        | set    | `<kind>:<image>` that it told             | 7 days after it was told               |
 | holders:<kind>:<img> | set    | nodes with the image present or prepared  | 7 days after the last was told         |
 | wishes:<node>        | list   | instance ids announced to it              | once it takes them, else four times    |
@@ -50,6 +52,11 @@ class Keys:
     def node(self, node: str) -> str:
         """The node's heartbeat."""
         return f"{self.prefix}node:{node}"
+
+    @property
+    def placed(self) -> str:
+        """Sessions on their way to each node."""
+        return f"{self.prefix}placed"
 
     def images(self, node: str) -> str:
         """What the node told of its images."""

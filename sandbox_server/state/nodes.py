@@ -34,11 +34,13 @@ HOP: ContextVar[Hop] = ContextVar("hop", default=Hop.FREE)
 IMAGES_KEPT_S = 7 * 86400
 """Who has an image is forgotten after this, unless told again; each server tells it when it starts."""
 
-# KEYS: the heartbeat, boots, nodes. ARGV: record, its time to live in ms, node, boot -> 1, or 0 when this boot was
-# not the present one: the first beat, Redis came back empty, or another node has taken this one for dead
+# KEYS: the heartbeat, boots, nodes, placed. ARGV: record, its time to live in ms, node, boot
+# -> 1, or 0 when this boot was not the present one: the first beat, Redis came back empty, or another node has taken
+# this one for dead
 _BEAT = Script("""
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 redis.call('SADD', KEYS[3], ARGV[3])
+redis.call('HDEL', KEYS[4], ARGV[3])
 if redis.call('HGET', KEYS[2], ARGV[3]) == ARGV[4] then return 1 end
 redis.call('HSET', KEYS[2], ARGV[3], ARGV[4])
 return 0
@@ -152,7 +154,7 @@ class Nodes:
         began = time.monotonic()
         known = await self._connection.script(
             _BEAT,
-            [self._keys.node(self._node), self._keys.boots, self._keys.nodes],
+            [self._keys.node(self._node), self._keys.boots, self._keys.nodes, self._keys.placed],
             [json.dumps(asdict(record)), max(1, int(self._ttl_s * 1000)), self._node, self._boot],
         )
         now = time.monotonic()
@@ -207,6 +209,15 @@ class Nodes:
         ]
         present, prepared = (frozenset(name.decode() for name in names) for names in found)
         return Holders(present | prepared, prepared)
+
+    async def placed(self, node: str, count: int) -> None:
+        """Sessions were sent to a node that its last heartbeat does not count."""
+        await self._connection.send("HINCRBY", self._keys.placed, node, count)
+
+    async def all_placed(self) -> dict[str, int]:
+        """Node -> sessions sent there since its last heartbeat, by all servers."""
+        words = await self._connection.send("HGETALL", self._keys.placed)
+        return {name.decode(): int(count) for name, count in zip(words[::2], words[1::2], strict=True)}
 
     async def announce(self, node: str, instance_ids: Sequence[str]) -> None:
         """Leave word for a node: these instances will be started there."""

@@ -1,0 +1,1 @@
+"""What many hosts would cost: measured on one, then counted and simulated."""

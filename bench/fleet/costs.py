@@ -1,0 +1,124 @@
+"""What one rollout and one idle node cost Redis, SQL and the network: read from their own counters."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from redis.asyncio import Redis
+
+from bench.rollouts import Rollout, rollouts
+from bench.samples import samples
+from bench.subject import Bench, Served, prepare, served
+from sandbox_server.state.embedded import EmbeddedRedis
+
+_ROLLOUTS = 24
+_INSTANCES = 6
+_TOGETHER = 4
+_IDLE_S = 20.0
+_HELD = 16
+"""Sessions that are live at a time while their memory is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Of one rollout of ten actions, its reward included, and of a node that does nothing."""
+
+    redis_commands: float
+    """That clients sent; those inside scripts are counted in the CPU alone."""
+    redis_cpu_ms: float
+    redis_in_kb: float
+    redis_out_kb: float
+    session_kb: float
+    """Redis's memory for a live session after its ten actions."""
+    sql_kb: float
+    """The database's growth."""
+    client_kb: float
+    """Requests and answers between trainer and server, bodies only."""
+    idle_commands_s: float
+    idle_cpu_ms_s: float
+    n: int
+
+
+async def measure(bench: Bench) -> Costs:
+    """Run the rollouts on one server and read the counters before and after."""
+    rows = [one.numbered(number) for number in range(_INSTANCES) for one in samples()]
+    await prepare(bench)
+    async with served(bench, rows) as server:
+        redis = Redis(unix_socket_path=str(EmbeddedRedis(server.data_dir).socket))
+        try:
+            return await _measure(server, redis)
+        finally:
+            await redis.aclose()
+
+
+async def _measure(server: Served, redis: "Redis") -> Costs:
+    todo = rollouts(samples(), _INSTANCES, _ROLLOUTS // _INSTANCES)
+    await _run(server, todo[:2])  # what is slow once is none of a rollout's cost
+    idle = [await _read(redis)]
+    await asyncio.sleep(_IDLE_S)
+    idle.append(await _read(redis))
+    before, sql = await _read(redis), _sql_bytes(server)
+    moved = await _run(server, todo)
+    await asyncio.sleep(2.0)  # the journal's way to SQL
+    after = await _read(redis)
+    n = len(todo)
+    return Costs(
+        redis_commands=(after["commands"] - before["commands"]) / n,
+        redis_cpu_ms=1000 * (after["cpu_s"] - before["cpu_s"]) / n,
+        redis_in_kb=(after["in"] - before["in"]) / n / 1024,
+        redis_out_kb=(after["out"] - before["out"]) / n / 1024,
+        session_kb=await _session_kb(server, redis),
+        sql_kb=(_sql_bytes(server) - sql) / n / 1024,
+        client_kb=median(moved) / 1024,
+        idle_commands_s=(idle[1]["commands"] - idle[0]["commands"]) / _IDLE_S,
+        idle_cpu_ms_s=1000 * (idle[1]["cpu_s"] - idle[0]["cpu_s"]) / _IDLE_S,
+        n=n,
+    )
+
+
+async def _run(server: Served, todo: Sequence[Rollout]) -> list[int]:
+    """Each rollout whole; bytes of its requests and observations."""
+    gate = asyncio.Semaphore(_TOGETHER)
+
+    async def one(rollout: Rollout) -> int:
+        async with gate:
+            sid = await server.client.start(rollout.instance_id)
+            moved = 0
+            for step in rollout.steps():
+                moved += len(step.content) + len(await server.client.act(sid, step.content))
+            await server.client.end(sid)
+            await server.client.reward(sid)
+            return moved
+
+    return await asyncio.gather(*(one(rollout) for rollout in todo))
+
+
+async def _session_kb(server: Served, redis: "Redis") -> float:
+    """What the keys of a live session take, after ten actions; half of what is there to undo included."""
+    todo = rollouts(samples()[:1], 1, _HELD)
+    sids = await asyncio.gather(*(server.client.start(rollout.instance_id) for rollout in todo))
+    sizes = []
+    for sid, rollout in zip(sids, todo, strict=True):
+        for step in rollout.steps():
+            await server.client.act(sid, step.content)
+        keys = [key async for key in redis.scan_iter(match=f"*:{sid}")]
+        sizes.append(sum([await redis.memory_usage(key, samples=0) or 0 for key in keys]))
+    for sid in sids:
+        await server.client.end(sid)
+    return median(sizes) / 1024
+
+
+async def _read(redis: "Redis") -> dict[str, float]:
+    stats: dict[str, Any] = {**await redis.info("stats"), **await redis.info("cpu")}
+    return {
+        "commands": stats["total_commands_processed"],
+        "in": stats["total_net_input_bytes"],
+        "out": stats["total_net_output_bytes"],
+        "cpu_s": stats["used_cpu_sys"] + stats["used_cpu_user"],
+    }
+
+
+def _sql_bytes(server: Served) -> int:
+    return sum(path.stat().st_size for path in server.data_dir.glob("catalogue.sqlite3*"))
