@@ -1,4 +1,4 @@
-"""Every setting of the server, read once from SANDBOX_* variables or the file that SANDBOX_ENV_FILE names.
+"""Every setting of the server, read once: SANDBOX_* variables, else SANDBOX_ENV_FILE, else SANDBOX_SECRETS_DIR.
 
 Only `app` and `cli` import this; every other room gets plain values.
 """
@@ -8,6 +8,7 @@ import socket
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import quote, urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -47,6 +48,8 @@ class Settings(BaseSettings):
     """How long requests wait for a Redis that is away (a restart, a failover) before they fail."""
     database_url: str | None = None
     """SQLAlchemy URL (postgresql://..., sqlite:///...); unset: SQLite in SANDBOX_DATA_DIR."""
+    database_password: SecretStr | None = None
+    """Password for SANDBOX_DATABASE_URL, which then names a user without one: kept as a secret, in any characters."""
     result_ttl_s: float = 7 * 86400
     """How long Redis keeps an ended session and its verdict; SQL keeps them for good."""
     lock_lease_s: float = 30.0
@@ -184,10 +187,17 @@ class Settings(BaseSettings):
     @property
     def database(self) -> str:
         """The SQLAlchemy URL in force."""
-        return self.database_url or f"sqlite:///{self.data_dir / 'catalogue.sqlite3'}"
+        if self.database_url is None or self.database_password is None:
+            return self.database_url or f"sqlite:///{self.data_dir / 'catalogue.sqlite3'}"
+        parts = urlsplit(self.database_url)
+        user, _, host = parts.netloc.rpartition("@")
+        password = quote(self.database_password.get_secret_value(), safe="")
+        return parts._replace(netloc=f"{user.partition(':')[0]}:{password}@{host}").geturl()
 
 
 @lru_cache(maxsize=1)
 def load() -> Settings:
     """The settings of this process."""
-    return Settings(_env_file=os.environ.get("SANDBOX_ENV_FILE"))
+    return Settings(
+        _env_file=os.environ.get("SANDBOX_ENV_FILE"), _secrets_dir=os.environ.get("SANDBOX_SECRETS_DIR") or None
+    )

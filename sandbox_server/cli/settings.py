@@ -17,7 +17,9 @@ app = typer.Typer()
 
 _HEAD = """# Settings
 
-Environment variables, or lines `NAME=value` of the file that SANDBOX_ENV_FILE names. Times in seconds, sizes in MB.
+Environment variables, else lines `NAME=value` of the file that SANDBOX_ENV_FILE names, else files of the folder that
+SANDBOX_SECRETS_DIR names, in lower case (`sandbox_api_keys`), as swarms and Kubernetes mount secrets. Times in seconds,
+sizes in MB.
 Made by `sandbox-server settings --markdown` from sandbox_server/settings.py; a test fails when it is stale.
 """
 
@@ -57,7 +59,7 @@ def _type(annotation: object) -> str:
         return ", ".join(f"`{value}`" for value in get_args(annotation))
     if get_args(annotation) and get_args(annotation)[0] is SecretStr:
         return "list"
-    names = {str: "text", int: "integer", float: "number", bool: "0 or 1", Path: "path"}
+    names = {str: "text", SecretStr: "text", int: "integer", float: "number", bool: "0 or 1", Path: "path"}
     return names[annotation] if isinstance(annotation, type) else str(annotation)
 
 

@@ -1,0 +1,49 @@
+"""Where settings come from, and what is made of them."""
+
+import pytest
+from sqlalchemy.engine import make_url
+
+from sandbox_server.settings import Settings, load
+
+
+@pytest.fixture
+def fresh():
+    load.cache_clear()
+    yield
+    load.cache_clear()
+
+
+def test_secrets_are_read_from_files(monkeypatch, tmp_path, fresh):
+    """Swarms and Kubernetes mount secrets as files; in the environment `docker inspect` would show them."""
+    (tmp_path / "sandbox_api_keys").write_text("one, two\n")
+    (tmp_path / "sandbox_database_password").write_text("p@ss\n")
+    monkeypatch.setenv("SANDBOX_SECRETS_DIR", str(tmp_path))
+    monkeypatch.delenv("SANDBOX_API_KEYS", raising=False)
+    settings = load()
+    assert [key.get_secret_value() for key in settings.api_keys] == ["one", "two"]
+    assert settings.database_password and settings.database_password.get_secret_value() == "p@ss"
+    assert "p@ss" not in repr(settings)
+
+
+def test_the_environment_goes_before_a_secret(monkeypatch, tmp_path, fresh):
+    """An operator who overrides a key for one start must not have to touch the secret."""
+    (tmp_path / "sandbox_api_keys").write_text("secret")
+    monkeypatch.setenv("SANDBOX_SECRETS_DIR", str(tmp_path))
+    monkeypatch.setenv("SANDBOX_API_KEYS", "given")
+    assert [key.get_secret_value() for key in load().api_keys] == ["given"]
+
+
+@pytest.mark.parametrize("password", ["plain", "p@ss:w/rd%?#", "ü ö"])
+@pytest.mark.parametrize("user", ["sandbox", "sandbox:former"])
+def test_the_password_becomes_part_of_the_url(password, user):
+    """Generated passwords hold characters that cut a URL in the wrong place."""
+    url = make_url(
+        Settings(database_url=f"postgresql://{user}@db:5432/name?ssl=require", database_password=password).database
+    )
+    assert (url.username, url.password, url.host, url.port, url.database) == ("sandbox", password, "db", 5432, "name")
+    assert url.query == {"ssl": "require"}
+
+
+def test_without_a_database_url_the_password_is_of_no_use(tmp_path):
+    """SQLite has none."""
+    assert Settings(data_dir=tmp_path, database_password="x").database == f"sqlite:///{tmp_path}/catalogue.sqlite3"
