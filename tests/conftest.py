@@ -4,12 +4,11 @@ import json
 import os
 import shutil
 import subprocess
-from pathlib import Path
 
 import docker
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.deployment import BASE_IMAGE, ROOT, output
 
 
 @pytest.fixture(scope="session")
@@ -45,6 +44,24 @@ def sample_images(engine) -> dict[str, str]:
     return {
         path.parent.name: f"sandbox-samples/{path.parent.name}:latest" for path in ROOT.glob("examples/*/instance.json")
     }
+
+
+@pytest.fixture(scope="session")
+def compose_command(missing) -> list[str]:
+    """The plugin, else docker-compose 1.29."""
+    if shutil.which("docker") and not subprocess.run(["docker", "compose", "version"], capture_output=True).returncode:
+        return ["docker", "compose"]
+    if shutil.which("docker-compose"):
+        return ["docker-compose"]
+    return missing("docker compose or docker-compose")
+
+
+@pytest.fixture(scope="session")
+def deployed_images(engine, sample_images, compose_command) -> None:
+    """The images of server, Redis, PostgreSQL and balancer, built as the compose files say."""
+    output("scripts/certificates.sh", "deploy")
+    files = ("-f", "docker-compose.yml", "-f", "deploy/haproxy/compose.yml")
+    output(*compose_command, *files, "--profile", "postgres", "build", BASE_IMAGE=BASE_IMAGE)
 
 
 @pytest.fixture(scope="session")

@@ -1,55 +1,23 @@
 """The compose file, run for real: images built here, the server healthy, Redis and PostgreSQL behind it."""
 
 import json
-import os
 import secrets
-import shutil
 import socket
-import subprocess
-import time
-from pathlib import Path
 
 import httpx
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-BUILD_TIMEOUT_S = 900
-SERVER_IMAGE = "sandbox-server:latest"
+from tests.deployment import BASE_IMAGE, BUILD_TIMEOUT_S, SERVER_IMAGE, becomes_healthy, output
 
 
 @pytest.fixture(scope="module")
-def compose_command(missing) -> list[str]:
-    """The plugin, else docker-compose 1.29."""
-    if shutil.which("docker") and not subprocess.run(["docker", "compose", "version"], capture_output=True).returncode:
-        return ["docker", "compose"]
-    if shutil.which("docker-compose"):
-        return ["docker-compose"]
-    return missing("docker compose or docker-compose")
-
-
-def output(*command: str, **environment: str) -> str:
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=BUILD_TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def compose(engine, sample_images, compose_command):
-    """The command with its environment, the images built on the samples' base so that no registry is needed."""
-    output("scripts/certificates.sh", "deploy")
+def compose(deployed_images, compose_command):
+    """The command with its environment."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     name = f"sandbox-test-{secrets.token_hex(4)}"
     environment = {
-        "BASE_IMAGE": "sandbox-samples/base:latest",
+        "BASE_IMAGE": BASE_IMAGE,
         "COMPOSE_PROJECT_NAME": name,
         "SANDBOX_NODE_ID": name,
         "SANDBOX_PORT": str(port),
@@ -62,7 +30,6 @@ def compose(engine, sample_images, compose_command):
     def run(*arguments: str, **more: str) -> str:
         return output(*compose_command, "--profile", "postgres", *arguments, **environment | more)
 
-    run("build")
     yield run, environment
     run("down", "--volumes", "--remove-orphans")
 
@@ -82,16 +49,6 @@ def test_up_is_ready_and_stays_on_loopback(compose, engine):
     for service in ("redis", "postgres"):
         ports = engine.containers.get(run("ps", "-q", service).strip()).attrs["NetworkSettings"]["Ports"]
         assert not any(ports.values()), f"{service} is published"
-
-
-def becomes_healthy(container, *, timeout_s: float = 90.0) -> bool:
-    end = time.monotonic() + timeout_s
-    while time.monotonic() < end and container.status == "running":
-        container.reload()
-        if container.attrs["State"]["Health"]["Status"] == "healthy":
-            return True
-        time.sleep(0.5)
-    return False
 
 
 @pytest.mark.timeout(BUILD_TIMEOUT_S)
