@@ -6,4 +6,12 @@ set -eu
 case ${SANDBOX_BIND:-} in
 127.* | localhost | ::1 | "[::1]") export SANDBOX_ALLOW_INSECURE=1 ;;
 esac
+# {address} in SANDBOX_NODE_URL becomes the container's own on its first network: in a swarm the one that other hosts reach. A name
+# would not do: a task's is in the DNS only once it is healthy, and no longer while it ends what is under way.
+case ${SANDBOX_NODE_URL:-} in
+*"{address}"*)
+    address=$(hostname -i)
+    export SANDBOX_NODE_URL="${SANDBOX_NODE_URL%%"{address}"*}${address%% *}${SANDBOX_NODE_URL#*"{address}"}"
+    ;;
+esac
 exec sandbox-server "$@"

@@ -1,6 +1,7 @@
 """deploy/swarm/stack.yml on a swarm of this machine: rollouts through the balancer, and a rolling restart under one."""
 
 import asyncio
+import ipaddress
 import secrets
 import socket
 import time
@@ -17,6 +18,8 @@ from tests.deployment import BUILD_TIMEOUT_S, ROOT, output
 KEY = secrets.token_hex(8)
 PASSWORD = "p@ss:w/rd%?#"
 """Characters that a URL must quote."""
+POOL = "198.18.0.0/16"
+"""Addresses that no host has; the default pool begins in 10.0.0.0/8."""
 
 pytestmark = pytest.mark.timeout(BUILD_TIMEOUT_S)
 
@@ -39,8 +42,7 @@ def swarm(engine, missing) -> Iterator[str]:
     if (state := engine.info()["Swarm"]["LocalNodeState"]) != "inactive":
         missing(f"a machine that is in no swarm (this one is {state})")
     before = set(docker("network", "ls", "--format", "{{.Name}}").split())
-    # addresses that no host has; the default pool begins in 10.0.0.0/8
-    pool = ("--default-addr-pool", "198.18.0.0/16", "--default-addr-pool-mask-length", "24")
+    pool = ("--default-addr-pool", POOL, "--default-addr-pool-mask-length", "24")
     docker("swarm", "init", "--advertise-addr", "127.0.0.1", "--listen-addr", "127.0.0.1:2377", *pool)
     try:
         yield engine.info()["Swarm"]["NodeID"]
@@ -141,10 +143,11 @@ def test_the_keys_are_the_secret(stack):
 
 
 def test_a_server_is_reached_at_its_node_url(stack):
-    """A name that only the server itself can resolve would make every forwarded request fail."""
-    environment = docker("inspect", "--format", "{{json .Config.Env}}", stack.container("server"))
-    (url,) = (it.partition("=")[2] for it in yaml.safe_load(environment) if it.startswith("SANDBOX_NODE_URL="))
-    host, port = url.removeprefix("http://").split(":")
+    """An address that only the server itself can reach would make every forwarded request fail."""
+    (node,) = httpx.get(f"{stack.url}/v1/nodes", headers={"X-API-Key": KEY}, timeout=10).json()
+    assert node["node"] == stack.node
+    host, port = node["url"].removeprefix("http://").split(":")
+    assert ipaddress.ip_address(host) in ipaddress.ip_network(POOL)
     docker("exec", stack.container("balancer"), "bash", "-c", f"exec 3<>/dev/tcp/{host}/{port}")
 
 
