@@ -1,6 +1,7 @@
 """What one rollout and one idle node cost Redis, SQL and the network: read from their own counters."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -26,7 +27,7 @@ class Costs:
     """Of one rollout of ten actions, its reward included, and of a node that does nothing."""
 
     redis_commands: float
-    """That clients sent; those inside scripts are counted in the CPU alone."""
+    """Those inside scripts included; what the idle node does meanwhile is taken off, of all that Redis does."""
     redis_cpu_ms: float
     redis_in_kb: float
     redis_out_kb: float
@@ -64,16 +65,18 @@ async def _measure(server: Served, redis: "Redis") -> Costs:
     await asyncio.sleep(2.0)  # the journal's way to SQL
     after = await _read(redis)
     n = len(todo)
+    alone = {name: (idle[1][name] - idle[0][name]) / (idle[1]["at"] - idle[0]["at"]) for name in after}
+    spent = {name: (after[name] - before[name] - alone[name] * (after["at"] - before["at"])) / n for name in after}
     return Costs(
-        redis_commands=(after["commands"] - before["commands"]) / n,
-        redis_cpu_ms=1000 * (after["cpu_s"] - before["cpu_s"]) / n,
-        redis_in_kb=(after["in"] - before["in"]) / n / 1024,
-        redis_out_kb=(after["out"] - before["out"]) / n / 1024,
+        redis_commands=spent["commands"],
+        redis_cpu_ms=1000 * spent["cpu_s"],
+        redis_in_kb=spent["in"] / 1024,
+        redis_out_kb=spent["out"] / 1024,
         session_kb=await _session_kb(server, redis),
         sql_kb=(_sql_bytes(server) - sql) / n / 1024,
         client_kb=median(moved) / 1024,
-        idle_commands_s=(idle[1]["commands"] - idle[0]["commands"]) / _IDLE_S,
-        idle_cpu_ms_s=1000 * (idle[1]["cpu_s"] - idle[0]["cpu_s"]) / _IDLE_S,
+        idle_commands_s=alone["commands"],
+        idle_cpu_ms_s=1000 * alone["cpu_s"],
         n=n,
     )
 
@@ -113,6 +116,7 @@ async def _session_kb(server: Served, redis: "Redis") -> float:
 async def _read(redis: "Redis") -> dict[str, float]:
     stats: dict[str, Any] = {**await redis.info("stats"), **await redis.info("cpu")}
     return {
+        "at": time.monotonic(),
         "commands": stats["total_commands_processed"],
         "in": stats["total_net_input_bytes"],
         "out": stats["total_net_output_bytes"],

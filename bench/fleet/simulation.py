@@ -1,9 +1,9 @@
 """Where starts go in a fleet that is larger than one machine: the server's own weights, on simulated nodes.
 
-Each server knows the others by heartbeats that are up to two seconds old, what was placed since by a count that is up
-to half a second old, and what it placed itself; the balancer gives it a random share of the starts. A step's starts
-come within some seconds, each rollout holds its slot for as long as recorded rollouts took plus the model's time, and
-images that a node lacks are pulled and prepared.
+Servers know the nodes by heartbeats that are up to two seconds old, and what all of them placed since by a count in
+Redis; the balancer gives each a random share of the starts. A step's starts come within some seconds, each rollout
+holds its slot for as long as recorded rollouts took plus the model's time, and images that a node lacks are pulled and
+prepared.
 """
 
 import heapq
@@ -13,12 +13,10 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sandbox_server.sessions.placement import Wanted, score
+from sandbox_server.sessions.placement import Ring, Wanted, candidates, score
 from sandbox_server.state.nodes import Holders, NodeRecord
 
 BEAT_S = 2.0
-LOOK_S = 0.5
-"""How old a server's count of what all have placed may be."""
 SLOTS = 64
 INSTANCES = 2438
 """Of SWE-Gym."""
@@ -48,7 +46,6 @@ class _Node:
     pulls: int = 0
     seen_used: int = 0
     """As its last heartbeat said."""
-    seen_images: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,45 +75,39 @@ class _Fleet:
     def __init__(self, count: int, seed: int) -> None:
         self.random = random.Random(seed)
         self.nodes = [_Node(f"node-{number}") for number in range(count)]
-        self.together: Counter[int] = Counter()
+        self.placed: Counter[int] = Counter()
         """Node -> what was placed there since its last heartbeat."""
-        self.seen: Counter[int] = Counter()
-        """The same, as servers last read it."""
-        self.own: list[Counter[int]] = [Counter() for _ in range(count)]
-        """Server -> node -> what it placed there since it read it."""
+        self.ring = Ring(node.name for node in self.nodes)
+        self.number = {node.name: number for number, node in enumerate(self.nodes)}
+        self.holders: dict[int, frozenset[str]] = {}
 
     def beat(self) -> None:
+        self.placed.clear()
+        holders: dict[int, set[str]] = {}
         for node in self.nodes:
             node.seen_used = node.used
-            node.seen_images = frozenset(node.images)
-        self.together.clear()
-        self.look()
-
-    def look(self) -> None:
-        self.seen = self.together.copy()
-        for own in self.own:
-            own.clear()
-
-    def placed(self, server: int, node: int) -> int:
-        return self.seen[node] + self.own[server][node]
+            for instance in node.images:
+                holders.setdefault(instance, set()).add(node.name)
+        self.holders = {instance: frozenset(names) for instance, names in holders.items()}
 
 
 def ours(fleet: _Fleet, server: int, instance: int) -> int:
-    """As `sessions.placement.Placement.choose`, on what the server knows."""
-    ready = frozenset(node.name for node in fleet.nodes if instance in node.seen_images)
+    """As `sessions.placement.Placement.choose`."""
+    ready = fleet.holders.get(instance, frozenset())
     wanted = Wanted(str(instance), Holders(ready, ready))
 
-    def rank(number: int) -> float:
-        node = fleet.nodes[number]
-        record = NodeRecord(node.name, "", "", slots=SLOTS, used=node.seen_used)
-        return score(record, wanted, placed=fleet.placed(server, number), here=number == server)
+    def rank(name: str) -> float:
+        number = fleet.number[name]
+        record = NodeRecord(name, "", "", slots=SLOTS, used=fleet.nodes[number].seen_used)
+        return score(record, wanted, placed=fleet.placed[number], here=number == server)
 
-    return max(range(len(fleet.nodes)), key=rank)
+    best = max(candidates(fleet.ring, wanted) | {fleet.nodes[server].name}, key=rank)
+    return fleet.number[best if rank(best) > 0 else max(fleet.ring, key=rank)]
 
 
 def least_used(fleet: _Fleet, server: int, instance: int) -> int:
     """By room alone."""
-    return min(range(len(fleet.nodes)), key=lambda n: fleet.nodes[n].seen_used + fleet.placed(server, n))
+    return min(range(len(fleet.nodes)), key=lambda n: fleet.nodes[n].seen_used + fleet.placed[n])
 
 
 def anywhere(fleet: _Fleet, server: int, instance: int) -> int:
@@ -141,19 +132,18 @@ def simulate(count: int, policy: str, *, steps: int = 3, seed: int = 1) -> Outco
             for _ in range(SAMPLES_EACH)
         )
         ends: list[tuple[float, int]] = []
-        next_look, looks = clock, 0
+        next_beat = clock
         for now, instance in starts:
-            while next_look <= now:
-                fleet.beat() if looks % round(BEAT_S / LOOK_S) == 0 else fleet.look()
-                next_look, looks = next_look + LOOK_S, looks + 1
+            while next_beat <= now:
+                fleet.beat()
+                next_beat += BEAT_S
             while ends and ends[0][0] <= now:
                 fleet.nodes[heapq.heappop(ends)[1]].used -= 1
             server = fleet.random.randrange(count)
             began = time.process_time()
             chosen = POLICIES[policy](fleet, server, instance)
             spent += time.process_time() - began
-            fleet.own[server][chosen] += 1
-            fleet.together[chosen] += 1
+            fleet.placed[chosen] += 1
             node = fleet.nodes[chosen]
             waits, was_ready, pulled = _start(node, instance, now)
             if step:

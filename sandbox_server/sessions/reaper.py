@@ -131,6 +131,8 @@ class Reaper:
             if await self._nodes.fate(node) is not Fate.DEAD:
                 continue
             records = await self._store.live(node)
+            if not records:
+                await self._nodes.forget(node)
             now = clock.now()
             due = [record for record in records if self._run_out(record, now)]
             await asyncio.gather(*(self._finish(gate, record, self._run_out(record, now)) for record in due))

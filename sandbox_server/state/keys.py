@@ -4,7 +4,7 @@
 | -------------------- | ------ | ----------------------------------------- | -------------------------------------- |
 | session:<sid>        | hash   | the fields of SessionRecord               | deadline + result TTL, then result TTL |
 | live:<node>          | set    | its sids neither ended nor lost           | emptied as sessions end                |
-| nodes                | set    | every node that ever had a session        | never (one name a host)                |
+| nodes                | set    | every node                                | once it is dead and nothing is left    |
 | node:<node>          | string | its heartbeat, NodeRecord as JSON         | its time to live after the last one    |
 | placed               | hash   | node -> sessions sent there since its     | a field at the node's next heartbeat   |
 |                      |        | last heartbeat                            |                                        |
@@ -13,7 +13,7 @@
 | wishes:<node>        | list   | instance ids announced to it              | once it takes them, else four times    |
 |                      |        |                                           | a node's time to live                  |
 | drain:<node>         | string | it was asked to drain                     | when it is empty, or starts anew       |
-| boots                | hash   | node -> id of its present boot            | never (one field a host)               |
+| boots                | hash   | node -> id of its present boot            | as the node                            |
 | lock:<sid>           | string | token of the lease's holder               | lease, renewed while held              |
 | inflight:<sid>       | string | InFlight as JSON                          | as the session; at its end             |
 | journal:<sid>        | list   | ActionRecord as JSON, seq 1 first         | as the session; ended: 1 hour          |

@@ -68,6 +68,15 @@ end
 redis.call('EXPIRE', KEYS[1], kept)
 return 1
 """)
+# KEYS: the heartbeat, its live sessions, its journal, nodes, boots. ARGV: node
+_FORGET = Script("""
+if redis.call('EXISTS', KEYS[1]) == 1 or redis.call('SCARD', KEYS[2]) > 0 or redis.call('XLEN', KEYS[3]) > 0 then
+  return 0
+end
+redis.call('SREM', KEYS[4], ARGV[1])
+redis.call('HDEL', KEYS[5], ARGV[1])
+return 1
+""")
 
 
 class Status(StrEnum):
@@ -173,11 +182,8 @@ class Nodes:
 
     async def alive(self) -> list[NodeRecord]:
         """All that have a heartbeat, by name."""
-        names = sorted(await self._connection.send("SMEMBERS", self._keys.nodes))
-        if not names:
-            return []
-        texts = await self._connection.send("MGET", *(self._keys.node(name.decode()) for name in names))
-        return [record for text in texts if (record := _record(text)) is not None]
+        names = await self.names()
+        return [record for record, _ in await self.look(names)] if names else []
 
     def shun(self, node: str) -> None:
         """It did not answer a request: nothing new is to be sent there for a while."""
@@ -210,14 +216,27 @@ class Nodes:
         present, prepared = (frozenset(name.decode() for name in names) for names in found)
         return Holders(present | prepared, prepared)
 
-    async def placed(self, node: str, count: int) -> None:
+    async def names(self) -> list[str]:
+        """All nodes that are known, the dead included."""
+        return sorted(name.decode() for name in await self._connection.send("SMEMBERS", self._keys.nodes))
+
+    async def look(self, names: Sequence[str]) -> list[tuple[NodeRecord, int]]:
+        """Those of `names` that have a heartbeat, and how many sessions were sent to each since."""
+        texts = await self._connection.send("MGET", *(self._keys.node(name) for name in names))
+        counts = await self._connection.send("HMGET", self._keys.placed, *names)
+        found = ((_record(text), int(count or 0)) for text, count in zip(texts, counts, strict=True))
+        return [(record, count) for record, count in found if record is not None]
+
+    async def place(self, node: str, count: int) -> None:
         """Sessions were sent to a node that its last heartbeat does not count."""
         await self._connection.send("HINCRBY", self._keys.placed, node, count)
 
-    async def all_placed(self) -> dict[str, int]:
-        """Node -> sessions sent there since its last heartbeat, by all servers."""
-        words = await self._connection.send("HGETALL", self._keys.placed)
-        return {name.decode(): int(count) for name, count in zip(words[::2], words[1::2], strict=True)}
+    async def forget(self, node: str) -> None:
+        """Nothing is left of a dead node: no session, nothing on its way to SQL. Else it stays."""
+        keys = self._keys
+        await self._connection.script(
+            _FORGET, [keys.node(node), keys.live(node), keys.pending(node), keys.nodes, keys.boots], [node]
+        )
 
     async def announce(self, node: str, instance_ids: Sequence[str]) -> None:
         """Leave word for a node: these instances will be started there."""
