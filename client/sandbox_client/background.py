@@ -14,6 +14,7 @@ from collections.abc import Coroutine
 from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
+from sandbox_client import environment
 from sandbox_client.transport import Transport, parse_host
 
 _T = TypeVar("_T")
@@ -41,9 +42,9 @@ class Background:
 
     def transport(self, urls: list[str]) -> Transport:
         """The connections to these hosts; only on the background loop."""
-        key = tuple(urls)
+        key = (environment.run(), *urls)
         if key not in self._transports:
-            self._transports[key] = Transport([parse_host(url) for url in urls])
+            self._transports[key] = Transport([parse_host(url) for url in urls], run=key[0])
         return self._transports[key]
 
     def close(self) -> None:

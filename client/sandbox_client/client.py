@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
 
+from sandbox_client import environment
 from sandbox_client.answers import Observation, Reward
 from sandbox_client.errors import BadAnswer, SandboxError
 from sandbox_client.hashing import instance_hash
@@ -44,11 +45,20 @@ class SandboxClient:
     """
 
     def __init__(
-        self, base_url: str | Sequence[str], *, api_key: str | None = None, timeouts: Timeouts | None = None
+        self,
+        base_url: str | Sequence[str],
+        *,
+        api_key: str | None = None,
+        run: str | None = None,
+        timeouts: Timeouts | None = None,
     ) -> None:
-        """`api_key` is sent as Bearer to every host. Raises SettingsError for a URL that is none."""
+        """`api_key` is sent as Bearer to every host; `run` names this trainer, SANDBOX_RUN where it is None.
+
+        Runs share the service evenly. Raises SettingsError for a URL or a name that is none.
+        """
         urls = [base_url] if isinstance(base_url, str) else list(base_url)
-        self._transport = Transport([parse_host(url, api_key) for url in urls])
+        named = environment.run() if run is None else run
+        self._transport = Transport([parse_host(url, api_key) for url in urls], run=named)
         self._timeouts = timeouts or Timeouts()
 
     async def __aenter__(self) -> SandboxClient:

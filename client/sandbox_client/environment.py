@@ -29,6 +29,11 @@ def base_urls() -> list[str]:
     return urls
 
 
+def run() -> str:
+    """SANDBOX_RUN: what the service calls this trainer; runs share the service evenly. "": the API key's name."""
+    return os.environ.get("SANDBOX_RUN", "").strip()
+
+
 def masked_reward() -> float:
     """SANDBOX_MASKED_REWARD: what stands for a reward that says nothing about the policy; 0.0 by default."""
     value = os.environ.get("SANDBOX_MASKED_REWARD", "0.0")

@@ -56,6 +56,13 @@ class BadAnswer(SandboxError):
 
 
 class _AnsweredError(SandboxError):
+    reason = ""
+    """Of a 503: what the start lacked (slots, queue, daemon, disk, image, draining), "" where none is given."""
+    position: int | None = None
+    """Of a 503: its place in the line that it waited in, 1 the next."""
+    estimate_s: float | None = None
+    """Of a 503: seconds until its turn, as the service saw it."""
+
     def __init__(self, detail: str, *, code: str, status: int) -> None:
         super().__init__(f"HTTP {status} {code}: {detail}")
         self.detail = detail
@@ -88,7 +95,7 @@ class ServiceFault(_AnsweredError):
 
 
 class NoCapacity(ServiceFault):
-    """No room within the service's bound; nothing was started."""
+    """No room within the service's bound; nothing was started. `reason`, `position` and `estimate_s` say why."""
 
 
 _BY_CODE: Mapping[str, type[_AnsweredError]] = {
@@ -106,4 +113,9 @@ def answered_error(status: int, body: object) -> _AnsweredError:
     code = str(fields.get("code") or f"http_{status}")
     detail = str(fields.get("detail") or "the answer gives no reason")
     family = RequestRejected if status < 500 else ServiceFault
-    return _BY_CODE.get(code, family)(detail, code=code, status=status)
+    error = _BY_CODE.get(code, family)(detail, code=code, status=status)
+    error.reason = str(fields.get("reason") or "")
+    position, estimate_s = fields.get("position"), fields.get("estimate_s")
+    error.position = position if isinstance(position, int) else None
+    error.estimate_s = float(estimate_s) if isinstance(estimate_s, (int, float)) else None
+    return error

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import ssl
 import time
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,7 @@ _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 10.0
 _KEEPALIVE_S = 4.0  # below uvicorn's 5 s, so that we drop an idle connection before the server does
 _CONNECT_S = 10.0
+_RUN = re.compile(r"[A-Za-z0-9._:/@+-]{1,100}")
 
 # Its own source: the global one is seeded by trainers, and a call must not move it.
 _DICE = random.SystemRandom()
@@ -64,10 +66,16 @@ def parse_host(base_url: str, api_key: str | None = None) -> Host:
 class Transport:
     """POSTs JSON to any of several equal hosts. Belongs to one event loop, and must be closed on it."""
 
-    def __init__(self, hosts: Sequence[Host]) -> None:
-        """Connections are kept alive and not bounded in number: a rollout worker has all its calls open at once."""
+    def __init__(self, hosts: Sequence[Host], *, run: str = "") -> None:
+        """`run` is what the service calls the starts of this client, "" leaves it to the API key.
+
+        Connections are kept alive and not bounded in number: a rollout worker has all its calls open at once.
+        """
         if not hosts:
             raise SettingsError("no base URL of the sandbox service is given")
+        if run and not _RUN.fullmatch(run):
+            raise SettingsError("a run's name is 1 to 100 letters, digits and . _ : / @ + -, no other sign")
+        self._run = run
         self._hosts = list(hosts)
         self._http = httpx.AsyncClient(
             limits=httpx.Limits(max_connections=None, keepalive_expiry=_KEEPALIVE_S),
@@ -91,6 +99,8 @@ class Transport:
         """
         content = json.dumps(body).encode("ascii")  # ASCII: a lone surrogate in a decoded action still travels
         headers = {"Content-Type": "application/json"}
+        if self._run:
+            headers["Sandbox-Run"] = self._run
         if idempotency_key:
             headers["Idempotency-Key"] = idempotency_key
         failures: list[SandboxError] = []
