@@ -19,6 +19,8 @@ class GradeRequest:
     sid: str
     patch_cause: str = ""
     """Why `patch` is None, as one sentence."""
+    run: str = ""
+    """Whose session it was; runs share the slots evenly."""
 
 
 @dataclass(frozen=True, slots=True)

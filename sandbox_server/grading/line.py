@@ -1,8 +1,12 @@
-"""The line of gradings before their slots: long ones first, awaited ones sooner, nobody overtaken for ever."""
+"""The line of gradings before their slots: long ones first, awaited ones sooner, nobody overtaken for ever.
+
+That is the order within a run. Between runs, a slot goes to the one with the fewest gradings in slots, of equal ones
+to the one that got its last slot longest ago: one run's backlog costs another no more than the grading under way.
+"""
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +20,8 @@ than a newcomer, and the lead of an awaited one, goes before it however long tha
 
 AWAITED_LEAD_S = 60.0
 """What a reward request that waits for a grading is worth."""
+
+_RUNS = 1024  # of which is known when each got its last slot
 
 
 @dataclass(eq=False, slots=True)
@@ -37,6 +43,10 @@ class Line:
         self._free = slots
         self._waiting: list[Turn] = []
         self._awaited: Counter[str] = Counter()
+        self._running: Counter[str] = Counter()
+        """Slots by run."""
+        self._served: OrderedDict[str, None] = OrderedDict()
+        """Runs in the order in which each got its last slot."""
 
     @property
     def full(self) -> bool:
@@ -63,20 +73,37 @@ class Line:
                 await turn.granted.wait()
         except BaseException:
             if turn.granted.is_set():
-                self.leave()
+                self.leave(turn)
             else:
                 self._waiting.remove(turn)
             raise
 
-    def leave(self) -> None:
-        """The slot is free; the next in line has it."""
+    def leave(self, turn: Turn) -> None:
+        """The slot of `turn` is free; the next in line has it."""
         telemetry.GRADINGS_RUNNING.dec()
         self._free += 1
+        self._running[turn.request.run] -= 1
+        self._running += Counter()  # without the runs that have none any more
         self._grant()
 
     def next(self) -> list[Turn]:
         """Those that wait, the next one first."""
-        return sorted(self._waiting, key=self._rank)
+        return list(self._in_order())
+
+    def _in_order(self) -> Iterator[Turn]:
+        runs: dict[str, deque[Turn]] = {}
+        for turn in sorted(self._waiting, key=self._rank):
+            runs.setdefault(turn.request.run, deque()).append(turn)
+        running = self._running.copy()
+        served = {run: number for number, run in enumerate(self._served, start=1)}
+        latest = len(served)
+        while runs:
+            run = min(runs, key=lambda run: (running[run], served.get(run, 0)))  # of equal ones the best ranked
+            yield runs[run].popleft()
+            if not runs[run]:
+                del runs[run]
+            running[run] += 1
+            served[run] = latest = latest + 1
 
     def _rank(self, turn: Turn) -> float:
         # the moment from which it counts as waiting; the earliest goes first
@@ -85,8 +112,14 @@ class Line:
 
     def _grant(self) -> None:
         while self._free > 0 and self._waiting:
-            turn = min(self._waiting, key=self._rank)
+            turn = next(self._in_order())
+            run = turn.request.run
             self._waiting.remove(turn)
             self._free -= 1
+            self._running[run] += 1
+            self._served[run] = None
+            self._served.move_to_end(run)
+            if len(self._served) > _RUNS:
+                self._served.popitem(last=False)
             telemetry.GRADINGS_RUNNING.inc()
             turn.granted.set()

@@ -152,13 +152,14 @@ class GradingQueue:
         if self._line.full:
             self._grading.expect(request.instance, request.sid)
             expected_s = await self._durations.expected(instance_id)
-        await self._line.enter(Turn(request, expected_s, self._sids[key], since=queued))
+        turn = Turn(request, expected_s, self._sids[key], since=queued)
+        await self._line.enter(turn)
         try:
             waited_s = time.monotonic() - queued
             telemetry.GRADE_SECONDS.labels("queue").observe(waited_s)
             verdict = await self._grading.grade(request)
         finally:
-            self._line.leave()
+            self._line.leave(turn)
             self._make_ahead()
         if "tests" in verdict.timings_s:
             self._durations.learn(instance_id, verdict.timings_s["total"])
