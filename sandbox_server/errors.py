@@ -27,8 +27,14 @@ ServiceError
 
 OwnedElsewhere is no error and none of these: the request is another node's, and `app` takes it there.
 
-Branch on the type or on `code`, never on the message. On the wire: `{"code", "detail", "retryable"}`.
+Branch on the type or on `code`, never on the message. On the wire: `{"code", "detail", "retryable"}`; with status 503
+also `reason`, `position` and `estimate_s`.
 """
+
+import math
+
+_UNKNOWN_S = 10
+_LONGEST_S = 60
 
 
 class ServiceError(Exception):
@@ -37,6 +43,8 @@ class ServiceError(Exception):
     code = "service_error"
     http_status = 500
     retryable = False
+    reason = ""
+    """What a start lacked, one word for machines: slots, queue, daemon, disk, image, draining; "" for all else."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail)
@@ -130,11 +138,22 @@ class CapacityError(ServiceError):
     http_status = 503
     retryable = True
 
-    def __init__(self, detail: str, *, reason: str, retry_after_s: float) -> None:
-        """`reason` is one word for machines: slots, disk, daemon, image, grading."""
+    def __init__(
+        self, detail: str, *, reason: str, position: int | None = None, estimate_s: float | None = None
+    ) -> None:
+        """`position` in the line that it waited in, 1 the next; `estimate_s` until its turn; None: not known."""
         super().__init__(detail)
         self.reason = reason
-        self.retry_after_s = retry_after_s
+        self.position = position
+        self.estimate_s = estimate_s
+
+    @property
+    def retry_after_s(self) -> int:
+        """Whole seconds after which asking again makes sense: the estimate, within 1 to 60; 10 where it is not known.
+
+        No jitter: places in the line are fair, whoever comes back first.
+        """
+        return _UNKNOWN_S if self.estimate_s is None else min(_LONGEST_S, max(1, math.ceil(self.estimate_s)))
 
 
 class SessionBusy(ServiceError):
@@ -165,6 +184,7 @@ class SandboxDiskFull(InfrastructureError):
     """The sandbox may write no more; the session goes on once files are removed."""
 
     code = "sandbox_disk_full"
+    reason = "disk"
     http_status = 507
 
 
@@ -178,12 +198,14 @@ class ImageUnavailable(InfrastructureError):
     """The task image is not on this engine and could not be pulled."""
 
     code = "image_unavailable"
+    reason = "image"
 
 
 class EngineUnavailable(InfrastructureError):
     """The Docker daemon does not answer, or answered with a fault of its own."""
 
     code = "engine_unavailable"
+    reason = "daemon"
 
 
 class StateUnavailable(InfrastructureError):

@@ -39,6 +39,8 @@ class SessionRecord:
     """How often it was made anew, from its journal, on another node."""
     notice: str = ""
     """What the next observation has to tell first; "" once it was told."""
+    run: str = ""
+    """Whose start it was: the header Sandbox-Run, else the name of the API key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import quote, urlsplit
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 
@@ -25,7 +25,10 @@ class Settings(BaseSettings):
     port: Annotated[int, Field(ge=0, le=65535)] = 5000
     """Port to listen on."""
     api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = ()
-    """Comma-separated keys. With any set, every path but /healthz asks for one: Bearer, X-API-Key or Basic password."""
+    """Comma-separated keys. With any set, every path but /healthz asks for one: Bearer, X-API-Key or Basic password.
+
+    `name=key` gives a key a name: its starts belong to that run. A whole entry is always a key too, without a name.
+    """
     allow_insecure: bool = False
     """Allow an address other than loopback without API keys."""
     data_dir: Path = Path.home() / ".local" / "share" / "sandbox-server"
@@ -121,6 +124,26 @@ class Settings(BaseSettings):
     reaper_period_s: float = 5.0
     """Pause between two passes of the reaper."""
 
+    # Load
+    start_queue: Annotated[int, Field(ge=0)] = 1024
+    """Starts that may wait for a slot of this node; past it 503 at once, for the run with the most of them first."""
+    breaker_failures: Annotated[int, Field(ge=1)] = 5
+    """Calls in a row that the Docker daemon leaves unanswered before starts and gradings are refused at once."""
+    breaker_probe_s: float = 2.0
+    """Pause between two looks whether a daemon that did not answer does again."""
+    disk_path: Path | None = None
+    """A path on the engine's disk; unset: the engine's own folder where it is on this host, else SANDBOX_DATA_DIR."""
+    disk_period_s: float = 5.0
+    """Pause between two looks at how full the engine's disk is."""
+    disk_high_pct: Annotated[float, Field(gt=0, le=100)] = 85.0
+    """Past so much of the engine's disk, images that no container uses go, the least recently used first."""
+    disk_low_pct: Annotated[float, Field(gt=0, le=100)] = 75.0
+    """Below so much, no further image goes."""
+    disk_refuse_pct: Annotated[float, Field(gt=0, le=100)] = 95.0
+    """From so much on, starts and gradings are refused and parked containers go."""
+    pinned_images: Annotated[tuple[str, ...], NoDecode] = ()
+    """Comma-separated patterns (`*`, `?`) of images that are never removed."""
+
     # Actions
     dialect: str = "openhands_xml"
     """How policies write actions where the instance does not say: openhands_xml, code, bash."""
@@ -161,12 +184,18 @@ class Settings(BaseSettings):
     swebench4_dir: Path | None = None
     """Folder with swebench 4.1.0 for converting old rows; unset: share/swebench-4.1.0 of the environment."""
 
-    @field_validator("api_keys", mode="before")
+    @field_validator("api_keys", "pinned_images", mode="before")
     @classmethod
-    def _split_keys(cls, value: object) -> object:
+    def _split(cls, value: object) -> object:
         if isinstance(value, str):
-            return tuple(key.strip() for key in value.split(",") if key.strip())
+            return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
+
+    @model_validator(mode="after")
+    def _marks_in_order(self) -> "Settings":
+        if not self.disk_low_pct < self.disk_high_pct < self.disk_refuse_pct:
+            raise ValueError("SANDBOX_DISK_LOW_PCT < SANDBOX_DISK_HIGH_PCT < SANDBOX_DISK_REFUSE_PCT does not hold")
+        return self
 
     @property
     def own_url(self) -> str:

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections.abc import Mapping
 from typing import cast
 
 import structlog
@@ -18,6 +19,15 @@ START_SECONDS = Histogram(
     ["stage"],
     buckets=_FAST,
 )
+STARTS_WAITING = Gauge("sandbox_starts_waiting", "Starts under way by what they wait for", ["reason"])
+STARTS_REFUSED = Counter("sandbox_starts_refused_total", "Starts refused with 503 by what they lacked", ["reason"])
+RUNS = Gauge(
+    "sandbox_run_starts",
+    "Slots held and starts waiting for one, by run; past 20 runs the smaller ones are together under (other)",
+    ["run", "state"],
+)
+DISK_USED = Gauge("sandbox_engine_disk_used_ratio", "Used part of the engine's disk, 0 to 1")
+IMAGES_REMOVED = Counter("sandbox_images_removed_total", "Images removed to make room on the engine's disk")
 POOL_PARKED = Gauge("sandbox_pool_parked", "Containers that are parked for starts to come")
 POOL_TAKES = Counter("sandbox_pool_takes_total", "Containers taken by starts: warm, joined, cold, dead", ["how"])
 ACTIONS = Counter("sandbox_actions_total", "Actions by tool and outcome", ["tool", "outcome"])
@@ -42,6 +52,19 @@ LOOP_STALL_SECONDS = Histogram(
     buckets=_FAST,
 )
 INFRA_ERRORS = Counter("sandbox_infrastructure_errors_total", "Our own faults by code", ["code"])
+
+
+_RUNS = 20  # series of each state: labels are the clients' choice, and each is kept by whoever scrapes
+
+
+def show_runs(held: Mapping[str, int], waiting: Mapping[str, int]) -> None:
+    """Set `sandbox_run_starts`; runs that have neither any more disappear."""
+    runs = sorted(held.keys() | waiting.keys(), key=lambda run: (-held.get(run, 0) - waiting.get(run, 0), run))
+    RUNS.clear()
+    for number, run in enumerate(runs):
+        shown = run if number < _RUNS else "(other)"
+        RUNS.labels(shown, "held").inc(held.get(run, 0))
+        RUNS.labels(shown, "waiting").inc(waiting.get(run, 0))
 
 
 def logger(name: str) -> structlog.stdlib.BoundLogger:

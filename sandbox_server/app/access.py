@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import ipaddress
 import json
+import re
 import socket
 from collections.abc import Sequence
 
@@ -13,23 +14,34 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandbox_server.errors import RequestTooLarge, ServiceError, Unauthorized
+from sandbox_server.protocols._wire import KEY_NAME
 
 OPEN_PATHS = frozenset({"/healthz"})
+_NAMED = re.compile(r"(?P<name>[A-Za-z0-9._:/@+-]{1,100})=(?P<key>.{8,})")
+"""The padding of base64 at a key's end is no key."""
 _DRAINED = 4
 """Times the bound that is read and thrown away, so that a client still sending gets to read the 413."""
 
 
 class RequireKey:
-    """401 without one of the keys: Bearer, X-API-Key, or the password of HTTP Basic."""
+    """401 without one of the keys: Bearer, X-API-Key, or the password of HTTP Basic.
+
+    An entry `name=key` gives the key a name, which the request's scope then holds. What opened before names were
+    there still does: the whole entry is a key too, without a name. So a key that itself holds `=` is best given a
+    name, or the text behind its first `=` opens as well, where that is long enough to be a key.
+    """
 
     def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
         self._app = app
-        self._digests = [_digest(key.encode()) for key in keys]
+        named = [(match["key"], match["name"]) for key in keys if (match := _NAMED.fullmatch(key))]
+        self._names = [(_digest(key.encode()), name) for key, name in [*((key, "") for key in keys), *named]]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As ASGI."""
-        if scope["type"] == "lifespan" or scope["path"] in OPEN_PATHS or self._has_key(Headers(scope=scope)):
+        if scope["type"] == "lifespan" or scope["path"] in OPEN_PATHS:
             await self._app(scope, receive, send)
+        elif (name := self._name(Headers(scope=scope))) is not None:
+            await self._app({**scope, KEY_NAME: name}, receive, send)
         elif scope["type"] == "http":
             error = Unauthorized("Send an API key: Authorization: Bearer, X-API-Key, or https://user:KEY@host.")
             headers = [(b"www-authenticate", b'Basic realm="sandbox-server", Bearer')]
@@ -37,7 +49,8 @@ class RequireKey:
         else:
             await send({"type": "websocket.close", "code": 1008})
 
-    def _has_key(self, headers: Headers) -> bool:
+    def _name(self, headers: Headers) -> str | None:
+        """Of the key that the request brings; None: it brings none of ours."""
         offered = [headers.get("x-api-key", "").encode("latin-1")]
         scheme, _, rest = headers.get("authorization", "").partition(" ")
         credentials = rest.strip().encode("latin-1")
@@ -47,10 +60,15 @@ class RequireKey:
             try:
                 offered.append(base64.b64decode(credentials, validate=True).partition(b":")[2])
             except binascii.Error:
-                return False
+                return None
         # every comparison is made, each in constant time: how long it takes tells nothing of a key
-        matches = [hmac.compare_digest(_digest(text), digest) for text in offered if text for digest in self._digests]
-        return any(matches)
+        matches = [
+            (name, hmac.compare_digest(_digest(text), digest))
+            for text in offered
+            if text
+            for digest, name in self._names
+        ]
+        return next((name for name, matched in matches if matched), None)
 
 
 class BoundBody:

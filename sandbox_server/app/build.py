@@ -4,6 +4,8 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
 
 from sandbox_server import __version__
 from sandbox_server.actions import registry as actions
@@ -20,11 +22,14 @@ from sandbox_server.grading.queue import GradingQueue
 from sandbox_server.grading.registry import load_graders, load_rewards
 from sandbox_server.sandbox.base import Limits
 from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.sandbox.docker.images import tagged
 from sandbox_server.sandbox.docker.runtime import DockerRuntime, RuntimeConfig
+from sandbox_server.sandbox.faults import Faults
 from sandbox_server.sessions.acting import Acting
 from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.sessions.disk import DiskWatch
 from sandbox_server.sessions.ending import Ending
+from sandbox_server.sessions.engine_disk import DiskMarks, EngineDisk, ImageRules
 from sandbox_server.sessions.heartbeat import Heartbeat
 from sandbox_server.sessions.log import SessionLog
 from sandbox_server.sessions.lookahead import Lookahead
@@ -36,9 +41,10 @@ from sandbox_server.sessions.rewards import Rewards
 from sandbox_server.sessions.running import Running
 from sandbox_server.sessions.service import SessionService
 from sandbox_server.sessions.starts import Starts
-from sandbox_server.sessions.workspace import Workspaces
+from sandbox_server.sessions.workspace import REPOSITORY, Workspaces
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import NodeRecord, Nodes
+from sandbox_server.state.store import Store
 
 _PREPARE_S = 1800.0  # for repacking a large history on a busy disk; starts give up long before, it goes on
 
@@ -55,13 +61,23 @@ async def open_catalogue(settings: Settings) -> AsyncIterator[Database]:
 
 
 @asynccontextmanager
-async def open_runtime(settings: Settings, *, guest: str = "") -> AsyncIterator[DockerRuntime]:
-    """The Docker engine. `guest` names a command line that works beside the node's server, whose reaper spares it.
+async def open_runtime(
+    settings: Settings, *, guest: str = "", faults: Faults | None = None
+) -> AsyncIterator[DockerRuntime]:
+    """The Docker engine, which tells `faults` when it does not answer.
+
+    `guest` names a command line that works beside the node's server, whose reaper spares it.
 
     Raises:
         EngineUnavailable: it does not answer.
     """
-    engine = await asyncio.to_thread(Engine, settings.docker_url, timeout_s=settings.docker_timeout_s)
+    engine = await asyncio.to_thread(
+        Engine,
+        settings.docker_url,
+        timeout_s=settings.docker_timeout_s,
+        failures=settings.breaker_failures,
+        fault=partial((faults or Faults()).tell, "daemon"),
+    )
     runtime = DockerRuntime(
         engine,
         RuntimeConfig(
@@ -89,8 +105,10 @@ def limits_of(settings: Settings) -> Limits:
     )
 
 
-def grading_of(settings: Settings, runtime: DockerRuntime, instances: Instances) -> Grading:
-    """Grades as the settings say."""
+def grading_of(
+    settings: Settings, runtime: DockerRuntime, instances: Instances, faults: Faults | None = None
+) -> Grading:
+    """Grades as the settings say; nothing while there are `faults`."""
 
     async def baseline(instance: TaskInstance) -> Baseline | None:
         verification = await instances.verified(instance.instance_id)
@@ -110,6 +128,7 @@ def grading_of(settings: Settings, runtime: DockerRuntime, instances: Instances)
         bounds=bounds,
         ahead=settings.grade_ahead,
         ahead_boots=max(1, settings.boots // 2),  # the others are for starts
+        faults=faults,
     )
     return Grading(
         containers,
@@ -124,6 +143,35 @@ def grading_of(settings: Settings, runtime: DockerRuntime, instances: Instances)
 def workspaces_of(settings: Settings, runtime: DockerRuntime) -> Workspaces:
     """Prepares images as the settings say."""
     return Workspaces(runtime, limits=limits_of(settings), timeout_s=_PREPARE_S)
+
+
+async def disk_path(settings: Settings, runtime: DockerRuntime) -> Path:
+    """A path on the engine's disk."""
+    engine = Path((await runtime.facts()).root_dir)
+    return settings.disk_path or (engine if await asyncio.to_thread(engine.is_dir) else settings.data_dir)
+
+
+def image_rules(settings: Settings) -> ImageRules:
+    """Which images may go, as the settings say."""
+    return ImageRules(REPOSITORY, settings.pinned_images, pull=settings.pull == "missing")
+
+
+def _engine_disk(
+    settings: Settings, runtime: DockerRuntime, store: Store, instances: Instances, faults: Faults, path: Path
+) -> EngineDisk:
+    async def catalogue() -> frozenset[str]:
+        return frozenset(map(tagged, await instances.images()))
+
+    return EngineDisk(
+        runtime,
+        store.image_uses(),
+        catalogue,
+        faults,
+        path=path,
+        marks=DiskMarks(settings.disk_high_pct, settings.disk_low_pct, settings.disk_refuse_pct),
+        rules=image_rules(settings),
+        period_s=settings.disk_period_s,
+    )
 
 
 def _session_config(settings: Settings) -> SessionConfig:
@@ -153,6 +201,7 @@ def _session_config(settings: Settings) -> SessionConfig:
         boot_concurrency=settings.boots,
         restore=settings.restore,
         restore_timeout_s=settings.restore_timeout_s,
+        start_queue=settings.start_queue,
     )
 
 
@@ -196,18 +245,20 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
         stack.enter_context(only_server(settings.data_dir))
         database = await stack.enter_async_context(open_catalogue(settings))
         history, instances = History(database), Instances(database)
-        runtime = await stack.enter_async_context(open_runtime(settings))
+        faults = Faults()
+        runtime = await stack.enter_async_context(open_runtime(settings, faults=faults))
         store, nodes = await stack.enter_async_context(open_store(settings, history))
         await _alone_by_this_name(settings, nodes)
         workspaces = workspaces_of(settings, runtime)
-        queue = GradingQueue(grading_of(settings, runtime, instances), history, concurrency=settings.gradings)
+        queue = GradingQueue(grading_of(settings, runtime, instances, faults), history, concurrency=settings.gradings)
         stack.push_async_callback(queue.close)
         rewards = Rewards(queue, history, instances, load_rewards(), reward=config.reward, node=config.node)
         stack.push_async_callback(rewards.close)
         await stack.enter_async_context(_running(runtime.watch_images))
         session_log = SessionLog(history)
         stack.push_async_callback(session_log.drain)
-        starts = Starts(runtime, workspaces, store, session_log, config)
+        await stack.enter_async_context(_running(partial(runtime.watch_engine, settings.breaker_probe_s)))
+        starts = Starts(runtime, workspaces, store, session_log, config, faults)
         stack.push_async_callback(starts.pool.close)
         owners = Owners(nodes, node=config.node)
         placement = Placement(nodes, node=config.node)
@@ -252,7 +303,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             await _facts(settings, store.boot, runtime),
             period_s=settings.node_beat_s,
             gradings=lambda: queue.count,
-            faults=dict,
+            faults=lambda: faults.present,
             announced=service.announced,
         )
         await nodes.drained(config.node)
@@ -262,6 +313,8 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
         await stack.enter_async_context(_running(session_log.run))
         await stack.enter_async_context(_running(starts.pool.run))
         await stack.enter_async_context(_running(lookahead.run))
+        room = _engine_disk(settings, runtime, store, instances, faults, await disk_path(settings, runtime))
+        await stack.enter_async_context(_running(room.run))
         disk = DiskWatch(runtime, store, instances, config, service.end, period_s=settings.disk_watch_s)
         await stack.enter_async_context(_running(disk.run))
         yield Parts(

@@ -1,7 +1,6 @@
 """Every error as JSON `{"code", "detail", "retryable"}`; what nobody foresaw gets an id that is in the log."""
 
 import json
-import math
 import secrets
 from collections.abc import Mapping
 
@@ -12,7 +11,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandbox_server.app.access import send_error
-from sandbox_server.errors import CapacityError, InfrastructureError, MalformedRequest, ServiceError
+from sandbox_server.errors import InfrastructureError, MalformedRequest, ServiceError
+from sandbox_server.protocols._wire import refusal, retry_after
 from sandbox_server.telemetry import INFRA_ERRORS, logger
 
 log = logger(__name__)
@@ -51,9 +51,8 @@ async def service_error(request: Request, error: ServiceError) -> Response:
     """The answer to what a route raised."""
     body: dict[str, object] = {"code": error.code, "detail": error.detail, "retryable": error.retryable}
     headers: dict[str, str] = {}
-    if isinstance(error, CapacityError):
-        body["reason"] = error.reason
-        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
+    if error.http_status == 503:
+        body, headers = refusal(error), retry_after(error)
     if isinstance(error, InfrastructureError):
         INFRA_ERRORS.labels(error.code).inc()
         log.error("request failed", path=request.url.path, code=error.code, error=error.detail)

@@ -52,6 +52,20 @@ Build = Callable[[Settings], AbstractAsyncContextManager[Parts]]
 
 
 @asynccontextmanager
+async def open_connection(settings: Settings) -> AsyncIterator[Connection]:
+    """Redis as a command line needs it: nothing is registered there, and the embedded one is adopted or started."""
+    embedded = EmbeddedRedis(settings.data_dir)
+    url = await asyncio.to_thread(embedded.start) if settings.redis_url is None else settings.redis_url
+    connection = Connection(url, timeout_s=settings.redis_timeout_s)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+        if settings.redis_url is None:
+            await asyncio.to_thread(embedded.stop)
+
+
+@asynccontextmanager
 async def open_store(settings: Settings, sink: ActionSink) -> AsyncIterator[tuple[Store, Nodes]]:
     """The store and the nodes on the external or the embedded Redis, its journal flowing into `sink`.
 

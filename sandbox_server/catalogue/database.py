@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from sqlalchemy import Connection, event, inspect, text
+from sqlalchemy import JSON, ColumnElement, Connection, event, inspect, text, type_coerce
+from sqlalchemy import cast as sql_cast
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
@@ -84,6 +85,11 @@ class Database:
         # by name: the dialect that is not in use costs every start 60 ms
         dialect = importlib.import_module(f"sqlalchemy.dialects.{self._engine.dialect.name}")
         return cast("sqlite.Insert", dialect.insert(table))
+
+    def json(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
+        """A column of JSON text, so that the database itself can look into it."""
+        # SQLite has no type JSON: a cast would make a number of it
+        return type_coerce(column, JSON) if self._sqlite else sql_cast(column, JSON)
 
     async def migrate(self) -> None:
         """Bring the schema to this release's; safe for several processes at once, free when there is nothing to do.

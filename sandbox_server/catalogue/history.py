@@ -65,7 +65,7 @@ class History:
         return None if row is None else SessionRecord(*row)
 
     async def sessions(
-        self, *, state: str | None = None, node: str | None = None, limit: int = 100
+        self, *, state: str | None = None, node: str | None = None, run: str | None = None, limit: int = 100
     ) -> list[SessionRecord]:
         """Newest first."""
         filters: list[ColumnElement[bool]] = []
@@ -73,6 +73,8 @@ class History:
             filters.append(SessionRow.state == state)
         if node is not None:
             filters.append(SessionRow.node == node)
+        if run is not None:
+            filters.append(SessionRow.run == run)
         newest = select(*_SESSION).where(*filters).order_by(SessionRow.created_at.desc(), SessionRow.sid).limit(limit)
         return [SessionRecord(*row) for row in await self._all(newest)]
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import typer
 
-from sandbox_server.app.build import open_catalogue, open_runtime
+from sandbox_server.app.build import disk_path, open_catalogue, open_runtime
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.cli import configuration
 from sandbox_server.errors import ServiceError
+from sandbox_server.sessions.engine_disk import used_pct
 from sandbox_server.settings import Settings
 from sandbox_server.state.connection import Connection
 from sandbox_server.state.embedded import find_binary
@@ -101,12 +102,18 @@ async def _sql(settings: Settings) -> str:
 async def _disk(settings: Settings) -> str:
     async with open_runtime(settings) as runtime:
         facts = await runtime.facts()
+        watched = await disk_path(settings, runtime)
     free = {}
     for folder in (settings.data_dir, Path(facts.root_dir)):
         there = next(parent for parent in (folder, *folder.parents) if parent.exists())
         free[str(folder)] = shutil.disk_usage(there).free / 2**30
     said = ", ".join(f"{gb:.0f} GB free for {folder}" for folder, gb in free.items())
-    if min(free.values()) < _LOW_DISK_GB:
+    used = used_pct(watched)
+    said += (
+        f"; {watched} is {used:.0f} % full: images go above {settings.disk_high_pct:g} % until below"
+        f" {settings.disk_low_pct:g} %, starts are refused from {settings.disk_refuse_pct:g} % on"
+    )
+    if min(free.values()) < _LOW_DISK_GB or used >= settings.disk_refuse_pct:
         raise _Unwell(f"{said}; free some: `docker system df`, `sandbox-server images prune`")
     return said
 

@@ -2,19 +2,36 @@
 
 import asyncio
 import os
+import re
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 import typer
 
-from sandbox_server.app.build import open_catalogue, open_runtime, workspaces_of
+from sandbox_server.app.build import image_rules, open_catalogue, open_runtime, workspaces_of
+from sandbox_server.app.parts import open_connection
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.cli import configuration
 from sandbox_server.errors import ServiceError
-from sandbox_server.sessions.workspace import REPOSITORY
+from sandbox_server.sandbox.base import StoredImage
+from sandbox_server.sandbox.docker.images import tagged
+from sandbox_server.sessions.engine_disk import last_use
+from sandbox_server.settings import Settings
+from sandbox_server.state.image_uses import ImageUses
+from sandbox_server.state.keys import Keys
 
 app = typer.Typer(no_args_is_help=True)
 
 _ALL = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    image: StoredImage
+    last_use: float
 
 
 @app.command("prepare")
@@ -26,11 +43,32 @@ def prepare(
         raise SystemExit(f"error: {failed} images could not be prepared")
 
 
+@app.command("list")
+def list_images() -> None:
+    """List prepared images and the catalogue's task images: last use, size, what keeps them, name."""
+    settings = configuration.load()
+    shown = asyncio.run(_known(settings))
+    for known in sorted(shown, key=lambda known: known.last_use):
+        kept = "in use" if known.image.used else "pinned" if image_rules(settings).is_pinned(known.image) else ""
+        at = datetime.fromtimestamp(known.last_use, UTC)
+        typer.echo(
+            f"{at:%Y-%m-%d %H:%M}  {known.image.size_bytes >> 20:>6} MB  {kept:<6}  {' '.join(known.image.names)}"
+        )
+    mb = sum(known.image.size_bytes for known in shown) >> 20
+    typer.echo(f"{len(shown)} images, {mb} MB if they shared nothing; times of the last use, UTC")
+
+
 @app.command("prune")
-def prune() -> None:
-    """Remove prepared images that no container uses; they are made again when they are needed."""
-    removed, kept = asyncio.run(_prune())
-    typer.echo(f"{removed} prepared images removed, {kept} in use")
+def prune(
+    older_than: str = typer.Option("0m", metavar="AGE", help="Only those not used for so long: 90m, 36h or 7d."),
+) -> None:
+    """Remove prepared images that no container uses and no pattern pins; they are made again when they are needed."""
+    match = re.fullmatch(r"(\d{1,6})([mhd])", older_than)
+    if match is None:
+        raise SystemExit(f"error: --older-than {older_than}: give a number and m, h or d, such as 36h")
+    age = timedelta(**{{"m": "minutes", "h": "hours", "d": "days"}[match[2]]: int(match[1])})
+    removed, kept = asyncio.run(_prune(configuration.load(), time.time() - age.total_seconds()))
+    typer.echo(f"{removed} prepared images removed, {kept} kept: in use, pinned or used since")
 
 
 async def _prepare(ids: list[str]) -> int:
@@ -54,6 +92,37 @@ async def _prepare(ids: list[str]) -> int:
     return failed
 
 
-async def _prune() -> tuple[int, int]:
-    async with open_runtime(configuration.load()) as runtime:
-        return await runtime.remove_images(REPOSITORY)
+async def _prune(settings: Settings, before: float) -> tuple[int, int]:
+    rules = image_rules(settings)
+    prepared = [known for known in await _known(settings) if rules.is_prepared(known.image)]
+    removed = 0
+    async with open_runtime(settings) as runtime, _image_uses(settings) as uses:
+        for known in prepared:
+            if known.last_use <= before and rules.may_go(known.image, ()):
+                gone = [name for name in known.image.names if await runtime.remove_image(name)]
+                await uses.forget(gone)
+                removed += len(gone) == len(known.image.names)
+    return removed, len(prepared) - removed
+
+
+async def _known(settings: Settings) -> list[_Known]:
+    """The images that are this service's business."""
+    rules = image_rules(settings)
+    async with (
+        open_catalogue(settings) as database,
+        open_runtime(settings) as runtime,
+        _image_uses(settings) as uses,
+    ):
+        catalogue = set(map(tagged, await Instances(database).images()))
+        used = await uses.all()
+        return [
+            _Known(image, last_use(image, used))
+            for image in await runtime.stored_images()
+            if rules.is_prepared(image) or not catalogue.isdisjoint(image.names)
+        ]
+
+
+@asynccontextmanager
+async def _image_uses(settings: Settings) -> AsyncIterator[ImageUses]:
+    async with open_connection(settings) as connection:
+        yield ImageUses(connection, Keys(), node=settings.node_id)

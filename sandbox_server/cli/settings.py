@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Literal, Union, get_args, get_origin
 
 import typer
-from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from sandbox_server.cli import configuration
@@ -57,7 +56,7 @@ def _type(annotation: object) -> str:
         return " or ".join(_type(part) for part in get_args(annotation) if part is not types.NoneType)
     if get_origin(annotation) is Literal:
         return ", ".join(f"`{value}`" for value in get_args(annotation))
-    if get_args(annotation) and get_args(annotation)[0] is SecretStr:
+    if get_origin(annotation) is tuple:
         return "list"
     names = {str: "text", SecretStr: "text", int: "integer", float: "number", bool: "0 or 1", Path: "path"}
     return names[annotation] if isinstance(annotation, type) else str(annotation)

@@ -15,6 +15,7 @@ from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import EngineUnavailable, GraderBroken, ServiceError
 from sandbox_server.sandbox.base import ContainerSpec, Limits, Role, Runtime, Sandbox
+from sandbox_server.sandbox.faults import Faults
 
 log = telemetry.logger(__name__)
 
@@ -82,14 +83,19 @@ class Containers:
         bounds: Bounds | None = None,
         ahead: int = 0,
         ahead_boots: int = 1,
+        faults: Faults | None = None,
     ) -> None:
-        """`limits` where the instance names none of its own; at most `ahead` wait at a time, `ahead_boots` begin."""
+        """`limits` where the instance names none of its own; at most `ahead` wait at a time, `ahead_boots` begin.
+
+        None is made while there are `faults`.
+        """
         self._runtime = runtime
         self._limits = limits
         self._network = network
         self._cpu_shares = cpu_shares
         self._bounds = bounds or Bounds()
         self._ahead = ahead
+        self._faults = faults or Faults()
         self._boots = asyncio.Semaphore(ahead_boots)
         self._expected: dict[str, _Expected] = {}
         self._leaving: set[asyncio.Task[None]] = set()
@@ -104,10 +110,11 @@ class Containers:
         """A fresh container, its setup commands run; it may wait `lasts_s` for its grading.
 
         Raises:
-            ImageUnavailable, EngineUnavailable, CapacityError, GraderBroken: a setup command failed. Nothing is left
-            behind, nor when the caller is cancelled.
+            ImageUnavailable, EngineUnavailable, GraderBroken: a setup command failed. CapacityError: the engine does
+                not answer, or its disk is nearly full. Nothing is left behind, nor when the caller is cancelled.
 
         """
+        self._faults.check()
         began = time.monotonic()
         try:
             async with asyncio.timeout(self._bounds.create_s):

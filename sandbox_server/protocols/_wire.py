@@ -8,9 +8,14 @@ from typing import Any, TypeVar
 from fastapi import Request, Response
 from pydantic import BaseModel, ValidationError
 
-from sandbox_server.errors import MalformedRequest, UnknownInstance
+from sandbox_server.errors import CapacityError, MalformedRequest, ServiceError, UnknownInstance
 
 Model = TypeVar("Model", bound=BaseModel)
+
+KEY_NAME = "sandbox_server.key_name"
+"""Where the name of a request's API key stands in its ASGI scope."""
+_RUN = r"[A-Za-z0-9._:/@+-]{1,100}"
+_RETRY_S = 5  # a part that is down is usually back, or gone for good, by then
 
 
 def _no_constant(name: str) -> None:
@@ -57,6 +62,40 @@ def named_instance(named: int | str) -> int | str:
         shown = str(named)[:60] if isinstance(named, str) or abs(named) < 2**200 else "a number of 200 bits or more"
         raise UnknownInstance(f"No instance has the hash or id {shown!r}; a hash is below 2^63.")
     return named
+
+
+def run_of(request: Request) -> str:
+    """Whose start this is: the header Sandbox-Run, else the name of the API key, else "".
+
+    Raises:
+        MalformedRequest: the header is not 1 to 100 of the characters that a run's name may have.
+    """
+    run = request.headers.get("sandbox-run", "")
+    if not run:
+        return str(request.scope.get(KEY_NAME, ""))
+    if not re.fullmatch(_RUN, run):
+        raise MalformedRequest("Sandbox-Run is a name of 1 to 100 letters, digits and . _ : / @ + -, no other sign.")
+    return run
+
+
+def refusal(error: ServiceError) -> dict[str, object]:
+    """The body of a 503: why, what was lacking, how many are ahead and for how long; null for what is not known."""
+    of_line = (error.position, error.estimate_s) if isinstance(error, CapacityError) else (None, None)
+    return {
+        "code": error.code,
+        "detail": error.detail,
+        "retryable": error.retryable,
+        "reason": error.reason,
+        "position": of_line[0],
+        "estimate_s": None if of_line[1] is None else round(of_line[1], 1),
+    }
+
+
+def retry_after(error: ServiceError) -> dict[str, str]:
+    """The header for a refusal that is worth asking again."""
+    if isinstance(error, CapacityError):
+        return {"Retry-After": str(error.retry_after_s)}
+    return {"Retry-After": str(_RETRY_S)} if error.retryable else {}
 
 
 async def hung_up(request: Request) -> None:

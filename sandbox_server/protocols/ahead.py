@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
 from sandbox_server.errors import UnknownInstance
-from sandbox_server.protocols._wire import hung_up, json_answer, named_instance, read, takes
+from sandbox_server.protocols._wire import hung_up, json_answer, named_instance, read, refusal, run_of, takes
 from sandbox_server.protocols.v1 import Refused
 from sandbox_server.sessions.base import Sessions
 
@@ -35,6 +35,11 @@ class GroupFault(_Message):
 
     code: str
     detail: str
+    retryable: bool
+    reason: str
+    """What it lacked: slots, queue, daemon, disk, image, draining; "" for another part's fault."""
+    position: int | None
+    estimate_s: float | None
 
 
 class GroupAnswer(_Message):
@@ -109,7 +114,8 @@ async def start_group(request: Request) -> Response:
     An error status only when none could be started. A client that hangs up gets none, and none is left.
     """
     group = await read(request, GroupRequest)
-    starting = asyncio.create_task(_sessions(request).start_group(named_instance(group.instance), group.n))
+    instance, run = named_instance(group.instance), run_of(request)
+    starting = asyncio.create_task(_sessions(request).start_group(instance, group.n, run=run))
     left = asyncio.create_task(hung_up(request))
     try:
         await asyncio.wait({starting, left}, return_when=asyncio.FIRST_COMPLETED)
@@ -121,7 +127,7 @@ async def start_group(request: Request) -> Response:
         if not starting.done():
             starting.cancel()  # it gives back what it has started
             await asyncio.wait({starting})
-    return json_answer({"sids": sids, "failed": [{"code": error.code, "detail": error.detail} for error in failed]})
+    return json_answer({"sids": sids, "failed": [refusal(error) for error in failed]})
 
 
 @ROUTER.post("/lookahead", response_model=LookaheadAnswer, status_code=202, openapi_extra=takes(LookaheadRequest))

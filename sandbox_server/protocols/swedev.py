@@ -18,7 +18,16 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictInt, StrictStr
 
 from sandbox_server.errors import InfrastructureError, MalformedRequest, ServiceError
-from sandbox_server.protocols._wire import hung_up, json_answer, named_instance, read, takes
+from sandbox_server.protocols._wire import (
+    hung_up,
+    json_answer,
+    named_instance,
+    read,
+    refusal,
+    retry_after,
+    run_of,
+    takes,
+)
 from sandbox_server.records import Verdict, VerdictName
 from sandbox_server.sessions.base import ActionAnswer, RewardAnswer, Sessions
 from sandbox_server.telemetry import INFRA_ERRORS, logger
@@ -125,7 +134,11 @@ class Refusal(_Message):
     detail: str
     retryable: bool
     reason: str = ""
-    """With 503 for want of room: slots, disk, daemon, image, grading."""
+    """With 503, what the start lacked: slots, queue, daemon, disk, image, draining; "" for another part's fault."""
+    position: int | None = None
+    """With 503: its place in the line that it waited in, 1 the next."""
+    estimate_s: float | None = None
+    """With 503: seconds until its turn, by how fast others had theirs lately."""
 
 
 @asynccontextmanager
@@ -154,7 +167,7 @@ async def startnamed_instance(request: Request) -> Response:
     """Begin a session. 404: no such instance; 409: it cannot be graded; 503: no room, with Retry-After."""
     instance = named_instance((await read(request, StartRequest)).instance_hash)
     sessions = _sessions(request)
-    starting = _spawn(request, sessions.start(instance))
+    starting = _spawn(request, sessions.start(instance, run=run_of(request)))
     left = asyncio.create_task(hung_up(request))
     try:
         await asyncio.wait({starting, left}, return_when=asyncio.FIRST_COMPLETED)
@@ -166,7 +179,8 @@ async def startnamed_instance(request: Request) -> Response:
         _spawn(request, _give_back(sessions, starting))
         raise
     except InfrastructureError as error:
-        return _refusal(error, 503)
+        _counted(error)
+        return json_answer(refusal(error), 503, retry_after(error))
     finally:
         left.cancel()
 
@@ -267,8 +281,3 @@ def _counted(error: ServiceError) -> str:
     if isinstance(error, InfrastructureError):
         INFRA_ERRORS.labels(error.code).inc()
     return error.code
-
-
-def _refusal(error: ServiceError, status: int) -> Response:
-    body = {"code": _counted(error), "detail": error.detail, "retryable": error.retryable}
-    return json_answer(body, status, {"Retry-After": "5"} if error.retryable else None)

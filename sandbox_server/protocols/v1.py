@@ -41,6 +41,8 @@ class SessionSummary(_Shown):
     end_reason: str
     cause: str
     """Why it was lost."""
+    run: str
+    """Whose start it was."""
 
 
 class PatchSummary(_Shown):
@@ -131,6 +133,10 @@ class Refused(_Shown):
     code: str
     detail: str
     retryable: bool
+    reason: str = ""
+    """With 503, what was lacking: slots, queue, daemon, disk, image, draining; "" for another part's fault."""
+    position: int | None = None
+    estimate_s: float | None = None
 
 
 _NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"model": Refused}}
@@ -143,9 +149,14 @@ Limit = Annotated[int, Query(ge=1, le=1000)]
 
 
 @ROUTER.get("/sessions", response_model=list[SessionSummary])
-async def list_sessions(request: Request, state: SessionState | None = None, limit: Limit = 100) -> Response:
-    """Sessions, the newest first."""
-    records = await _sessions(request).list(state=None if state is None else state.value, limit=limit)
+async def list_sessions(
+    request: Request,
+    state: SessionState | None = None,
+    run: Annotated[str | None, Query(max_length=100, pattern="^[^\\x00]*$")] = None,
+    limit: Limit = 100,
+) -> Response:
+    """Sessions, the newest first; of one run, or of all."""
+    records = await _sessions(request).list(state=None if state is None else state.value, run=run, limit=limit)
     return json_answer([_summary(record) for record in records])
 
 

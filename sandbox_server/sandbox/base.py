@@ -273,6 +273,23 @@ class ImageInfo:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class StoredImage:
+    """An image with what it takes and what stands on it."""
+
+    names: tuple[str, ...]
+    """`repository:tag`, each; none: it has only its id."""
+    digest: str
+    size_bytes: int
+    """With the layers that it shares with others."""
+    created_at: float
+    """Unix seconds."""
+    pulled: bool
+    """It is known to a registry, so it may be had there again."""
+    used: bool
+    """A container, or another image, stands on it."""
+
+
 class Runtime(Protocol):
     """Makes, finds and removes containers on one engine."""
 
@@ -326,4 +343,16 @@ class Runtime(Protocol):
 
     async def commit(self, container_id: str, name: str, labels: Mapping[str, str]) -> ImageInfo:
         """Freeze the container's files into the image `name`."""
+        ...
+
+    async def stored_images(self) -> Sequence[StoredImage]:
+        """Every image on the engine that has a name."""
+        ...
+
+    async def remove_image(self, name: str) -> bool:
+        """Take the name, and with its last one the image, away; False: a container needs it."""
+        ...
+
+    def take_image_uses(self) -> dict[str, float]:
+        """Names of the images that were resolved or started from since the last call, and when (Unix seconds)."""
         ...

@@ -72,15 +72,15 @@ class PoolView:
 class Sessions(Protocol):
     """One rollout after the other. `sid` is the canonical decimal string; anything else is unknown."""
 
-    async def start(self, instance: int | str) -> str:
-        """Begin a session of the instance with this hash (int) or id (str); returns its sid.
+    async def start(self, instance: int | str, *, run: str = "") -> str:
+        """Begin a session of the instance with this hash (int) or id (str), for `run`; returns its sid.
 
         Raises:
             UnknownInstance, Ungradable, CapacityError, InfrastructureError.
         """
         ...
 
-    async def start_group(self, instance: int | str, n: int) -> tuple[list[str], list[ServiceError]]:
+    async def start_group(self, instance: int | str, n: int, *, run: str = "") -> tuple[list[str], list[ServiceError]]:
         """Begin `n` sessions of one instance at once: their sids, and why others did not start.
 
         Raises:
@@ -135,6 +135,6 @@ class Sessions(Protocol):
         """The journal, oldest first. Raises UnknownSession."""
         ...
 
-    async def list(self, *, state: str | None = None, limit: int = 100) -> list[SessionRecord]:
+    async def list(self, *, state: str | None = None, run: str | None = None, limit: int = 100) -> list[SessionRecord]:
         """Newest first."""
         ...

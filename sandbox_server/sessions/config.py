@@ -34,3 +34,4 @@ class SessionConfig:
     boot_concurrency: int
     restore: str
     restore_timeout_s: float
+    start_queue: int

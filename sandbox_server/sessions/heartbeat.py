@@ -89,6 +89,7 @@ class Heartbeat:
             self._facts,
             status=Status.DRAINING if self._placement.draining else Status.READY,
             used=self._starts.used,
+            waiting=self._starts.waiting,
             parked={instance_id: count for instance_id, count in parked.items() if count},
             gradings=self._gradings(),
             faults=dict(self._faults()),

@@ -32,7 +32,6 @@ PARKED, PREPARED, PRESENT, ROOM, FULL, HASH, HERE = 3.0, 2.0, 1.0, 2.0, -10.0, 1
 LOOKED_AT = 24
 """Of each kind of candidate: what a choice costs does not grow with the fleet."""
 _NAMES_FOR_S = 5.0  # a new node may wait so long for its first session
-_RETRY_AFTER_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,7 @@ class Placement:
     async def ready(self) -> None:
         """Raises CapacityError while this node is being drained: a balancer is to send its requests to others."""
         if self.draining:
-            raise CapacityError("being drained", reason="draining", retry_after_s=_RETRY_AFTER_S)
+            raise CapacityError("being drained", reason="draining")
 
     async def settle(self, instance: TaskInstance, count: int = 1) -> None:
         """Return if `count` sessions of `instance` are to begin here.
@@ -115,7 +114,6 @@ class Placement:
             raise CapacityError(
                 f"node {self._node} is being drained and takes nothing new; no other node takes any",
                 reason="draining",
-                retry_after_s=_RETRY_AFTER_S,
             )
 
     async def choose(self, instance: TaskInstance, count: int = 1) -> str:

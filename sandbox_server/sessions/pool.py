@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from sandbox_server import clock, telemetry
 from sandbox_server.errors import ServiceError
 from sandbox_server.sandbox.base import ContainerSpec, Runtime, Sandbox, ShellOutcome
+from sandbox_server.sessions.fair import FairLine, Place
 
 log = telemetry.logger(__name__)
 
@@ -46,6 +47,8 @@ class PoolConfig:
     """Containers made ahead at a time."""
     lasts_s: float
     """Longest life of a session and of its end; with `idle_s` it makes up the container's deadline."""
+    admitted: int = 16
+    """Starts that containers are made for at a time; among the others the runs share (`sessions.fair`)."""
 
 
 class Taken(NamedTuple):
@@ -108,6 +111,8 @@ class Pool:
         self._room = room
         self._shelves: dict[Hashable, _Shelf] = {}
         self._wants: OrderedDict[str, _Want] = OrderedDict()
+        self.line = FairLine(config.admitted)
+        """Starts for which a container is being made, and those that wait for their turn."""
         self._ahead = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
@@ -116,12 +121,33 @@ class Pool:
 
     # ---- what starts ask
 
-    async def take(self, spec: ContainerSpec) -> Taken:
+    async def take(self, spec: ContainerSpec, place: Place | None = None) -> Taken:
         """A container of `spec` (its sid and deadline are the pool's to say), ready to run actions.
+
+        One that is parked, or is being made and nobody's yet, waits for nothing; another one is made when it is the
+        turn of the start's run, and `place` tells where it stood when the caller was cancelled before.
 
         Raises:
             ImageUnavailable, EngineUnavailable: it could not be made. When the caller is cancelled, nothing is lost.
         """
+        if taken := await self._parked(spec):
+            return taken
+        shelf = self._shelf(spec)
+        if len(shelf.making) > len(shelf.waiters):
+            telemetry.POOL_TAKES.labels("joined").inc()
+            return await self._wait(shelf)
+        place = place or Place("")
+        await self.line.acquire(place)
+        try:
+            if taken := await self._parked(spec):  # meanwhile
+                return taken
+            telemetry.POOL_TAKES.labels("cold").inc()
+            return await self._wait(self._shelf(spec))
+        finally:
+            self.line.release(place.run)
+
+    async def _parked(self, spec: ContainerSpec) -> Taken | None:
+        """The next parked container that is well."""
         while (shelf := self._shelf(spec)).parked:
             parked = shelf.parked.popleft()
             self._show()
@@ -135,9 +161,12 @@ class Pool:
                 return Taken(parked.sid, parked.sandbox, True)
             telemetry.POOL_TAKES.labels("dead").inc()
             self._remove(parked.sandbox)
+        return None
+
+    async def _wait(self, shelf: _Shelf) -> Taken:
+        """The next container that is made on the shelf; one more is begun where fewer are than wait."""
         waiter: asyncio.Future[Taken] = asyncio.get_running_loop().create_future()
         shelf.waiters.append(waiter)
-        telemetry.POOL_TAKES.labels("joined" if len(shelf.making) >= len(shelf.waiters) else "cold").inc()
         if len(shelf.making) < len(shelf.waiters):
             self._begin(shelf, ahead=False)
         try:
@@ -145,7 +174,7 @@ class Pool:
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled() and not waiter.exception():
                 sid, sandbox, _ = waiter.result()
-                self._place(spec, _Parked(sid, sandbox, time.monotonic()))
+                self._place(shelf.spec, _Parked(sid, sandbox, time.monotonic()))
             raise
         finally:
             if waiter in shelf.waiters:
@@ -286,7 +315,7 @@ class Pool:
         return False
 
     def _someone_waits(self) -> bool:
-        return any(shelf.waiters for shelf in self._shelves.values())
+        return self.line.waiting > 0 or any(shelf.waiters for shelf in self._shelves.values())
 
     def _memory_is_short(self) -> bool:
         available_mb = _available_mb()

@@ -65,7 +65,7 @@ class Reaper:
         """Take over from a server that died: sessions that Redis forgot, ends and gradings left undone."""
         await self._rebuild()
         live = await self._store.live(self._config.node)
-        await self._starts.adopt(record.sid for record in live)
+        await self._starts.adopt(live)
         await self._history.save_sessions(live)  # of some the start may have been acknowledged and not yet written
         gate = asyncio.Semaphore(_TOGETHER)
         halfway = [record for record in live if record.state == SessionState.ENDING]

@@ -134,6 +134,7 @@ class Rewards:
             patch=None if patch is None else patch.diff,
             sid=session.sid,
             patch_cause="" if patch is None else patch.cause,
+            run=session.run,
         )
         if patch is None:
             cause = f"the sandbox was lost before its patch was taken: {session.cause or session.end_reason}"
@@ -158,6 +159,7 @@ class Rewards:
             "graded",
             sid=session.sid,
             instance_id=session.instance_id,
+            run=session.run,
             verdict=verdict.name.value,
             mask=verdict.mask,
             reward=reward,
@@ -179,6 +181,7 @@ class Rewards:
             "receipt": graded.receipt,
             "sid": graded.sid,
             "instance_id": graded.instance_id,
+            "run": session.run,
             "node": self._node,
             "reward": graded.reward,
             "reward_name": graded.reward_name,

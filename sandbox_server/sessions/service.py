@@ -69,18 +69,18 @@ class SessionService:
         self._config = config
         self._ends: dict[str, asyncio.Task[SessionRecord | None]] = {}
 
-    async def start(self, instance: int | str) -> str:
+    async def start(self, instance: int | str, *, run: str = "") -> str:
         """See `sessions.base.Sessions.start`."""
         task = await self._startable(instance)
         await self._placement.settle(task)
-        return await self._start(task)
+        return await self._start(task, run)
 
-    async def start_group(self, instance: int | str, n: int) -> tuple[list[str], list[ServiceError]]:
+    async def start_group(self, instance: int | str, n: int, *, run: str = "") -> tuple[list[str], list[ServiceError]]:
         """See `sessions.base.Sessions.start_group`."""
         task = await self._startable(instance)
         await self._placement.settle(task, n)
         self._starts.groups.announce(task.instance_id, n, time.monotonic())
-        starts = [asyncio.create_task(self._start(task)) for _ in range(n)]
+        starts = [asyncio.create_task(self._start(task, run)) for _ in range(n)]
         try:
             results = await asyncio.gather(*starts, return_exceptions=True)
         except asyncio.CancelledError:
@@ -158,16 +158,18 @@ class SessionService:
             )
         return task
 
-    async def _start(self, task: TaskInstance) -> str:
+    async def _start(self, task: TaskInstance, run: str) -> str:
         try:
-            record = await self._starts.start(task)
+            record = await self._starts.start(task, run=run)
         except ServiceError as error:
             telemetry.STARTS.labels(error.code).inc()
+            if error.reason:
+                telemetry.STARTS_REFUSED.labels(error.reason).inc()
             level = log.warning if isinstance(error, CapacityError) else log.error
-            level("start failed", instance_id=task.instance_id, code=error.code, error=error.detail)
+            level("start failed", instance_id=task.instance_id, run=run, code=error.code, error=error.detail)
             raise
         telemetry.STARTS.labels("ok").inc()
-        log.info("started", sid=record.sid, instance_id=record.instance_id)
+        log.info("started", sid=record.sid, instance_id=record.instance_id, run=run)
         self._rewards.prepare(task)
         return record.sid
 
@@ -257,14 +259,16 @@ class SessionService:
         recent = await self._store.actions(sid)
         return recent if len(recent) >= record.actions else await self._history.actions(sid)
 
-    async def list(self, *, state: str | None = None, limit: int = 100) -> "list[SessionRecord]":
+    async def list(
+        self, *, state: str | None = None, run: str | None = None, limit: int = 100
+    ) -> "list[SessionRecord]":
         """See `sessions.base.Sessions.list`."""
         # SQL knows starts and ends; what is between, Redis
         kept = SessionState.LIVE.value if state == SessionState.ENDING else state
         present = {record.sid: record for record in await self._store.live()}
-        records = {record.sid: record for record in await self._history.sessions(state=kept, limit=limit)}
+        records = {record.sid: record for record in await self._history.sessions(state=kept, run=run, limit=limit)}
         now = sorted((records | present).values(), key=lambda record: record.created_at, reverse=True)
-        return [record for record in now if state is None or record.state == state][:limit]
+        return [r for r in now if (state is None or r.state == state) and (run is None or r.run == run)][:limit]
 
     async def _known(self, sid: str) -> SessionRecord:
         record = await self._store.session(sid) or await self._history.session(sid)

@@ -2,16 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 
 from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.errors import CapacityError, ImageUnavailable, ServiceError
+from sandbox_server.errors import CapacityError, EngineUnavailable, ImageUnavailable, ServiceError
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import Runtime, Sandbox
+from sandbox_server.sandbox.faults import Faults
 from sandbox_server.sessions.config import SessionConfig
+from sandbox_server.sessions.fair import FairLine, LineFull, Place
 from sandbox_server.sessions.groups import Groups
 from sandbox_server.sessions.lifecycle import SessionState
 from sandbox_server.sessions.log import SessionLog
@@ -19,9 +21,11 @@ from sandbox_server.sessions.pool import Pool, PoolConfig
 from sandbox_server.sessions.workspace import Workspaces
 from sandbox_server.state.store import Store
 
+log = telemetry.logger(__name__)
+
 # Past a session's own end its patch is captured and its container removed; only then may the label's deadline pass.
 _GRACE_S = 1800.0
-_RETRY_AFTER_S = 10.0
+_ADMITTED = 2  # starts for each boot at a time: one is being made, the next one stands ready
 
 
 @dataclass(slots=True)
@@ -29,7 +33,11 @@ class _Start:
     """One start on its way; it holds a slot until its session does."""
 
     instance: TaskInstance
+    run: str
+    place: Place
+    """In the line that it waits in, or waited in last."""
     stage: str = "slots"
+    """What it waits for: slots, image, daemon, disk."""
     sid: str = ""
     timings_s: dict[str, float] = field(default_factory=dict)
 
@@ -38,16 +46,24 @@ class Starts:
     """Starts sessions on this node, at most `max_sessions` live at a time."""
 
     def __init__(
-        self, runtime: Runtime, workspaces: Workspaces, store: Store, log: SessionLog, config: SessionConfig
+        self,
+        runtime: Runtime,
+        workspaces: Workspaces,
+        store: Store,
+        log: SessionLog,
+        config: SessionConfig,
+        faults: Faults | None = None,
     ) -> None:
+        """`faults`: while there are any, nothing new is begun."""
         self._runtime = runtime
         self._workspaces = workspaces
         self._store = store
         self._log = log
         self._config = config
-        self._sids: set[str] = set()
-        self._starting = 0
-        self._freed = asyncio.Condition()
+        self._faults = faults or Faults()
+        self._slots = FairLine(config.max_sessions, most_waiting=config.start_queue)
+        self._runs: dict[str, str] = {}
+        """Of the sessions that hold a slot, by sid."""
         self.groups = Groups(first_guess=config.pool_group, window_s=config.pool_group_window_s)
         """What is known of how many starts follow each other."""
         self.pool = Pool(
@@ -59,98 +75,139 @@ class Starts:
                 # one for every two CPUs: with two at a time on two CPUs, live sessions waited 0.3 s for theirs
                 together=max(1, config.boot_concurrency // 4),
                 lasts_s=config.session_max_s + _GRACE_S,
+                admitted=_ADMITTED * config.boot_concurrency,
             ),
-            room=lambda: config.max_sessions - self.used,
+            # what is parked goes before a disk is full, and nothing is parked there
+            room=lambda: 0 if "disk" in self.faults else config.max_sessions - self.used,
         )
         """Where the containers come from."""
 
     @property
     def used(self) -> int:
         """Slots in use: live sessions and starts under way."""
-        return len(self._sids) + self._starting
+        return self._slots.used
 
     @property
     def sids(self) -> frozenset[str]:
         """Sessions that have a slot here."""
-        return frozenset(self._sids)
+        return frozenset(self._runs)
 
-    async def adopt(self, sids: Iterable[str]) -> None:
+    def waiting(self) -> int:
+        """Starts that wait, for a slot or for the making of a container."""
+        return self._slots.waiting + self.pool.line.waiting
+
+    @property
+    def faults(self) -> Mapping[str, str]:
+        """Reason (daemon, disk) -> why nothing new starts here now; empty when all is well."""
+        return self._faults.present
+
+    async def adopt(self, sessions: Iterable[SessionRecord]) -> None:
         """Sessions of a former server take their slots again."""
-        async with self._freed:
-            self._sids.update(sids)
-            self._show()
+        for session in sessions:
+            if session.sid not in self._runs:
+                self._runs[session.sid] = session.run
+                self._slots.hold(session.run)
+        self._show()
 
     async def release(self, sid: str) -> None:
         """The session is over, its slot is free; any number of times, also for one that never had any."""
-        async with self._freed:
-            self._sids.discard(sid)
+        run = self._runs.pop(sid, None)
+        if run is not None:
+            self._slots.release(run)
             self._show()
-            self._freed.notify_all()
 
-    async def start(self, instance: TaskInstance) -> SessionRecord:
-        """A new session of `instance`.
+    async def start(self, instance: TaskInstance, *, run: str = "") -> SessionRecord:
+        """A new session of `instance`, for `run`.
 
         Raises:
-            CapacityError: no slot, or no container within SANDBOX_START_TIMEOUT_S.
+            CapacityError: no slot, or no container within SANDBOX_START_TIMEOUT_S; at once when too many wait, or
+                while the engine does not answer or its disk is nearly full.
             ImageUnavailable, EngineUnavailable, StateUnavailable, CatalogueUnavailable.
         """
+        self._faults.check()
         self.groups.arrived(instance.instance_id, time.monotonic())
-        start = _Start(instance)
+        start = _Start(instance, run, Place(run))
         try:
             async with asyncio.timeout(self._config.start_timeout_s), self._slot(start):
-                try:
-                    return await self._begin(start)
-                except ImageUnavailable:  # somebody removed it since it was last used
-                    return await self._begin(start)
+                return await self._begin_until_well(start)
         except TimeoutError:
-            raise CapacityError(
-                f"no sandbox within {self._config.start_timeout_s:g} s (waiting for: {start.stage});"
-                f" {self.used} of {self._config.max_sessions} slots are in use on {self._config.node}",
-                reason=start.stage,
-                retry_after_s=_RETRY_AFTER_S,
-            ) from None
+            within = f"no sandbox within {self._config.start_timeout_s:g} s (waiting for: {start.stage}){self._room()}"
+            raise self._refused(start, within, start.stage) from None
+        except LineFull:
+            raise self._line_full(start) from None
+
+    def _line_full(self, start: _Start) -> CapacityError:
+        many = f"{self._slots.waiting} starts wait already (SANDBOX_START_QUEUE){self._room()}"
+        return self._refused(start, many, "queue")
+
+    def _room(self) -> str:
+        return f"; {self.used} of {self._config.max_sessions} slots are in use on {self._config.node}"
+
+    def _refused(self, start: _Start, detail: str, reason: str) -> CapacityError:
+        place = start.place
+        return CapacityError(detail, reason=reason, position=place.position, estimate_s=place.estimate_s)
 
     @asynccontextmanager
-    async def place(self, sid: str, instance: TaskInstance) -> AsyncIterator[None]:
+    async def place(self, sid: str, instance: TaskInstance, run: str) -> AsyncIterator[None]:
         """A slot for a session that is made anew here; the session's own after the body, free again if that raises."""
-        start = _Start(instance)
-        async with self._slot(start):
-            start.sid = sid
-            self._sids.add(sid)
-            self._starting -= 1
-            yield
+        start = _Start(instance, run, Place(run))
+        try:
+            async with self._slot(start):
+                start.sid = sid
+                self._runs[sid] = run
+                yield
+        except LineFull:
+            raise self._line_full(start) from None
 
     @asynccontextmanager
     async def _slot(self, start: _Start) -> AsyncIterator[None]:
         """A slot, for good unless the body raises."""
-        with _timed(start, "queue"):
-            async with self._freed:
-                await self._freed.wait_for(lambda: self.used < self._config.max_sessions)
-                self._starting += 1
-                self._show()
+        with _timed(start, "queue"), telemetry.STARTS_WAITING.labels("slots").track_inprogress():
+            asyncio.get_running_loop().call_soon(self._show)  # by then it waits
+            await self._slots.acquire(start.place)
+        self._show()
         try:
             yield
         except BaseException:
-            self._starting -= not start.sid
-            await asyncio.shield(self.release(start.sid))
+            if start.sid:
+                await asyncio.shield(self.release(start.sid))
+            else:
+                self._slots.release(start.run)
+            self._show()
             raise
 
     def _show(self) -> None:
         telemetry.SESSIONS_LIVE.set(self.used)
+        telemetry.show_runs(self._slots.held, self._slots.waiting_by_run())
+
+    async def _begin_until_well(self, start: _Start) -> SessionRecord:
+        """As `_begin`, again when the image was removed meanwhile, and for as long as the node is not well."""
+        while True:
+            for start.stage in self.faults:
+                with _timed(start, "queue"), telemetry.STARTS_WAITING.labels(start.stage).track_inprogress():
+                    await self._faults.gone()
+            try:
+                try:
+                    return await self._begin(start)
+                except ImageUnavailable:  # somebody removed it since it was last used
+                    return await self._begin(start)
+            except EngineUnavailable:
+                if not self.faults:
+                    raise
+                log.info("start waits for the engine", instance_id=start.instance.instance_id, run=start.run)
 
     async def _begin(self, start: _Start) -> SessionRecord:
         instance = start.instance
-        start.stage = "image"
-        with _timed(start, "prepare"):
+        start.stage, start.place = "image", Place(start.run)
+        with _timed(start, "prepare"), telemetry.STARTS_WAITING.labels("image").track_inprogress():
             spec = await self._workspaces.spec(instance)
         start.stage = "daemon"
         siblings = self.groups.remaining(instance.instance_id)
         self.pool.want(instance.instance_id, spec, siblings, for_s=self._config.pool_group_window_s, now=True)
-        with _timed(start, "container"):
-            taken = await self.pool.take(spec)
+        with _timed(start, "container"), telemetry.STARTS_WAITING.labels("daemon").track_inprogress():
+            taken = await self.pool.take(spec, start.place)
         start.sid = taken.sid
-        self._sids.add(taken.sid)
-        self._starting -= 1
+        self._runs[taken.sid] = start.run
         try:
             return await self._record(start, taken.sandbox)
         except BaseException:
@@ -170,6 +227,7 @@ class Starts:
             touched_at=now,
             deadline=now + self._config.session_max_s,
             cwd=start.instance.workspace,
+            run=start.run,
             timings_s={**start.timings_s, **{f"start_{stage}": seconds for stage, seconds in sandbox.boot_s.items()}},
         )
         with _timed(start, "record"):

@@ -22,6 +22,7 @@
 | rejected:<node>      | list   | entries that SQL refuses                  | 7 days after the last                  |
 | undo:<sid>           | list   | `<id>:<path digest>:<bytes>`, newest last | as the session; at its end             |
 | undotext:<sid>       | hash   | id -> zlib of the text before an edit     | as the session; at its end             |
+| imageuse:<node>      | hash   | image name -> when it was used last       | each with its image                    |
 
 Scripts build `live:<node>` from the session's own node field, so this needs one Redis (or one primary with
 replicas), not a Redis Cluster.
@@ -110,3 +111,7 @@ class Keys:
     def undo_text(self, sid: str) -> str:
         """The editor's remembered texts."""
         return f"{self.prefix}undotext:{sid}"
+
+    def image_uses(self, node: str) -> str:
+        """When the node's images were used last."""
+        return f"{self.prefix}imageuse:{node}"

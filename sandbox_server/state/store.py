@@ -15,6 +15,7 @@ from sandbox_server.records import ActionRecord, InFlight, SessionRecord
 from sandbox_server.state.codec import action_of, dump, flat, in_flight_of, session_of
 from sandbox_server.state.connection import Connection, Script
 from sandbox_server.state.history import RedisEditorHistory
+from sandbox_server.state.image_uses import ImageUses
 from sandbox_server.state.keys import Keys
 from sandbox_server.state.leases import TAKE, Lease, Leases
 
@@ -399,6 +400,10 @@ class Store:
     def history(self, sid: str) -> RedisEditorHistory:
         """The editor's undo stacks of a session."""
         return RedisEditorHistory(self._connection, self._keys, sid)
+
+    def image_uses(self) -> ImageUses:
+        """When this node's images were used last."""
+        return ImageUses(self._connection, self._keys, node=self._node)
 
 
 def _ms(seconds: float) -> int:

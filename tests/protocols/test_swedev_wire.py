@@ -66,6 +66,8 @@ def test_a_start_that_finds_no_room_says_when_to_come_back(http: httpx.Client) -
         "detail": "All slots are taken.",
         "retryable": True,
         "reason": "slots",
+        "position": 3,
+        "estimate_s": 2.2,
     }
 
 

@@ -62,10 +62,10 @@ class MemorySessions:
         self.finished: list[str] = []
         self.start_s = 0.0
 
-    async def start(self, instance: int | str) -> str:
+    async def start(self, instance: int | str, *, run: str = "") -> str:
         match instance:
             case 1:
-                raise CapacityError("All slots are taken.", reason="slots", retry_after_s=2.2)
+                raise CapacityError("All slots are taken.", reason="slots", position=3, estimate_s=2.23)
             case 2:
                 raise Ungradable("It has no grader.")
             case 3:
@@ -80,13 +80,13 @@ class MemorySessions:
         sid = str(2**52 + len(self.records))
         now = time.time()
         self.records[sid] = SessionRecord(
-            sid, "live", "a__b-1", "n", "c0ffee", now, now, now + 60, shell_token="SECRET"
+            sid, "live", "a__b-1", "n", "c0ffee", now, now, now + 60, shell_token="SECRET", run=run
         )
         return sid
 
-    async def start_group(self, instance: int | str, n: int) -> tuple[list[str], list[ServiceError]]:
-        full: list[ServiceError] = [CapacityError("Full.", reason="slots", retry_after_s=1)] if n > 2 else []
-        return [await self.start(instance) for _ in range(min(n, 2))], full
+    async def start_group(self, instance: int | str, n: int, *, run: str = "") -> tuple[list[str], list[ServiceError]]:
+        full: list[ServiceError] = [CapacityError("Full.", reason="slots", position=9)] if n > 2 else []
+        return [await self.start(instance, run=run) for _ in range(min(n, 2))], full
 
     async def look_ahead(self, instances: Sequence[int | str]) -> Announced:
         unknown = tuple(instance for instance in instances if instance not in (HASH, "a__b-1"))
@@ -152,8 +152,8 @@ class MemorySessions:
         await self.view(sid)
         return [ActionRecord(sid, 1, "c", "half a pair: \ud800", "execute_bash", "finished", None, 1.0, 0.5)]
 
-    async def list(self, *, state: str | None = None, limit: int = 100) -> list[SessionRecord]:
-        found = [r for r in self.records.values() if state in (None, r.state)]
+    async def list(self, *, state: str | None = None, run: str | None = None, limit: int = 100) -> list[SessionRecord]:
+        found = [r for r in self.records.values() if state in (None, r.state) and run in (None, r.run)]
         return found[::-1][:limit]
 
 

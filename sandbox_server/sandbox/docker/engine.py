@@ -13,18 +13,24 @@ from urllib.parse import urlsplit
 import docker
 from docker.utils import kwargs_from_env
 
-from sandbox_server.errors import EngineUnavailable
+from sandbox_server.errors import EngineUnavailable, ServiceError
+from sandbox_server.sandbox.docker.breaker import Breaker
 from sandbox_server.sandbox.docker.failure import stream_refused, translate
 
 T = TypeVar("T")
 
 _HEAD_LIMIT = 65536  # of an answer's HTTP head; the daemon sends some 200 bytes
+_FAILURES = 5
 
 
 def _look_at(future: asyncio.Future[Any]) -> None:
     """Take a call's failure that nobody waits for any more (its caller was cancelled, or gave up)."""
     if not future.cancelled():
         future.exception()
+
+
+class _Silent(EngineUnavailable):
+    """Nothing came back at all."""
 
 
 class Engine:
@@ -38,7 +44,16 @@ class Engine:
         EngineUnavailable: the daemon is not there.
     """
 
-    def __init__(self, url: str | None, *, timeout_s: float, threads: int = 32) -> None:
+    def __init__(
+        self,
+        url: str | None,
+        *,
+        timeout_s: float,
+        threads: int = 32,
+        failures: int = _FAILURES,
+        fault: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """`failures` calls in a row without an answer open the breaker; `fault(text)` hears of it."""
         environment = kwargs_from_env()
         self._url = url or environment.get("base_url") or "unix:///var/run/docker.sock"
         self._tls: docker.tls.TLSConfig | None = environment.get("tls")
@@ -55,6 +70,12 @@ class Engine:
         except docker.errors.DockerException as e:
             raise translate(e, self._url) from e
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="docker")
+        self._breaker = Breaker(failures, fault)
+
+    @property
+    def fault(self) -> str:
+        """What is wrong while the daemon does not answer; "" otherwise."""
+        return self._breaker.fault
 
     async def call(self, method: Callable[[docker.APIClient], T], *, timeout_s: float | None = None) -> T:
         """Run `method(api)` on a thread.
@@ -66,14 +87,38 @@ class Engine:
         future = asyncio.get_running_loop().run_in_executor(self._pool, method, self._api)
         future.add_done_callback(_look_at)
         try:
-            return await asyncio.wait_for(asyncio.shield(future), timeout_s or self._timeout_s + 5)
+            answer = await asyncio.wait_for(asyncio.shield(future), timeout_s or self._timeout_s + 5)
         except TimeoutError as e:
-            raise EngineUnavailable(
+            detail = (
                 f"the Docker daemon at {self._url} did not answer within {timeout_s or self._timeout_s:g} s;"
                 " see `docker info` on the host"
-            ) from e
+            )
+            if timeout_s is None:  # what has a bound of its own (a pull, a commit) is slow for other reasons too
+                self._breaker.silent(detail)
+            raise EngineUnavailable(detail) from e
         except Exception as e:
-            raise translate(e, self._url) from e
+            error = translate(e, self._url)
+            if isinstance(e, docker.errors.APIError):
+                self._breaker.answered()
+            elif isinstance(error, EngineUnavailable):
+                self._breaker.silent(error.detail)
+            raise error from e
+        self._breaker.answered()
+        return answer
+
+    async def probe(self, *, timeout_s: float) -> None:
+        """Ask the daemon whether it is there, on no thread: those may all be held by calls that it does not answer.
+
+        Raises:
+            EngineUnavailable: no answer within `timeout_s`.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                sock, _ = await self._open("/_ping", None, "GET")
+        except TimeoutError as e:
+            raise EngineUnavailable(f"the Docker daemon at {self._url} did not answer within {timeout_s:g} s") from e
+        sock.close()
+        self._breaker.probed()
 
     async def hijack(
         self, path: str, body: dict[str, Any] | None = None, *, method: str = "POST"
@@ -82,6 +127,18 @@ class Engine:
 
         Plain sockets (unix, tcp) only; for a TLS engine use an SSH or stunnel forward.
         """
+        try:
+            opened = await self._open(path, body, method)
+        except _Silent as e:
+            self._breaker.silent(e.detail)
+            raise
+        except ServiceError:
+            self._breaker.answered()
+            raise
+        self._breaker.answered()
+        return opened
+
+    async def _open(self, path: str, body: dict[str, Any] | None, method: str) -> tuple[socket.socket, bytes]:
         loop = asyncio.get_running_loop()
         data = json.dumps(body).encode() if body is not None else b""
         request = (
@@ -98,12 +155,12 @@ class Engine:
                 while b"\r\n\r\n" not in answer:
                     chunk = await loop.sock_recv(sock, 4096)
                     if not chunk or len(answer) > _HEAD_LIMIT:
-                        raise EngineUnavailable(f"the Docker daemon closed the stream {path.split('?')[0]}")
+                        raise _Silent(f"the Docker daemon closed the stream {path.split('?')[0]}")
                     answer += chunk
         except (OSError, TimeoutError) as e:
             if sock is not None:
                 sock.close()
-            raise EngineUnavailable(f"no stream from the Docker daemon at {self._url}: {e}") from e
+            raise _Silent(f"no stream from the Docker daemon at {self._url}: {e}") from e
         except BaseException:
             if sock is not None:
                 sock.close()

@@ -6,6 +6,7 @@ While `watch` runs, what was found is known without asking again until the engin
 
 import asyncio
 import json
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -15,11 +16,17 @@ from urllib.parse import quote
 from docker import APIClient
 
 from sandbox_server.errors import ImageUnavailable, ServiceError
-from sandbox_server.sandbox.base import ImageInfo
+from sandbox_server.sandbox.base import ImageInfo, StoredImage
 from sandbox_server.sandbox.docker.engine import Engine
 
 _IMAGE_EVENTS = "/events?filters=" + quote(json.dumps({"type": ["image"]}))
 _WATCH_AGAIN_S = 2.0  # after the engine's end of the stream, or while it does not answer
+
+
+def tagged(name: str) -> str:
+    """The name as the engine lists it: with its tag, without the registry that goes without saying."""
+    name = name.removeprefix("docker.io/").removeprefix("library/")
+    return name if ":" in name.rpartition("/")[2] or "@" in name else f"{name}:latest"
 
 
 class Images:
@@ -30,6 +37,7 @@ class Images:
         self._pull = pull
         self._pull_timeout_s = pull_timeout_s
         self._pulling: dict[str, asyncio.Task[None]] = {}
+        self._uses: dict[str, float] = {}
         self._known: dict[str, ImageInfo | None] | None = None
         """What is there, and what is not, until the engine's next word; None: nothing does, for nobody listens."""
 
@@ -60,6 +68,7 @@ class Images:
         """See `sandbox.base.Runtime.resolve_image`."""
         for name in candidates:
             if found := await self.find(name):
+                self.used(name)
                 return found
         reasons = []
         if self._pull:
@@ -70,6 +79,7 @@ class Images:
                     reasons.append(f"{name}: {e.detail}")
                     continue
                 if found := await self.find(name):
+                    self.used(name)
                     return found
         tried = "; ".join(reasons) or "pulling is off (SANDBOX_PULL=never)"
         raise ImageUnavailable(
@@ -114,17 +124,44 @@ class Images:
             if name != "<none>:<none>"
         ]
 
-    async def remove_all(self, repository: str) -> tuple[int, int]:
-        """See `runtime.DockerRuntime.remove_images`."""
-        found: list[dict[str, Any]] = await self._engine.call(lambda api: api.images(repository))
-        names = [name for image in found for name in image["RepoTags"] or ()]
-        kept = 0
-        for name in names:
-            try:
-                await self._engine.call(partial(APIClient.remove_image, image=name))
-            except ServiceError:
-                kept += 1
-        return len(names) - kept, kept
+    async def stored(self) -> list[StoredImage]:
+        """See `sandbox.base.Runtime.stored_images`."""
+        images: list[dict[str, Any]] = await self._engine.call(lambda api: api.images(all=True))
+        containers: list[dict[str, Any]] = await self._engine.call(lambda api: api.containers(all=True))
+        needed = {c["ImageID"] for c in containers} | {image["ParentId"] for image in images}
+        return [
+            StoredImage(
+                names=tuple(image["RepoTags"]),
+                digest=image["Id"],
+                size_bytes=image["Size"],
+                created_at=image["Created"],
+                pulled=bool(image["RepoDigests"]),
+                used=image["Id"] in needed,
+            )
+            for image in images
+            if image["RepoTags"] and image["RepoTags"] != ["<none>:<none>"]
+        ]
+
+    async def remove(self, name: str) -> bool:
+        """See `sandbox.base.Runtime.remove_image`."""
+        try:
+            await self._engine.call(partial(APIClient.remove_image, image=name))
+        except ImageUnavailable:
+            pass  # by somebody else
+        except ServiceError:
+            return False
+        finally:
+            self.forget()
+        return True
+
+    def used(self, name: str) -> None:
+        """The image is used now."""
+        self._uses[tagged(name)] = time.time()
+
+    def take_uses(self) -> dict[str, float]:
+        """See `sandbox.base.Runtime.take_image_uses`."""
+        taken, self._uses = self._uses, {}
+        return taken
 
     async def _pull_once(self, name: str) -> None:
         task = self._pulling.get(name)

@@ -15,7 +15,7 @@ import docker.types
 
 from sandbox_server import clock
 from sandbox_server.errors import EngineUnavailable, ImageUnavailable, SandboxLost, ServiceError
-from sandbox_server.sandbox.base import DEFAULT_ACTIVATION, ContainerInfo, ContainerSpec, ImageInfo, Role
+from sandbox_server.sandbox.base import DEFAULT_ACTIVATION, ContainerInfo, ContainerSpec, ImageInfo, Role, StoredImage
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.images import Images
 from sandbox_server.sandbox.docker.sandbox import DockerSandbox
@@ -38,6 +38,7 @@ _SHELL_ENVIRONMENT = {
 }
 
 _DISK_USAGE_S = 120.0
+_PROBE_S = 2.0  # a daemon that is well answers in a millisecond
 _REMOVALS = 4  # at a time; a step that ends asks for hundreds, and the daemon serves starts and live sessions too
 
 # -p: nothing of the image's environment (BASH_ENV, SHELLOPTS) reaches what is ours
@@ -95,6 +96,7 @@ class DockerRuntime:
         """See `sandbox.base.Runtime.create`."""
         token = secrets.token_hex(16)
         self._held.add(token)
+        self._images.used(spec.image)
         try:
             async with self._boots:
                 sandbox = await self._boot_container(spec, token)
@@ -203,9 +205,17 @@ class DockerRuntime:
         """Until cancelled: images once found are not looked up again before the engine tells of a change."""
         await self._images.watch()
 
-    async def remove_images(self, repository: str) -> tuple[int, int]:
-        """Remove every image of `repository` that no container uses: (removed, kept)."""
-        return await self._images.remove_all(repository)
+    async def stored_images(self) -> Sequence[StoredImage]:
+        """See `sandbox.base.Runtime.stored_images`."""
+        return await self._images.stored()
+
+    async def remove_image(self, name: str) -> bool:
+        """See `sandbox.base.Runtime.remove_image`."""
+        return await self._images.remove(name)
+
+    def take_image_uses(self) -> dict[str, float]:
+        """See `sandbox.base.Runtime.take_image_uses`."""
+        return self._images.take_uses()
 
     async def commit(self, container_id: str, name: str, labels: Mapping[str, str]) -> ImageInfo:
         """See `sandbox.base.Runtime.commit`."""
@@ -214,6 +224,19 @@ class DockerRuntime:
     async def ping(self) -> None:
         """Raises EngineUnavailable when the daemon does not answer."""
         await self._engine.call(lambda api: api.ping())
+
+    @property
+    def fault(self) -> str:
+        """What is wrong while the daemon does not answer; "" otherwise."""
+        return self._engine.fault
+
+    async def watch_engine(self, period_s: float) -> None:
+        """Until cancelled: while the daemon does not answer, ask it each `period_s` seconds whether it does again."""
+        while True:
+            await asyncio.sleep(period_s)
+            if self._engine.fault:
+                with suppress(ServiceError):
+                    await self._engine.probe(timeout_s=max(_PROBE_S, period_s))
 
     async def facts(self) -> EngineFacts:
         """See `EngineFacts`."""

@@ -1,0 +1,152 @@
+"""Room on the engine's disk: images go before it is full, and nothing new begins when that does not help.
+
+Past the high mark images go until it is below the low one, the least recently used first: prepared images, which can
+be made again, then task images that can be pulled again. Never one that a container or another image stands on, that
+is pinned, or that is no image of the catalogue's. From the third mark on starts and gradings are refused and parked
+containers go, while there is still room for what lives.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from sandbox_server import telemetry
+from sandbox_server.errors import ServiceError
+from sandbox_server.sandbox.base import Runtime, StoredImage
+from sandbox_server.sandbox.faults import Faults
+from sandbox_server.state.image_uses import ImageUses
+
+log = telemetry.logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DiskMarks:
+    """Per cent of the disk that is used."""
+
+    high: float
+    low: float
+    refuse: float
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRules:
+    """Which images may go."""
+
+    prepared: str
+    """The repository of images that are made again when they are needed."""
+    pinned: Sequence[str]
+    """Patterns of names that stay."""
+    pull: bool
+    """Task images that came from a registry may go, for they can be pulled again."""
+
+    def is_prepared(self, image: StoredImage) -> bool:
+        """It was made by this service."""
+        return any(name.rpartition(":")[0] == self.prepared for name in image.names)
+
+    def is_pinned(self, image: StoredImage) -> bool:
+        """One of its names is to stay."""
+        return any(fnmatchcase(name, pattern) for name in image.names for pattern in self.pinned)
+
+    def may_go(self, image: StoredImage, catalogue: Collection[str]) -> bool:
+        """`catalogue`: names of its task images."""
+        if image.used or not image.names or self.is_pinned(image):
+            return False
+        if self.is_prepared(image):
+            return True
+        return self.pull and image.pulled and all(name in catalogue for name in image.names)
+
+
+def used_pct(path: Path) -> float:
+    """How much of the disk that `path` is on is used, as df tells it: what is kept for root counts as used."""
+    stat = os.statvfs(path)
+    used = stat.f_blocks - stat.f_bfree
+    return 100.0 * used / max(1, used + stat.f_bavail)
+
+
+def last_use(image: StoredImage, uses: dict[str, float]) -> float:
+    """Unix seconds; an image that was never used counts from its making."""
+    return max((uses[name] for name in image.names if name in uses), default=image.created_at)
+
+
+class EngineDisk:
+    """Watches one disk."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        uses: ImageUses,
+        catalogue: Callable[[], Awaitable[Collection[str]]],
+        faults: Faults,
+        *,
+        path: Path,
+        marks: DiskMarks,
+        rules: ImageRules,
+        period_s: float,
+    ) -> None:
+        """`catalogue()`: names of all task images; asked only when some may have to go."""
+        self._runtime = runtime
+        self._uses = uses
+        self._catalogue = catalogue
+        self._faults = faults
+        self._path = path
+        self._marks = marks
+        self._rules = rules
+        self._period_s = period_s
+
+    async def run(self) -> None:
+        """Look for ever."""
+        while True:
+            try:
+                await self.look()
+            except ServiceError as e:
+                log.warning("images neither noted nor removed; the next look tries again", code=e.code, error=e.detail)
+            except OSError as e:
+                log.warning("disk use not known; the next look tries again", path=str(self._path), error=str(e))
+            await asyncio.sleep(self._period_s)
+
+    async def look(self) -> None:
+        """One look: tell whether it is full, remove what may go, tell again."""
+        self._tell()
+        await self._uses.note(self._runtime.take_image_uses())
+        if used_pct(self._path) >= self._marks.high:
+            await self._clear()
+            self._tell()
+
+    def _tell(self) -> None:
+        used = used_pct(self._path)
+        telemetry.DISK_USED.set(used / 100)
+        text = (
+            f"the engine's disk ({self._path}) is {used:.0f} % full, and nothing new begins from"
+            f" SANDBOX_DISK_REFUSE_PCT={self._marks.refuse:g} on; free some: `docker system df`,"
+            " `sandbox-server images list`"
+        )
+        self._faults.tell("disk", text if used >= self._marks.refuse else "")
+
+    async def _clear(self) -> None:
+        """Remove images, one after the other, until the disk is below the low mark or none may go."""
+        catalogue = await self._catalogue()
+        kept: set[str] = set()  # could not be removed: somebody has taken it meanwhile
+        while used_pct(self._path) >= self._marks.low:
+            uses = await self._uses.all()
+            images = [i for i in await self._runtime.stored_images() if i.digest not in kept]
+            images = [image for image in images if self._rules.may_go(image, catalogue)]
+            if not images:
+                log.warning("no image may go", path=str(self._path), used_pct=round(used_pct(self._path), 1))
+                return
+            image = min(images, key=lambda image: (not self._rules.is_prepared(image), last_use(image, uses)))
+            gone = [name for name in image.names if await self._runtime.remove_image(name)]
+            await self._uses.forget(gone)
+            if len(gone) < len(image.names):
+                kept.add(image.digest)
+                continue
+            telemetry.IMAGES_REMOVED.inc()
+            log.info(
+                "image removed for room",
+                image=image.names[0],
+                mb=image.size_bytes >> 20,
+                unused_s=round(time.time() - last_use(image, uses)),
+            )

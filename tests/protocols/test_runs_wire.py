@@ -1,0 +1,111 @@
+"""Whose start it is: the header, else the API key's name; and what the whole refusal of a group holds."""
+
+import base64
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from .wire_double import HASH, Wire, serving
+
+KEYS = "alice=alices-secret-key, plain-secret-key, cGFkZGVkLWtleS1pbi1iYXNlNjQ=, x=short"
+
+
+@pytest.fixture(scope="module")
+def wire(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
+    with serving(tmp_path_factory.mktemp("wire")) as wire:
+        yield wire
+
+
+@pytest.fixture(scope="module")
+def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
+    with serving(tmp_path_factory.mktemp("wire"), api_keys=KEYS) as wire:
+        yield wire
+
+
+def run_of_a_start(wire: Wire, headers: dict[str, str], *, group: bool = False) -> str:
+    path, body = "/start_instance", {"instance_hash": HASH}
+    if group:
+        path, body = "/v1/groups", {"instance": HASH, "n": 1}
+    answer = httpx.post(wire.url + path, json=body, headers=headers)
+    assert answer.status_code == 200, answer.text
+    answered = answer.json()
+    return wire.sessions.records[answered["sids"][0] if group else answered["sid"]].run
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_the_header_names_the_run(wire: Wire, group: bool) -> None:
+    """Two trainers that use one key would count as one, and share as one."""
+    for run in ("grpo-7b", "team/a:run.3_b@x+1", "x" * 100):
+        assert run_of_a_start(wire, {"Sandbox-Run": run}, group=group) == run
+    assert run_of_a_start(wire, {}, group=group) == run_of_a_start(wire, {"Sandbox-Run": ""}, group=group) == ""
+
+
+@pytest.mark.parametrize("run", ["x" * 101, "two words", "a\tb", "a,b", "ä".encode(), "(other)", '"x"', "{}"])
+@pytest.mark.parametrize("path", ["/start_instance", "/v1/groups"])
+def test_a_name_that_is_none_is_refused(wire: Wire, path: str, run: str) -> None:
+    """It would go into metrics, logs and SQL as it is."""
+    before = len(wire.sessions.records)
+    body = {"instance_hash": HASH, "instance": HASH, "n": 2}
+    answer = httpx.post(wire.url + path, json=body, headers=[("Sandbox-Run", run)])
+    assert (answer.status_code, answer.json()["code"]) == (422, "malformed_request")
+    assert len(wire.sessions.records) == before
+
+
+def test_sessions_of_one_run(wire: Wire) -> None:
+    """An operator could not tell one trainer's sessions from another's."""
+    run_of_a_start(wire, {"Sandbox-Run": "listed"})
+    found = httpx.get(f"{wire.url}/v1/sessions", params={"run": "listed"}).json()
+    assert [session["run"] for session in found] == ["listed"]
+    assert httpx.get(f"{wire.url}/v1/sessions", params={"run": "nobody"}).json() == []
+    assert httpx.get(f"{wire.url}/v1/sessions", params={"run": "\0"}).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("key", "run"),
+    [
+        ("alices-secret-key", "alice"),
+        ("alice=alices-secret-key", ""),  # as it was before keys had names
+        ("plain-secret-key", ""),
+        ("cGFkZGVkLWtleS1pbi1iYXNlNjQ=", ""),
+        ("x=short", ""),
+    ],
+)
+def test_a_key_names_the_run(keyed: Wire, key: str, run: str) -> None:
+    """A trainer that cannot send a header would share with all others; or a key with `=` in it opens no more."""
+    basic = "Basic " + base64.b64encode(f"any:{key}".encode()).decode()
+    for headers in ({"X-API-Key": key}, {"Authorization": f"Bearer {key}"}, {"Authorization": basic}):
+        assert run_of_a_start(keyed, headers) == run
+    assert run_of_a_start(keyed, {"X-API-Key": key, "Sandbox-Run": "mine"}) == "mine"
+
+
+@pytest.mark.parametrize(
+    "key", ["alice", "alice=", "=", "short", "x", "cGFkZGVkLWtleS1pbi1iYXNlNjQ", "=alices-secret-key"]
+)
+def test_a_part_of_an_entry_is_no_key(keyed: Wire, key: str) -> None:
+    """A name, base64's padding or a few letters behind a `=` would open the door."""
+    assert httpx.get(f"{keyed.url}/v1/sessions", headers={"X-API-Key": key}).status_code == 401
+
+
+def test_what_a_group_lacked(wire: Wire) -> None:
+    """A trainer that got a part of its group could not know when to ask for the rest."""
+    answer = httpx.post(f"{wire.url}/v1/groups", json={"instance": HASH, "n": 3})
+    assert answer.json()["failed"] == [
+        {
+            "code": "no_capacity",
+            "detail": "Full.",
+            "retryable": True,
+            "reason": "slots",
+            "position": 9,
+            "estimate_s": None,
+        }
+    ]
+    refused = httpx.post(f"{wire.url}/v1/groups", json={"instance": 1, "n": 1})
+    assert (refused.status_code, refused.headers["Retry-After"], refused.json()["position"]) == (503, "3", 3)
+
+
+def test_a_part_that_is_down_has_a_reason_too(wire: Wire) -> None:
+    """A client would need a table of codes to know whether another host may do better."""
+    refused = httpx.post(f"{wire.url}/start_instance", json={"instance_hash": 5})
+    assert (refused.status_code, refused.json()["code"]) == (503, "engine_unavailable")
+    assert refused.json()["reason"] == "daemon" and refused.headers["Retry-After"] == "5"
