@@ -26,6 +26,7 @@ RUNS = Gauge(
     "Slots held and starts waiting for one, by run; past 20 runs the smaller ones are together under (other)",
     ["run", "state"],
 )
+NODE_FAULT = Gauge("sandbox_node_fault", "1 while the node takes nothing new because of it: daemon, disk", ["reason"])
 DISK_USED = Gauge("sandbox_engine_disk_used_ratio", "Used part of the engine's disk, 0 to 1")
 IMAGES_REMOVED = Counter("sandbox_images_removed_total", "Images removed to make room on the engine's disk")
 POOL_PARKED = Gauge("sandbox_pool_parked", "Containers that are parked for starts to come")

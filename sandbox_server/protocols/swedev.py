@@ -172,6 +172,7 @@ async def startnamed_instance(request: Request) -> Response:
     try:
         await asyncio.wait({starting, left}, return_when=asyncio.FIRST_COMPLETED)
         if left.done():
+            starting.cancel()  # it may stand in a line, before others whose clients are there
             _spawn(request, _give_back(sessions, starting))
             return json_answer({})  # nobody reads it
         return json_answer({"sid": starting.result()})
@@ -265,8 +266,11 @@ def _spawn(request: Request, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
 
 async def _give_back(sessions: Sessions, starting: asyncio.Task[str]) -> None:
     """End a session whose sid nobody got."""
+    await asyncio.wait({starting})
+    if starting.cancelled():
+        return
     try:
-        sid = await starting
+        sid = starting.result()
         log.info("client hung up during its start; session closed", sid=sid)
         await sessions.close(sid)
     except ServiceError as error:  # no session came of it, or the reaper will end it when it is idle

@@ -6,7 +6,10 @@ begin. What is under way already is not held up by it: actions and ends still tr
 
 import asyncio
 
+from sandbox_server import telemetry
 from sandbox_server.errors import CapacityError
+
+log = telemetry.logger(__name__)
 
 
 class Faults:
@@ -23,9 +26,13 @@ class Faults:
 
     def tell(self, reason: str, text: str) -> None:
         """`text` is wrong from now on; "" takes back what was told of `reason`."""
+        telemetry.NODE_FAULT.labels(reason).set(bool(text))
+        if text and reason not in self._present:
+            log.error("nothing new is begun", reason=reason, error=text)
         if text:
             self._present[reason] = text
         elif self._present.pop(reason, None) is not None:
+            log.info("new work is begun again", reason=reason)
             self._changed.set()
             self._changed = asyncio.Event()
 

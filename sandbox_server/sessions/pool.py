@@ -18,13 +18,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
 from operator import itemgetter
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from sandbox_server import clock, telemetry
 from sandbox_server.errors import ServiceError
 from sandbox_server.sandbox.base import ContainerSpec, Runtime, Sandbox, ShellOutcome
 from sandbox_server.sessions.fair import FairLine, Place
+from sandbox_server.sessions.host_memory import available_mb
 
 log = telemetry.logger(__name__)
 
@@ -318,8 +318,8 @@ class Pool:
         return self.line.waiting > 0 or any(shelf.waiters for shelf in self._shelves.values())
 
     def _memory_is_short(self) -> bool:
-        available_mb = _available_mb()
-        return available_mb is not None and available_mb < self._config.min_free_mb
+        free_mb = available_mb()
+        return free_mb is not None and free_mb < self._config.min_free_mb
 
     # ---- one container
 
@@ -408,12 +408,3 @@ class Pool:
 
     def _show(self) -> None:
         telemetry.POOL_PARKED.set(self._count())
-
-
-def _available_mb() -> int | None:
-    """What this host could still give without swapping, as the kernel sees it; None where it does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) >> 10 for line in lines if line.startswith("MemAvailable:")), None)

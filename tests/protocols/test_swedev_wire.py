@@ -232,13 +232,25 @@ def _eventually(met: Callable[[], bool]) -> bool:
 def test_a_start_whose_client_hung_up_is_closed(wire: Wire) -> None:
     """Nobody knows the sid, so the container would stand idle for half an hour."""
     before = len(wire.sessions.closed)
-    wire.sessions.start_s = 0.3
+    wire.sessions.start_s, wire.sessions.begun_when_cancelled = 0.3, True
     try:
         _post_and_hang_up(wire, "/start_instance", {"instance_hash": HASH}, 0.1)
         assert _eventually(lambda: len(wire.sessions.closed) == before + 1)
     finally:
-        wire.sessions.start_s = 0.0
+        wire.sessions.start_s, wire.sessions.begun_when_cancelled = 0.0, False
     assert wire.sessions.records[wire.sessions.closed[-1]].state == "ended"
+
+
+def test_a_start_that_waits_ends_with_its_client(wire: Wire) -> None:
+    """It would keep its place in the line, before starts that somebody waits for."""
+    before = len(wire.sessions.records)
+    wire.sessions.start_s = 1.0
+    try:
+        _post_and_hang_up(wire, "/start_instance", {"instance_hash": HASH}, 0.1)
+        time.sleep(1.2)
+        assert len(wire.sessions.records) == before
+    finally:
+        wire.sessions.start_s = 0.0
 
 
 def test_a_start_that_was_delivered_is_not_closed(wire: Wire, sid: str) -> None:

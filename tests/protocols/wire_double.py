@@ -61,6 +61,7 @@ class MemorySessions:
         self.closed: list[str] = []
         self.finished: list[str] = []
         self.start_s = 0.0
+        self.begun_when_cancelled = False
 
     async def start(self, instance: int | str, *, run: str = "") -> str:
         match instance:
@@ -76,7 +77,11 @@ class MemorySessions:
                 raise EngineUnavailable("Docker does not answer.")
         if instance not in (HASH, "a__b-1"):
             raise UnknownInstance(f"No instance {instance}.")
-        await asyncio.sleep(self.start_s)
+        try:
+            await asyncio.sleep(self.start_s)
+        except asyncio.CancelledError:
+            if not self.begun_when_cancelled:
+                raise
         sid = str(2**52 + len(self.records))
         now = time.time()
         self.records[sid] = SessionRecord(
