@@ -92,6 +92,7 @@ class Starts:
         """Sessions that have a slot here."""
         return frozenset(self._runs)
 
+    @property
     def waiting(self) -> int:
         """Starts that wait, for a slot or for the making of a container."""
         return self._slots.waiting + self.pool.line.waiting
