@@ -94,8 +94,8 @@ class Starts:
 
     @property
     def waiting(self) -> int:
-        """Starts that wait, for a slot or for the making of a container."""
-        return self._slots.waiting + self.pool.line.waiting
+        """Starts that wait for a slot; whose container is being made, or is to be, have theirs."""
+        return self._slots.waiting
 
     @property
     def faults(self) -> Mapping[str, str]:

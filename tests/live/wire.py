@@ -61,7 +61,7 @@ class Wire:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_unix_connection(self._engine)
         self._writers |= {writer, back}
-        with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+        with contextlib.suppress(OSError, asyncio.CancelledError):
             await asyncio.gather(self._pump(reader, back), self._pump(there, writer))
         for end in (writer, back):
             self._writers.discard(end)
