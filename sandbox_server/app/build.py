@@ -277,7 +277,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             config,
         )
         stack.push_async_callback(restoring.close)
-        lookahead = Lookahead(workspaces, starts.pool, starts.groups, wanted_s=config.pool_idle_s)
+        lookahead = Lookahead(workspaces, starts.pool, starts.groups, wanted_s=config.pool_idle_s, faults=faults)
         ending = Ending(runtime, workspaces, store, history, instances, starts, rewards, owners, restoring, config)
         stack.push_async_callback(ending.close)
         service = SessionService(

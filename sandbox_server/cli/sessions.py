@@ -13,10 +13,14 @@ app = typer.Typer(no_args_is_help=True)
 @app.command("list")
 def list_sessions(
     state: str | None = typer.Option(None, help="live, ending, ended or lost."),
+    run: str | None = typer.Option(None, help="Only those of this run."),
     limit: int = typer.Option(100, min=1, max=1000, help="At most so many, the newest first."),
 ) -> None:
     """List sessions: sid, state, age, actions, instance."""
-    query: dict[str, str | int] = {"limit": limit} if state is None else {"limit": limit, "state": state}
+    filters = {"state": state, "run": run}
+    query: dict[str, str | int] = {"limit": limit} | {
+        name: value for name, value in filters.items() if value is not None
+    }
     for session in api.call("GET", "/v1/sessions", query):
         age_s = time.time() - session["created_at"]
         typer.echo(

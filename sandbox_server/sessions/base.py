@@ -7,7 +7,7 @@ from typing import Protocol
 from sandbox_server.errors import ServiceError
 from sandbox_server.records import ActionRecord, GradedSession, PatchRecord, SessionRecord, Verdict
 from sandbox_server.sessions.lookahead import Failure
-from sandbox_server.sessions.pool import ShelfView
+from sandbox_server.sessions.shelf import ShelfView
 from sandbox_server.state.nodes import NodeRecord
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sandbox_server import telemetry
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import ServiceError
+from sandbox_server.sandbox.faults import Faults
 from sandbox_server.sessions.groups import Groups
 from sandbox_server.sessions.pool import Pool
 from sandbox_server.sessions.workspace import Workspaces
@@ -32,12 +33,15 @@ class Failure:
 class Lookahead:
     """Works through the announced instances, one after the other."""
 
-    def __init__(self, workspaces: Workspaces, pool: Pool, groups: Groups, *, wanted_s: float) -> None:
-        """`wanted_s`: how long an announced instance is waited for."""
+    def __init__(
+        self, workspaces: Workspaces, pool: Pool, groups: Groups, *, wanted_s: float, faults: Faults | None = None
+    ) -> None:
+        """`wanted_s`: how long an announced instance is waited for. While there are `faults`, nothing is prepared."""
         self._workspaces = workspaces
         self._pool = pool
         self._groups = groups
         self._wanted_s = wanted_s
+        self._faults = faults or Faults()
         self._waiting: OrderedDict[str, TaskInstance] = OrderedDict()
         self._preparing: set[str] = set()
         self._failures: OrderedDict[str, Failure] = OrderedDict()
@@ -71,6 +75,9 @@ class Lookahead:
             while not self._waiting:
                 self._added.clear()
                 await self._added.wait()
+            await self._faults.gone()  # a pull onto a disk that is nearly full would end what lives there
+            if not self._waiting:
+                continue
             instance_id, instance = self._waiting.popitem(last=False)
             self._preparing.add(instance_id)
             try:

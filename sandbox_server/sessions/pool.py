@@ -11,20 +11,21 @@ killed leaves them to the reaper.
 import asyncio
 import random
 import time
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Coroutine, Hashable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from sandbox_server import clock, telemetry
 from sandbox_server.errors import ServiceError
 from sandbox_server.sandbox.base import ContainerSpec, Runtime, Sandbox, ShellOutcome
 from sandbox_server.sessions.fair import FairLine, Place
 from sandbox_server.sessions.host_memory import available_mb
+from sandbox_server.sessions.shelf import Parked, Shelf, ShelfView, Taken
 
 log = telemetry.logger(__name__)
 
@@ -51,51 +52,9 @@ class PoolConfig:
     """Starts that containers are made for at a time; among the others the runs share (`sessions.fair`)."""
 
 
-class Taken(NamedTuple):
-    """A container that is a session's from now on."""
-
-    sid: str
-    sandbox: Sandbox
-    warm: bool
-    """It was parked; else the start waited for its making, or for the rest of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShelfView:
-    """What the pool has and expects of one kind of container."""
-
-    image: str
-    parked: int
-    making: int
-    waiting: int
-    wanted: int
-    instances: tuple[str, ...]
-    """For which it is wanted."""
-    sids: tuple[str, ...]
-    """On the labels of the containers that are parked or being made; no sessions yet."""
-
-
-@dataclass(slots=True)
-class _Parked:
-    sid: str
-    sandbox: Sandbox
-    made_at: float
-
-
-@dataclass(slots=True)
-class _Shelf:
-    spec: ContainerSpec
-    parked: deque[_Parked] = field(default_factory=deque)
-    waiters: deque[asyncio.Future[Taken]] = field(default_factory=deque)
-    making: set[str] = field(default_factory=set)
-
-    def sids(self) -> list[str]:
-        return [*(parked.sid for parked in self.parked), *self.making]
-
-
 @dataclass(slots=True)
 class _Want:
-    shelf: _Shelf
+    shelf: Shelf
     count: int
     until: float
     now: bool
@@ -109,7 +68,7 @@ class Pool:
         self._runtime = runtime
         self._config = config
         self._room = room
-        self._shelves: dict[Hashable, _Shelf] = {}
+        self._shelves: dict[Hashable, Shelf] = {}
         self._wants: OrderedDict[str, _Want] = OrderedDict()
         self.line = FairLine(config.admitted)
         """Starts for which a container is being made, and those that wait for their turn."""
@@ -163,7 +122,7 @@ class Pool:
             self._remove(parked.sandbox)
         return None
 
-    async def _wait(self, shelf: _Shelf) -> Taken:
+    async def _wait(self, shelf: Shelf) -> Taken:
         """The next container that is made on the shelf; one more is begun where fewer are than wait."""
         waiter: asyncio.Future[Taken] = asyncio.get_running_loop().create_future()
         shelf.waiters.append(waiter)
@@ -174,7 +133,7 @@ class Pool:
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled() and not waiter.exception():
                 sid, sandbox, _ = waiter.result()
-                self._place(shelf.spec, _Parked(sid, sandbox, time.monotonic()))
+                self._place(shelf.spec, Parked(sid, sandbox, time.monotonic()))
             raise
         finally:
             if waiter in shelf.waiters:
@@ -282,14 +241,14 @@ class Pool:
                 return
             self._begin(shelf, ahead=True)
 
-    def _missing(self) -> Iterator[_Shelf]:
+    def _missing(self) -> Iterator[Shelf]:
         """Shelves with less than is wanted of them, once for each container.
 
         All of what is wanted now comes first, then one for each wish, then a second one, and so on: whether as many
         starts of an instance will come as it was announced with is a guess.
         """
         present = Counter({id(shelf): len(shelf.parked) + len(shelf.making) for shelf in self._shelves.values()})
-        short: list[tuple[int, _Shelf]] = []
+        short: list[tuple[int, Shelf]] = []
         # so many wishes fill the pool, even when each gets but one
         for want in islice(sorted(self._wants.values(), key=lambda want: not want.now), self._config.size):
             there = min(want.count, present[id(want.shelf)])
@@ -299,14 +258,14 @@ class Pool:
         for _, shelf in short:
             yield shelf
 
-    def _surplus(self) -> list[_Shelf]:
+    def _surplus(self) -> list[Shelf]:
         """Shelves on which more is parked than anyone wants."""
         wanted: Counter[int] = Counter()
         for want in self._wants.values():
             wanted[id(want.shelf)] += want.count
         return [shelf for shelf in self._shelves.values() if len(shelf.parked) > wanted[id(shelf)]]
 
-    def _give_up_one(self, shelves: list[_Shelf]) -> bool:
+    def _give_up_one(self, shelves: list[Shelf]) -> bool:
         """Remove the oldest container of the first shelf that has any; False: none has."""
         for shelf in shelves:
             if shelf.parked:
@@ -323,13 +282,13 @@ class Pool:
 
     # ---- one container
 
-    def _begin(self, shelf: _Shelf, *, ahead: bool) -> None:
+    def _begin(self, shelf: Shelf, *, ahead: bool) -> None:
         sid = str(self._random.randrange(1, 2**53))
         shelf.making.add(sid)
         self._ahead += ahead
         self._apart(self._make(shelf, sid, ahead))
 
-    async def _make(self, shelf: _Shelf, sid: str, ahead: bool) -> None:
+    async def _make(self, shelf: Shelf, sid: str, ahead: bool) -> None:
         ends = datetime.fromtimestamp(clock.now() + self._config.idle_s + self._config.lasts_s, UTC)
         try:
             sandbox = await self._runtime.create(replace(shelf.spec, sid=sid, deadline=ends))
@@ -340,13 +299,13 @@ class Pool:
         else:
             for stage, seconds in sandbox.boot_s.items():
                 telemetry.START_SECONDS.labels(stage).observe(seconds)
-            self._place(shelf.spec, _Parked(sid, sandbox, time.monotonic()))
+            self._place(shelf.spec, Parked(sid, sandbox, time.monotonic()))
         finally:
             shelf.making.discard(sid)
             self._ahead -= ahead
             self._changed.set()
 
-    def _place(self, spec: ContainerSpec, made: _Parked) -> None:
+    def _place(self, spec: ContainerSpec, made: Parked) -> None:
         """To whoever waits, else onto the shelf, else away."""
         shelf = self._shelf(spec)  # an idle one may have been cleared away meanwhile
         while shelf.waiters:
@@ -360,7 +319,7 @@ class Pool:
             shelf.parked.append(made)
             self._show()
 
-    def _failed(self, shelf: _Shelf, error: BaseException) -> None:
+    def _failed(self, shelf: Shelf, error: BaseException) -> None:
         """Whoever waits longest learns of it; wishes for this kind end with it, else they would fail for ever."""
         for name in [name for name, want in self._wants.items() if want.shelf is shelf]:
             del self._wants[name]
@@ -399,9 +358,9 @@ class Pool:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _shelf(self, spec: ContainerSpec) -> _Shelf:
+    def _shelf(self, spec: ContainerSpec) -> Shelf:
         key = (spec.image, spec.workdir, tuple(sorted(spec.env.items())), spec.activate, spec.network, spec.limits)
-        return self._shelves.setdefault(key, _Shelf(spec))
+        return self._shelves.setdefault(key, Shelf(spec))
 
     def _count(self) -> int:
         return sum(len(shelf.parked) for shelf in self._shelves.values())

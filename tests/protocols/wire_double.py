@@ -31,7 +31,7 @@ from sandbox_server.errors import (
 from sandbox_server.records import ActionRecord, GradedSession, PatchRecord, SessionRecord, Verdict, VerdictName
 from sandbox_server.sessions.base import ActionAnswer, Announced, PoolView, RewardAnswer, SessionView
 from sandbox_server.sessions.lookahead import Failure
-from sandbox_server.sessions.pool import ShelfView
+from sandbox_server.sessions.shelf import ShelfView
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import NodeRecord
 

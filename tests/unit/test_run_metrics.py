@@ -1,0 +1,23 @@
+"""Labels that clients choose stay few."""
+
+from prometheus_client import REGISTRY
+
+from sandbox_server.telemetry import show_runs
+
+
+def shown() -> dict[tuple[str, str], float]:
+    samples = [s for metric in REGISTRY.collect() if metric.name == "sandbox_run_starts" for s in metric.samples]
+    return {(sample.labels["run"], sample.labels["state"]): sample.value for sample in samples}
+
+
+def test_runs_are_bounded() -> None:
+    """A client that invents names makes a series of each, for ever."""
+    show_runs({f"run-{number}": 100 - number for number in range(50)}, {"run-49": 3, "run-0": 7})
+    series = shown()
+    assert len(series) == 42 and series["run-0", "held"] == 100 and series["run-0", "waiting"] == 7
+    assert series["(other)", "held"] == sum(100 - number for number in range(20, 50))
+    assert series["(other)", "waiting"] == 3
+    show_runs({"a": 1}, {})
+    assert shown() == {("a", "held"): 1, ("a", "waiting"): 0}
+    show_runs({}, {})
+    assert shown() == {}
