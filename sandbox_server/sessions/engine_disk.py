@@ -8,13 +8,12 @@ containers go, while there is still room for what lives.
 
 import asyncio
 import os
-import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from sandbox_server import telemetry
+from sandbox_server import clock, telemetry
 from sandbox_server.errors import ServiceError
 from sandbox_server.sandbox.base import Runtime, StoredImage
 from sandbox_server.sandbox.faults import Faults
@@ -148,5 +147,5 @@ class EngineDisk:
                 "image removed for room",
                 image=image.names[0],
                 mb=image.size_bytes >> 20,
-                unused_s=round(time.time() - last_use(image, uses)),
+                unused_s=round(clock.now() - last_use(image, uses)),
             )

@@ -6,7 +6,6 @@ While `watch` runs, what was found is known without asking again until the engin
 
 import asyncio
 import json
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -15,6 +14,7 @@ from urllib.parse import quote
 
 from docker import APIClient
 
+from sandbox_server import clock
 from sandbox_server.errors import ImageUnavailable, ServiceError
 from sandbox_server.sandbox.base import ImageInfo, StoredImage
 from sandbox_server.sandbox.docker.engine import Engine
@@ -156,7 +156,7 @@ class Images:
 
     def used(self, name: str) -> None:
         """The image is used now."""
-        self._uses[tagged(name)] = time.time()
+        self._uses[tagged(name)] = clock.now()
 
     def take_uses(self) -> dict[str, float]:
         """See `sandbox.base.Runtime.take_image_uses`."""
