@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, Union, get_args, get_origin
 
 import typer
+from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from sandbox_server.cli import configuration
