@@ -156,6 +156,13 @@ class Settings(BaseSettings):
     action_wait_s: float = 10.0
     """Added to SANDBOX_COMMAND_TIMEOUT_S for killing and waiting; past both an honest busy answer."""
 
+    # Grading jobs
+    grade_prefetch: Annotated[int, Field(ge=0)] = 4
+    """Gradings that this node takes beyond SANDBOX_GRADE_CONCURRENCY, to choose their order, while other nodes could
+    take them; the only node takes all."""
+    grade_recover_s: Annotated[float, Field(gt=0)] = 30.0
+    """Pause between two looks in SQL for patches that nobody grades, as after a loss of Redis."""
+
     # Patches and grading
     postprocess_timeout_s: float = 120.0
     """Bound on capturing a patch."""

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from sandbox_server import __version__
 from sandbox_server.actions import registry as actions
-from sandbox_server.app.parts import Parts, open_store
+from sandbox_server.app.parts import Parts
 from sandbox_server.app.single import NodeNameTaken, only_server
+from sandbox_server.app.state import open_store
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instance import TaskInstance
@@ -31,6 +32,7 @@ from sandbox_server.sessions.disk import DiskWatch
 from sandbox_server.sessions.ending import Ending
 from sandbox_server.sessions.engine_disk import DiskMarks, EngineDisk, ImageRules
 from sandbox_server.sessions.heartbeat import Heartbeat
+from sandbox_server.sessions.helping import Helping
 from sandbox_server.sessions.log import SessionLog
 from sandbox_server.sessions.lookahead import Lookahead
 from sandbox_server.sessions.owners import Owners
@@ -247,13 +249,39 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
         history, instances = History(database), Instances(database)
         faults = Faults()
         runtime = await stack.enter_async_context(open_runtime(settings, faults=faults))
-        store, nodes = await stack.enter_async_context(open_store(settings, history))
+        state = await stack.enter_async_context(open_store(settings, history))
+        store, nodes = state.store, state.nodes
         await _alone_by_this_name(settings, nodes)
         workspaces = workspaces_of(settings, runtime)
-        queue = GradingQueue(grading_of(settings, runtime, instances, faults), history, concurrency=settings.gradings)
+        queue = GradingQueue(
+            grading_of(settings, runtime, instances, faults), history, concurrency=settings.gradings, claims=store
+        )
         stack.push_async_callback(queue.close)
-        rewards = Rewards(queue, history, instances, load_rewards(), reward=config.reward, node=config.node)
+        rewards = Rewards(
+            queue,
+            history,
+            instances,
+            load_rewards(),
+            state.jobs,
+            state.signals,
+            reward=config.reward,
+            node=config.node,
+            slots=settings.gradings,
+            prefetch=settings.grade_prefetch,
+        )
         stack.push_async_callback(rewards.close)
+        helping = Helping(
+            state.jobs,
+            rewards,
+            state.nodes,
+            store,
+            history,
+            instances,
+            node=config.node,
+            period_s=settings.node_beat_s,
+            recover_period_s=settings.grade_recover_s,
+            kept_s=settings.result_ttl_s,
+        )
         await stack.enter_async_context(_running(runtime.watch_images))
         session_log = SessionLog(history)
         stack.push_async_callback(session_log.drain)
@@ -294,6 +322,8 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             config=config,
         )
         reaper = Reaper(runtime, store, history, nodes, owners, restoring, starts, ending, rewards, config, service.end)
+        await state.signals.open(rewards.awaited)
+        await helping.open()
         await reaper.recover()
         heartbeat = Heartbeat(
             nodes,
@@ -310,6 +340,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
         await heartbeat.beat()
         await stack.enter_async_context(_running(heartbeat.run))
         await stack.enter_async_context(_running(reaper.run))
+        await stack.enter_async_context(_running(helping.run))
         await stack.enter_async_context(_running(session_log.run))
         await stack.enter_async_context(_running(starts.pool.run))
         await stack.enter_async_context(_running(lookahead.run))

@@ -186,20 +186,31 @@ class History:
         receipt: dict[str, object] = json.loads(row[0])
         return receipt
 
-    async def ungraded(self, node: str | None = None) -> list[str]:
-        """The sids whose grading a dead server left undone, oldest first: ended, with a patch, without a verdict.
+    async def ungraded(
+        self,
+        node: str | None = None,
+        *,
+        started_after: float = 0.0,
+        ended_before: float | None = None,
+        limit: int = 10_000,
+    ) -> list[str]:
+        """The sids whose grading is not done, oldest first: ended, with a patch, without a verdict.
 
         Not those that ended as `infra`: they are graded again when their reward is asked for, not at each start.
+        The bounds are Unix seconds.
         """
         undone = (
             select(SessionRow.sid)
             .join(PatchRow, PatchRow.sid == SessionRow.sid)
             .outerjoin(VerdictRow, VerdictRow.sid == SessionRow.sid)
-            .where(SessionRow.state == "ended", VerdictRow.sid.is_(None))
+            .where(SessionRow.state == "ended", VerdictRow.sid.is_(None), SessionRow.created_at > started_after)
             .order_by(SessionRow.ended_at)
+            .limit(limit)
         )
         if node is not None:
             undone = undone.where(SessionRow.node == node)
+        if ended_before is not None:
+            undone = undone.where(SessionRow.ended_at < ended_before)
         return [row[0] for row in await self._all(undone)]
 
     async def _one(self, statement: Executable) -> Row[*tuple[Any, ...]] | None:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 import typer
 
 from sandbox_server.app.build import image_rules, open_catalogue, open_runtime, workspaces_of
-from sandbox_server.app.parts import open_connection
+from sandbox_server.app.state import open_connection
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.cli import configuration
 from sandbox_server.errors import ServiceError

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from sandbox_server import telemetry
 from sandbox_server.catalogue.instance import TaskInstance
@@ -23,6 +23,7 @@ from sandbox_server.records import Verdict, VerdictName
 
 log = telemetry.logger(__name__)
 
+_LOOK_S = 1.0  # pause of who waits for another server's grading
 _REMEMBERED = 64  # more than can end between a verdict and its writing
 
 
@@ -59,15 +60,30 @@ class VerdictStore(Protocol):
         ...
 
 
+class Claims(Protocol):
+    """Which server grades what, among all."""
+
+    async def claim(self, name: str, /) -> Any:
+        """Whatever `unclaim` takes, once `name` is this server's; None: another one has it. Raises StateUnavailable."""
+        ...
+
+    async def unclaim(self, claim: Any, /) -> None:
+        """Give it back."""
+        ...
+
+
 class GradingQueue:
     """All gradings of this node.
 
     One grading serves every caller that asks while it runs, also when it ends masked; a masked verdict is
     forgotten with it, so that the next request grades again. A caller that leaves takes nothing from the others.
-    Whoever acknowledges a verdict writes it under `key`; until then the last few are remembered here.
+    Whoever acknowledges a verdict writes it under `key`, then says `written`; until then the last few are remembered
+    here. Of several servers one grades a key at a time, by `claims`; the others wait for what it writes.
     """
 
-    def __init__(self, grading: Grading, store: VerdictStore, *, concurrency: int) -> None:
+    def __init__(
+        self, grading: Grading, store: VerdictStore, *, concurrency: int, claims: Claims | None = None
+    ) -> None:
         """At most `concurrency` gradings run at a time; see `grading.line` for their order."""
         self._grading = grading
         self._store = store
@@ -77,6 +93,8 @@ class GradingQueue:
         self._sids: dict[str, set[str]] = {}
         """Key -> the sessions that share the grading under way."""
         self._recent: OrderedDict[str, Verdict] = OrderedDict()
+        self._claims = claims
+        self._claimed: dict[str, Any] = {}
 
     def key(self, request: GradeRequest) -> str:
         """The key under which the request's verdict is shared."""
@@ -113,6 +131,12 @@ class GradingQueue:
         cause = f"the grading is not finished after {wait_s:g} s; ask again"
         return ungraded(request, VerdictName.PENDING, mask=True, cause=cause)
 
+    async def written(self, key: str) -> None:
+        """What was found under `key` is in SQL, or will not be: other servers need wait no longer."""
+        claim = self._claimed.pop(key, None)
+        if claim is not None and self._claims is not None:
+            await self._claims.unclaim(claim)
+
     async def close(self) -> None:
         """Stop all gradings, remove their containers, end the graders."""
         tasks = list(self._running.values())
@@ -141,9 +165,27 @@ class GradingQueue:
                 return stored
             if request.instance.grader is None or not (request.patch or b"").strip():
                 return await self._grading.grade(request)  # nothing is run
-            return await self._grade_in_turn(key, request)
+            return await self._elsewhere(key) or await self._grade_in_turn(key, request)
         finally:
             self._grading.forget(request.sid)
+
+    async def _elsewhere(self, key: str) -> Verdict | None:
+        """Wait while another server grades the same; its verdict. None: grade, the key is this server's."""
+        waited = False
+        while self._claims is not None:
+            try:
+                claim = await self._claims.claim(f"grade:{key}")
+            except InfrastructureError as error:  # twice is better than not at all
+                log.warning("not known whether another node grades the same", key=key, error=error.detail)
+                return None
+            if claim is not None:
+                self._claimed[key] = claim
+                return await self._stored(key) if waited else None
+            waited = True
+            await asyncio.sleep(_LOOK_S)
+            if stored := await self._stored(key):
+                return stored
+        return None
 
     async def _grade_in_turn(self, key: str, request: GradeRequest) -> Verdict:
         queued = time.monotonic()

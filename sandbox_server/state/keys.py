@@ -13,6 +13,8 @@
 | wishes:<node>        | list   | instance ids announced to it              | once it takes them, else four times    |
 |                      |        |                                           | a node's time to live                  |
 | drain:<node>         | string | it was asked to drain                     | when it is empty, or starts anew       |
+| gradings:<node>      | stream | sids whose grading is not done            | each once its verdict is in SQL        |
+| submitted:<sid>      | string | its grading is in one of those streams    | with it, else 10 minutes later         |
 | boots                | hash   | node -> id of its present boot            | as the node                            |
 | lock:<sid>           | string | token of the lease's holder               | lease, renewed while held              |
 | inflight:<sid>       | string | InFlight as JSON                          | as the session; at its end             |
@@ -115,3 +117,19 @@ class Keys:
     def image_uses(self, node: str) -> str:
         """When the node's images were used last."""
         return f"{self.prefix}imageuse:{node}"
+
+    def gradings(self, node: str) -> str:
+        """The gradings that the node is the first to be asked for."""
+        return f"{self.prefix}gradings:{node}"
+
+    def submitted(self, sid: str) -> str:
+        """Mark of a session whose grading is in a stream."""
+        return f"{self.prefix}submitted:{sid}"
+
+    def graded(self, sid: str) -> str:
+        """Channel: the session's verdict is in SQL."""
+        return f"{self.prefix}graded:{sid}"
+
+    def awaited(self, node: str) -> str:
+        """Channel: sids that somebody on another node waits for."""
+        return f"{self.prefix}awaited:{node}"

@@ -94,6 +94,27 @@ class Leases:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
 
+    async def take(self, name: str) -> Lease | None:
+        """One try, without waiting, by one asker of this process at a time; renewed until `give_back`.
+
+        None: another server that lives has it. Raises StateUnavailable.
+        """
+        lease = Lease(self._keys.lock(name), f"{self.boot}/{secrets.token_hex(8)}")
+        try:
+            await self.lock(lease)
+        except BaseException:
+            await asyncio.shield(self._release(lease))  # the answer was lost, so perhaps it was taken
+            raise
+        if not lease.held:
+            return None
+        self._held[lease.token] = lease
+        return lease
+
+    async def give_back(self, lease: Lease) -> None:
+        """Others may take it."""
+        self.settle(lease)
+        await self._release(lease)
+
     async def lock(self, lease: Lease) -> bool | None:
         """An attempt for `hold` that takes the lease and does nothing else."""
         taken = await self._connection.script(_LOCK, [lease.key, self._keys.boots], [lease.token, self.lease_ms])

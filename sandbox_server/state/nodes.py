@@ -68,13 +68,12 @@ end
 redis.call('EXPIRE', KEYS[1], kept)
 return 1
 """)
-# KEYS: the heartbeat, its live sessions, its journal, nodes, boots. ARGV: node
+# KEYS: the heartbeat, its live sessions, its journal, its gradings, nodes, boots. ARGV: node
 _FORGET = Script("""
-if redis.call('EXISTS', KEYS[1]) == 1 or redis.call('SCARD', KEYS[2]) > 0 or redis.call('XLEN', KEYS[3]) > 0 then
-  return 0
-end
-redis.call('SREM', KEYS[4], ARGV[1])
-redis.call('HDEL', KEYS[5], ARGV[1])
+if redis.call('EXISTS', KEYS[1]) == 1 or redis.call('SCARD', KEYS[2]) > 0 then return 0 end
+if redis.call('XLEN', KEYS[3]) > 0 or redis.call('XLEN', KEYS[4]) > 0 then return 0 end
+redis.call('SREM', KEYS[5], ARGV[1])
+redis.call('HDEL', KEYS[6], ARGV[1])
 return 1
 """)
 
@@ -232,10 +231,12 @@ class Nodes:
         await self._connection.send("HINCRBY", self._keys.placed, node, count)
 
     async def forget(self, node: str) -> None:
-        """Nothing is left of a dead node: no session, nothing on its way to SQL. Else it stays."""
+        """Nothing is left of a dead node: no session, no grading, nothing on its way to SQL. Else it stays."""
         keys = self._keys
         await self._connection.script(
-            _FORGET, [keys.node(node), keys.live(node), keys.pending(node), keys.nodes, keys.boots], [node]
+            _FORGET,
+            [*(of(node) for of in (keys.node, keys.live, keys.pending, keys.gradings)), keys.nodes, keys.boots],
+            [node],
         )
 
     async def announce(self, node: str, instance_ids: Sequence[str]) -> None:

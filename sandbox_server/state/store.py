@@ -311,6 +311,17 @@ class Store:
         async with self._leases.hold(sid, wait_s, self._leases.lock):
             yield
 
+    async def claim(self, name: str) -> Lease | None:
+        """Be the one server that does what `name` stands for, until `unclaim`; None: another one that lives does it.
+
+        One asker of this process at a time. Raises StateUnavailable.
+        """
+        return await self._leases.take(name)
+
+    async def unclaim(self, claim: Lease) -> None:
+        """Others may do it."""
+        await self._leases.give_back(claim)
+
     @contextlib.asynccontextmanager
     async def turn(
         self, sid: str, in_flight: InFlight, *, idempotency_key: str = "", wait_s: float

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_server.app.parts import open_store
+from sandbox_server.app.state import open_store
 from sandbox_server.errors import CatalogueUnavailable, SessionBusy
 from sandbox_server.records import ActionRecord, InFlight
 from sandbox_server.settings import Settings
@@ -21,7 +21,7 @@ from .state_backends import external
 DYING = """
 import asyncio, os, sys, time
 from pathlib import Path
-from sandbox_server.app.parts import open_store
+from sandbox_server.app.state import open_store
 from sandbox_server.errors import CatalogueUnavailable
 from sandbox_server.records import ActionRecord, InFlight, SessionRecord
 from sandbox_server.settings import Settings
@@ -31,8 +31,8 @@ class Down:
         raise CatalogueUnavailable("down")
 
 async def main():
-    async with open_store(Settings(node_id="n1"), Down()) as store:
-        now = time.time()
+    async with open_store(Settings(node_id="n1"), Down()) as state:
+        store, now = state.store, time.time()
         await store.put_session(SessionRecord("7", "live", "a__b-1", "n1", "c0ffee", now, now, now + 60))
         async with store.turn("7", InFlight("first", now, now + 9, "n1"), wait_s=5) as turn:
             action = ActionRecord("7", 1, "first", "o", "t", "finished", 0, now, 0.1)
@@ -85,7 +85,8 @@ async def test_the_same_node_goes_on_at_once(killed: dict[str, object]) -> None:
     """Every session would answer busy for half a minute, and the policy would not learn what was cut off."""
     sink = Sink()
     began = time.monotonic()
-    async with open_store(Settings(node_id="n1", journal_flush_s=0.05, **killed), sink) as store:
+    async with open_store(Settings(node_id="n1", journal_flush_s=0.05, **killed), sink) as state:
+        store = state.store
         assert [record.sid for record in await store.live("n1")] == ["7"]
         async with store.turn("7", InFlight("third", 1.0, 2.0, "n3"), wait_s=1) as turn:
             assert turn.may_run and turn.record.actions == 1 and turn.interrupted.content == "second"
@@ -98,11 +99,11 @@ async def test_the_same_node_goes_on_at_once(killed: dict[str, object]) -> None:
 
 async def test_another_node_waits_for_the_lease(killed: dict[str, object]) -> None:
     """A slow server would be taken for a dead one."""
-    async with open_store(Settings(node_id="n2", **killed), Sink()) as store:
+    async with open_store(Settings(node_id="n2", **killed), Sink()) as state:
         with pytest.raises(SessionBusy):
-            async with store.lock("7", 0.3):
+            async with state.store.lock("7", 0.3):
                 raise AssertionError
-    async with open_store(Settings(node_id="n1", **killed), Sink()) as store, store.lock("7", 0.3):
+    async with open_store(Settings(node_id="n1", **killed), Sink()) as state, state.store.lock("7", 0.3):
         pass
 
 

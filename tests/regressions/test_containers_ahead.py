@@ -131,6 +131,6 @@ async def test_the_librarys_worker_starts_with_the_first_session_that_needs_it(s
         await asyncio.sleep(0.2)
         assert library._process is None
         await sessions.start(LEDGER)
-        await asyncio.gather(*sessions._rewards._preparing)
+        await asyncio.gather(*sessions._rewards._later)
         assert library._process is not None and library._process.returncode is None
         await sessions.close(script)

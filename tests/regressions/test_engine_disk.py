@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sandbox_server.app.build import open_runtime
-from sandbox_server.app.parts import open_connection
+from sandbox_server.app.state import open_connection
 from sandbox_server.sandbox.base import StoredImage
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sandbox.faults import Faults

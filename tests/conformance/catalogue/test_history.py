@@ -202,6 +202,9 @@ async def test_gradings_in_flight_are_found_after_a_restart(history: History) ->
     await history.save_graded(replace(GRADED, sid="infra", receipt="r2", verdict=broken), {}, "key")
     assert await history.ungraded("n1") == ["waiting"]
     assert sorted(await history.ungraded()) == ["elsewhere", "waiting"]
+    assert await history.ungraded(started_after=SESSION.created_at) == []
+    assert await history.ungraded(ended_before=1.0) == []
+    assert len(await history.ungraded(limit=1)) == 1
 
 
 async def test_many_writers_at_once(history: History) -> None:

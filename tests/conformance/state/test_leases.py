@@ -125,3 +125,20 @@ async def test_a_former_holder_frees_nothing_that_is_not_its_own(open_store: Ope
         with pytest.raises(SessionBusy):
             async with (await open_store("n2")).lock("7", 0.1):
                 raise AssertionError
+
+
+async def test_one_server_claims_at_a_time(open_store: Open) -> None:
+    """Two nodes would grade the same patch, or one wait for a node that is gone."""
+    one, two = await open_store("n1", lease_s=0.3), await open_store("n2", lease_s=0.3)
+    claim = await one.claim("grade:x")
+    assert claim is not None
+    await asyncio.sleep(0.6)  # renewed
+    assert await two.claim("grade:x") is None
+    other = await two.claim("grade:y")
+    assert other is not None
+    await one.unclaim(claim)
+    taken = await two.claim("grade:x")
+    assert taken is not None
+    await two.close()  # it dies: nobody renews
+    await asyncio.sleep(0.4)
+    assert await one.claim("grade:x") is not None

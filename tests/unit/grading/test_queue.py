@@ -7,9 +7,9 @@ import pytest
 from prometheus_client import REGISTRY
 
 from sandbox_server.catalogue.instance import SandboxSpec, ScriptGrader, TaskInstance
-from sandbox_server.errors import CatalogueUnavailable
+from sandbox_server.errors import CatalogueUnavailable, StateUnavailable
 from sandbox_server.grading.base import GradeRequest
-from sandbox_server.grading.queue import GradingQueue, grade_key
+from sandbox_server.grading.queue import Claims, GradingQueue, grade_key
 from sandbox_server.records import Verdict, VerdictName
 
 _RESOLVED = Verdict(VerdictName.RESOLVED, mask=False, cause="")
@@ -88,8 +88,10 @@ class Shelf:
         return self.seconds.get(instance_id)
 
 
-def queue_of(grading: HeldGrading, shelf: Shelf | None = None, concurrency: int = 2) -> GradingQueue:
-    return GradingQueue(grading, shelf or Shelf(), concurrency=concurrency)  # type: ignore[arg-type]  # a stand-in
+def queue_of(
+    grading: HeldGrading, shelf: Shelf | None = None, concurrency: int = 2, claims: Claims | None = None
+) -> GradingQueue:
+    return GradingQueue(grading, shelf or Shelf(), concurrency=concurrency, claims=claims)  # type: ignore[arg-type]  # a stand-in
 
 
 async def settle() -> None:
@@ -258,3 +260,58 @@ def test_the_key_is_stable() -> None:
     one = instance(files={"a": "1", "b": "2"})
     two = instance(files={"b": "2", "a": "1"})
     assert grade_key(one, b"x", "strip", {"a": "1", "b": "2"}) == grade_key(two, b"x", "strip", {"b": "2", "a": "1"})
+
+
+class Register:
+    """Claims of several servers, in memory; broken when told so."""
+
+    def __init__(self) -> None:
+        self.taken: set[str] = set()
+        self.broken = False
+
+    async def claim(self, name: str) -> str | None:
+        if self.broken:
+            raise StateUnavailable("no Redis")
+        if name in self.taken:
+            return None
+        self.taken.add(name)
+        return name
+
+    async def unclaim(self, claim: str) -> None:
+        self.taken.remove(claim)
+
+
+async def test_another_server_grades_the_same() -> None:
+    """Two nodes would run the same tests over the same patch at once."""
+    first, second, shelf, claims = HeldGrading(), HeldGrading(), Shelf(), Register()
+    one, two = queue_of(first, shelf, claims=claims), queue_of(second, shelf, claims=claims)
+    key = one.key(request())
+    running, waiting = asyncio.create_task(one.verdict(request())), asyncio.create_task(two.verdict(request(sid="2")))
+    await settle()
+    first.gate.set()
+    shelf.kept[key] = await running
+    await one.written(key)
+    assert (await asyncio.wait_for(waiting, 5)).resolved
+    await two.written(key)
+    assert not second.begun and not claims.taken
+
+
+async def test_another_server_found_nothing() -> None:
+    """It died, or its verdict was a fault: one that waits takes over."""
+    first, second, claims = HeldGrading(_INFRA), HeldGrading(), Register()
+    one, two = queue_of(first, claims=claims), queue_of(second, claims=claims)
+    key = one.key(request())
+    running, waiting = asyncio.create_task(one.verdict(request())), asyncio.create_task(two.verdict(request(sid="2")))
+    first.gate.set()
+    second.gate.set()
+    assert (await running).mask
+    await one.written(key)
+    assert (await asyncio.wait_for(waiting, 5)).resolved
+    assert len(second.begun) == 1
+
+
+async def test_without_redis_it_is_graded_all_the_same() -> None:
+    grading, claims = HeldGrading(), Register()
+    claims.broken = True
+    grading.gate.set()
+    assert (await queue_of(grading, claims=claims).verdict(request(), wait_s=5)).resolved

@@ -1,0 +1,130 @@
+"""The parts of the application that are in Redis, opened in order and closed in reverse.
+
+Apart from `parts`, because of what the library of `state.jobs` costs to import.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from sandbox_server import clock
+from sandbox_server.errors import InfrastructureError, StateUnavailable
+from sandbox_server.settings import Settings
+from sandbox_server.state.connection import Connection
+from sandbox_server.state.embedded import EmbeddedRedis
+from sandbox_server.state.jobs import GradingJobs
+from sandbox_server.state.journal import ActionSink, JournalFlusher
+from sandbox_server.state.keys import Keys
+from sandbox_server.state.nodes import Nodes
+from sandbox_server.state.signals import Signals
+from sandbox_server.state.store import Store
+from sandbox_server.telemetry import logger
+
+log = logger(__name__)
+
+_LAST_WRITE_S = 5.0
+"""For the journal's write that is under way at shutdown; a commit takes some ms."""
+
+_CLOCKS_APART_S = 1.0
+_LOOK_EVERY_S = 0.5
+"""At whether the embedded Redis runs: a try of a lock."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What is in Redis."""
+
+    store: Store
+    nodes: Nodes
+    jobs: GradingJobs
+    signals: Signals
+
+
+@asynccontextmanager
+async def open_connection(settings: Settings) -> AsyncIterator[Connection]:
+    """Redis as a command line needs it: nothing is registered there, and the embedded one is adopted or started."""
+    embedded = EmbeddedRedis(settings.data_dir)
+    url = await asyncio.to_thread(embedded.start) if settings.redis_url is None else settings.redis_url
+    connection = Connection(url, timeout_s=settings.redis_timeout_s)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+        if settings.redis_url is None:
+            await asyncio.to_thread(embedded.stop)
+
+
+@asynccontextmanager
+async def open_store(settings: Settings, sink: ActionSink) -> AsyncIterator[State]:
+    """The store and what goes with it on the external or the embedded Redis, its journal flowing into `sink`.
+
+    On the way out the journal is drained once more and the embedded Redis saved and ended, unless another server
+    uses it. After kill -9 none of that happens, and the next server adopts what is there.
+    """
+    if settings.redis_url:
+        async with _store_at(settings.redis_url, settings, sink) as state:
+            yield state
+        return
+    embedded = EmbeddedRedis(settings.data_dir)
+    url = await asyncio.to_thread(embedded.start)
+    watching = asyncio.create_task(_keep(embedded))
+    try:
+        async with _store_at(url, settings, sink) as state:
+            yield state
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        await asyncio.to_thread(embedded.stop)
+
+
+async def _keep(embedded: EmbeddedRedis) -> None:
+    """Start it again when it ends under a running server; its append-only file has what it acknowledged."""
+    while True:
+        await asyncio.sleep(_LOOK_EVERY_S)
+        if embedded.runs():
+            continue
+        log.error("the embedded Redis has ended; starting it again", folder=str(embedded.folder))
+        try:
+            await asyncio.to_thread(embedded.start)
+        except StateUnavailable as error:
+            log.error("the embedded Redis does not start", error=error.detail)
+
+
+@asynccontextmanager
+async def _store_at(url: str, settings: Settings, sink: ActionSink) -> AsyncIterator[State]:
+    keys = Keys()
+    connection = Connection(url, timeout_s=settings.redis_timeout_s, outage_s=settings.redis_outage_s)
+    store = Store(
+        connection,
+        keys,
+        node=settings.node_id,
+        lock_lease_s=settings.lock_lease_s,
+        result_ttl_s=settings.result_ttl_s,
+    )
+    nodes = Nodes(connection, keys, node=settings.node_id, boot=store.boot, ttl_s=settings.node_ttl_s)
+    jobs = GradingJobs(url, connection, keys, node=settings.node_id, lost_after_s=settings.node_ttl_s)
+    signals = Signals(connection, keys, node=settings.node_id)
+    flusher = JournalFlusher(connection, keys, sink, node=settings.node_id, period_s=settings.journal_flush_s)
+    try:
+        await store.open()
+        off_s = clock.set_to(await store.time())
+        if abs(off_s) > _CLOCKS_APART_S:
+            log.warning("this host's clock differs from that of Redis, which is taken", seconds=round(off_s, 1))
+        flushing = asyncio.create_task(flusher.run())
+        try:
+            yield State(store, nodes, jobs, signals)
+        finally:
+            await signals.close()
+            await jobs.close()
+            flusher.stop()
+            await asyncio.wait({flushing}, timeout=_LAST_WRITE_S)
+            flushing.cancel()
+            await asyncio.gather(flushing, return_exceptions=True)
+            try:
+                await flusher.drain()
+            except InfrastructureError as error:  # the next server drains what is left
+                log.warning("journal not drained at shutdown", code=error.code, error=error.detail)
+    finally:
+        await store.close()
+        await connection.close()

@@ -1,0 +1,263 @@
+"""Gradings as jobs, by repid's Redis broker: a stream for each node, read by that node and by who helps it.
+
+A job is a sid, delivered at least once. Its entry stays in the stream until the work is done; whoever has it says so
+every third of `lost_after_s`, and when it no longer does, another reader of the stream takes the entry over, by
+Redis's clock. docs/decisions/0001-grading-jobs.md says why repid, and of what it leaves to us: acknowledged entries
+are deleted here; its passes over dead readers' jobs end with a connection that breaks, and its group is gone from a
+Redis that comes back empty, so `tend` looks whether that work is done, and subscribes anew where it is not.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from repid.connections.abc import ReceivedMessageT, SubscriberT
+from repid.connections.redis import RedisServer
+from repid.data import MessageData
+
+from sandbox_server.errors import StateUnavailable
+from sandbox_server.state.connection import Connection, Script
+from sandbox_server.state.keys import Keys
+from sandbox_server.telemetry import logger
+
+log = logger(__name__)
+# A Redis that is away is told by whoever asks it, once, and not with the library's trace every second.
+logging.getLogger("repid").addHandler(logging.NullHandler())
+logging.getLogger("repid").propagate = False
+
+_GROUP = "graders"
+_BLOCK_MS = 1000  # below redis-py's bound on reading a socket, 5 s
+_SUBMITTED_S = 600.0
+_PAGE = 1000
+_READER_KEPT_MS = 3_600_000
+
+Work = Callable[[str, str], Awaitable[bool]]
+"""(sid, node of the stream) -> whether it is done; else it is given back to the stream's readers."""
+
+# -> how many entries nobody has touched for ARGV[2] ms although somebody took them. Of readers that have nothing and
+# were not seen for ARGV[3] ms, nothing is kept: each reading has a name of its own.
+_TEND = Script("""
+redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[1], '0', 'MKSTREAM')
+for _, fields in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
+  local about = {}
+  for i = 1, #fields, 2 do about[fields[i]] = fields[i + 1] end
+  if about.pending == 0 and about.idle > tonumber(ARGV[3]) then
+    redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], about.name)
+  end
+end
+return #redis.call('XPENDING', KEYS[1], ARGV[1], 'IDLE', ARGV[2], '-', '+', 1)
+""")
+_WAITING = Script("""
+if redis.call('EXISTS', KEYS[1]) == 0 then return {0, 0} end
+local taken = redis.pcall('XPENDING', KEYS[1], ARGV[1])
+return {redis.call('XLEN', KEYS[1]), taken.err and 0 or taken[1]}
+""")
+_FORGET = Script("return redis.call('XLEN', KEYS[1]) == 0 and redis.call('DEL', KEYS[1]) or 0")
+
+
+@dataclass(eq=False, slots=True)
+class _Reader:
+    """How one node's stream is read here."""
+
+    node: str
+    subscriber: SubscriberT
+    full: bool = False
+    """Paused until there is room."""
+    at_work: set[asyncio.Task[None]] = field(default_factory=set)
+
+
+class GradingJobs:
+    """One server's view of all jobs. Methods raise StateUnavailable when Redis does not answer."""
+
+    def __init__(self, url: str, connection: Connection, keys: Keys, *, node: str, lost_after_s: float) -> None:
+        """A job whose server has said nothing for `lost_after_s` seconds is another's."""
+        self._connection = connection
+        self._keys = keys
+        self._node = node
+        self._lost_after_s = lost_after_s
+        self._server = RedisServer(
+            url,
+            stream_name_strategy=keys.gradings,
+            consumer_group_strategy=lambda _: _GROUP,
+            dlq_stream_strategy=None,
+            block_ms=_BLOCK_MS,
+            batch_size=1,  # what is read and waits is nobody's
+            claim_interval=max(0.1, min(2.0, lost_after_s / 4)),
+            min_idle_ms=int(lost_after_s * 1000),
+        )
+        self._readers: dict[str, _Reader] = {}
+        self._later: set[asyncio.Task[None]] = set()
+        self._work: Work | None = None
+        self._room: Callable[[], bool] = lambda: True
+
+    async def open(self, work: Work, room: Callable[[], bool]) -> None:
+        """Take this node's jobs while `room()`, and those of who is `helped`."""
+        self._work, self._room = work, room
+        await self._connection.run(self._server.connect())
+        await self.help(self._node)
+
+    async def close(self) -> None:
+        """Give back what is under way: others take it at once."""
+        self._work = None
+        for reader in self._readers.values():
+            await reader.subscriber.pause()
+        tasks = [task for reader in self._readers.values() for task in reader.at_work]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        # by us: `disconnect` passes over every second one, for each leaves its list as it is closed
+        ends = (reader.subscriber.close() for reader in self._readers.values())
+        await asyncio.gather(*ends, *self._later, return_exceptions=True)
+        await self._server.disconnect()
+
+    async def submit(self, sid: str, node: str, *, again: bool = False) -> None:
+        """Have the session graded, by `node` or who helps it; nothing where it is submitted already.
+
+        `again`: it is known that no stream has it.
+        """
+        marked = await self._connection.send(
+            "SET", self._keys.submitted(sid), node, "PX", int(_SUBMITTED_S * 1000), *([] if again else ["NX"])
+        )
+        if marked is not None:
+            message = MessageData(payload=sid.encode())
+            await self._connection.run(self._server.publish(channel=node, message=message))
+
+    async def submitted(self, nodes: list[str]) -> set[str]:
+        """All sids in the streams of `nodes`."""
+        found: set[str] = set()
+        for node in nodes:
+            start = "-"
+            while entries := await self._connection.send(
+                "XRANGE", self._keys.gradings(node), start, "+", "COUNT", _PAGE
+            ):
+                for _, words in entries:
+                    found.add(dict(zip(words[::2], words[1::2], strict=True))[b"payload"].decode())
+                start = "(" + entries[-1][0].decode()
+        return found
+
+    async def nodes(self) -> set[str]:
+        """All that may have a stream."""
+        return {name.decode() for name in await self._connection.send("SMEMBERS", self._keys.nodes)} | {self._node}
+
+    async def waiting(self, node: str) -> tuple[int, int]:
+        """Of a node's stream: jobs that nobody has taken, jobs that somebody has."""
+        length, taken = await self._connection.script(_WAITING, [self._keys.gradings(node)], [_GROUP])
+        return max(0, length - taken), taken
+
+    async def help(self, node: str) -> None:
+        """Read that node's stream too, beginning with what its dead readers had."""
+        if (reader := self._readers.get(node)) is None:
+            self._readers[node] = await self._subscribed(node)
+        else:
+            reader.full = False
+            await reader.subscriber.resume()
+
+    async def hold(self, node: str) -> None:
+        """Take no more of that node's jobs; what is under way goes on."""
+        if reader := self._readers.get(node):
+            reader.full = False
+            await reader.subscriber.pause()
+
+    async def leave(self, node: str) -> None:
+        """Read that node's stream no longer; what is under way goes on."""
+        if reader := self._readers.pop(node, None):
+            await reader.subscriber.pause()
+            self._background(self._ended(reader))
+
+    async def forget(self, node: str) -> None:
+        """Nothing is kept of a node that is gone, if its stream is empty."""
+        await self.leave(node)
+        await self._connection.script(_FORGET, [self._keys.gradings(node)], [])
+
+    @property
+    def helped(self) -> set[str]:
+        """The other nodes whose streams are read here."""
+        return self._readers.keys() - {self._node}
+
+    def behind(self) -> bool:
+        """Whether this node has jobs of its own that it has not read, for want of room."""
+        reader = self._readers.get(self._node)
+        return reader is None or reader.full
+
+    def freed(self) -> None:
+        """There may be room again."""
+        if self._room():
+            for reader in self._readers.values():
+                if reader.full:
+                    reader.full = False
+                    self._background(reader.subscriber.resume())
+
+    async def tend(self) -> None:
+        """Mend what the library does not after Redis was away."""
+        for node in list(self._readers):
+            idle_ms = int(2000 * self._lost_after_s)
+            forgotten = await self._connection.script(
+                _TEND, [self._keys.gradings(node)], [_GROUP, idle_ms, _READER_KEPT_MS]
+            )
+            if forgotten:
+                log.warning("jobs of dead workers were left lying; reading their stream anew", stream_of=node)
+                await self.leave(node)
+                await self.help(node)
+
+    async def _subscribed(self, node: str) -> _Reader:
+        readers: list[_Reader] = []  # the callback may run before there is a reader to give it
+
+        async def delivered(message: ReceivedMessageT) -> None:
+            await self._delivered(readers[0], message)
+
+        subscriber = await self._connection.run(self._server.subscribe(channels_to_callbacks={node: delivered}))
+        readers.append(_Reader(node, subscriber))
+        return readers[0]
+
+    async def _delivered(self, reader: _Reader, message: ReceivedMessageT) -> None:
+        if self._work is None:
+            await self._settle(reader, message, done=False)
+            return
+        if not self._room():
+            reader.full = True
+            await reader.subscriber.pause()
+        task = asyncio.current_task()
+        assert task is not None
+        reader.at_work.add(task)
+        keeping = asyncio.create_task(self._keep(message))
+        done: bool | None = False
+        try:
+            done = await self._work(message.payload.decode(), reader.node)
+        except Exception:
+            log.exception("a grading job broke; it is delivered again", sid=message.payload.decode())
+            done = None
+        finally:
+            keeping.cancel()
+            reader.at_work.discard(task)
+            if done is not None:
+                await self._settle(reader, message, done=done)
+
+    async def _keep(self, message: ReceivedMessageT) -> None:
+        while True:
+            await asyncio.sleep(self._lost_after_s / 3)
+            try:
+                await self._connection.run(message.keep_alive())
+            except StateUnavailable as error:
+                log.warning("a grading job is not kept", sid=message.payload.decode(), error=error.detail)
+
+    async def _settle(self, reader: _Reader, message: ReceivedMessageT, *, done: bool) -> None:
+        sid = message.payload.decode()
+        try:
+            if done:
+                # first: a job without its mark may come twice, a mark without a job hides that there is none
+                await self._connection.send("DEL", self._keys.submitted(sid))
+                await self._connection.run(message.ack())
+            else:
+                await self._connection.run(message.reject())
+            await self._connection.send("XDEL", self._keys.gradings(reader.node), message.message_id or "")
+        except StateUnavailable as error:  # it is delivered again, and found done
+            log.warning("a grading job is not settled", sid=sid, error=error.detail)
+
+    async def _ended(self, reader: _Reader) -> None:
+        await reader.subscriber.close()
+
+    def _background(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._later.add(task)
+        task.add_done_callback(self._later.discard)

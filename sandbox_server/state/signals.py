@@ -1,0 +1,99 @@
+"""Word of gradings between servers, by Redis's publish and subscribe.
+
+Nobody keeps it: what is said while a connection is down is lost, so whoever waits for a word also looks for itself
+now and then.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+from redis.asyncio.client import PubSub
+from redis.exceptions import RedisError
+
+from sandbox_server.errors import StateUnavailable
+from sandbox_server.state.connection import Connection
+from sandbox_server.state.keys import Keys
+from sandbox_server.telemetry import logger
+
+log = logger(__name__)
+
+_READ_S = 1.0
+_AGAIN_S = 1.0
+
+
+class Signals:
+    """One connection that listens, for all who wait in this process. `open` before, `close` after."""
+
+    def __init__(self, connection: Connection, keys: Keys, *, node: str) -> None:
+        self._connection = connection
+        self._keys = keys
+        self._own = keys.awaited(node)
+        self._heard: Callable[[str], None] = lambda _: None
+        self._waiting: dict[str, set[asyncio.Event]] = {}
+        self._pubsub: PubSub | None = None
+        self._reader: asyncio.Task[None] | None = None
+
+    async def open(self, awaited: Callable[[str], None]) -> None:
+        """Listen; `awaited(sid)` is called when somebody elsewhere waits for it. Raises StateUnavailable."""
+        self._heard = awaited
+        self._pubsub = self._connection.redis.pubsub(ignore_subscribe_messages=True)
+        await self._connection.run(self._pubsub.subscribe(self._own))
+        self._reader = asyncio.create_task(self._read(self._pubsub), name="signals")
+
+    async def close(self) -> None:
+        """Stop."""
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.gather(self._reader, return_exceptions=True)
+        if self._pubsub is not None:
+            with contextlib.suppress(RedisError, OSError):
+                await self._pubsub.aclose()  # type: ignore[no-untyped-call] # redis-py leaves it bare
+
+    async def tell_awaited(self, sid: str, node: str) -> None:
+        """Have `node` know that somebody here waits for the verdict of `sid`. Raises StateUnavailable."""
+        await self._connection.send("PUBLISH", self._keys.awaited(node), sid)
+
+    async def tell_graded(self, sid: str) -> None:
+        """Have all who wait know that the verdict of `sid` is in SQL. Raises StateUnavailable."""
+        await self._connection.send("PUBLISH", self._keys.graded(sid), "")
+
+    @contextlib.asynccontextmanager
+    async def graded(self, sid: str) -> AsyncIterator[asyncio.Event]:
+        """Within it the event is set when the verdict of `sid` comes; never, where Redis does not answer."""
+        channel = self._keys.graded(sid)
+        event = asyncio.Event()
+        self._waiting.setdefault(channel, set()).add(event)
+        try:
+            if len(self._waiting[channel]) == 1:
+                await self._try(channel, subscribe=True)
+            yield event
+        finally:
+            self._waiting[channel].discard(event)
+            if not self._waiting[channel]:
+                del self._waiting[channel]
+                await self._try(channel, subscribe=False)
+
+    async def _try(self, channel: str, *, subscribe: bool) -> None:
+        assert self._pubsub is not None, "not open"
+        change = self._pubsub.subscribe if subscribe else self._pubsub.unsubscribe
+        try:
+            await self._connection.run(change(channel))
+        except StateUnavailable as error:
+            log.warning("word of other servers not heard", channel=channel, error=error.detail)
+
+    async def _read(self, pubsub: PubSub) -> None:
+        while True:
+            try:
+                message = await pubsub.get_message(timeout=_READ_S)
+            except (RedisError, OSError) as error:
+                log.warning("word of other servers not heard", error=str(error), again_in_s=_AGAIN_S)
+                await asyncio.sleep(_AGAIN_S)
+                continue
+            if message is None or message["type"] != "message":
+                continue
+            channel = message["channel"].decode()
+            if channel == self._own:
+                self._heard(message["data"].decode())
+            for event in self._waiting.get(channel, ()):
+                event.set()

@@ -1,0 +1,239 @@
+"""Gradings as jobs: each is done, whoever dies, and mostly once."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from sandbox_server.state.connection import Connection
+from sandbox_server.state.jobs import GradingJobs
+from sandbox_server.state.keys import Keys
+
+LOST_AFTER_S = 1.0
+WORKER = Path(__file__).with_name("job_worker.py")
+
+
+class Worker:
+    """One server's jobs, whose work ends when the test says."""
+
+    def __init__(self, jobs: GradingJobs) -> None:
+        self.jobs = jobs
+        self.begun: list[str] = []
+        self.ended: list[str] = []
+        self.most = 10**9
+        self.now = 0
+        self.go = asyncio.Event()
+        self.go.set()
+        self.gives_back: set[str] = set()
+
+    def room(self) -> bool:
+        return self.now < self.most
+
+    async def work(self, sid: str, stream_of: str) -> bool:
+        self.begun.append(sid)
+        if sid in self.gives_back:
+            await self.jobs.hold(stream_of)
+            return False
+        self.now += 1
+        try:
+            await self.go.wait()
+        finally:
+            self.now -= 1
+        self.ended.append(sid)
+        return True
+
+
+Open = Callable[[str], Awaitable[Worker]]
+
+
+@pytest.fixture
+async def worker(url: str, connection: Connection, keys: Keys) -> AsyncIterator[Open]:
+    workers: list[Worker] = []
+
+    async def open_one(node: str) -> Worker:
+        one = Worker(GradingJobs(url, connection, keys, node=node, lost_after_s=LOST_AFTER_S))
+        await one.jobs.open(one.work, one.room)
+        workers.append(one)
+        return one
+
+    yield open_one
+    for one in workers:
+        await one.jobs.close()
+
+
+async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"not within {seconds:g} s"
+        await asyncio.sleep(0.001)
+
+
+async def empty(connection: Connection, keys: Keys, node: str) -> bool:
+    return bool(await connection.send("XLEN", keys.gradings(node)) == 0)
+
+
+async def test_each_is_done_and_nothing_of_it_stays(worker: Open, connection: Connection, keys: Keys) -> None:
+    """A grading is forgotten; or Redis fills with those that are done."""
+    one = await worker("n1")
+    for number in range(50):
+        await one.jobs.submit(str(number), "n1")
+    await until(lambda: len(one.ended) == 50)
+    assert Counter(one.begun).most_common(1)[0][1] == 1
+    for _ in range(100):
+        if await empty(connection, keys, "n1"):
+            break
+        await asyncio.sleep(0.02)
+    assert await one.jobs.waiting("n1") == (0, 0)
+    assert await one.jobs.submitted(["n1", "n2"]) == set()
+    assert await connection.send("KEYS", keys.submitted("*")) == []
+
+
+async def test_it_begins_at_once(worker: Open) -> None:
+    """The way through Redis must not add to a verdict's time."""
+    one = await worker("n1")
+    took = []
+    for number in range(20):
+        began = time.monotonic()
+        await one.jobs.submit(str(number), "n1")
+        await until(lambda: len(one.begun) > number)  # noqa: B023 -- awaited within the round
+        took.append(time.monotonic() - began)
+    assert sorted(took)[10] < 0.02
+
+
+async def test_submitted_twice_done_once(worker: Open) -> None:
+    """Every request for a reward would have its patch graded once more."""
+    one = await worker("n1")
+    one.go.clear()
+    for _ in range(5):
+        await one.jobs.submit("7", "n1")
+    await one.jobs.submit("8", "n1")
+    await until(lambda: "8" in one.begun)
+    assert await one.jobs.submitted(["n1"]) == {"7", "8"}
+    one.go.set()
+    await until(lambda: len(one.ended) == 2)
+    assert sorted(one.begun) == ["7", "8"]
+    await asyncio.sleep(0.1)
+    await one.jobs.submit("7", "n1")  # its verdict was infra: once more
+    await until(lambda: one.begun.count("7") == 2)
+
+
+async def test_long_work_stays_with_who_has_it(worker: Open) -> None:
+    """A grading of half an hour would be begun again every 15 seconds."""
+    one, two = await worker("n1"), await worker("n2")
+    await two.jobs.help("n1")
+    one.go.clear()
+    two.go.clear()
+    await one.jobs.submit("7", "n1")
+    await asyncio.sleep(4 * LOST_AFTER_S)
+    assert one.begun + two.begun == ["7"]
+
+
+async def test_what_is_given_back_goes_to_another(worker: Open, connection: Connection, keys: Keys) -> None:
+    """A node without the image, or with a full disk, keeps what it cannot do."""
+    one, two = await worker("n1"), await worker("n2")
+    one.gives_back.add("7")
+    await one.jobs.submit("7", "n1")
+    await until(lambda: one.begun)
+    await two.jobs.help("n1")
+    await until(lambda: two.ended == ["7"])
+    assert len(one.begun) <= 2  # the read that was under way when it was given back
+    await asyncio.sleep(0.1)
+    assert await empty(connection, keys, "n1")
+
+
+async def test_a_server_that_stops_gives_its_jobs_back_at_once(worker: Open) -> None:
+    """A restart would hold up every grading under way until it counts as dead."""
+    one, two = await worker("n1"), await worker("n2")
+    one.go.clear()
+    for sid in ("1", "2", "3"):
+        await one.jobs.submit(sid, "n1")
+    await until(lambda: len(one.begun) == 3)
+    began = time.monotonic()
+    await one.jobs.close()
+    await two.jobs.help("n1")
+    await until(lambda: sorted(two.ended) == ["1", "2", "3"])
+    assert time.monotonic() - began < LOST_AFTER_S
+    assert one.ended == []
+
+
+async def test_no_more_is_read_than_there_is_room_for(worker: Open) -> None:
+    """What one node has taken no other can begin."""
+    one = await worker("n1")
+    one.go.clear()
+    one.most = 3
+    for number in range(10):
+        await one.jobs.submit(str(number), "n1")
+    await until(lambda: one.jobs.behind())
+    await asyncio.sleep(0.2)
+    assert 3 <= len(one.begun) <= 5
+    assert await one.jobs.waiting("n1") == (10 - len(one.begun), len(one.begun))
+    two = await worker("n2")
+    await two.jobs.help("n1")
+    await until(lambda: len(two.ended) + len(one.begun) == 10)
+    one.go.set()
+    await until(lambda: len(one.ended) == len(one.begun))
+    one.jobs.freed()
+    assert not one.jobs.behind()
+    await one.jobs.submit("11", "n1")
+    await until(lambda: "11" in one.ended + two.ended)
+
+
+async def test_killed_in_the_middle(worker: Open, url: str, keys: Keys) -> None:
+    """kill -9 of a server loses the gradings that it had begun, or those it had not."""
+    two = await worker("n2")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(WORKER), url, keys.prefix, "n1", str(LOST_AFTER_S), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"ready\n"
+    await two.jobs.submit("7", "n1")
+    assert await process.stdout.readline() == b"begun 7\n"
+    await asyncio.sleep(1.5 * LOST_AFTER_S)
+    os.kill(process.pid, signal.SIGKILL)
+    await process.wait()
+    began = time.monotonic()
+    await two.jobs.submit("8", "n1")
+    await two.jobs.help("n1")
+    await until(lambda: sorted(two.ended) == ["7", "8"])
+    assert time.monotonic() - began < LOST_AFTER_S + 1
+    assert await two.jobs.submitted(["n1"]) == set()
+    await two.jobs.forget("n1")
+
+
+async def test_after_a_redis_that_was_emptied(worker: Open, connection: Connection, keys: Keys) -> None:
+    """A server that has lost its group of readers takes no grading until it is restarted."""
+    one = await worker("n1")
+    await connection.send("DEL", keys.gradings("n1"))
+    await asyncio.sleep(0.1)
+    await one.jobs.submit("7", "n1")
+    await one.jobs.tend()
+    await until(lambda: one.ended == ["7"])
+
+
+async def test_after_all_connections_broke(worker: Open, connection: Connection, keys: Keys) -> None:
+    """After a restart of Redis nobody takes over from the dead."""
+    one, two = await worker("n1"), await worker("n2")
+    await two.jobs.help("n1")
+    for _ in range(8):  # in the middle of whatever each does
+        await connection.send("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        await asyncio.sleep(0.1)
+    await one.jobs.submit("7", "n1")
+    await until(lambda: one.ended + two.ended == ["7"])
+    # taken by a reader that is nobody
+    await one.jobs.hold("n1")
+    await two.jobs.hold("n1")
+    await asyncio.sleep(1.2)
+    await one.jobs.submit("8", "n1")
+    await connection.send("XREADGROUP", "GROUP", "graders", "nobody", "COUNT", "1", "STREAMS", keys.gradings("n1"), ">")
+    end = time.monotonic() + 6 * LOST_AFTER_S
+    while "8" not in one.ended + two.ended:
+        assert time.monotonic() < end
+        await asyncio.sleep(0.2)
+        await one.jobs.tend()
+        await two.jobs.tend()
