@@ -1,0 +1,71 @@
+"""`python -m chaos`: harm a fleet in every way, one by one and mixed; print the report, write chaos/results/."""
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+from chaos import faults
+from chaos.drill import drill
+from chaos.fleet import Fleet, fleet, require
+from chaos.processes import ChaosFailed
+from chaos.results import Outcome, table, write
+from chaos.scene import Fault
+from sandbox_server.plugins import discover
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "chaos" / "results" / "latest.json"
+QUICK = ("server_killed_in_action", "container_killed", "redis_paused", "malformed")
+"""The short form: one of each kind that needs little time."""
+PROGRAMS = ("docker", "dockerd", "containerd", "haproxy", "ip", "nsenter")
+
+
+def every_fault() -> dict[str, Fault]:
+    """By name, in the order of files and of their lists."""
+    found = discover(faults, "FAULTS")
+    return {fault.name: fault for each in found.values() for fault in cast(Sequence[Fault], each)}
+
+
+def main() -> None:
+    """Stage the faults that the command line asks for."""
+    known = every_fault()
+    parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
+    parser.add_argument("--only", choices=known, action="append", help="these faults alone")
+    parser.add_argument("--quick", action="store_true", help=f"the short form: {', '.join(QUICK)}")
+    parser.add_argument("--parallel", type=int, default=6, help="rollouts at a time")
+    parser.add_argument("--nodes", type=int, choices=(1, 2), default=2)
+    options = parser.parse_args()
+    names = options.only or (QUICK if options.quick else list(known))
+    chosen = [known[name] for name in names if known[name].nodes <= options.nodes]
+    require(*PROGRAMS, *(program for fault in chosen for program in fault.programs))
+    signal.signal(signal.SIGTERM, _interrupted)
+    outcomes: list[Outcome] = []
+    try:
+        with fleet(options.nodes, {}) as made:
+            asyncio.run(_stage(made, chosen, options.parallel, outcomes))
+    except KeyboardInterrupt:
+        sys.exit("stopped; everything was taken down")
+    except ChaosFailed as error:
+        sys.exit(str(error))
+    finally:
+        write(outcomes, RESULTS)
+        print(table(outcomes))
+    if bad := [one.fault for one in outcomes if not one.ok]:
+        sys.exit(f"not survived: {', '.join(bad)}; see {RESULTS}")
+
+
+async def _stage(made: Fleet, chosen: list[Fault], parallel: int, outcomes: list[Outcome]) -> None:
+    for number, fault in enumerate(chosen, 1):
+        print(f"{number}/{len(chosen)} {fault.name}: {fault.what}", file=sys.stderr, flush=True)
+        outcomes.append(await drill(made, fault, parallel))
+
+
+def _interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""What the service says of the rollouts afterwards, held against what they were told: nothing lost, nothing wrong."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import httpx
+
+from chaos.fleet import Fleet
+from chaos.node import Node
+from chaos.processes import ChaosFailed
+from chaos.rollout import EXPECTED, LINES, Rollout, numbers
+
+_ANSWERS_S = 60.0
+_REAPED_S = 20.0
+"""For gradings and removals under way to end, and then one pass of the reaper, whose period is 2 s."""
+
+
+async def lost_actions(fleet: Fleet, rollouts: Sequence[Rollout], gap: tuple[float, float]) -> list[str]:
+    """A sentence for each acknowledged action that is not where it must be, and for each that is there twice.
+
+    `gap`: actions acknowledged between these (monotonic) times may be missing from the journal, not in their effect.
+    """
+    turns = asyncio.Semaphore(4)
+    async with httpx.AsyncClient(base_url=fleet.url, timeout=_ANSWERS_S) as http:
+
+        async def one(rollout: Rollout) -> list[str]:
+            async with turns:
+                journal = (await http.get(f"/v1/sessions/{rollout.sid}/actions")).raise_for_status().json()
+                found = in_journal(rollout, journal, gap)
+                if rollout.finished and rollout.ending != "none":
+                    patch = (await http.get(f"/v1/sessions/{rollout.sid}/patch")).raise_for_status().text
+                    found += in_patch(rollout, patch)
+                return [
+                    f"rollout {rollout.number} (session {rollout.sid}): {text}" for text in (*found, *rollout.wrong)
+                ]
+
+        told = await asyncio.gather(*(one(rollout) for rollout in rollouts if rollout.sid))
+    return [sentence for sentences in told for sentence in sentences]
+
+
+def in_journal(rollout: Rollout, journal: Sequence[dict[str, Any]], gap: tuple[float, float]) -> list[str]:
+    """Each acknowledged action is there once, with the observation that was given; no action is there twice."""
+    entries: dict[str, list[str]] = {}
+    for entry in journal:
+        entries.setdefault(entry["content"], []).append(entry["observation"])
+    faults = [
+        f"{len(found)} times in the journal: {content[:200]!r}" for content, found in entries.items() if found[1:]
+    ]
+    for acked in rollout.acked:
+        found = entries.get(acked.content)
+        if found is None:
+            if not gap[0] <= acked.at <= gap[1]:
+                faults.append(f"acknowledged and not in the journal: {acked.content[:200]!r}")
+        elif acked.observation not in found:
+            faults.append(
+                f"the journal holds another observation: {found[0][-200:]!r}, given {acked.observation[-200:]!r}"
+            )
+    return faults
+
+
+def in_patch(rollout: Rollout, patch: str) -> list[str]:
+    """Every line is in the file that the patch adds, once and in order."""
+    found = numbers(patch, rollout.tag)
+    expected = list(range(1, LINES + 1))
+    if found == expected:
+        return []
+    twice = [number for number, n in Counter(found).items() if n > 1]
+    missing = sorted(set(expected) - set(found))
+    return [f"the patch holds lines {found}: missing {missing}, twice {twice}"]
+
+
+def wrong_rewards(rollouts: Sequence[Rollout]) -> list[str]:
+    """A sentence for each unmasked verdict that is not that of what the rollout did."""
+    faults = []
+    for one in rollouts:
+        if not one.over or not one.verdict or one.mask:
+            continue
+        expected = EXPECTED[one.ending]
+        right = one.verdict == expected and (one.reward == 1.0) == (expected == "resolved")
+        where = f"rollout {one.number} (session {one.sid}, {one.sample}, {one.ending})"
+        if one.gave_up:
+            # what it was told to be the end came before its work was done: that may not count as the policy's
+            faults.append(f"{where}: unmasked {one.verdict} after it was told: {one.gave_up}")
+        elif not right:
+            faults.append(f"{where}: unmasked {one.verdict}, reward {one.reward}, expected {expected}; {one.cause}")
+    return faults
+
+
+async def leaks(fleet: Fleet) -> list[str]:
+    """Containers that nobody owns after one pass of the reaper, once sessions without a client were closed."""
+    return [text for node in fleet.nodes for text in await asyncio.to_thread(_leaks_of, node)]
+
+
+def _leaks_of(node: Node) -> list[str]:
+    for session in node.get("/v1/sessions?state=live&limit=1000"):
+        # its client hung up, or got no answer to its start: it would end by SANDBOX_SESSION_IDLE_S
+        httpx.delete(f"{node.url}/v1/sessions/{session['sid']}", timeout=_ANSWERS_S)
+    end = time.monotonic() + _REAPED_S
+    while left := node.without_owner():
+        if time.monotonic() > end:
+            return [f"{node.name}: {one.role} {one.container[:12]} of session {one.sid or '-'}" for one in left]
+        time.sleep(0.5)
+    return []
+
+
+def unexpected_end(fleet: Fleet) -> None:
+    """Raises ChaosFailed when a server has ended that nobody killed."""
+    for node in fleet.nodes:
+        if not node.server.runs:
+            raise ChaosFailed(f"{node.server.name} has ended by itself\n{node.server.tail()}")

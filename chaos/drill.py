@@ -1,0 +1,103 @@
+"""One fault from end to end: rollouts under way, the harm, rollouts after it, and the reckoning."""
+
+import asyncio
+import sys
+import time
+
+from chaos.checks import leaks, lost_actions, unexpected_end, wrong_rewards
+from chaos.fleet import Fleet
+from chaos.processes import ChaosFailed
+from chaos.results import Outcome
+from chaos.rollout import Rollout
+from chaos.scene import Fault, Scene
+from chaos.trainer import Trainer
+
+_FLOW_S = 120.0
+"""Until rollouts are under way, and until as many as there are at a time have ended after the harm."""
+_READY_S = 90.0
+_MESSAGES = 5
+
+
+async def drill(fleet: Fleet, fault: Fault, parallel: int) -> Outcome:
+    """Stage `fault` once; never raises for what the fleet or the fault did, for that is the outcome."""
+    outcome = Outcome(fault.name, fault.what)
+    began = time.monotonic()
+    trainer = Trainer(fleet, parallel)
+    scene = Scene(fleet, trainer)
+    harmed = began
+    try:
+        async with trainer.rolling():
+            await trainer.until(lambda: _flows(trainer.rollouts), _FLOW_S, "rollouts under way")
+            harmed = time.monotonic()
+            outcome.seen = await fault.harm(scene)
+            mended = time.monotonic()
+            await scene.until(fleet.ready, _READY_S, "every node is ready after the fault")
+            await trainer.until(
+                lambda: len(_since(trainer.rollouts, mended)) >= parallel, _FLOW_S, "rollouts go on after the fault"
+            )
+        unexpected_end(fleet)
+        _count(outcome, trainer, harmed, mended)
+        gap = (harmed - fault.journal_gap_s, mended) if fault.journal_gap_s else (0.0, 0.0)
+        outcome.lost = await lost_actions(fleet, trainer.rollouts, gap)
+        outcome.wrong = wrong_rewards(trainer.rollouts)
+        outcome.leaked = await leaks(fleet)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the report says it, and the next fault has its turn
+        outcome.error = f"{'' if isinstance(error, ChaosFailed) else type(error).__name__ + ': '}{error}"
+        _count(outcome, trainer, harmed, time.monotonic())
+        await _mend(fleet)
+    outcome.seconds = time.monotonic() - began
+    _show(outcome)
+    return outcome
+
+
+def _flows(rollouts: list[Rollout]) -> bool:
+    """Some are in the middle of their work, and one has gone all the way."""
+    return any(one.finished for one in rollouts) and any(one.phase == "act" for one in rollouts)
+
+
+def _since(rollouts: list[Rollout], moment: float) -> list[Rollout]:
+    return [one for one in rollouts if one.began > moment and one.finished]
+
+
+def _count(outcome: Outcome, trainer: Trainer, harmed: float, mended: float) -> None:
+    rollouts = trainer.rollouts
+    outcome.started = len(rollouts)
+    outcome.finished = sum(one.finished for one in rollouts)
+    outcome.restored = sum(one.restored for one in rollouts)
+    outcome.honestly_failed = sum(one.failed_honestly for one in rollouts)
+    outcome.interrupted = sum(one.interrupted for one in rollouts)
+    outcome.longest_stall_s = max((one.longest_s for one in rollouts), default=0.0)
+    outcome.silence_s = trainer.longest_silence_s(harmed)
+    outcome.after = len(_since(rollouts, mended))
+    told = [one.gave_up or f"{one.verdict}: {one.cause}" for one in rollouts if one.failed_honestly]
+    outcome.failures = list(dict.fromkeys(told))[:_MESSAGES]
+
+
+async def _mend(fleet: Fleet) -> None:
+    """Bring up what a fault that failed half-way has left down; what cannot be is the next fault's error."""
+
+    def mend() -> None:
+        if not fleet.redis.process.runs:
+            fleet.redis.start()
+        if not fleet.engine.dockerd.runs:
+            fleet.engine.start()
+        for node in fleet.nodes:
+            if not node.server.runs:
+                node.start()
+
+    try:
+        await asyncio.to_thread(mend)
+    except ChaosFailed as error:
+        print(f"could not be mended: {error}", file=sys.stderr)
+
+
+def _show(outcome: Outcome) -> None:
+    """Progress, on stderr."""
+    state = "ok" if outcome.ok else "FAILED"
+    told = [f"  {state}: {outcome.seen or 'nothing seen'} ({outcome.seconds:.0f} s)"]
+    for kind in ("error", "lost", "wrong", "leaked", "failures"):
+        found = getattr(outcome, kind)
+        told += [
+            f"  {kind}: {text}" for text in ([found] if isinstance(found, str) and found else list(found)[:_MESSAGES])
+        ]
+    print("\n".join(told), file=sys.stderr, flush=True)

@@ -1,0 +1,1 @@
+"""Each file: faults of one kind, in `FAULTS`."""

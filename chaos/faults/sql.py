@@ -1,0 +1,36 @@
+"""The SQL database is locked, or gone for a while."""
+
+import asyncio
+
+from chaos.scene import Fault, Scene
+
+_AWAY_S = 8.0
+
+
+async def locked(scene: Scene) -> str:
+    """A transaction of somebody else (a backup, a migration) holds the tables."""
+    async with scene.fleet.sql.locked():
+        before = len(scene.trainer.answers)
+        await asyncio.sleep(_AWAY_S)
+        answered = len(scene.trainer.answers) - before
+    return f"{scene.fleet.sql.kind}: held for {_AWAY_S:g} s, {answered} answers meanwhile"
+
+
+async def gone(scene: Scene) -> str:
+    """A crash, and its return."""
+    if not scene.fleet.sql.has_process:
+        return "not staged: SQLite has no process"
+    await scene.off(scene.fleet.sql.stop)
+    try:
+        scene.effect(not await scene.fleet.sql.answers(), "the database still answers")
+        await asyncio.sleep(_AWAY_S)
+        scene.effect(not await asyncio.to_thread(scene.victim.ready), "the node calls itself ready without SQL")
+    finally:
+        await scene.off(scene.fleet.sql.start)
+    return f"{scene.fleet.sql.kind}: gone for {_AWAY_S:g} s"
+
+
+FAULTS = (
+    Fault("sql_locked", "the SQL tables locked by another transaction for 8 s", locked),
+    Fault("sql_gone", "the SQL database crashed, back after 8 s", gone),
+)

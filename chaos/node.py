@@ -1,0 +1,109 @@
+"""One host of the fleet: a server process and its engine."""
+
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from chaos.engine import Engine, Listed
+from chaos.processes import Process, run, until
+
+_CLI = (sys.executable, "-m", "sandbox_server.cli")
+_READY_S = 90.0
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+def server_environment(settings: Mapping[str, str]) -> dict[str, str]:
+    """Ours without any SANDBOX_* of the caller, with `settings`; this tree's code goes before an installed one."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("SANDBOX_")}
+    return clean | {"PYTHONPATH": os.pathsep.join((str(_ROOT), str(_ROOT / "client")))} | dict(settings)
+
+
+class Node:
+    """Its server can be killed and started again; what the engine allows depends on whose it is."""
+
+    def __init__(
+        self,
+        name: str,
+        engine: Engine,
+        folder: Path,
+        logs: Path,
+        at: tuple[str, int],
+        settings: Mapping[str, str],
+        enter: Sequence[str] = (),
+    ) -> None:
+        """`at`: where it listens. `enter`: words before the command, to run it on another host."""
+        self.name = name
+        self.engine = engine
+        self.at = at
+        self.url = f"http://{at[0]}:{at[1]}"
+        self.data = folder / name
+        self.data.mkdir()
+        own = {
+            "SANDBOX_HOST": at[0],
+            "SANDBOX_PORT": str(at[1]),
+            # its address is one of this machine's alone
+            "SANDBOX_ALLOW_INSECURE": "1",
+            "SANDBOX_NODE_ID": name,
+            "SANDBOX_NODE_URL": self.url,
+            "SANDBOX_DATA_DIR": str(self.data),
+            "SANDBOX_LOG_FORMAT": "json",
+            "SANDBOX_PULL": "never",
+            **({"SANDBOX_DOCKER_URL": engine.url} if engine.url else {}),
+        }
+        self.server = Process(
+            f"server {name}",
+            [*enter, *_CLI, "serve"],
+            logs / f"{name}.log",
+            environment=server_environment({**settings, **own}),
+        )
+
+    def start(self) -> None:
+        """Start the server and wait until it is ready."""
+        self.server.start()
+        until(self.ready, _READY_S, f"{self.name} is ready", part=self.server)
+
+    def ready(self) -> bool:
+        """Whether /readyz says so."""
+        try:
+            return httpx.get(f"{self.url}/readyz", timeout=5).is_success
+        except httpx.TransportError:
+            return False
+
+    def listens(self) -> bool:
+        """Whether the process answers at all."""
+        try:
+            return httpx.get(f"{self.url}/healthz", timeout=2).is_success
+        except httpx.TransportError:
+            return False
+
+    def get(self, path: str) -> Any:
+        """What this node itself answers."""
+        return httpx.get(self.url + path, timeout=30).raise_for_status().json()
+
+    def containers(self, *filters: str) -> list[Listed]:
+        """On its engine, by its label."""
+        return self.engine.containers(self.name, *filters)
+
+    def without_owner(self) -> list[Listed]:
+        """Containers that neither a live session nor the pool accounts for. What is listed may be made right now."""
+        listed = self.containers()
+        # after the listing: what is made meanwhile is in neither
+        parked = {sid for shelf in self.get("/v1/pool")["shelves"] for sid in shelf["sids"]}
+        live = {session["sid"] for session in self.get("/v1/sessions?state=live&limit=1000")}
+        return [one for one in listed if not (one.role == "session" and one.sid in parked | live)]
+
+    def import_rows(self, rows: Path) -> None:
+        """Into the shared catalogue."""
+        environment = [f"{name}={value}" for name, value in (self.server.environment or {}).items()]
+        run("env", "-i", *environment, *_CLI, "instances", "import", rows)
+
+    def close(self) -> None:
+        """End the server, and remove its containers where the engine outlives the run."""
+        self.server.end(signal.SIGTERM)
+        if self.engine.url is None and (left := [one.container for one in self.containers()]):
+            self.engine.docker("rm", "-f", *left)

@@ -1,0 +1,242 @@
+"""One scripted rollout: numbered lines into a file of the repository, each acknowledged or not, then the fix.
+
+The shell's directory and environment are part of what is checked: a mark that an action must print holds both.
+"""
+
+import asyncio
+import re
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Literal, TypeVar
+
+from sandbox_client.client import SandboxClient
+from sandbox_client.errors import SandboxError
+
+from bench.samples import EXAMPLES
+from bench.trainer import bash
+
+T = TypeVar("T")
+
+LINES = 7
+"""Numbered lines of a rollout; with the fix, the look at the whole file and the clean-up about ten actions."""
+SLOW_LINE = 4
+"""This one takes a second, so that there is an action to interrupt."""
+LOG = "/testbed/chaos.log"
+_TRIES = 6
+"""Of one action that is told as not done, or perhaps done."""
+_PAUSE_S = 1.0
+_REWARD_ASKS = 8
+"""`infra` is graded again at the next request; a trainer that has time asks again."""
+_REWARD_PAUSE_S = 3.0
+TERMINAL = frozenset({"sandbox_lost", "session_ended", "unknown_session"})
+"""Codes after which no action of the session can run."""
+_INTERRUPTED = "interrupted during the previous action"
+_RESTORED = re.compile(r"\brestored\b", re.IGNORECASE)
+
+Ending = Literal["gold", "wrong", "none"]
+EXPECTED: dict[Ending, str] = {"gold": "resolved", "wrong": "unresolved", "none": "empty_patch"}
+Phase = Literal["start", "act", "finish", "reward", "over"]
+
+
+class Gave(Exception):
+    """The rollout cannot go on, and was told so."""
+
+
+@dataclass(slots=True)
+class Acked:
+    """An acknowledged action."""
+
+    content: str
+    observation: str
+    at: float
+    """Monotonic."""
+
+
+@dataclass(slots=True)
+class Rollout:
+    """What one was told, and when."""
+
+    number: int
+    tag: str
+    sample: str
+    ending: Ending
+    began: float
+    sid: str = ""
+    node: str = ""
+    """Who had the session soon after its start."""
+    phase: Phase = "start"
+    since: float = 0.0
+    """Monotonic; when the call under way was sent."""
+    slow: bool = False
+    """The call under way is the slow action."""
+    acked: list[Acked] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    """Numbers of the lines that are there for certain, in order."""
+    tries: Counter[int] = field(default_factory=Counter)
+    """Line -> how often it was sent as an action of its own."""
+    fixed: bool = False
+    restored: bool = False
+    interrupted: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
+    """Codes that actions were answered with."""
+    gave_up: str = ""
+    """Why the rollout ended early: what it was told."""
+    verdict: str = ""
+    mask: bool = False
+    reward: float = 0.0
+    cause: str = ""
+    wrong: list[str] = field(default_factory=list)
+    """Answers that no honest service gives."""
+    longest_s: float = 0.0
+    ended: float = 0.0
+
+    @property
+    def over(self) -> bool:
+        return self.phase == "over"
+
+    @property
+    def finished(self) -> bool:
+        """It got the verdict of its own work."""
+        return self.over and not self.gave_up and not self.mask
+
+    @property
+    def failed_honestly(self) -> bool:
+        """It got none, and was told so."""
+        return self.over and (bool(self.gave_up) or self.mask)
+
+
+class Player:
+    """Plays one rollout; every call goes through `_timed`, so that what is under way and since when is known."""
+
+    def __init__(self, client: SandboxClient, instance_id: str, rollout: Rollout, moved: Callable[[], None]) -> None:
+        """`moved` is called whenever something was sent or answered."""
+        self._client = client
+        self._instance_id = instance_id
+        self._it = rollout
+        self._moved = moved
+
+    async def play(self) -> None:
+        """From the start to the reward; what fails is in the record, never raised."""
+        it = self._it
+        try:
+            it.sid = await self._timed("start", lambda: self._client.start(self._instance_id))
+            await self._work()
+        except Gave as end:
+            it.gave_up = str(end)
+        except SandboxError as error:
+            it.gave_up = f"{it.phase}: {type(error).__name__} {error.code}: {error.detail}"[:300]
+        if it.sid:
+            await self._end()
+        it.phase, it.ended, it.since = "over", time.monotonic(), 0.0
+        self._moved()
+
+    async def _end(self) -> None:
+        """As a trainer does it, also after an action that failed."""
+        it = self._it
+        try:
+            await self._timed("finish", lambda: self._client.finish(it.sid))
+            for ask in range(_REWARD_ASKS):
+                if ask:
+                    await asyncio.sleep(_REWARD_PAUSE_S)
+                got = await self._timed("reward", lambda: self._client.reward(it.sid))
+                it.verdict, it.mask, it.reward, it.cause = got.verdict, got.mask, got.reward, got.cause
+                if not got.mask or it.gave_up:
+                    break
+        except SandboxError as error:
+            it.mask = True  # a trainer without an answer leaves the sample out
+            it.gave_up = it.gave_up or f"{it.phase}: {type(error).__name__} {error.code}: {error.detail}"[:300]
+
+    async def _work(self) -> None:
+        it = self._it
+        for number in range(1, LINES + 1):
+            await self._line(number)
+        if it.ending != "none":
+            patch = (EXAMPLES / it.sample / f"{it.ending}.patch").read_text()
+            command = f"git -C /testbed apply - <<'END_OF_PATCH' && echo applied-$((3+4))\n{patch}END_OF_PATCH"
+            undone = "git -C /testbed diff --quiet || echo applied-$((3+4))"
+            await self._until_there(command, undone, "applied-7")
+        it.fixed = True
+        seen = await self._say(f"cat {LOG}; echo end-$((5+6))", "end-11")
+        if seen is not None and (found := numbers(seen, it.tag)) != it.lines:
+            it.wrong.append(f"the file holds lines {found}, acknowledged are {it.lines}")
+        if it.ending == "none":
+            await self._until_there(f"rm {LOG} && echo gone-$((5+6))", f"[ -e {LOG} ] || echo gone-$((5+6))", "gone-11")
+
+    async def _line(self, number: int) -> None:
+        """Line `number` once, whatever happens on the way: what was not acknowledged is looked for first."""
+        it = self._it
+        first = f"cd /tmp; export CHAOS_TAG={it.tag}; " if number == 1 else ""
+        slow = "sleep 1; " if number == SLOW_LINE else ""
+        mark = f"kept-{it.tag}-{number}-/tmp"
+        say = f'echo "kept-$CHAOS_TAG-{number}-$PWD"'
+        for attempt in range(_TRIES):
+            if attempt:
+                count = f'cat {LOG} 2>/dev/null | grep -cx "$CHAOS_TAG {number}"'
+                look = f'{first}echo "found-$({count})-$PWD-$CHAOS_TAG" # look {attempt}'
+                seen = await self._say(look, "found-")
+                if seen is None:
+                    continue
+                if f"found-0-/tmp-{it.tag}" not in seen:
+                    if f"found-1-/tmp-{it.tag}" not in seen:
+                        it.wrong.append(f"line {number} after an action that was not acknowledged: {seen[-200:]!r}")
+                    it.lines.append(number)
+                    return
+            it.tries[number] += 1
+            it.slow = number == SLOW_LINE
+            command = f'{first}{slow}echo "$CHAOS_TAG {number}" >> {LOG} && {say} # try {attempt}'
+            seen = await self._say(command, mark)
+            it.slow = False
+            if seen is not None:
+                it.lines.append(number)
+                return
+        raise Gave(f"line {number} was not acknowledged in {_TRIES} tries: {dict(it.errors)}")
+
+    async def _until_there(self, command: str, look: str, mark: str) -> None:
+        """Run `command` until it or a `look` prints `mark`."""
+        for attempt in range(_TRIES):
+            if attempt and await self._say(f"{look}; true # look {attempt}", mark, demand=False) is not None:
+                return
+            if await self._say(command if not attempt else f": {attempt}; {command}", mark) is not None:
+                return
+        raise Gave(f"an action was not acknowledged in {_TRIES} tries: {dict(self._it.errors)}")
+
+    async def _say(self, command: str, mark: str, *, demand: bool = True) -> str | None:
+        """The observation if the action is acknowledged; None if it was told as not, or perhaps not, done.
+
+        An answer without `mark`, without an error and without a word about an interruption is a wrong one.
+        """
+        it = self._it
+        content = bash(command)
+        got = await self._timed("act", lambda: self._client.act(it.sid, content))
+        it.restored = it.restored or bool(_RESTORED.search(got.content))
+        if got.error is not None:
+            it.errors[got.error.code] += 1
+            if got.error.code in TERMINAL:
+                raise Gave(f"{got.error.code}: {got.content}"[:300])
+            await asyncio.sleep(_PAUSE_S)
+            return None
+        it.acked.append(Acked(content, got.content, time.monotonic()))
+        if mark in got.content:
+            return got.content
+        if _INTERRUPTED in got.content:
+            it.interrupted += 1
+        elif demand:
+            it.wrong.append(f"{command[:120]!r} was answered {got.content[-300:]!r}")
+        return None
+
+    async def _timed(self, phase: Phase, call: Callable[[], Awaitable[T]]) -> T:
+        it = self._it
+        it.phase, it.since = phase, time.monotonic()
+        self._moved()
+        try:
+            return await call()
+        finally:
+            it.longest_s = max(it.longest_s, time.monotonic() - it.since)
+            self._moved()
+
+
+def numbers(text: str, tag: str) -> list[int]:
+    """The numbered lines of `tag` in a file, an observation or a diff, in order."""
+    return [int(number) for number in re.findall(rf"^\+?{tag} (\d+)\s*$", text, re.MULTILINE)]
