@@ -1,10 +1,11 @@
 # Each target works alone and first, also on a fresh Debian 12 as root; a second run does only what is left to do.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint accept bench bench-quick images lock clean
+.PHONY: help setup demo test lint accept bench bench-quick chaos soak images lock clean
 
 engine := scripts/with-engine.sh
 bin := .venv/bin
 acceptance := ../shared/acceptance/swedev.py
+chaos_needs := haproxy libfaketime iproute2 iptables util-linux
 
 help: ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile
@@ -40,9 +41,17 @@ bench: setup ## measure everything beside the peers; writes bench/results/ and d
 bench-quick: setup ## the same with fewer repetitions and smaller shapes, under three minutes; writes bench/results/ alone
 	@$(engine) sh -c 'scripts/images.sh && scripts/bench-peers.sh && $(bin)/python -m bench --quick $(BENCH_ARGS)'
 
+chaos: setup ## harm a fleet of two nodes in every way, as root; writes chaos/results/ (CHAOS_ARGS)
+	@scripts/apt.sh $(chaos_needs)
+	@$(engine) sh -c 'scripts/images.sh && $(bin)/python -m chaos $(CHAOS_ARGS)'
+
+soak: setup ## steady rollouts on two nodes for MINUTES (10), as root; what must not grow does not (SOAK_ARGS)
+	@scripts/apt.sh $(chaos_needs)
+	@$(engine) sh -c 'scripts/images.sh && $(bin)/python -m chaos.soak --minutes $(or $(MINUTES),10) $(SOAK_ARGS)'
+
 lock: ## remake requirements/*.txt (LOCK_ARGS=--upgrade for the newest versions)
 	@scripts/lock.sh $(LOCK_ARGS)
 
 clean: ## remove .venv, caches and the sample images
-	rm -rf .venv .cache build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis bench/results bench/.peers
+	rm -rf .venv .cache build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis bench/results bench/.peers chaos/results
 	@-{ docker images -q 'sandbox-samples/*'; docker images -q 'sandbox-bench/*'; } 2>/dev/null | sort -u | xargs -r docker rmi -f

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import cast
 
 from chaos import faults
+from chaos.database import postgres_bin
 from chaos.drill import drill
 from chaos.fleet import Fleet, fleet, require
 from chaos.processes import ChaosFailed
@@ -39,9 +40,9 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, choices=(1, 2), default=2)
     options = parser.parse_args()
     names = options.only or (QUICK if options.quick else list(known))
-    chosen = [known[name] for name in names if known[name].nodes <= options.nodes]
+    chosen = [fault for fault in map(known.__getitem__, names) if _possible(fault, options.nodes)]
     require(*PROGRAMS, *(program for fault in chosen for program in fault.programs))
-    signal.signal(signal.SIGTERM, _interrupted)
+    signal.signal(signal.SIGTERM, interrupted)
     outcomes: list[Outcome] = []
     try:
         with fleet(options.nodes, {}) as made:
@@ -57,13 +58,25 @@ def main() -> None:
         sys.exit(f"not survived: {', '.join(bad)}; see {RESULTS}")
 
 
+def _possible(fault: Fault, nodes: int) -> bool:
+    """Say so, where it is not."""
+    if fault.nodes > nodes:
+        print(f"not staged: {fault.name} needs {fault.nodes} nodes", file=sys.stderr)
+    elif fault.postgres and postgres_bin() is None:
+        print(f"not staged: {fault.name} needs PostgreSQL", file=sys.stderr)
+    else:
+        return True
+    return False
+
+
 async def _stage(made: Fleet, chosen: list[Fault], parallel: int, outcomes: list[Outcome]) -> None:
     for number, fault in enumerate(chosen, 1):
         print(f"{number}/{len(chosen)} {fault.name}: {fault.what}", file=sys.stderr, flush=True)
         outcomes.append(await drill(made, fault, parallel))
 
 
-def _interrupted(*_: object) -> None:
+def interrupted(*_: object) -> None:
+    """SIGTERM as Ctrl-C: everything is taken down."""
     raise KeyboardInterrupt
 
 

@@ -20,7 +20,6 @@ class Sql(ABC):
 
     url: str
     kind: str
-    has_process: bool
 
     @abstractmethod
     def locked(self) -> AbstractAsyncContextManager[None]:
@@ -28,7 +27,7 @@ class Sql(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Gone, as after a crash; only where `has_process`."""
+        """Gone, as after a crash; a file cannot be. Raises NotImplementedError for it."""
 
     @abstractmethod
     def start(self) -> None:
@@ -47,7 +46,6 @@ class Sqlite(Sql):
     """One file that both servers open."""
 
     kind = "SQLite"
-    has_process = False
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -84,7 +82,6 @@ class Postgres(Sql):
     """A cluster of our own."""
 
     kind = "PostgreSQL"
-    has_process = True
 
     def __init__(self, folder: Path, bin_dir: Path, address: str, port: int) -> None:
         self._folder = folder

@@ -175,7 +175,7 @@ class Player:
             if attempt:
                 count = f'cat {LOG} 2>/dev/null | grep -cx "$CHAOS_TAG {number}"'
                 look = f'{first}echo "found-$({count})-$PWD-$CHAOS_TAG" # look {attempt}'
-                seen = await self._say(look, "found-")
+                seen = await self._say(look, f"-/tmp-{it.tag}")
                 if seen is None:
                     continue
                 if f"found-0-/tmp-{it.tag}" not in seen:

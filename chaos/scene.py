@@ -88,6 +88,8 @@ class Fault:
     """Does it, sees that it took effect, mends it again; gives what was seen. Raises NoEffect, ChaosFailed."""
     nodes: int = 1
     """How many nodes it needs."""
+    postgres: bool = False
+    """It needs a database that is a process; SQLite has none."""
     programs: tuple[str, ...] = ()
     """What must be installed for it."""
     journal_gap_s: float = 0.0

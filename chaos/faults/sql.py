@@ -18,8 +18,6 @@ async def locked(scene: Scene) -> str:
 
 async def gone(scene: Scene) -> str:
     """A crash, and its return."""
-    if not scene.fleet.sql.has_process:
-        return "not staged: SQLite has no process"
     await scene.off(scene.fleet.sql.stop)
     try:
         scene.effect(not await scene.fleet.sql.answers(), "the database still answers")
@@ -32,5 +30,5 @@ async def gone(scene: Scene) -> str:
 
 FAULTS = (
     Fault("sql_locked", "the SQL tables locked by another transaction for 8 s", locked),
-    Fault("sql_gone", "the SQL database crashed, back after 8 s", gone),
+    Fault("sql_gone", "the SQL database crashed, back after 8 s", gone, postgres=True),
 )
