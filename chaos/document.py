@@ -12,33 +12,6 @@ from chaos.soak import RESULTS as SOAK_RESULTS
 from chaos.soak_report import Gauge, Soak, markdown
 
 _TARGET = Path(__file__).resolve().parent.parent / "docs" / "reliability.md"
-_CLIENT = {
-    "server_killed_in_start": "The client asks again and gets another session; one that nobody learnt of ends by SANDBOX_SESSION_IDLE_S",
-    "server_killed_in_action": "The retry, with its key, is told that the action was interrupted and may have taken effect; the shell lives on",
-    "server_killed_in_postprocess": "The retry takes the patch, or finds it taken",
-    "server_killed_in_grading": "Graded again; the request for the reward waits",
-    "server_terminated": "Actions under way are answered first; what is new waits for the next server",
-    "container_killed": "What the container held on its disk is there again, or the sandbox is restored from the journal; else `sandbox_lost`, masked",
-    "engine_killed": "As the death of each of its containers; starts go to other nodes",
-    "node_lost": "Its sessions are restored elsewhere from the journal at their next request, and told so; its gradings are done again",
-    "redis_paused": "Nothing can be acknowledged: calls are answered `state_unavailable` or wait; then everything goes on",
-    "redis_killed": "The same",
-    "redis_restarted": "The same, shorter",
-    "redis_emptied": "Live sessions are rebuilt from SQL and their containers",
-    "sql_locked": "Starts, ends and rewards wait or are asked again; actions go on",
-    "sql_gone": "The same",
-    "redis_disk_full": "As a Redis that is away",
-    "engine_disk_full": "The sandbox's commands see a full disk; starts are refused there",
-    "partition": "The node's sessions wait; starts go elsewhere",
-    "partition_long": "Its sessions are taken over elsewhere; what it still runs counts for nothing",
-    "clients_hang_up": "A start whose client is gone is closed; an action runs to its end",
-    "clients_stall": "Nothing",
-    "malformed": "4xx, or an answer that says that there is no such session",
-    "clock_step": "Nothing: no lease and no limit goes by one process's wall clock",
-    "mixed": "All of the above",
-}
-"""Fault -> what a rollout sees of it."""
-
 _INTRODUCTION = """# Reliability
 
 Written by `python -m chaos.document` from one run each of `make chaos` and `make soak`; do not edit.
@@ -61,8 +34,8 @@ process gone, the connection refused, the disk without a byte).
   line missing from the patch or twice in it, or the shell's state gone without a word. Must be 0. One exception, as
   documented: when Redis is emptied, the journal's entries of the last moment are gone, while their effect is not.
 - **wrong rewards**: an unmasked verdict that is not that of what the rollout did. Must be 0.
-- **leaked**: containers that neither a session nor the pool owns, one pass of the reaper after the last rollout's end
-  (sessions whose client was never told their sid are closed first; they would end by SANDBOX_SESSION_IDLE_S). Must be 0.
+- **leaked**: containers that neither a session nor the pool owns, one pass of the reaper after the last rollout's end.
+  Sessions whose client was never told their sid are closed first; SANDBOX_SESSION_IDLE_S would end them. Must be 0.
 - **longest stall**: the longest wait of one rollout for one call, the client's retries included.
 """
 _REPEATING = """## How to repeat it
@@ -101,7 +74,7 @@ def main() -> None:
 
 
 def _faults() -> str:
-    rows = [f"| {fault.name} | {fault.what} | {_CLIENT[name]} |" for name, fault in every_fault().items()]
+    rows = [f"| {fault.name} | {fault.what} | {fault.sees} |" for fault in every_fault().values()]
     return "\n".join(("| fault | done | a rollout sees |", "|---|---|---|", *rows)) + "\n"
 
 

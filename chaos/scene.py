@@ -84,6 +84,8 @@ class Fault:
     name: str
     what: str
     """What is done, in a sentence, for the report."""
+    sees: str
+    """What a rollout is to see of it, for the report."""
     harm: Callable[[Scene], Awaitable[str]]
     """Does it, sees that it took effect, mends it again; gives what was seen. Raises NoEffect, ChaosFailed."""
     nodes: int = 1

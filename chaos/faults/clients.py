@@ -115,7 +115,17 @@ async def _send(
 
 
 FAULTS = (
-    Fault("clients_hang_up", "60 clients close their connection during a start or an action", hang_up),
-    Fault("clients_stall", "200 clients send half a request and nothing more", stall),
-    Fault("malformed", "1,000 malformed requests", malformed),
+    Fault(
+        "clients_hang_up",
+        "60 clients close their connection during a start or an action",
+        "A start whose client is gone is closed; an action runs to its end",
+        hang_up,
+    ),
+    Fault("clients_stall", "200 clients send half a request and nothing more", "Nothing", stall),
+    Fault(
+        "malformed",
+        "1,000 malformed requests",
+        "Nothing; the nonsense gets a 4xx, or an answer that says that there is no such session",
+        malformed,
+    ),
 )

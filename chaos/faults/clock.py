@@ -62,4 +62,11 @@ async def _believes(scene: Scene) -> float:
     return parsedate_to_datetime(answer.headers["date"]).timestamp() - time.time()
 
 
-FAULTS = (Fault("clock_step", "one server's wall clock an hour ahead for 10 s, then an hour back for 10 s", stepped),)
+FAULTS = (
+    Fault(
+        "clock_step",
+        "one server's wall clock an hour ahead for 10 s, then an hour back for 10 s",
+        "Nothing: no lease and no limit goes by one process's wall clock",
+        stepped,
+    ),
+)

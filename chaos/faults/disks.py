@@ -58,6 +58,11 @@ def _room(folder: Path) -> bool:
 
 
 FAULTS = (
-    Fault("redis_disk_full", "the disk of Redis full for 8 s", redis_full),
-    Fault("engine_disk_full", "the disk of a node's engine full for 8 s", engine_full),
+    Fault("redis_disk_full", "the disk of Redis full for 8 s", "As a Redis that is away", redis_full),
+    Fault(
+        "engine_disk_full",
+        "the disk of a node's engine full for 8 s",
+        "The sandbox's commands see a full disk; starts are refused there",
+        engine_full,
+    ),
 )

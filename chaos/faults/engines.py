@@ -51,7 +51,23 @@ async def node_lost(scene: Scene) -> str:
 
 
 FAULTS = (
-    Fault("container_killed", "docker kill of a live session's container", container_killed),
-    Fault("engine_killed", "kill -9 of dockerd, back after 5 s", daemon_killed),
-    Fault("node_lost", "kill -9 of a node's server, engine and containers; it stays away", node_lost, nodes=2),
+    Fault(
+        "container_killed",
+        "docker kill of a live session's container",
+        "Its main process gone, the container is started again with its files; else `sandbox_lost`, masked",
+        container_killed,
+    ),
+    Fault(
+        "engine_killed",
+        "kill -9 of dockerd, back after 5 s",
+        "As the death of each of its containers; starts go to other nodes",
+        daemon_killed,
+    ),
+    Fault(
+        "node_lost",
+        "kill -9 of a node's server, engine and containers; it stays away",
+        "Its sessions are restored elsewhere from the journal at their next request, and told so",
+        node_lost,
+        nodes=2,
+    ),
 )

@@ -24,4 +24,11 @@ async def storm(scene: Scene) -> str:
     return f"{first}; {second}; {third}; then the server killed while Redis was paused for 4 s"
 
 
-FAULTS = (Fault("mixed", "a container, clients and SQL at once, then the server while Redis is paused", storm),)
+FAULTS = (
+    Fault(
+        "mixed",
+        "a container, clients and SQL at once, then the server while Redis is paused",
+        "All of the above",
+        storm,
+    ),
+)

@@ -37,6 +37,19 @@ async def _apart(scene: Scene, seconds: float) -> str:
 
 
 FAULTS = (
-    Fault("partition", "a node's packets to and from Redis lost for 12 s", short, programs=("iptables",)),
-    Fault("partition_long", "the same for 25 s: the others take it for dead", long, nodes=2, programs=("iptables",)),
+    Fault(
+        "partition",
+        "a node's packets to and from Redis lost for 12 s",
+        "The node's sessions wait; starts go elsewhere",
+        short,
+        programs=("iptables",),
+    ),
+    Fault(
+        "partition_long",
+        "the same for 25 s: the others take it for dead",
+        "Its sessions are taken over elsewhere; what it still runs counts for nothing",
+        long,
+        nodes=2,
+        programs=("iptables",),
+    ),
 )

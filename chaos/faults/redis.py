@@ -70,8 +70,19 @@ _FLUSH_S = 1.5
 """SANDBOX_JOURNAL_FLUSH_S and one write, on a busy machine."""
 
 FAULTS = (
-    Fault("redis_paused", "Redis stopped for 10 s (SIGSTOP)", paused),
-    Fault("redis_killed", "kill -9 of Redis, away for 10 s, then back with its data", killed),
-    Fault("redis_restarted", "Redis restarted with its data", restarted),
-    Fault("redis_emptied", "Redis killed and restarted empty", emptied, journal_gap_s=_FLUSH_S),
+    Fault(
+        "redis_paused",
+        "Redis stopped for 10 s (SIGSTOP)",
+        "Nothing can be acknowledged: calls are answered `state_unavailable` or wait; then all goes on",
+        paused,
+    ),
+    Fault("redis_killed", "kill -9 of Redis, away for 10 s, then back with its data", "The same", killed),
+    Fault("redis_restarted", "Redis restarted with its data", "The same, shorter", restarted),
+    Fault(
+        "redis_emptied",
+        "Redis killed and restarted empty",
+        "Live sessions are rebuilt from SQL and their containers",
+        emptied,
+        journal_gap_s=_FLUSH_S,
+    ),
 )

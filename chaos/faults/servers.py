@@ -79,9 +79,34 @@ async def terminated(scene: Scene) -> str:
 
 
 FAULTS = (
-    Fault("server_killed_in_start", "kill -9 of a server as it makes a session's container", in_start),
-    Fault("server_killed_in_action", "kill -9 of a server while an action of one of its sessions runs", in_action),
-    Fault("server_killed_in_postprocess", "kill -9 of a server while it takes a patch", in_postprocess),
-    Fault("server_killed_in_grading", "kill -9 of a server while it grades", in_grading),
-    Fault("server_terminated", "SIGTERM to a server in the middle of everything, then its restart", terminated),
+    Fault(
+        "server_killed_in_start",
+        "kill -9 of a server as it makes a session's container",
+        "The client asks again and gets another session; one that nobody learnt of ends by SANDBOX_SESSION_IDLE_S",
+        in_start,
+    ),
+    Fault(
+        "server_killed_in_action",
+        "kill -9 of a server while an action of one of its sessions runs",
+        "The retry is told that the action was interrupted and may have taken effect; the shell lives on",
+        in_action,
+    ),
+    Fault(
+        "server_killed_in_postprocess",
+        "kill -9 of a server while it takes a patch",
+        "The retry takes the patch, or finds it taken",
+        in_postprocess,
+    ),
+    Fault(
+        "server_killed_in_grading",
+        "kill -9 of a server while it grades",
+        "Graded again; the request for the reward waits",
+        in_grading,
+    ),
+    Fault(
+        "server_terminated",
+        "SIGTERM to a server in the middle of everything, then its restart",
+        "Actions under way are answered first; what is new waits for the next server",
+        terminated,
+    ),
 )

@@ -29,6 +29,11 @@ async def gone(scene: Scene) -> str:
 
 
 FAULTS = (
-    Fault("sql_locked", "the SQL tables locked by another transaction for 8 s", locked),
-    Fault("sql_gone", "the SQL database crashed, back after 8 s", gone, postgres=True),
+    Fault(
+        "sql_locked",
+        "the SQL tables locked by another transaction for 8 s",
+        "Starts, ends and rewards wait or are asked again; actions go on",
+        locked,
+    ),
+    Fault("sql_gone", "the SQL database crashed, back after 8 s", "The same", gone, postgres=True),
 )
