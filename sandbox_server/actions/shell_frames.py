@@ -137,7 +137,10 @@ def _fate(result: ShellResult) -> str:
         said.append(f"The shell exited with code {result.exit_code}.")
     elif result.shell_replaced:
         said.append("The shell no longer answered.")
-    if result.shell_replaced or result.outcome in (ShellOutcome.RESTARTED, ShellOutcome.SHELL_ENDED):
+    if result.outcome is ShellOutcome.RESTARTED:
+        # the last environment is on a tmpfs, which went with the container's main process
+        said.append(f"A new shell was started in {result.cwd}; variables, functions and aliases are gone.")
+    elif result.shell_replaced or result.outcome is ShellOutcome.SHELL_ENDED:
         said.append(
             f"A new shell was started in {result.cwd} with the last environment; "
             "functions, aliases and unexported variables are gone."
