@@ -81,10 +81,10 @@ def wrong_rewards(rollouts: Sequence[Rollout]) -> list[str]:
         expected = EXPECTED[one.ending]
         right = one.verdict == expected and (one.reward == 1.0) == (expected == "resolved")
         where = f"rollout {one.number} (session {one.sid}, {one.sample}, {one.ending})"
-        if one.gave_up:
-            # what it was told to be the end came before its work was done: that may not count as the policy's
+        if one.terminal:
+            # it was told of the end before its work was done: that may not count as the policy's
             faults.append(f"{where}: unmasked {one.verdict} after it was told: {one.gave_up}")
-        elif not right:
+        elif not right and not one.gave_up:  # a trainer that gives up leaves the sample out itself
             faults.append(f"{where}: unmasked {one.verdict}, reward {one.reward}, expected {expected}; {one.cause}")
     return faults
 

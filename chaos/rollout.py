@@ -33,6 +33,7 @@ _REWARD_PAUSE_S = 3.0
 TERMINAL = frozenset({"sandbox_lost", "session_ended", "unknown_session"})
 """Codes after which no action of the session can run."""
 _INTERRUPTED = "interrupted during the previous action"
+_NEW_SHELL = "A new shell was started"
 _RESTORED = re.compile(r"\brestored\b", re.IGNORECASE)
 
 Ending = Literal["gold", "wrong", "none"]
@@ -79,8 +80,13 @@ class Rollout:
     fixed: bool = False
     restored: bool = False
     interrupted: int = 0
+    """Actions that were answered with a word about an interruption or a new shell in place of their own output."""
     errors: Counter[str] = field(default_factory=Counter)
     """Codes that actions were answered with."""
+    new_shell: bool = False
+    """It was just told that its shell is a new one, so that it must set its state up again."""
+    terminal: bool = False
+    """It was told that the session can do nothing any more."""
     gave_up: str = ""
     """Why the rollout ended early: what it was told."""
     verdict: str = ""
@@ -116,6 +122,7 @@ class Player:
         self._instance_id = instance_id
         self._it = rollout
         self._moved = moved
+        self._state = f"cd /tmp; export CHAOS_TAG={rollout.tag}"
 
     async def play(self) -> None:
         """From the start to the reward; what fails is in the record, never raised."""
@@ -167,7 +174,7 @@ class Player:
     async def _line(self, number: int) -> None:
         """Line `number` once, whatever happens on the way: what was not acknowledged is looked for first."""
         it = self._it
-        first = f"cd /tmp; export CHAOS_TAG={it.tag}; " if number == 1 else ""
+        first = f"{self._state}; " if number == 1 else ""
         slow = "sleep 1; " if number == SLOW_LINE else ""
         mark = f"kept-{it.tag}-{number}-/tmp"
         say = f'echo "kept-$CHAOS_TAG-{number}-$PWD"'
@@ -208,19 +215,22 @@ class Player:
         An answer without `mark`, without an error and without a word about an interruption is a wrong one.
         """
         it = self._it
-        content = bash(command)
+        content = bash(f"{self._state}; {command}" if it.new_shell else command)
+        it.new_shell = False
         got = await self._timed("act", lambda: self._client.act(it.sid, content))
         it.restored = it.restored or bool(_RESTORED.search(got.content))
         if got.error is not None:
             it.errors[got.error.code] += 1
             if got.error.code in TERMINAL:
+                it.terminal = True
                 raise Gave(f"{got.error.code}: {got.content}"[:300])
             await asyncio.sleep(_PAUSE_S)
             return None
         it.acked.append(Acked(content, got.content, time.monotonic()))
+        it.new_shell = _NEW_SHELL in got.content
         if mark in got.content:
             return got.content
-        if _INTERRUPTED in got.content:
+        if it.new_shell or _INTERRUPTED in got.content:
             it.interrupted += 1
         elif demand:
             it.wrong.append(f"{command[:120]!r} was answered {got.content[-300:]!r}")

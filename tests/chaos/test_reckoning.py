@@ -46,7 +46,7 @@ def test_an_unmasked_verdict_that_is_not_what_was_done() -> None:
     assert wrong_rewards([rollout(reward=0.0)])
     assert wrong_rewards([rollout(ending="none", verdict="empty_patch", reward=0.0)]) == []
     assert wrong_rewards([rollout(ending="wrong")])
-    assert wrong_rewards([rollout(gave_up="sandbox_lost: ...", verdict="unresolved", reward=0.0)])
+    assert wrong_rewards([rollout(gave_up="sandbox_lost: ...", terminal=True, verdict="unresolved", reward=0.0)])
     assert wrong_rewards([rollout(gave_up="start: refused", verdict="")]) == []
 
 
