@@ -5,7 +5,6 @@ import asyncio
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import cast
 
 from chaos import faults
@@ -13,12 +12,10 @@ from chaos.database import postgres_bin
 from chaos.drill import drill
 from chaos.fleet import Fleet, fleet, require
 from chaos.processes import ChaosFailed
-from chaos.results import Outcome, table, write
+from chaos.results import RESULTS, Outcome, table, write
 from chaos.scene import Fault
 from sandbox_server.plugins import discover
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "chaos" / "results" / "latest.json"
 QUICK = ("server_killed_in_action", "container_killed", "redis_paused", "malformed")
 """The short form: one of each kind that needs little time."""
 PROGRAMS = ("docker", "dockerd", "containerd", "haproxy", "ip", "nsenter")

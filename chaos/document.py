@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from chaos import soak_report
-from chaos.__main__ import RESULTS, every_fault
-from chaos.results import Outcome, table
+from chaos.__main__ import every_fault
+from chaos.results import RESULTS, Outcome, table
 from chaos.soak import RESULTS as SOAK_RESULTS
 from chaos.soak_report import Gauge, Soak, markdown
 
@@ -54,8 +54,7 @@ It harms only what it started: an engine with its own data, sockets and cgroup i
 PostgreSQL of its own; two file systems in memory; rules of iptables within that namespace; libfaketime on one server
 process. The engine of the machine gets containers, which are removed. At its end, also after Ctrl-C, it looks for
 processes, mounts, namespaces, interfaces and containers of its own that are left, and fails if there are any. The logs
-of a run that failed are in `chaos-last-logs` of the temporary folder. A new fault is a `Fault` in a file of
-`chaos/faults/`.
+of the last run are in `chaos-last-logs` of the temporary folder. A new fault is a `Fault` in a file of `chaos/faults/`.
 """
 
 

@@ -7,7 +7,7 @@ import time
 from chaos.checks import leaks, lost_actions, unexpected_end, wrong_rewards
 from chaos.fleet import Fleet
 from chaos.processes import ChaosFailed
-from chaos.results import Outcome
+from chaos.results import RESULTS, Outcome, write_rollouts
 from chaos.rollout import Rollout
 from chaos.scene import Fault, Scene
 from chaos.trainer import Trainer
@@ -46,6 +46,8 @@ async def drill(fleet: Fleet, fault: Fault, parallel: int) -> Outcome:
         _count(outcome, trainer, harmed, time.monotonic())
         await _mend(fleet)
     outcome.seconds = time.monotonic() - began
+    if not outcome.ok:
+        write_rollouts(trainer.rollouts, RESULTS.with_name(f"{fault.name}.json"))
     _show(outcome)
     return outcome
 

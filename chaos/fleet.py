@@ -23,6 +23,7 @@ from chaos.redis_server import RedisServer
 
 SAMPLES = ("ledger", "timespan")
 """One that swebench grades and one that a script does; their tests take half a second."""
+LAST_LOGS = Path(tempfile.gettempdir()) / "chaos-last-logs"
 _REDIS_MB = 192
 _ENGINE_MB = 3072
 _SETTINGS = {
@@ -82,12 +83,9 @@ def fleet(count: int, settings: Mapping[str, str]) -> Iterator[Fleet]:
     try:
         with ExitStack() as stack:
             yield _built(stack, run_id, folder, logs, count, settings)
-    except BaseException:
-        kept = Path(tempfile.gettempdir()) / "chaos-last-logs"
-        shutil.rmtree(kept, ignore_errors=True)
-        shutil.copytree(logs, kept)
-        raise
     finally:
+        shutil.rmtree(LAST_LOGS, ignore_errors=True)
+        shutil.copytree(logs, LAST_LOGS)
         shutil.rmtree(folder, ignore_errors=True)
         left = leftovers(run_id)
         if left:

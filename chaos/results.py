@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from chaos.rollout import Rollout
+
+RESULTS = Path(__file__).resolve().parent / "results" / "latest.json"
 COLUMNS = (
     "fault",
     "started",
@@ -70,6 +73,12 @@ def table(outcomes: Sequence[Outcome]) -> str:
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
     ]
     return "\n".join((lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]))
+
+
+def write_rollouts(rollouts: Sequence[Rollout], path: Path) -> None:
+    """What each one was told, for whoever looks into a failure."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps([asdict(one) for one in rollouts], indent=1, ensure_ascii=False) + "\n")
 
 
 def write(outcomes: Sequence[Outcome], path: Path) -> None:

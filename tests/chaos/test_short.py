@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from chaos.__main__ import PROGRAMS, QUICK, RESULTS
+from chaos.__main__ import PROGRAMS, QUICK
+from chaos.results import RESULTS
 from tests.conftest import ROOT
 
 _BOUND_S = 280
