@@ -13,7 +13,10 @@ from chaos.scene import Fault, Scene
 from chaos.trainer import Trainer
 
 _FLOW_S = 120.0
-"""Until rollouts are under way, and until as many as there are at a time have ended after the harm."""
+_FLOW_EACH_S = 6.0
+"""More for each rollout at a time: until they are under way, and until some that began after the harm have ended."""
+_AFTER = 8
+"""So many, or all of a smaller number at a time."""
 _READY_S = 90.0
 _MESSAGES = 5
 
@@ -25,15 +28,17 @@ async def drill(fleet: Fleet, fault: Fault, parallel: int) -> Outcome:
     trainer = Trainer(fleet, parallel)
     scene = Scene(fleet, trainer)
     harmed = began
+    flow_s = _FLOW_S + _FLOW_EACH_S * parallel
     try:
         async with trainer.rolling():
-            await trainer.until(lambda: _flows(trainer.rollouts), _FLOW_S, "rollouts under way")
+            await trainer.until(lambda: _flows(trainer.rollouts), flow_s, "rollouts under way")
             harmed = time.monotonic()
             outcome.seen = await fault.harm(scene)
             mended = time.monotonic()
             await scene.until(fleet.ready, _READY_S, "every node is ready after the fault")
+            enough = min(parallel, _AFTER)
             await trainer.until(
-                lambda: len(_since(trainer.rollouts, mended)) >= parallel, _FLOW_S, "rollouts go on after the fault"
+                lambda: len(_since(trainer.rollouts, mended)) >= enough, flow_s, "rollouts go on after it"
             )
         unexpected_end(fleet)
         _count(outcome, trainer, harmed, mended)

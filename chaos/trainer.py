@@ -14,9 +14,9 @@ from chaos.fleet import Fleet
 from chaos.processes import ChaosFailed
 from chaos.rollout import Ending, Phase, Player, Rollout
 
-TIMEOUTS = Timeouts(start_s=180, action_s=150, finish_s=180, reward_s=150, reward_total_s=180, retry_s=90)
+TIMEOUTS = Timeouts(start_s=300, action_s=150, finish_s=300, reward_s=300, reward_total_s=900, retry_s=90)
 """Wider than every fault here, so that what a client's retries can bridge is bridged."""
-_DRAIN_S = 300.0
+_DRAIN_S = 900.0
 _ENDINGS: Sequence[Ending] = ("gold", "wrong", "gold", "none")
 
 
@@ -74,7 +74,7 @@ class Trainer:
         """Learn which node the session is on."""
         async with httpx.AsyncClient(base_url=self._fleet.url, timeout=5) as http:
             while not rollout.node:
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.1)
                 if rollout.sid:
                     with suppress(httpx.HTTPError, ValueError, KeyError):
                         rollout.node = (await http.get(f"/v1/sessions/{rollout.sid}")).json()["node"]
