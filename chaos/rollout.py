@@ -6,7 +6,6 @@ The shell's directory and environment are part of what is checked: a mark that a
 import asyncio
 import re
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
@@ -75,13 +74,11 @@ class Rollout:
     acked: list[Acked] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
     """Numbers of the lines that are there for certain, in order."""
-    tries: Counter[int] = field(default_factory=Counter)
-    """Line -> how often it was sent as an action of its own."""
     fixed: bool = False
     restored: bool = False
     interrupted: int = 0
     """Actions that were answered with a word about an interruption or a new shell in place of their own output."""
-    errors: Counter[str] = field(default_factory=Counter)
+    errors: dict[str, int] = field(default_factory=dict)
     """Codes that actions were answered with."""
     new_shell: bool = False
     """It was just told that its shell is a new one, so that it must set its state up again."""
@@ -190,7 +187,6 @@ class Player:
                         it.wrong.append(f"line {number} after an action that was not acknowledged: {seen[-200:]!r}")
                     it.lines.append(number)
                     return
-            it.tries[number] += 1
             it.slow = number == SLOW_LINE
             command = f'{first}{slow}echo "$CHAOS_TAG {number}" >> {LOG} && {say} # try {attempt}'
             seen = await self._say(command, mark)
@@ -198,7 +194,7 @@ class Player:
             if seen is not None:
                 it.lines.append(number)
                 return
-        raise Gave(f"line {number} was not acknowledged in {_TRIES} tries: {dict(it.errors)}")
+        raise Gave(f"line {number} was not acknowledged in {_TRIES} tries: {it.errors}")
 
     async def _until_there(self, command: str, look: str, mark: str) -> None:
         """Run `command` until it or a `look` prints `mark`."""
@@ -207,7 +203,7 @@ class Player:
                 return
             if await self._say(command if not attempt else f": {attempt}; {command}", mark) is not None:
                 return
-        raise Gave(f"an action was not acknowledged in {_TRIES} tries: {dict(self._it.errors)}")
+        raise Gave(f"an action was not acknowledged in {_TRIES} tries: {self._it.errors}")
 
     async def _say(self, command: str, mark: str, *, demand: bool = True) -> str | None:
         """The observation if the action is acknowledged; None if it was told as not, or perhaps not, done.
@@ -220,7 +216,7 @@ class Player:
         got = await self._timed("act", lambda: self._client.act(it.sid, content))
         it.restored = it.restored or bool(_RESTORED.search(got.content))
         if got.error is not None:
-            it.errors[got.error.code] += 1
+            it.errors[got.error.code] = it.errors.get(got.error.code, 0) + 1
             if got.error.code in TERMINAL:
                 it.terminal = True
                 raise Gave(f"{got.error.code}: {got.content}"[:300])
