@@ -32,6 +32,7 @@ _REWARD_PAUSE_S = 3.0
 TERMINAL = frozenset({"sandbox_lost", "session_ended", "unknown_session"})
 """Codes after which no action of the session can run."""
 _INTERRUPTED = "interrupted during the previous action"
+_FULL = "No space left on device"
 _NEW_SHELL = "A new shell was started"
 _RESTORED = re.compile(r"\brestored\b", re.IGNORECASE)
 
@@ -77,7 +78,7 @@ class Rollout:
     fixed: bool = False
     restored: bool = False
     interrupted: int = 0
-    """Actions that were answered with a word about an interruption or a new shell in place of their own output."""
+    """Actions answered with a word about an interruption, a new shell or a full disk in place of their own output."""
     errors: dict[str, int] = field(default_factory=dict)
     """Codes that actions were answered with."""
     new_shell: bool = False
@@ -158,15 +159,17 @@ class Player:
             await self._line(number)
         if it.ending != "none":
             patch = (EXAMPLES / it.sample / f"{it.ending}.patch").read_text()
-            command = f"git -C /testbed apply - <<'END_OF_PATCH' && echo applied-$((3+4))\n{patch}END_OF_PATCH"
-            undone = "git -C /testbed diff --quiet || echo applied-$((3+4))"
-            await self._until_there(command, undone, "applied-7")
+            # the whole again, should it have been cut off half-way
+            again = "git -C /testbed checkout -q -- . && git -C /testbed apply -"
+            await self._until_done(
+                f"{again} <<'END_OF_PATCH' && echo applied-$((3+4))\n{patch}END_OF_PATCH", "applied-7"
+            )
         it.fixed = True
-        seen = await self._say(f"cat {LOG}; echo end-$((5+6))", "end-11")
-        if seen is not None and (found := numbers(seen, it.tag)) != it.lines:
+        seen = await self._until_done(f"cat {LOG} && echo end-$((5+6))", "end-11")
+        if (found := numbers(seen, it.tag)) != it.lines:
             it.wrong.append(f"the file holds lines {found}, acknowledged are {it.lines}")
         if it.ending == "none":
-            await self._until_there(f"rm {LOG} && echo gone-$((5+6))", f"[ -e {LOG} ] || echo gone-$((5+6))", "gone-11")
+            await self._until_done(f"rm -f {LOG} && echo gone-$((5+6))", "gone-11")
 
     async def _line(self, number: int) -> None:
         """Line `number` once, whatever happens on the way: what was not acknowledged is looked for first."""
@@ -196,19 +199,17 @@ class Player:
                 return
         raise Gave(f"line {number} was not acknowledged in {_TRIES} tries: {it.errors}")
 
-    async def _until_there(self, command: str, look: str, mark: str) -> None:
-        """Run `command` until it or a `look` prints `mark`."""
+    async def _until_done(self, command: str, mark: str) -> str:
+        """Send `command`, which may be run twice, until an observation has `mark`; that observation."""
         for attempt in range(_TRIES):
-            if attempt and await self._say(f"{look}; true # look {attempt}", mark, demand=False) is not None:
-                return
-            if await self._say(command if not attempt else f": {attempt}; {command}", mark) is not None:
-                return
+            if (seen := await self._say(f": {attempt}; {command}", mark)) is not None:
+                return seen
         raise Gave(f"an action was not acknowledged in {_TRIES} tries: {self._it.errors}")
 
-    async def _say(self, command: str, mark: str, *, demand: bool = True) -> str | None:
-        """The observation if the action is acknowledged; None if it was told as not, or perhaps not, done.
+    async def _say(self, command: str, mark: str) -> str | None:
+        """The observation if it has `mark`; None if the action was told as not, or perhaps not, done.
 
-        An answer without `mark`, without an error and without a word about an interruption is a wrong one.
+        An answer without `mark`, without an error and without a word about why is a wrong one.
         """
         it = self._it
         content = bash(f"{self._state}; {command}" if it.new_shell else command)
@@ -226,9 +227,9 @@ class Player:
         it.new_shell = _NEW_SHELL in got.content
         if mark in got.content:
             return got.content
-        if it.new_shell or _INTERRUPTED in got.content:
+        if it.new_shell or _INTERRUPTED in got.content or _FULL in got.content:
             it.interrupted += 1
-        elif demand:
+        else:
             it.wrong.append(f"{command[:120]!r} was answered {got.content[-300:]!r}")
         return None
 
