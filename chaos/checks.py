@@ -11,7 +11,7 @@ import httpx
 from chaos.fleet import Fleet
 from chaos.node import Node
 from chaos.processes import ChaosFailed
-from chaos.rollout import EXPECTED, LINES, Rollout, numbers
+from chaos.rollout import EXPECTED, LINES, Rollout, as_told, numbers
 
 _ANSWERS_S = 60.0
 _REAPED_S = 20.0
@@ -63,7 +63,7 @@ def in_journal(rollout: Rollout, journal: Sequence[dict[str, Any]], gap: tuple[f
 
 def in_patch(rollout: Rollout, patch: str) -> list[str]:
     """Every line is in the file that the patch adds, once and in order."""
-    found = numbers(patch, rollout.tag)
+    found = as_told(numbers(patch, rollout.tag), rollout)
     expected = list(range(1, LINES + 1))
     if found == expected:
         return []

@@ -34,7 +34,8 @@ TERMINAL = frozenset({"sandbox_lost", "session_ended", "unknown_session"})
 _INTERRUPTED = "interrupted during the previous action"
 _FULL = "No space left on device"
 _NEW_SHELL = "A new shell was started"
-_RESTORED = re.compile(r"\brestored\b", re.IGNORECASE)
+_RESTORED = "sandbox was restored on another"
+_DIFFERENT = "not all ended as before"
 
 Ending = Literal["gold", "wrong", "none"]
 EXPECTED: dict[Ending, str] = {"gold": "resolved", "wrong": "unresolved", "none": "empty_patch"}
@@ -77,6 +78,8 @@ class Rollout:
     """Numbers of the lines that are there for certain, in order."""
     fixed: bool = False
     restored: bool = False
+    different: bool = False
+    """It was told that not every action ended as before when it was run again: a line may be there twice."""
     interrupted: int = 0
     """Actions answered with a word about an interruption, a new shell or a full disk in place of their own output."""
     errors: dict[str, int] = field(default_factory=dict)
@@ -166,7 +169,7 @@ class Player:
             )
         it.fixed = True
         seen = await self._until_done(f"cat {LOG} && echo end-$((5+6))", "end-11")
-        if (found := numbers(seen, it.tag)) != it.lines:
+        if (found := as_told(numbers(seen, it.tag), it)) != it.lines:
             it.wrong.append(f"the file holds lines {found}, acknowledged are {it.lines}")
         if it.ending == "none":
             await self._until_done(f"rm -f {LOG} && echo gone-$((5+6))", "gone-11")
@@ -186,7 +189,7 @@ class Player:
                 if seen is None:
                     continue
                 if f"found-0-/tmp-{it.tag}" not in seen:
-                    if f"found-1-/tmp-{it.tag}" not in seen:
+                    if f"found-1-/tmp-{it.tag}" not in seen and not it.different:
                         it.wrong.append(f"line {number} after an action that was not acknowledged: {seen[-200:]!r}")
                     it.lines.append(number)
                     return
@@ -215,7 +218,9 @@ class Player:
         content = bash(f"{self._state}; {command}" if it.new_shell else command)
         it.new_shell = False
         got = await self._timed("act", lambda: self._client.act(it.sid, content))
-        it.restored = it.restored or bool(_RESTORED.search(got.content))
+        if _RESTORED in got.content:
+            it.restored = True
+            it.different = it.different or _DIFFERENT in got.content
         if got.error is not None:
             it.errors[got.error.code] = it.errors.get(got.error.code, 0) + 1
             if got.error.code in TERMINAL:
@@ -242,6 +247,11 @@ class Player:
         finally:
             it.longest_s = max(it.longest_s, time.monotonic() - it.since)
             self._moved()
+
+
+def as_told(found: list[int], rollout: Rollout) -> list[int]:
+    """`found` without what was repeated where the rollout was told that it may be."""
+    return list(dict.fromkeys(found)) if rollout.different else found
 
 
 def numbers(text: str, tag: str) -> list[int]:

@@ -32,7 +32,9 @@ async def hang_up(scene: Scene) -> str:
         path = "/start_instance" if start else "/process_action"
         # the action changes nothing that the rollout looks at
         body = (
-            {"instance_hash": instance_id} if start else {"sid": sids[number % len(sids)], "content": bash(f"sleep 0.3 # {number}")}
+            {"instance_hash": instance_id}
+            if start
+            else {"sid": sids[number % len(sids)], "content": bash(f"sleep 0.3 # {number}")}
         )
         reader, writer = await _send(scene, path, json.dumps(body).encode())
         with contextlib.suppress(TimeoutError):
