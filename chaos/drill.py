@@ -86,7 +86,7 @@ async def _mend(fleet: Fleet) -> None:
     def mend() -> None:
         if not fleet.redis.process.runs:
             fleet.redis.start()
-        if not fleet.engine.dockerd.runs:
+        if not (fleet.engine.dockerd.runs and fleet.engine.containerd.runs):
             fleet.engine.start()
         for node in fleet.nodes:
             if not node.server.runs:

@@ -111,7 +111,7 @@ class OwnEngine(Engine):
         """All of it at once, as when the host's power fails."""
         self.dockerd.end()
         self.containerd.end()
-        kill_all(self.processes())
+        kill_all(self.processes)
 
     def processes(self) -> list[int]:
         """Of the engine and inside its containers."""
@@ -124,7 +124,7 @@ class OwnEngine(Engine):
                 self.docker("rm", "-f", *left)
         self.dockerd.end(signal.SIGTERM)
         self.containerd.end(signal.SIGTERM)
-        kill_all(self.processes())
+        kill_all(self.processes)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 _STOP_S = 30.0
@@ -117,17 +118,21 @@ def processes_of(mark: str) -> list[int]:
             continue
         try:
             text = Path(f"/proc/{entry}/cmdline").read_bytes() + Path(f"/proc/{entry}/cgroup").read_bytes()
+            state = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[0]
         except OSError:  # it ended meanwhile
             continue
-        if mark.encode() in text:
+        if mark.encode() in text and state != "Z":
             found.append(int(entry))
     return found
 
 
-def kill_all(pids: Iterable[int]) -> None:
-    """SIGKILL; those that are gone already are no fault."""
-    for pid in pids:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+def kill_all(find: Callable[[], Iterable[int]]) -> None:
+    """SIGKILL to all that `find` gives, until it gives none. Raises ChaosFailed when some will not die."""
+    end = time.monotonic() + _STOP_S
+    while pids := list(find()):
+        if time.monotonic() > end:
+            raise ChaosFailed(f"processes {pids} do not die")
+        for pid in pids:
+            with suppress(ProcessLookupError):  # it is gone already
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.1)
