@@ -23,7 +23,7 @@ LINES = 7
 SLOW_LINE = 4
 """This one takes a second, so that there is an action to interrupt."""
 LOG = "/testbed/chaos.log"
-_TRIES = 6
+_TRIES = 15
 """Of one action that is told as not done, or perhaps done."""
 _PAUSE_S = 1.0
 _REWARD_ASKS = 8

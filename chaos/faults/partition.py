@@ -6,8 +6,8 @@ from chaos.scene import Fault, Scene
 
 _APART_S = 12.0
 """Less than SANDBOX_NODE_TTL_S: the others must not take it for dead."""
-_LONG_APART_S = 25.0
-"""More than that."""
+_LONG_APART_S = 45.0
+"""So much more that the others have seen Redis without its heartbeat for long enough to be sure."""
 
 
 async def short(scene: Scene) -> str:
@@ -46,7 +46,7 @@ FAULTS = (
     ),
     Fault(
         "partition_long",
-        "the same for 25 s: the others take it for dead",
+        "the same for 45 s: the others take it for dead",
         "Its sessions are taken over elsewhere; what it still runs counts for nothing",
         long,
         nodes=2,
