@@ -13,7 +13,7 @@ from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.errors import SandboxLost, ServiceError, SessionBusy, StateUnavailable
 from sandbox_server.records import ActionRecord, InFlight, SessionRecord
-from sandbox_server.sandbox.base import Runtime, Sandbox
+from sandbox_server.sandbox.base import Runtime, Sandbox, ShellOutcome
 from sandbox_server.sessions.base import ActionAnswer
 from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.sessions.lifecycle import SessionState
@@ -158,9 +158,11 @@ class Acting:
         left_s = max(0.0, min(interrupted.deadline - clock.now(), self._config.command_timeout_s))
         result = await sandbox.shell.settle(wait_s=left_s)
         how = "had ended" if result is None else f"was {result.outcome.value}"
+        killed = result is not None and result.outcome is ShellOutcome.RESTARTED
+        fate = " All its processes were killed. A new shell was started; variables, functions and aliases are gone."
         return (
             f"[The service was interrupted during the previous action, which {how};"
-            " its output is lost and it may have taken effect only in part.]\n"
+            f" its output is lost and it may have taken effect only in part.{fate if killed else ''}]\n"
         )
 
 
