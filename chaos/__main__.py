@@ -12,7 +12,7 @@ from chaos.database import postgres_bin
 from chaos.drill import drill
 from chaos.fleet import Fleet, fleet, require
 from chaos.processes import ChaosFailed
-from chaos.results import RESULTS, Outcome, table, write
+from chaos.results import RESULTS, Outcome, read, table, write
 from chaos.scene import Fault
 from sandbox_server.plugins import discover
 
@@ -35,12 +35,16 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help=f"the short form: {', '.join(QUICK)}")
     parser.add_argument("--parallel", type=int, default=6, help="rollouts at a time")
     parser.add_argument("--nodes", type=int, choices=(1, 2), default=2)
+    parser.add_argument("--add", action="store_true", help="to what the run before has; what that survived is left out")
     options = parser.parse_args()
-    names = options.only or (QUICK if options.quick else list(known))
+    before = [one for one in read(RESULTS) if one.ok] if options.add else []
+    names = options.only or [
+        name for name in (QUICK if options.quick else known) if name not in {b.fault for b in before}
+    ]
     chosen = [fault for fault in map(known.__getitem__, names) if _possible(fault, options.nodes)]
     require(*PROGRAMS, *(program for fault in chosen for program in fault.programs))
     signal.signal(signal.SIGTERM, interrupted)
-    outcomes: list[Outcome] = []
+    outcomes = [one for one in before if one.fault not in names]
     try:
         with fleet(options.nodes, {}) as made:
             asyncio.run(_stage(made, chosen, options.parallel, outcomes))
@@ -49,6 +53,7 @@ def main() -> None:
     except ChaosFailed as error:
         sys.exit(str(error))
     finally:
+        outcomes.sort(key=lambda one: list(known).index(one.fault))
         write(outcomes, RESULTS)
         print(table(outcomes))
     if bad := [one.fault for one in outcomes if not one.ok]:
@@ -70,6 +75,7 @@ async def _stage(made: Fleet, chosen: list[Fault], parallel: int, outcomes: list
     for number, fault in enumerate(chosen, 1):
         print(f"{number}/{len(chosen)} {fault.name}: {fault.what}", file=sys.stderr, flush=True)
         outcomes.append(await drill(made, fault, parallel))
+        write(outcomes, RESULTS)
 
 
 def interrupted(*_: object) -> None:

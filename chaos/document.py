@@ -7,7 +7,7 @@ from typing import Any
 
 from chaos import soak_report
 from chaos.__main__ import every_fault
-from chaos.results import RESULTS, Outcome, table
+from chaos.results import RESULTS, Outcome, read, table
 from chaos.soak import RESULTS as SOAK_RESULTS
 from chaos.soak_report import Gauge, Soak, markdown
 
@@ -61,10 +61,7 @@ of the last run are in `chaos-last-logs` of the temporary folder. A new fault is
 def main() -> None:
     """Write it; what has not been run is left out."""
     parts = [_INTRODUCTION]
-    if RESULTS.exists():
-        known = {one.name for one in fields(Outcome)}
-        entries: list[dict[str, Any]] = json.loads(RESULTS.read_text())
-        outcomes = [Outcome(**{name: value for name, value in entry.items() if name in known}) for entry in entries]
+    if outcomes := read(RESULTS):
         parts += ["## Each fault\n", table(outcomes) + "\n", _seen(outcomes)]
     parts += ["## What a rollout sees\n", _faults(), _READING]
     if SOAK_RESULTS.exists():

@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from chaos.rollout import Rollout
 
@@ -79,6 +80,15 @@ def write_rollouts(rollouts: Sequence[Rollout], path: Path) -> None:
     """What each one was told, for whoever looks into a failure."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps([asdict(one) for one in rollouts], indent=1, ensure_ascii=False) + "\n")
+
+
+def read(path: Path) -> list[Outcome]:
+    """The outcomes of a run; none where none was written."""
+    if not path.exists():
+        return []
+    known = {one.name for one in fields(Outcome)}
+    entries: list[dict[str, Any]] = json.loads(path.read_text())
+    return [Outcome(**{name: value for name, value in entry.items() if name in known}) for entry in entries]
 
 
 def write(outcomes: Sequence[Outcome], path: Path) -> None:
