@@ -22,6 +22,7 @@ async def long(scene: Scene) -> str:
 
 async def _apart(scene: Scene, seconds: float) -> str:
     far, port = scene.fleet.far, scene.fleet.redis.port
+    await scene.under_way(lambda one: one.phase == "act" and one.slow, after_s=0.2)
     far.cut(port)
     try:
         scene.effect(not await asyncio.to_thread(far.reaches, port), "the node still reaches Redis")
