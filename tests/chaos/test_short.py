@@ -14,6 +14,9 @@ from chaos.results import RESULTS
 from tests.conftest import ROOT
 
 _BOUND_S = 280
+_TAKEN_DOWN_S = 120
+
+pytestmark = pytest.mark.timeout(_BOUND_S + _TAKEN_DOWN_S + 30)
 
 
 def test_the_short_form(sample_images: dict[str, str], missing: Callable[[str], None]) -> None:
@@ -28,7 +31,7 @@ def test_the_short_form(sample_images: dict[str, str], missing: Callable[[str], 
         said, _ = process.communicate(timeout=_BOUND_S)
     except subprocess.TimeoutExpired:
         process.terminate()  # it takes everything down
-        said, _ = process.communicate(timeout=120)
+        said, _ = process.communicate(timeout=_TAKEN_DOWN_S)
         pytest.fail(f"not within {_BOUND_S} s:\n{said[-5000:]}")
     assert process.returncode == 0, said[-8000:]
     outcomes = {outcome["fault"]: outcome for outcome in json.loads(RESULTS.read_text())}
