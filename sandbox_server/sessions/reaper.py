@@ -102,8 +102,8 @@ class Reaper:
             record = await self._remembered(sid)
             if record is not None and self._owners.is_here(record):
                 sessions[sid] = record
-            elif record is not None:
-                left_behind.add(sid)
+            elif (known := record or await self._store.session(sid)) and not self._owners.is_here(known):
+                left_behind.add(sid)  # also when it has ended there by now
         for sid in self._starts.sids - sessions.keys():
             if (record := await self._store.session(sid)) and (
                 record.state in _OVER or not self._owners.is_here(record)
