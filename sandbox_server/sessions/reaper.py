@@ -210,6 +210,9 @@ class Reaper:
             return None
         if not self._owners.is_here(record):
             return record  # its own node puts it back
+        # asked again: a start that ended between the two looks is in Redis first, and must not be overwritten
+        if present := await self._store.session(sid):
+            return None if present.state in _OVER else present
         log.warning("session rebuilt from SQL: Redis had forgotten it", sid=sid)
         actions = await self._history.actions(sid)
         # its idle time is unknown, and the next action's number must be a new one
