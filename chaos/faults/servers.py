@@ -22,9 +22,10 @@ async def in_start(scene: Scene) -> str:
         while time.monotonic() < end:
             async with asyncio.timeout(FIND_S):
                 await seen.get()
-            if starting := scene.trainer.under_way("start"):
+            if scene.trainer.under_way("start"):
+                scene.victim.server.send(signal.SIGKILL)
+                still = len(scene.trainer.under_way("start"))
                 await scene.kill_server()
-                still = sum(one.phase == "start" for one in starting)
                 await _return(scene)
                 return f"killed at the creation of a container, {still} starts on the wire"
     raise NoEffect("no container was created while a start was on the wire")
@@ -59,9 +60,10 @@ async def in_grading(scene: Scene) -> str:
         while time.monotonic() < end:
             async with asyncio.timeout(FIND_S):
                 await seen.get()
-            if waiting := scene.trainer.under_way("finish", "reward"):
+            if scene.trainer.under_way("finish", "reward"):
+                scene.victim.server.send(signal.SIGKILL)
+                still = len(scene.trainer.under_way("finish", "reward"))
                 await scene.kill_server()
-                still = sum(not one.over for one in waiting)
                 await _return(scene)
                 return f"killed with a grading container running, {still} verdicts awaited"
     raise NoEffect("no grading container started while a verdict was awaited")
