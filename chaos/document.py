@@ -14,7 +14,7 @@ from chaos.soak_report import Gauge, Soak, markdown
 _TARGET = Path(__file__).resolve().parent.parent / "docs" / "reliability.md"
 _INTRODUCTION = """# Reliability
 
-Written by `python -m chaos.document` from one run each of `make chaos` and `make soak`; do not edit.
+Written by `python -m chaos.document` from the last results of `make chaos` and `make soak`; do not edit.
 
 What an acknowledgement is worth is in [architecture.md](architecture.md), "What survives what". This is what was seen
 when parts of a fleet died for real: two nodes, each a server process with a Docker engine (the second one's engine and
@@ -45,7 +45,8 @@ As root on Debian, or with Docker, HAProxy, libfaketime, iproute2 and iptables i
 ```sh
 make chaos                                           # every fault, about half an hour on two cores
 make chaos CHAOS_ARGS='--only node_lost --parallel 100'
-make chaos CHAOS_ARGS='--quick'                      # the short form, which is among the tests
+make chaos CHAOS_ARGS="--quick"                      # the short form, which is among the tests
+make chaos CHAOS_ARGS="--add"                        # goes on where a run was stopped, or again with what failed
 make soak MINUTES=10
 .venv/bin/python -m chaos.document                   # this document, from the last run of each
 ```
