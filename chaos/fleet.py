@@ -4,7 +4,7 @@ import secrets
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,8 @@ from chaos.redis_server import RedisServer
 
 SAMPLES = ("ledger", "timespan")
 """One that swebench grades and one that a script does; their tests take half a second."""
+_COPIES = 4
+"""Instances of each sample: an instance is placed by a hash of its id, and every node shall have some."""
 LAST_LOGS = Path(tempfile.gettempdir()) / "chaos-last-logs"
 _REDIS_MB = 192
 _ENGINE_MB = 3072
@@ -50,8 +52,8 @@ class Fleet:
     sql: Sql
     far: Namespace
     """Where the victim and its engine are."""
-    instances: Mapping[str, str]
-    """Sample -> instance id."""
+    instances: Sequence[tuple[str, str]]
+    """(sample, instance id)."""
     folder: Path
 
     def ready(self) -> bool:
@@ -110,12 +112,17 @@ def _built(stack: ExitStack, run_id: str, folder: Path, logs: Path, count: int, 
     nodes = [victim]
     if count > 1:
         nodes.insert(0, Node(f"{run_id}-a", Engine(None), folder, logs, (far.host, free_port(far.host)), shared))
-    nodes[0].import_rows(write_rows(list(wanted.values()), folder))
+    numbered = [
+        (name, {**row, "instance_id": f"{row['instance_id']}-{number}"})
+        for number in range(_COPIES)
+        for name, row in wanted.items()
+    ]
+    nodes[0].import_rows(write_rows([row for _, row in numbered], folder))
     for node in nodes:
         stack.callback(node.close)
         node.start()
     url = stack.enter_context(balancer(folder, logs, {node.name: f"{node.at[0]}:{node.at[1]}" for node in nodes}))
-    instances = {name: str(row["instance_id"]) for name, row in wanted.items()}
+    instances = [(name, str(row["instance_id"])) for name, row in numbered]
     return Fleet(url, tuple(nodes), victim, engine, redis, sql, far, instances, folder)
 
 

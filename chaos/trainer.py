@@ -32,7 +32,7 @@ class Trainer:
         self._stopping = False
         self._moved = asyncio.Event()
         self._numbers = count()
-        self._plans = list(product(_ENDINGS, fleet.instances.items()))
+        self._plans = list(product(_ENDINGS, fleet.instances))
 
     @asynccontextmanager
     async def rolling(self) -> AsyncIterator[None]:

@@ -22,7 +22,7 @@ _PATHS = ("/start_instance", "/process_action", "/postprocess", "/compute_reward
 
 async def hang_up(scene: Scene) -> str:
     """Connections closed in the middle of a start or an action, at all kinds of moments."""
-    instance_id = next(iter(scene.fleet.instances.values()))
+    instance_id = scene.fleet.instances[0][1]
     dice = random.Random(4)
     sids = [one.sid for one in scene.trainer.under_way("act")]
     cut = 0
