@@ -129,15 +129,16 @@ def _timeout(result: ShellResult, timeout_s: float) -> str:
 def _fate(result: ShellResult) -> str:
     """The bracketed line on what became of the shell and its processes, "" when nothing did."""
     said: list[str] = []
+    restarted = result.restarted or result.outcome is ShellOutcome.RESTARTED
     if result.oom_killed:
         said.append("The sandbox ran out of memory.")
-    if result.outcome is ShellOutcome.RESTARTED:
+    if restarted:
         said.append("All processes of the sandbox were killed; its files are kept.")
     elif result.outcome is ShellOutcome.SHELL_ENDED:
         said.append(f"The shell exited with code {result.exit_code}.")
     elif result.shell_replaced:
         said.append("The shell no longer answered.")
-    if result.outcome is ShellOutcome.RESTARTED:
+    if restarted:
         # the last environment is on a tmpfs, which went with the container's main process
         said.append(f"A new shell was started in {result.cwd}; variables, functions and aliases are gone.")
     elif result.shell_replaced or result.outcome is ShellOutcome.SHELL_ENDED:

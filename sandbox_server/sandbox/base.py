@@ -131,6 +131,8 @@ class ShellResult:
     duration_s: float
     shell_replaced: bool = False
     """The shell is a new one: functions, aliases and unexported variables are gone."""
+    restarted: bool = False
+    """All processes had been killed, before the command or by it: exported variables are gone too, files are kept."""
     oom_killed: bool = False
 
 

@@ -152,14 +152,14 @@ class DockerShell:
         left = self._turn
         if left is not None and not left.done.is_set():
             await self._stop(left)
-        turn = self._turn = Turn(secrets.token_hex(8), output, replaced=revived)
+        turn = self._turn = Turn(secrets.token_hex(8), output, restarted=revived)
         self._submit(turn, command, set_mark=set_mark)
         limit = timeout_s if soft_timeout_s is None else min(soft_timeout_s, timeout_s)
         if await set_within(turn.done, limit):
             if turn.lost and not turn.begun:
                 # everything was dying when it was written (kill -9 -1 in the action before): it never ran
                 await self._begin_again()
-                turn = self._turn = Turn(secrets.token_hex(8), output, replaced=True)
+                turn = self._turn = Turn(secrets.token_hex(8), output, restarted=True)
                 self._submit(turn, command, set_mark=True)
                 await set_within(turn.done, limit)
             if turn.done.is_set():
@@ -206,7 +206,7 @@ class DockerShell:
         its prompt; a command in flight may read it as an empty line of input.
         """
         revived = await self._connect()
-        turn = self._turn = Turn(_ANY, begun=True, replaced=revived)
+        turn = self._turn = Turn(_ANY, begun=True, restarted=revived)
         self._prompt_seen.clear()
         self._write(b"\n")
         if await set_within(self._prompt_seen, min(_NOTICE_S, wait_s)) and turn.end is None and not turn.lost:
@@ -276,7 +276,7 @@ class DockerShell:
     async def _revive(self, turn: Turn) -> ShellResult:
         """All processes are gone, or nothing answers: start the same container again; its files are kept."""
         oom = await self._begin_again()
-        turn.replaced = True
+        turn.restarted = True
         return self._result(turn, ShellOutcome.RESTARTED, 137, oom=oom)
 
     async def _begin_again(self) -> bool:
@@ -361,6 +361,7 @@ class DockerShell:
             user=self.user,
             python=self.python,
             duration_s=time.monotonic() - turn.started,
-            shell_replaced=turn.replaced,
+            shell_replaced=turn.replaced or turn.restarted,
+            restarted=turn.restarted,
             oom_killed=oom,
         )

@@ -23,6 +23,8 @@ class Turn:
     """Exit status of the shell itself, when the action ended it."""
     replaced: bool = False
     """The shell ended before the action began; a new one ran it."""
+    restarted: bool = False
+    """All processes were gone, before the action or by it; the container was started again."""
     lost: bool = False
     stopping: bool = False
     """It is being stopped; when it never began, its line went with the shell that should have read it."""

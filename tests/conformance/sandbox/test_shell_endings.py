@@ -109,6 +109,7 @@ async def test_container_killed_under_us(sandbox: DockerSandbox, engine: Engine,
         await engine.call(lambda api: api.wait(sandbox.container_id, timeout=10))
     result = await sandbox.shell.run("cat /var/tmp/f; pwd", timeout_s=10)
     assert (shown(result), result.shell_replaced) == ("kept\n/usr\n", when == "idle")
+    assert result.restarted == (when == "idle")
     assert await sandbox.read_file("/var/tmp/f", max_bytes=10) == b"kept\n"
     assert (await sandbox.exec(["true"], timeout_s=5)).exit_code == 0
 

@@ -16,6 +16,7 @@ def result(
     user: str = "root",
     python: str = "/usr/bin/python",
     shell_replaced: bool = False,
+    restarted: bool = False,
     oom_killed: bool = False,
 ) -> ShellResult:
     return ShellResult(
@@ -27,6 +28,7 @@ def result(
         python,
         0.0,
         shell_replaced,
+        restarted,
         oom_killed,
     )
 

@@ -94,6 +94,10 @@ NEW_WITHOUT = "A new shell was started in /tmp; variables, functions and aliases
             "[The sandbox ran out of memory. All processes of the sandbox were killed; its files are kept. "
             f"{NEW_WITHOUT}]",
         ),
+        (
+            result("", 0, shell_replaced=True, restarted=True),
+            f"[All processes of the sandbox were killed; its files are kept. {NEW_WITHOUT}]",
+        ),
         (result("", 0, shell_replaced=True), f"[The shell no longer answered. {NEW_SHELL}]"),
         (result("", 137, oom_killed=True), "[The sandbox ran out of memory.]"),
     ],
