@@ -19,7 +19,8 @@ from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.sessions.lifecycle import SessionState
 from sandbox_server.sessions.restoring import Restoring
 from sandbox_server.sessions.running import Ran, Running
-from sandbox_server.state.store import Store, Turn
+from sandbox_server.state.store import Store
+from sandbox_server.state.turns import Turn
 
 log = telemetry.logger(__name__)
 

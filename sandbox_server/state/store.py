@@ -1,25 +1,21 @@
-"""The sessions, their locks and their journal in Redis, as every replica sees them.
-
-An action costs two round trips: `turn` takes the lease, reads the session and notes the action as in flight in one
-script; `Turn.acknowledge` writes the journal, the counters and the idempotency key and frees the lease in another.
-"""
+"""The sessions, their locks and their journal in Redis, as every replica sees them."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import asdict
 
 from sandbox_server import clock
-from sandbox_server.errors import StateUnavailable
 from sandbox_server.records import ActionRecord, InFlight, SessionRecord
 from sandbox_server.state.codec import action_of, dump, flat, in_flight_of, session_of
 from sandbox_server.state.connection import Connection, Script
 from sandbox_server.state.history import RedisEditorHistory
 from sandbox_server.state.image_uses import ImageUses
 from sandbox_server.state.keys import Keys
-from sandbox_server.state.leases import TAKE, Lease, Leases
+from sandbox_server.state.leases import Lease, Leases
+from sandbox_server.state.turns import Turn, Turns
 
-LIVE = "live"
 ENDED = frozenset({"ended", "lost"})
 """States in which a session owns nothing any more."""
 JOURNAL_AFTER_END_S = 3600.0
@@ -53,53 +49,6 @@ if ARGV[3] == '1' then
 end
 return 1
 """)
-# KEYS: lock, boots, session, inflight, replies, journal. ARGV: token, lease, inflight, idempotency key, state `live`,
-# this node -> {held, session, stored action, former inflight}; {-1} while another holds it
-_BEGIN = Script(
-    TAKE
-    + """
-local session = redis.call('HGETALL', KEYS[3])
-if ARGV[4] ~= '' then
-  local index = redis.call('HGET', KEYS[5], ARGV[4])
-  if index then return {0, session, redis.call('LINDEX', KEYS[6], index), false} end
-end
-local at = redis.call('HMGET', KEYS[3], 'state', 'node')
-if at[1] ~= ARGV[5] or at[2] ~= ARGV[6] then return {0, session, false, false} end
-if not take(KEYS[1], KEYS[2], ARGV[1], ARGV[2]) then return {-1} end
-local former = redis.call('GET', KEYS[4])
-if former == ARGV[3] then former = false end
-redis.call('SET', KEYS[4], ARGV[3], 'PX', redis.call('PTTL', KEYS[3]))
-return {1, session, false, former}
-"""
-)
-# KEYS: lock, session, inflight, journal, replies, pending. ARGV: token, seq, action, idempotency key, node, fields...
-# -> 1 acknowledged, 0 another action has this seq, or another node the session. A session that Redis forgot meanwhile
-# still reaches SQL.
-_ACKNOWLEDGE = Script("""
-local at = redis.call('HMGET', KEYS[2], 'actions', 'node')
-local seq, count = tonumber(ARGV[2]), tonumber(at[1])
-if at[2] and at[2] ~= ARGV[5] then return 0 end
-local repeated = count == seq and redis.call('LINDEX', KEYS[4], -1) == ARGV[3]
-if count and count ~= seq - 1 and not repeated then return 0 end
-if not repeated then
-  redis.call('XADD', KEYS[6], '*', 'a', ARGV[3])
-  if count then
-    local ttl = redis.call('PTTL', KEYS[2])
-    local length = redis.call('RPUSH', KEYS[4], ARGV[3])
-    redis.call('PEXPIRE', KEYS[4], ttl)
-    if ARGV[4] ~= '' then
-      redis.call('HSET', KEYS[5], ARGV[4], length - 1)
-      redis.call('PEXPIRE', KEYS[5], ttl)
-    end
-    redis.call('HSET', KEYS[2], 'actions', seq, unpack(ARGV, 6))
-  end
-end
-redis.call('DEL', KEYS[3])
-if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
-return 1
-""")
-
-
 # KEYS: session, live of the former node, live of the new one, nodes, inflight. ARGV: sid, former node, new node,
 # fields... -> 0: it is not the former node's any more
 _ADOPT = Script("""
@@ -113,63 +62,6 @@ redis.call('SADD', KEYS[4], ARGV[3])
 redis.call('DEL', KEYS[5])
 return 1
 """)
-# KEYS: lock, inflight. ARGV: token, inflight, former inflight or ""
-_WITHDRAW = Script("""
-if redis.call('GET', KEYS[2]) == ARGV[2] then
-  if ARGV[3] == '' then redis.call('DEL', KEYS[2]) else redis.call('SET', KEYS[2], ARGV[3], 'KEEPTTL') end
-end
-if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
-return 1
-""")
-
-
-@dataclass(frozen=True, slots=True)
-class _Begun:
-    record: SessionRecord | None
-    stored: ActionRecord | None
-    interrupted: InFlight | None
-
-
-_NOTHING_BEGAN = Lease("", "")
-
-
-class Turn:
-    """One action's right to act on a session."""
-
-    def __init__(self, store: "Store", lease: Lease, begun: _Begun, in_flight: InFlight) -> None:
-        self.record = begun.record
-        """The session as it is now; None: unknown. Unless it is live and this node's, nothing may run."""
-        self.stored = begun.stored
-        """The action that this idempotency key already stands for: give its observation again, run nothing."""
-        self.interrupted = begun.interrupted
-        """What was in flight when a server died, or failed without being acknowledged."""
-        self._store = store
-        self._lease = lease
-        self._in_flight = in_flight
-
-    @property
-    def may_run(self) -> bool:
-        """The session is live, ours for now, and the action is a new one."""
-        return self._lease.held
-
-    async def acknowledge(
-        self, action: ActionRecord, *, cwd: str, talk_turns: int, timings_s: Mapping[str, float]
-    ) -> None:
-        """Write the action down; it cannot be lost from now on. Ends the turn: the next request may act.
-
-        `action.seq` is `record.actions + 1`; `timings_s` takes the place of the record's, whose notice is told.
-
-        Raises:
-            StateUnavailable: Redis does not answer, or another server acted meanwhile (a lease that ran out);
-                the action is not acknowledged.
-
-        """
-        changes = {"cwd": cwd, "talk_turns": talk_turns, "timings_s": timings_s, "notice": ""}
-        await self._store.acknowledge(self._lease, action, changes)
-
-    async def withdraw(self, sid: str) -> None:
-        """Nothing of the action ran, nor will: as if it had never begun. Ends the turn. Raises StateUnavailable."""
-        await self._store.withdraw(self._lease, sid, self._in_flight, self.interrupted)
 
 
 class Store:
@@ -183,6 +75,7 @@ class Store:
         self._node = node
         self._result_ttl_s = result_ttl_s
         self._leases = Leases(connection, keys, node=node, lease_s=lock_lease_s)
+        self._turns = Turns(connection, keys, self._leases, node=node)
 
     @property
     def boot(self) -> str:
@@ -322,78 +215,11 @@ class Store:
         """Others may do it."""
         await self._leases.give_back(claim)
 
-    @contextlib.asynccontextmanager
-    async def turn(
+    def turn(
         self, sid: str, in_flight: InFlight, *, idempotency_key: str = "", wait_s: float
-    ) -> AsyncIterator[Turn]:
-        """Hold the session for one action and note it as in flight.
-
-        Nothing is held or noted, and nobody waited for, when the session is not live or another node's; nor is anything
-        held or noted when the idempotency key is known (see `Turn`). Left without `acknowledge`, the session is free
-        again and the next turn finds the action as `interrupted`.
-
-        Raises:
-            SessionBusy: not got within `wait_s` seconds. StateUnavailable.
-
-        """
-        if self._leases.is_taken(sid):
-            record = await self.session(sid)
-            if record is None or record.state != LIVE or record.node != self._node:
-                yield Turn(self, _NOTHING_BEGAN, _Begun(record, None, None), in_flight)
-                return
-        keys = self._keys
-        names = [keys.lock(sid), keys.boots, keys.session(sid), keys.in_flight(sid), keys.replies(sid)]
-        text = dump(in_flight)
-
-        async def begin(lease: Lease) -> _Begun | None:
-            answer = await self._connection.script(
-                _BEGIN,
-                [*names, keys.journal(sid)],
-                [lease.token, self._leases.lease_ms, text, idempotency_key, LIVE, self._node],
-            )
-            if answer[0] == -1:
-                return None
-            lease.held = answer[0] == 1
-            _, session, stored, former = answer
-            return _Begun(
-                session_of(session),
-                None if stored is None else action_of(stored),
-                None if former is None else in_flight_of(former),
-            )
-
-        async with self._leases.hold(sid, wait_s, begin) as (lease, begun):
-            yield Turn(self, lease, begun, in_flight)
-
-    async def acknowledge(self, lease: Lease, action: ActionRecord, changes: Mapping[str, object]) -> None:
-        """As `Turn.acknowledge`; `changes` are fields of the session."""
-        keys, sid = self._keys, action.sid
-        names = [of(sid) for of in (keys.session, keys.in_flight, keys.journal, keys.replies)]
-        self._leases.settle(lease)
-        touched_at = action.started_at + action.duration_s
-        written = await self._connection.script(
-            _ACKNOWLEDGE,
-            [lease.key, *names, keys.pending(self._node)],
-            [
-                lease.token,
-                action.seq,
-                dump(action),
-                action.idempotency_key,
-                self._node,
-                *flat({**changes, "touched_at": touched_at}),
-            ],
-        )
-        if not written:
-            raise StateUnavailable(f"Session {sid}: another server acted meanwhile; action {action.seq} is not kept.")
-        lease.held = False
-
-    async def withdraw(self, lease: Lease, sid: str, in_flight: InFlight, former: InFlight | None) -> None:
-        """As `Turn.withdraw`."""
-        self._leases.settle(lease)
-        before = "" if former is None else dump(former)
-        await self._connection.script(
-            _WITHDRAW, [lease.key, self._keys.in_flight(sid)], [lease.token, dump(in_flight), before]
-        )
-        lease.held = False
+    ) -> AbstractAsyncContextManager[Turn]:
+        """See `state.turns.Turns.turn`."""
+        return self._turns.turn(sid, in_flight, idempotency_key=idempotency_key, wait_s=wait_s)
 
     async def in_flight(self, sid: str) -> InFlight | None:
         """The action that began and is not acknowledged."""
