@@ -120,6 +120,27 @@ async def test_a_start_during_a_reapers_pass(settings: Settings, moment: str) ->
         assert sessions._starts.used == 0
 
 
+async def test_a_start_that_ends_between_the_reapers_two_looks(settings: Settings) -> None:
+    """Not in Redis yet, in SQL by now: put back as SQL has it, it would lose the actions acknowledged since."""
+    async with service(settings) as sessions:
+        sid = await sessions.start(LEDGER)
+        await sessions.act(sid, ACTION)
+        store: Any = sessions._store
+        look, looks = store.session, 0
+
+        async def too_early_once(asked: str) -> SessionRecord | None:
+            nonlocal looks
+            looks += 1
+            return None if looks == 1 else await look(asked)
+
+        store.session = too_early_once
+        found = await reaper(sessions)._remembered(sid)
+        store.session = look
+        assert found is not None and found.actions == 1
+        assert [action.seq for action in await store.actions(sid)] == [1]
+        assert (await sessions.act(sid, ACTION)).seq == 2
+
+
 async def test_slots_are_given_back_once_each(settings: Settings) -> None:
     """Ends at the same moment would lose a slot for good, or an end told twice would free another session's."""
     async with service(settings.model_copy(update={"max_sessions": 2})) as sessions:
