@@ -268,6 +268,7 @@ async def _give_back(sessions: Sessions, starting: asyncio.Task[str]) -> None:
     """End a session whose sid nobody got."""
     await asyncio.wait({starting})
     if starting.cancelled():
+        log.info("client hung up during its start; it was given up")
         return
     try:
         sid = starting.result()

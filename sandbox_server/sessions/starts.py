@@ -18,6 +18,7 @@ from sandbox_server.sessions.groups import Groups
 from sandbox_server.sessions.lifecycle import SessionState
 from sandbox_server.sessions.log import SessionLog
 from sandbox_server.sessions.pool import Pool, PoolConfig
+from sandbox_server.sessions.shelf import Taken
 from sandbox_server.sessions.workspace import Workspaces
 from sandbox_server.state.store import Store
 
@@ -212,9 +213,15 @@ class Starts:
         try:
             return await self._record(start, taken.sandbox)
         except BaseException:
-            with suppress(ServiceError):
-                await asyncio.shield(self._runtime.remove(taken.sandbox.container_id))
+            await asyncio.shield(self._undo(taken))
             raise
+
+    async def _undo(self, taken: Taken) -> None:
+        """Its client is gone, or it could not be written down; what is left of it is the reaper's."""
+        with suppress(ServiceError):
+            await self._store.drop(taken.sid)  # it may have been written all the same
+        with suppress(ServiceError):
+            await self._runtime.remove(taken.sandbox.container_id)
 
     async def _record(self, start: _Start, sandbox: Sandbox) -> SessionRecord:
         now = clock.now()

@@ -9,6 +9,7 @@ Redis that comes back empty, so `tend` looks whether that work is done, and subs
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -30,6 +31,7 @@ _GROUP = "graders"
 _BLOCK_MS = 1000  # below redis-py's bound on reading a socket, 5 s
 _SUBMITTED_S = 600.0
 _PAGE = 1000
+_CLAIMS = 4  # passes of a new reader before it counts as one that does not claim
 _READER_KEPT_MS = 3_600_000
 
 Work = Callable[[str, str], Awaitable[bool]]
@@ -64,6 +66,7 @@ class _Reader:
     subscriber: SubscriberT
     full: bool = False
     """Paused until there is room."""
+    since: float = field(default_factory=time.monotonic)
     at_work: set[asyncio.Task[None]] = field(default_factory=set)
 
 
@@ -76,6 +79,7 @@ class GradingJobs:
         self._keys = keys
         self._node = node
         self._lost_after_s = lost_after_s
+        self._claim_every_s = max(0.1, min(2.0, lost_after_s / 4))
         self._server = RedisServer(
             url,
             stream_name_strategy=keys.gradings,
@@ -83,7 +87,7 @@ class GradingJobs:
             dlq_stream_strategy=None,
             block_ms=_BLOCK_MS,
             batch_size=1,  # what is read and waits is nobody's
-            claim_interval=max(0.1, min(2.0, lost_after_s / 4)),
+            claim_interval=self._claim_every_s,
             min_idle_ms=int(lost_after_s * 1000),
         )
         self._readers: dict[str, _Reader] = {}
@@ -190,12 +194,13 @@ class GradingJobs:
 
     async def tend(self) -> None:
         """Mend what the library does not after Redis was away."""
-        for node in list(self._readers):
+        for node, reader in list(self._readers.items()):
             idle_ms = int(2000 * self._lost_after_s)
             forgotten = await self._connection.script(
                 _TEND, [self._keys.gradings(node)], [_GROUP, idle_ms, _READER_KEPT_MS]
             )
-            if forgotten:
+            # a new reader needs some time to claim what it found
+            if forgotten and time.monotonic() - reader.since > _CLAIMS * self._claim_every_s:
                 log.warning("jobs of dead workers were left lying; reading their stream anew", stream_of=node)
                 await self.leave(node)
                 await self.help(node)

@@ -29,6 +29,7 @@ redis.call('SADD', KEYS[3], ARGV[2])
 redis.call(ARGV[4] == '1' and 'SREM' or 'SADD', KEYS[2], ARGV[3])
 return 1
 """)
+_DROP = Script("redis.call('SREM', KEYS[2], ARGV[1]) return redis.call('DEL', KEYS[1])")
 _UPDATE = Script("""
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
 redis.call('HSET', KEYS[1], unpack(ARGV))
@@ -108,6 +109,10 @@ class Store:
             [self._keys.session(record.sid), self._keys.live(record.node), self._keys.nodes],
             [_ms(left_s + self._result_ttl_s), record.node, record.sid, "1" if ended else "0", *flat(asdict(record))],
         )
+
+    async def drop(self, sid: str) -> None:
+        """As if the session had never been written; for a start that nobody waits for any more."""
+        await self._connection.script(_DROP, [self._keys.session(sid), self._keys.live(self._node)], [sid])
 
     async def rebuild(self, record: SessionRecord, actions: Sequence[ActionRecord]) -> None:
         """Put a session back that Redis has forgotten, with its journal and its idempotency keys."""

@@ -201,20 +201,20 @@ def fill(disk: Path, percent: int) -> None:
 def test_a_disk_that_is_nearly_full(disk: Path, serve: Callable[..., Server]) -> None:
     """Sessions are begun until the engine's disk is full, which ends them all; or none is begun when there is room."""
     # pinned: other tests' prepared images are on this engine too
-    server = serve(disk_path=disk, disk_period_s=0.2, pinned_images="*", pool_group=3, grade_attempts=1)
+    server = serve(disk_path=disk, disk_period_s=0.2, pinned_images="*", pool_group=3, reward_wait_s=3)
     fill(disk, 90)
     sid = server.begin()
     server.run(sid, "echo x > x.txt")
     until(lambda: len(server.containers("role=session")) == 3, 30, "two are parked")
     fill(disk, 96)
-    until(lambda: start(server).status_code == 503, 10, "refused")
+    time.sleep(1)  # some looks at it
     body = start(server).json()
     assert body.keys() == REFUSAL and body["reason"] == "disk" and "SANDBOX_DISK_REFUSE_PCT=95" in body["detail"]
     until(lambda: len(server.containers("role=session")) == 1, 20, "what was parked is given up")
     assert "\r\ngoes on[" in server.run(sid, "echo goes on")
     server.finish(sid)
     got = server.reward(sid)
-    assert (got["verdict"], got["mask"]) == ("infra", True) and "SANDBOX_DISK_REFUSE_PCT" in got["cause"]
+    assert (got["verdict"], got["mask"]) == ("pending", True), "it is graded where and when there is room"
     assert 0.9 < metric(server, "sandbox_engine_disk_used_ratio") < 1
     fill(disk, 50)
     until(lambda: start(server).status_code == 200, 10, "starts again")

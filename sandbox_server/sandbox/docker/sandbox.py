@@ -5,7 +5,7 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 
-from sandbox_server.errors import SandboxLost
+from sandbox_server.errors import EngineUnavailable, SandboxLost
 from sandbox_server.sandbox.base import ExecResult
 from sandbox_server.sandbox.docker import exec as one_off
 from sandbox_server.sandbox.docker.engine import Engine
@@ -108,6 +108,8 @@ class DockerSandbox:
         except BaseException:
             terminal.close()
             raise
+        if not terminal.is_open:
+            raise EngineUnavailable("the engine closed a new container's terminal; look at the daemon's log")
         terminal.write(self.token.encode() + b"\n")
         return terminal
 

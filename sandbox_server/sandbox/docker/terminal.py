@@ -43,9 +43,14 @@ class Terminal(asyncio.Protocol):
         if listener is not None:
             listener.disconnected()
 
+    @property
+    def is_open(self) -> bool:
+        """Bytes can be written to it."""
+        return self._transport is not None and not self._transport.is_closing()
+
     def write(self, data: bytes) -> None:
-        """Queue `data` for the terminal."""
-        if self._transport is not None:
+        """Queue `data` for the terminal; what comes after its end is lost, and its listener has heard of that."""
+        if self._transport is not None and self.is_open:
             self._transport.write(data)
 
     def close(self) -> None:

@@ -202,7 +202,9 @@ async def test_killed_in_the_middle(worker: Open, url: str, keys: Keys) -> None:
     await two.jobs.help("n1")
     await until(lambda: sorted(two.ended) == ["7", "8"])
     assert time.monotonic() - began < LOST_AFTER_S + 1
-    assert await two.jobs.submitted(["n1"]) == set()
+    while await two.jobs.submitted(["n1"]):  # settled just after their work
+        assert time.monotonic() - began < 30
+        await asyncio.sleep(0.05)
     await two.jobs.forget("n1")
 
 
