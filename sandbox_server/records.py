@@ -39,6 +39,8 @@ class SessionRecord:
     """How often it was made anew, from its journal, on another node."""
     notice: str = ""
     """What the next observation has to tell first; "" once it was told."""
+    differences: int = 0
+    """Actions that ended differently when it was made anew; 0 once an observation told it."""
     run: str = ""
     """Whose start it was: the header Sandbox-Run, else the name of the API key."""
 

@@ -109,6 +109,7 @@ class SessionRow(Base):
     timings_s: Mapped[Mapping[str, float]] = mapped_column(Seconds, server_default="{}")
     restores: Mapped[int] = mapped_column(server_default="0")
     notice: Mapped[str] = mapped_column(Text, server_default="")
+    differences: Mapped[int] = mapped_column(server_default="0")
     run: Mapped[str] = mapped_column(Text, server_default="")
 
 

@@ -147,6 +147,12 @@ class Ending:
         """The session's patch, in SQL, and the record with what that took; its grading begins with it."""
         if stored := await self._history.patch(record.sid):
             return record, stored  # a server died after this and before the container was gone
+        if record.differences:
+            # its patch would be of a state that the policy never saw: no reward may come of that
+            raise SandboxLost(
+                f"its host died, and {record.differences} of its actions ended differently when they were run again,"
+                " which no observation could tell any more"
+            )
         began = time.monotonic()
         captured = await self._capture(record)
         # a node that was taken for dead must not put its patch before that of the session as it went on elsewhere

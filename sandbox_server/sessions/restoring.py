@@ -16,7 +16,7 @@ from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
-from sandbox_server.errors import SandboxLost, ServiceError, StateUnavailable
+from sandbox_server.errors import SandboxLost, ServiceError, StateUnavailable, UnknownInstance
 from sandbox_server.records import ActionRecord, SessionRecord
 from sandbox_server.sandbox.base import Runtime, Sandbox
 from sandbox_server.sessions.config import SessionConfig
@@ -25,14 +25,13 @@ from sandbox_server.sessions.log import SessionLog
 from sandbox_server.sessions.owners import Owners
 from sandbox_server.sessions.placement import Placement
 from sandbox_server.sessions.running import Running
-from sandbox_server.sessions.starts import Starts
+from sandbox_server.sessions.starts import GRACE_S, Starts
 from sandbox_server.sessions.workspace import Workspaces
 from sandbox_server.state.store import Store
 
 log = telemetry.logger(__name__)
 
 _OVER = (SessionState.ENDED, SessionState.LOST)
-_GRACE_S = 1800.0  # past the session's own end, for its patch and its removal
 _SHOWN = 5  # differences that a notice names
 
 
@@ -84,7 +83,7 @@ class Restoring:
         task = self._under_way.get(record.sid)
         if task is None:
             await self._owners.nobodys(record)
-            instance = await self._instances.by_id(record.instance_id)
+            instance = await self._instance(record)
             await self._placement.settle(instance)
             task = self._under_way.get(record.sid)  # somebody may have been quicker
         if task is None:
@@ -95,6 +94,12 @@ class Restoring:
         if task.done():
             task.result()
         return task.done()
+
+    async def _instance(self, record: SessionRecord) -> TaskInstance:
+        try:
+            return await self._instances.by_id(record.instance_id)
+        except UnknownInstance as e:
+            raise SandboxLost(f"its host {record.node} died, and its instance was removed: {e.detail}") from e
 
     async def close(self) -> None:
         """Stop; what is under way is left as it was."""
@@ -156,7 +161,7 @@ class Restoring:
     async def _anew(self, record: SessionRecord, instance: TaskInstance, actions: Sequence[ActionRecord]) -> list[str]:
         """The session in a container of this node; what ended differently."""
         spec = await self._workspaces.spec(instance)
-        ends = datetime.fromtimestamp(record.deadline + _GRACE_S, UTC)
+        ends = datetime.fromtimestamp(record.deadline + GRACE_S, UTC)
         sandbox = await self._runtime.create(replace(spec, sid=record.sid, deadline=ends))
         try:
             differences = await self._replay(sandbox, record, instance, actions)
@@ -168,6 +173,7 @@ class Restoring:
                 cwd=sandbox.shell.cwd or instance.workspace,
                 restores=record.restores + 1,
                 notice=_notice(len(actions), differences),
+                differences=len(differences),
             )
             if not await self._store.adopt(taken, record.node):
                 raise StateUnavailable(f"another node took session {record.sid} over meanwhile; send the request again")

@@ -24,8 +24,8 @@ from sandbox_server.state.store import Store
 
 log = telemetry.logger(__name__)
 
-# Past a session's own end its patch is captured and its container removed; only then may the label's deadline pass.
-_GRACE_S = 1800.0
+GRACE_S = 1800.0
+"""Past a session's own end its patch is captured and its container removed; only then may the label's deadline pass."""
 _ADMITTED = 2  # starts for each boot at a time: one is being made, the next one stands ready
 
 
@@ -75,7 +75,7 @@ class Starts:
                 min_free_mb=config.pool_min_free_mb,
                 # one for every two CPUs: with two at a time on two CPUs, live sessions waited 0.3 s for theirs
                 together=max(1, config.boot_concurrency // 4),
-                lasts_s=config.session_max_s + _GRACE_S,
+                lasts_s=config.session_max_s + GRACE_S,
                 admitted=_ADMITTED * config.boot_concurrency,
             ),
             # what is parked goes before a disk is full, and nothing is parked there

@@ -113,7 +113,7 @@ class Turn:
                 the action is not acknowledged.
 
         """
-        changes = {"cwd": cwd, "talk_turns": talk_turns, "timings_s": timings_s, "notice": ""}
+        changes = {"cwd": cwd, "talk_turns": talk_turns, "timings_s": timings_s, "notice": "", "differences": 0}
         await self._turns.acknowledge(self._lease, action, changes)
 
     async def withdraw(self, sid: str) -> None:

@@ -112,6 +112,21 @@ def test_what_ends_differently_is_told(nodes: Callable[..., tuple[list[Server], 
     assert "not all ended as before (action 1: finished, exit code 1 instead of finished, exit code 0)" in said
 
 
+def test_what_ends_differently_and_cannot_be_told_gets_no_reward(
+    nodes: Callable[..., tuple[list[Server], SharedRedis]],
+) -> None:
+    """The patch would be of a state that the policy never saw, and its reward unmasked."""
+    (a, b), _ = nodes()
+    sid = on(b)
+    a.run(sid, f"echo x > x.txt; test $(date +%s) -lt {int(time.time()) + 3}")
+    b.kill()
+    time.sleep(3)
+    assert a.finish(sid)["state"] == "lost"
+    reward = a.reward(sid)
+    assert (reward["verdict"], reward["mask"], reward["reward"]) == ("infra", True, 0.0)
+    assert "1 of its actions ended differently" in reward["cause"]
+
+
 def test_without_replay_the_end_is_honest(nodes: Callable[..., tuple[list[Server], SharedRedis]]) -> None:
     (a, b), _ = nodes(restore="off")
     sid = on(b)

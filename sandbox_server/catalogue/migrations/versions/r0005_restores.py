@@ -13,9 +13,11 @@ def upgrade() -> None:
     """Sessions of before never were."""
     op.add_column("sessions", sa.Column("restores", sa.BigInteger(), nullable=False, server_default="0"))
     op.add_column("sessions", sa.Column("notice", sa.Text(), nullable=False, server_default=""))
+    op.add_column("sessions", sa.Column("differences", sa.BigInteger(), nullable=False, server_default="0"))
 
 
 def downgrade() -> None:
     """Forget it."""
+    op.drop_column("sessions", "differences")
     op.drop_column("sessions", "notice")
     op.drop_column("sessions", "restores")
