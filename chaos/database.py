@@ -26,14 +26,6 @@ class Sql(ABC):
         """A transaction that keeps others waiting for the length of the block: SQLite's writers, PostgreSQL's all."""
 
     @abstractmethod
-    def stop(self) -> None:
-        """Gone, as after a crash; a file cannot be. Raises NotImplementedError for it."""
-
-    @abstractmethod
-    def start(self) -> None:
-        """Back, with its data."""
-
-    @abstractmethod
     async def answers(self) -> bool:
         """Whether it takes a connection and a query within a second."""
 
@@ -60,14 +52,6 @@ class Sqlite(Sql):
             yield
         finally:
             connection.close()
-
-    def stop(self) -> None:
-        """There is no process to stop."""
-        raise NotImplementedError("SQLite has no process; install postgresql")
-
-    def start(self) -> None:
-        """As `stop`."""
-        raise NotImplementedError("SQLite has no process; install postgresql")
 
     async def answers(self) -> bool:
         """It is a file."""

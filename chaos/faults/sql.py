@@ -2,6 +2,7 @@
 
 import asyncio
 
+from chaos.database import Postgres
 from chaos.scene import Fault, Scene
 
 _AWAY_S = 8.0
@@ -18,14 +19,16 @@ async def locked(scene: Scene) -> str:
 
 async def gone(scene: Scene) -> str:
     """A crash, and its return."""
-    await scene.off(scene.fleet.sql.stop)
+    sql = scene.fleet.sql
+    assert isinstance(sql, Postgres)  # a file cannot be gone; the fault asks for PostgreSQL
+    await scene.off(sql.stop)
     try:
-        scene.effect(not await scene.fleet.sql.answers(), "the database still answers")
+        scene.effect(not await sql.answers(), "the database still answers")
         await asyncio.sleep(_AWAY_S)
         scene.effect(not await asyncio.to_thread(scene.victim.ready), "the node calls itself ready without SQL")
     finally:
-        await scene.off(scene.fleet.sql.start)
-    return f"{scene.fleet.sql.kind}: gone for {_AWAY_S:g} s"
+        await scene.off(sql.start)
+    return f"{sql.kind}: gone for {_AWAY_S:g} s"
 
 
 FAULTS = (

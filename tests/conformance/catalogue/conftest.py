@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from chaos.database import postgres_bin
 from sandbox_server.catalogue.database import Database
 
 pytest.importorskip("asyncpg")
@@ -23,7 +24,7 @@ pytest.importorskip("asyncpg")
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
     """URL of a PostgreSQL server (without a database name) that lives as long as the tests."""
-    bin_dir = _postgres_bin()
+    bin_dir = postgres_bin()
     if bin_dir is None:
         if os.environ.get("CI") == "true" and os.environ.get("SANDBOX_TEST_POSTGRES") == "1":
             pytest.fail("SANDBOX_TEST_POSTGRES=1 and no initdb on this machine: install postgresql")
@@ -56,13 +57,6 @@ async def database(url: str) -> AsyncIterator[Database]:
     await database.migrate()
     yield database
     await database.dispose()
-
-
-def _postgres_bin() -> Path | None:
-    debian = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    on_path = shutil.which("initdb")
-    found = [*debian, *([Path(on_path).resolve().parent] if on_path else [])]
-    return next((folder for folder in found if (folder / "initdb").exists()), None)
 
 
 @contextmanager
