@@ -20,6 +20,7 @@ demo: setup ## drive the samples through all four endpoints and check every verd
 	@$(engine) sh -c 'scripts/images.sh && $(bin)/sandbox-server demo'
 
 test: setup ## run all tests
+	@scripts/environments.sh sdk .cache/sdk
 	@$(engine) sh -c 'scripts/images.sh && $(bin)/pytest $(PYTEST_ARGS)'
 
 lint: setup ## ruff, mypy, import-linter
@@ -36,10 +37,10 @@ accept: setup ## run the protocol's acceptance script, where it lies beside this
 	else echo "no $(acceptance): nothing to run"; fi
 
 bench: setup ## measure everything beside the peers; writes bench/results/ and docs/performance.md (BENCH_ARGS)
-	@$(engine) sh -c 'scripts/images.sh && scripts/bench-peers.sh && $(bin)/python -m bench $(BENCH_ARGS)'
+	@$(engine) sh -c 'scripts/images.sh && scripts/environments.sh bench bench/.peers && $(bin)/python -m bench $(BENCH_ARGS)'
 
 bench-quick: setup ## the same with fewer repetitions and smaller shapes, under three minutes; writes bench/results/ alone
-	@$(engine) sh -c 'scripts/images.sh && scripts/bench-peers.sh && $(bin)/python -m bench --quick $(BENCH_ARGS)'
+	@$(engine) sh -c 'scripts/images.sh && scripts/environments.sh bench bench/.peers && $(bin)/python -m bench --quick $(BENCH_ARGS)'
 
 chaos: setup ## harm a fleet of two nodes in every way, as root; writes chaos/results/ (CHAOS_ARGS)
 	@scripts/apt.sh $(chaos_needs)

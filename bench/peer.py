@@ -77,7 +77,7 @@ class Peer:
 
     async def _start(self) -> Process:
         if not self._python.exists():
-            raise PeerFailed(f"{self.name}: its environment is not installed (scripts/bench-peers.sh)")
+            raise PeerFailed(f"{self.name}: its environment is not installed (make bench installs it)")
         # Own session: an interrupt at the terminal is for the run, which then ends its peers in order.
         self._process = await asyncio.create_subprocess_exec(
             self._python,

@@ -22,6 +22,6 @@ compile() {
 compile server.txt "$@" pyproject.toml --extra postgres requirements/build.in
 compile dev.txt "$@" -c requirements/server.txt pyproject.toml --extra postgres --group dev requirements/build.in
 compile swebench4.txt "$@" --no-deps requirements/swebench4.in
-for peer in swerex mini plots; do
-    compile "bench-$peer.txt" "$@" "requirements/bench-$peer.in"
+for alone in requirements/bench-*.in requirements/sdk-*.in; do
+    compile "$(basename "$alone" .in).txt" "$@" "$alone"
 done
