@@ -32,7 +32,8 @@ _REWARD_PAUSE_S = 3.0
 TERMINAL = frozenset({"sandbox_lost", "session_ended", "unknown_session"})
 """Codes after which no action of the session can run."""
 _INTERRUPTED = "interrupted during the previous action"
-_FULL = "No space left on device"
+_FULL = ("No space left on device", "Out of diskspace")
+"""The kernel's words and git's."""
 _NEW_SHELL = "A new shell was started"
 _RESTORED = "sandbox was restored on another"
 _DIFFERENT = "not all ended as before"
@@ -232,7 +233,10 @@ class Player:
         it.new_shell = _NEW_SHELL in got.content
         if mark in got.content:
             return got.content
-        if it.new_shell or _INTERRUPTED in got.content or _FULL in got.content:
+        if any(words in got.content for words in _FULL):
+            it.interrupted += 1
+            await asyncio.sleep(_PAUSE_S)  # until somebody makes room
+        elif it.new_shell or _INTERRUPTED in got.content:
             it.interrupted += 1
         else:
             it.wrong.append(f"{command[:120]!r} was answered {got.content[-300:]!r}")
