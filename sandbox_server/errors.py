@@ -10,12 +10,15 @@ ServiceError
 │   ├── UnknownReceipt      no such receipt
 │   ├── UnknownNode         no such node, or it is dead
 │   ├── SessionStillLive    asked for what exists only after the end
+│   ├── SessionOver         the session has ended, nothing can run in it
 │   ├── Ungradable          the instance has no grader
 │   └── RowRejected         an imported row is unusable
 ├── CapacityError           full for now; 503 with Retry-After
 ├── SessionBusy             another request holds the session; ask again
+├── SessionRestoring        its host died, it is being made anew; ask again
 └── InfrastructureError     ours to mend; never a reward, never an observation's text
     ├── SandboxLost         the container is gone or dead
+    ├── ActionInterrupted   the service was interrupted while the action ran; its output is lost
     ├── SandboxDiskFull     the container's writable layer, or the engine's disk, is full
     ├── SandboxExhausted    the container can take no further process
     ├── ImageUnavailable    the task image is not here and cannot be had
@@ -114,6 +117,13 @@ class SessionStillLive(RequestError):
     http_status = 409
 
 
+class SessionOver(RequestError):
+    """The session has ended; nothing can run in it any more."""
+
+    code = "session_ended"
+    http_status = 409
+
+
 class Ungradable(RequestError):
     """The instance has no grader, so no reward could ever be given."""
 
@@ -164,6 +174,14 @@ class SessionBusy(ServiceError):
     retryable = True
 
 
+class SessionRestoring(ServiceError):
+    """The session's host died and it is being made anew on another one; nothing was run."""
+
+    code = "session_restoring"
+    http_status = 503
+    retryable = True
+
+
 class InfrastructureError(ServiceError):
     """A part of the service failed; the policy is not to blame and no reward may follow."""
 
@@ -178,6 +196,14 @@ class SandboxLost(InfrastructureError):
     code = "sandbox_lost"
     http_status = 500
     retryable = False  # its files are gone; start a new session
+
+
+class ActionInterrupted(InfrastructureError):
+    """The service was interrupted while this action ran; its output is lost and it may have taken effect in part."""
+
+    code = "action_interrupted"
+    http_status = 500
+    retryable = False  # its idempotency key stands for this end
 
 
 class SandboxDiskFull(InfrastructureError):

@@ -146,7 +146,7 @@ class Settings(BaseSettings):
 
     # Actions
     dialect: str = "openhands_xml"
-    """How policies write actions where the instance does not say: openhands_xml, code, bash."""
+    """How policies write actions where the instance does not say: openhands_xml, code, bash, tool_calls."""
     profile: str | None = None
     """How observations read: openhands-0.17 or plain; unset: the dialect's own."""
     command_timeout_s: float = 100.0
@@ -155,6 +155,19 @@ class Settings(BaseSettings):
     """Set: a command that runs longer is left running (exit code -1) instead of killed at the hard timeout."""
     action_wait_s: float = 10.0
     """Added to SANDBOX_COMMAND_TIMEOUT_S for killing and waiting; past both an honest busy answer."""
+
+    # Batches of commands
+    exec_parallel: Annotated[int, Field(ge=1)] = 8
+    """Commands of one session that run at a time: calls of one turn (dialect tool_calls), or of one POST to exec."""
+    exec_node_parallel: int | None = Field(None, ge=1)
+    """Commands of this node that run at a time; unset: 16 for each CPU, at least 64."""
+    exec_commands: Annotated[int, Field(ge=1)] = 64
+    """Commands in one batch; past it 422, or an error text for a policy's calls."""
+    exec_timeout_s: Annotated[float, Field(gt=0)] = 60.0
+    """For a command that names no timeout; all commands of a batch end within SANDBOX_COMMAND_TIMEOUT_S."""
+    exec_output_bytes: Annotated[int, Field(ge=200)] = 30_000
+    """Kept of a command's stdout, and of its stderr: half from the beginning, half from the end; a batch keeps at most
+    1 MiB."""
 
     # Grading jobs
     grade_prefetch: Annotated[int, Field(ge=0)] = 4

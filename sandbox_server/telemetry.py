@@ -38,6 +38,9 @@ ACTION_SECONDS = Histogram(
     ["stage"],
     buckets=_FAST,
 )
+COMMAND_SECONDS = Histogram(
+    "sandbox_command_seconds", "Commands of batches: queued until they began, run", ["stage"], buckets=_FAST
+)
 VERDICTS = Counter("sandbox_verdicts_total", "Verdicts given", ["verdict", "masked"])
 GRADE_SECONDS = Histogram("sandbox_grade_seconds", "Stages of a grading", ["stage"], buckets=_SLOW)
 GRADINGS_WAITING = Gauge("sandbox_gradings_waiting", "Gradings that wait for a slot")

@@ -1,9 +1,10 @@
 """From what a policy writes to what it sees: dialect (text -> Call), tool (Call + Sandbox -> Observation), profile."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from sandbox_server.actions.batch import Batches, CommandResult
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.sandbox.base import Sandbox
 
@@ -14,6 +15,7 @@ class Call:
 
     tool: str
     arguments: Mapping[str, object]
+    """Of a dialect that takes several calls in one turn they are together one Call of `bash`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,14 @@ class Observation:
     exit_code: int | None = None
     timed_out: bool = False
     outcome: str = "finished"
+
+
+def observed(text: str, results: Sequence[CommandResult]) -> Observation:
+    """The observation of a batch: the first exit code that is not 0, or None where a command has none."""
+    timed_out = any(result.timed_out for result in results)
+    codes = [result.exit_code for result in results]
+    exit_code = None if None in codes else next((code for code in codes if code), 0)
+    return Observation(text, exit_code, timed_out, "killed" if timed_out else "finished")
 
 
 class Dialect(Protocol):
@@ -73,6 +83,8 @@ class ToolContext:
     """For the whole action."""
     soft_timeout_s: float | None
     """Set: a command is left running past this many seconds instead of being killed."""
+    batches: Batches
+    """Runs commands apart from the shell, several at a time."""
 
 
 class Tool(Protocol):

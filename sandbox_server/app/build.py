@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sandbox_server import __version__
 from sandbox_server.actions import registry as actions
+from sandbox_server.actions.batch import BatchBounds, Batches
 from sandbox_server.app.parts import Parts
 from sandbox_server.app.single import NodeNameTaken, only_server
 from sandbox_server.app.state import open_store
@@ -104,6 +105,19 @@ def limits_of(settings: Settings) -> Limits:
         pids=settings.pids,
         open_files=settings.open_files,
         disk_mb=settings.disk_mb,
+    )
+
+
+def batches_of(settings: Settings) -> Batches:
+    """Runs batches of commands as the settings say."""
+    return Batches(
+        BatchBounds(
+            parallel=settings.exec_parallel,
+            node_parallel=settings.exec_node_parallel,
+            commands=settings.exec_commands,
+            timeout_s=settings.exec_timeout_s,
+            output_bytes=settings.exec_output_bytes,
+        )
     )
 
 
@@ -290,7 +304,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
         stack.push_async_callback(starts.pool.close)
         owners = Owners(nodes, node=config.node)
         placement = Placement(nodes, node=config.node)
-        running = Running(store, config, dialects=actions.dialects(), tools=actions.tools())
+        running = Running(store, config, batches_of(settings), dialects=actions.dialects(), tools=actions.tools())
         restoring = Restoring(
             runtime,
             workspaces,

@@ -14,6 +14,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 KEY_NAME = "sandbox_server.key_name"
 """Where the name of a request's API key stands in its ASGI scope."""
+_MAX_KEY = 200
 _RUN = r"[A-Za-z0-9._:/@+-]{1,100}"
 _RETRY_S = 5  # a part that is down is usually back, or gone for good, by then
 
@@ -62,6 +63,14 @@ def named_instance(named: int | str) -> int | str:
         shown = str(named)[:60] if isinstance(named, str) or abs(named) < 2**200 else "a number of 200 bits or more"
         raise UnknownInstance(f"No instance has the hash or id {shown!r}; a hash is below 2^63.")
     return named
+
+
+def idempotency_key(request: Request) -> str:
+    """The header of that name, "" without one. Raises MalformedRequest when it is too long."""
+    key = request.headers.get("idempotency-key", "")
+    if len(key) > _MAX_KEY:
+        raise MalformedRequest(f"Idempotency-Key is longer than {_MAX_KEY} characters.")
+    return key
 
 
 def run_of(request: Request) -> str:

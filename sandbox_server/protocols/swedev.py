@@ -10,16 +10,16 @@ canonical spelling names a session: no sign, no leading zero, no space, below 2^
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, cast
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictInt, StrictStr
 
-from sandbox_server.errors import InfrastructureError, MalformedRequest, ServiceError
+from sandbox_server.errors import InfrastructureError, ServiceError
+from sandbox_server.protocols._apart import settle, spawn
 from sandbox_server.protocols._wire import (
     hung_up,
+    idempotency_key,
     json_answer,
     named_instance,
     read,
@@ -32,12 +32,8 @@ from sandbox_server.records import Verdict, VerdictName
 from sandbox_server.sessions.base import ActionAnswer, RewardAnswer, Sessions
 from sandbox_server.telemetry import INFRA_ERRORS, logger
 
-T = TypeVar("T")
 log = logger(__name__)
 
-_SETTLE_S = 5.0
-"""At shutdown: how long actions, starts and ends under way may go on."""
-_MAX_KEY = 200
 _NO_SESSION = "0"
 """Never minted, so it stands for every spelling that names no session."""
 
@@ -141,20 +137,7 @@ class Refusal(_Message):
     """With 503: seconds until its turn, by how fast others had theirs lately."""
 
 
-@asynccontextmanager
-async def _settle(app: FastAPI) -> AsyncIterator[None]:
-    """What was begun goes to its end also when its client hung up; at shutdown it gets a few seconds for that."""
-    running: set[asyncio.Task[Any]] = set()
-    app.state.swedev_running = running
-    yield
-    if running:
-        await asyncio.wait(running, timeout=_SETTLE_S)
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-
-
-ROUTER = APIRouter(lifespan=_settle, tags=["swedev"])
+ROUTER = APIRouter(lifespan=settle, tags=["swedev"])
 
 
 @ROUTER.post(
@@ -167,17 +150,17 @@ async def startnamed_instance(request: Request) -> Response:
     """Begin a session. 404: no such instance; 409: it cannot be graded; 503: no room, with Retry-After."""
     instance = named_instance((await read(request, StartRequest)).instance_hash)
     sessions = _sessions(request)
-    starting = _spawn(request, sessions.start(instance, run=run_of(request)))
+    starting = spawn(request, sessions.start(instance, run=run_of(request)))
     left = asyncio.create_task(hung_up(request))
     try:
         await asyncio.wait({starting, left}, return_when=asyncio.FIRST_COMPLETED)
         if left.done():
             starting.cancel()  # it may stand in a line, before others whose clients are there
-            _spawn(request, _give_back(sessions, starting))
+            spawn(request, _give_back(sessions, starting))
             return json_answer({})  # nobody reads it
         return json_answer({"sid": starting.result()})
     except asyncio.CancelledError:
-        _spawn(request, _give_back(sessions, starting))
+        spawn(request, _give_back(sessions, starting))
         raise
     except InfrastructureError as error:
         _counted(error)
@@ -190,12 +173,10 @@ async def startnamed_instance(request: Request) -> Response:
 async def process_action(request: Request) -> Response:
     """Run one action and answer with its observation. With an Idempotency-Key header a repeated request runs once."""
     action = await read(request, ActionRequest)
-    key = request.headers.get("idempotency-key", "")
-    if len(key) > _MAX_KEY:
-        raise MalformedRequest(f"Idempotency-Key is longer than {_MAX_KEY} characters.")
+    key = idempotency_key(request)
     acting = _sessions(request).act(_canonical(action.sid), action.content, idempotency_key=key)
     try:
-        answer = await asyncio.shield(_spawn(request, acting))
+        answer = await asyncio.shield(spawn(request, acting))
     except ServiceError as error:
         answer = ActionAnswer(error.detail, _counted(error))
     reply: dict[str, object] = {"content": answer.content}
@@ -209,7 +190,7 @@ async def postprocess(request: Request) -> Response:
     """End the session: its patch is kept, its container goes, its grading begins. Again and again the same answer."""
     sid = _canonical((await read(request, SessionRequest)).sid)
     try:
-        record = await asyncio.shield(_spawn(request, _sessions(request).postprocess(sid)))
+        record = await asyncio.shield(spawn(request, _sessions(request).postprocess(sid)))
     except ServiceError as error:
         return json_answer({"sid": sid, "error": {"code": _counted(error), "detail": error.detail}})
     if record is None:
@@ -253,15 +234,6 @@ def _canonical(sid: int | str | None) -> str:
     text = str(sid) if isinstance(sid, int) and abs(sid) < 2**63 else sid
     is_canonical = isinstance(text, str) and re.fullmatch("[1-9][0-9]{0,18}", text) and int(text) < 2**63
     return cast(str, text) if is_canonical else _NO_SESSION
-
-
-def _spawn(request: Request, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Run apart from the request, so that nothing that happens to the request cuts it off."""
-    running = cast(set[asyncio.Task[Any]], request.app.state.swedev_running)
-    task = asyncio.create_task(work)
-    running.add(task)
-    task.add_done_callback(running.discard)
-    return task
 
 
 async def _give_back(sessions: Sessions, starting: asyncio.Task[str]) -> None:

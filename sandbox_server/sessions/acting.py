@@ -1,24 +1,35 @@
 """One action: text -> call -> observation -> journal."""
 
 import time
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 from sandbox_server import clock, telemetry
+from sandbox_server.actions import batch_json
 from sandbox_server.actions.base import Observation
+from sandbox_server.actions.batch import Command
+from sandbox_server.actions.batch_json import BatchOutcome
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
-from sandbox_server.errors import SandboxLost, ServiceError, SessionBusy, StateUnavailable
+from sandbox_server.errors import (
+    SandboxLost,
+    ServiceError,
+    SessionBusy,
+    SessionOver,
+    SessionRestoring,
+    StateUnavailable,
+    UnknownSession,
+)
 from sandbox_server.records import ActionRecord, InFlight, SessionRecord
 from sandbox_server.sandbox.base import Runtime, Sandbox, ShellOutcome
 from sandbox_server.sessions.base import ActionAnswer
 from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.sessions.lifecycle import SessionState
 from sandbox_server.sessions.restoring import Restoring
-from sandbox_server.sessions.running import Ran, Running
+from sandbox_server.sessions.running import EXEC, Ran, Running
 from sandbox_server.state.store import Store
 from sandbox_server.state.turns import Turn
 
@@ -40,6 +51,8 @@ class _Asked:
     arrived: float
     clock: float
     """`arrived` on the monotonic clock."""
+    tool: str = ""
+    """EXEC: `content` is a batch; "": a policy's text."""
 
 
 class Acting:
@@ -66,28 +79,37 @@ class Acting:
         """What writing each sandbox's last action down took: known too late for its own record."""
 
     async def act(self, sid: str, content: str, idempotency_key: str) -> ActionAnswer:
-        """The observation of `content` in the session `sid`, or why it cannot run.
+        """The observation of a policy's text in the session `sid`.
 
         Raises:
+            UnknownSession, SessionOver, SessionBusy, SessionRestoring: it did not run.
             SandboxLost: the container is gone; the caller ends the session. Other InfrastructureErrors: nothing was
             acknowledged, the action may or may not have run.
         """
-        asked = _Asked(content, idempotency_key, clock.now(), time.monotonic())
-        try:
-            for _ in range(_MOVES):
-                answer = await self._turn(sid, asked)
-                if isinstance(answer, ActionAnswer):
-                    return answer
-                left_s = self._config.command_timeout_s - (time.monotonic() - asked.clock)
-                if not await self._restoring.restore(answer, wait_s=max(0.0, left_s)):
-                    return _RESTORING
-            raise StateUnavailable(f"session {sid} went from node to node {_MOVES} times; send the action again")
-        except SessionBusy:
-            text = (
-                "[The session is still busy with an earlier action, so this one did not run. "
-                "Wait for that action's end, then send this one again.]"
-            )
-            return ActionAnswer(text, SessionBusy.code)
+        return await self._act(sid, _Asked(content, idempotency_key, clock.now(), time.monotonic()))
+
+    async def exec(self, sid: str, commands: Sequence[Command], idempotency_key: str) -> ActionAnswer:
+        """As `act`, of a batch; the answer's content is its `batch_json.observation_of`.
+
+        Raises:
+            MalformedRequest: nothing was asked of the session.
+        """
+        self._running.batches.check(commands, longest_s=self._config.command_timeout_s)
+        content = batch_json.content_of(commands)
+        return await self._act(sid, _Asked(content, idempotency_key, clock.now(), time.monotonic(), EXEC))
+
+    async def _act(self, sid: str, asked: _Asked) -> ActionAnswer:
+        for _ in range(_MOVES):
+            answer = await self._turn(sid, asked)
+            if isinstance(answer, ActionAnswer):
+                return answer
+            left_s = self._config.command_timeout_s - (time.monotonic() - asked.clock)
+            if not await self._restoring.restore(answer, wait_s=max(0.0, left_s)):
+                raise SessionRestoring(
+                    "The host of this session's sandbox died. The sandbox is being restored on another one, so this"
+                    " action did not run. Send it again."
+                )
+        raise StateUnavailable(f"session {sid} went from node to node {_MOVES} times; send the action again")
 
     async def _turn(self, sid: str, asked: _Asked) -> ActionAnswer | SessionRecord:
         """The answer, or the session's record where it belongs to another node."""
@@ -102,7 +124,7 @@ class Acting:
                 if record is not None and record.state == SessionState.LIVE:
                     raise StateUnavailable(f"Redis has lost session {sid}; the reaper puts it back, send it again")
             if record is None or record.state != SessionState.LIVE:
-                return refusal(record)
+                raise refusal(record)
             if not turn.may_run:
                 return record
             try:
@@ -122,11 +144,16 @@ class Acting:
         note = await self._settle(sandbox, turn.interrupted)
         if note and asked.key and turn.interrupted is not None and turn.interrupted.idempotency_key == asked.key:
             # the retry of the very action that was cut off: it may have run, so it does not run again
-            ran = Ran(Observation("", outcome="interrupted"), "none", record.talk_turns)
+            cut_off = Observation("", outcome="interrupted")
+            ran = Ran(cut_off, asked.tool or "none", record.talk_turns, BatchOutcome(None) if asked.tool else None)
         else:
-            ran = await self._running.run(sandbox, record, instance, asked.content, timeout_s, seconds)
-        told = f"{record.notice}\n" if record.notice else ""
-        text = told + note + ran.observation.text
+            run = self._running.run_batch if asked.tool == EXEC else self._running.run
+            ran = await run(sandbox, record, instance, asked.content, timeout_s, seconds)
+        told = (f"{record.notice}\n" if record.notice else "") + note
+        if ran.batch is None:
+            text = told + ran.observation.text
+        else:
+            text = batch_json.observation_of(replace(ran.batch, notice=told.rstrip("\n")))
         action = ActionRecord(
             sid=record.sid,
             seq=record.actions + 1,
@@ -173,36 +200,33 @@ def _summed(so_far: Mapping[str, float], seconds: Mapping[str, float]) -> Mappin
     return {**so_far, **{name: round(so_far.get(name, 0.0) + taken_s, 6) for name, taken_s in more.items()}}
 
 
-_RESTORING = ActionAnswer(
-    "[The host of this session's sandbox died. The sandbox is being restored on another one, so this action did not "
-    "run. Send it again.]",
-    "session_restoring",
-)
-
-
-def refusal(record: SessionRecord | None) -> ActionAnswer:
-    """What an action gets that cannot run: unknown, ended or lost session."""
+def refusal(record: SessionRecord | None) -> ServiceError:
+    """Why no action can run: an unknown, ended or lost session."""
     if record is None:
-        return ActionAnswer("[There is no such session: its start failed or it ended long ago.]", "unknown_session")
+        return UnknownSession("There is no such session: its start failed or it ended long ago.")
     if record.state == SessionState.LOST:
-        return lost(record.cause)
-    return ActionAnswer(
-        f"[The session has ended ({record.end_reason or record.state}); no action can run in it.]", "session_ended"
-    )
+        return SandboxLost(record.cause)
+    return SessionOver(f"The session has ended ({record.end_reason or record.state}); no action can run in it.")
 
 
-def lost(cause: str) -> ActionAnswer:
-    """The sandbox is gone for good."""
-    return ActionAnswer(
-        f"[The sandbox of this session was lost: {cause}. Nothing can run in it any more; start a new session.]",
-        SandboxLost.code,
-    )
-
-
-def failed(error: ServiceError) -> ActionAnswer:
-    """A fault of ours that may pass."""
-    return ActionAnswer(
-        f"[The service could not complete this action ({error.code}): {error.detail}."
-        " It may have taken effect; look before you repeat it.]",
-        error.code,
-    )
+def told(error: ServiceError) -> ActionAnswer:
+    """What a policy is shown in place of an observation."""
+    match error:
+        case UnknownSession() | SessionOver() | SessionRestoring():
+            text = error.detail
+        case SessionBusy():
+            text = (
+                "The session is still busy with an earlier action, so this one did not run."
+                " Wait for that action's end, then send this one again."
+            )
+        case SandboxLost():
+            text = (
+                f"The sandbox of this session was lost: {error.detail}. Nothing can run in it any more; start a new"
+                " session."
+            )
+        case _:
+            text = (
+                f"The service could not complete this action ({error.code}): {error.detail}."
+                " It may have taken effect; look before you repeat it."
+            )
+    return ActionAnswer(f"[{text}]", error.code)

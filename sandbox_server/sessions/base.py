@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from sandbox_server.actions.batch import Command, CommandResult
 from sandbox_server.errors import ServiceError
 from sandbox_server.records import ActionRecord, GradedSession, PatchRecord, SessionRecord, Verdict
 from sandbox_server.sessions.lookahead import Failure
@@ -22,6 +23,17 @@ class ActionAnswer:
     """Its number in the journal; 0 when it was not journaled."""
     tool: str = ""
     """The tool it used, "" when none ran."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAnswer:
+    """The results of one batch, in the order of its commands."""
+
+    results: Sequence[CommandResult]
+    seq: int
+    """Its number in the journal."""
+    notice: str = ""
+    """What the service has to tell of the session; "" nearly always."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +120,17 @@ class Sessions(Protocol):
         """Run one action. Never raises for what a policy or a fault can cause: the answer says it.
 
         The same `idempotency_key` within a session runs once; its observation is given again.
+        """
+        ...
+
+    async def exec(self, sid: str, commands: Sequence[Command], *, idempotency_key: str = "") -> BatchAnswer:
+        """Run commands in parallel, apart from the shell, as one action.
+
+        The same `idempotency_key` within a session runs once; its results are given again.
+
+        Raises:
+            MalformedRequest, UnknownSession, SessionOver, SessionBusy, SessionRestoring: nothing ran.
+            SandboxLost: the session is over. ActionInterrupted, other InfrastructureErrors: commands may have run.
         """
         ...
 

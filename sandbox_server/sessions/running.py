@@ -1,14 +1,20 @@
-"""From a policy's text to an observation: dialect, then tool. Nothing is written down here."""
+"""From what was asked to an observation: a policy's text by dialect and tool, a batch as it is. Writes nothing down."""
 
 import time
 from dataclasses import dataclass
 
-from sandbox_server.actions.base import Dialect, Observation, Say, Tool, ToolContext
+from sandbox_server.actions import batch_json
+from sandbox_server.actions.base import Dialect, Observation, Say, Tool, ToolContext, observed
+from sandbox_server.actions.batch import Batches
+from sandbox_server.actions.batch_json import BatchOutcome
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import Sandbox
 from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.state.store import Store
+
+EXEC = "exec"
+"""The tool of an action that is a batch of the trainer's own: its content is no policy's text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,18 +22,28 @@ class Ran:
     """What came of an action, before it is written down."""
 
     observation: Observation
+    """Without text where there is a `batch`."""
     tool: str
     talk_turns: int
+    batch: BatchOutcome | None = None
+    """Of EXEC."""
 
 
 class Running:
-    """Runs the text of one action in a sandbox whose session the caller holds."""
+    """Runs one action in a sandbox whose session the caller holds."""
 
     def __init__(
-        self, store: Store, config: SessionConfig, *, dialects: dict[str, Dialect], tools: dict[str, Tool]
+        self,
+        store: Store,
+        config: SessionConfig,
+        batches: Batches,
+        *,
+        dialects: dict[str, Dialect],
+        tools: dict[str, Tool],
     ) -> None:
         self._store = store
         self._config = config
+        self.batches = batches
         self._dialects = dialects
         self._tools = tools
 
@@ -60,7 +76,24 @@ class Running:
             profile=instance.profile or self._config.profile or dialect.default_profile,
             command_timeout_s=timeout_s,
             soft_timeout_s=self._config.soft_timeout_s,
+            batches=self.batches,
         )
         observation = await self._tools[parsed.tool].run(parsed, context)
         seconds["run"] = time.monotonic() - parsed_at
         return Ran(observation, parsed.tool, record.talk_turns)
+
+    async def run_batch(
+        self,
+        sandbox: Sandbox,
+        record: SessionRecord,
+        instance: TaskInstance,
+        content: str,
+        timeout_s: float,
+        seconds: dict[str, float],
+    ) -> Ran:
+        """As `run`, of a `content` that is a batch (`batch_json.content_of`)."""
+        began = time.monotonic()
+        commands = batch_json.commands_of(content)
+        results = await self.batches.run(sandbox, instance, commands, timeout_s=timeout_s)
+        seconds["run"] = time.monotonic() - began
+        return Ran(observed("", results), EXEC, record.talk_turns, BatchOutcome(tuple(results)))

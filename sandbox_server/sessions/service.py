@@ -6,13 +6,20 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from sandbox_server import telemetry
+from sandbox_server.actions.batch import Command
+from sandbox_server.actions.batch_json import outcome_of
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.errors import (
+    ActionInterrupted,
     CapacityError,
+    MalformedRequest,
     SandboxLost,
     ServiceError,
+    SessionBusy,
+    SessionOver,
+    SessionRestoring,
     SessionStillLive,
     Ungradable,
     UnknownInstance,
@@ -22,7 +29,7 @@ from sandbox_server.errors import (
 from sandbox_server.records import ActionRecord, PatchRecord, SessionRecord, Verdict, VerdictName
 from sandbox_server.sessions import acting
 from sandbox_server.sessions.acting import Acting
-from sandbox_server.sessions.base import ActionAnswer, Announced, PoolView, RewardAnswer, SessionView
+from sandbox_server.sessions.base import ActionAnswer, Announced, BatchAnswer, PoolView, RewardAnswer, SessionView
 from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.sessions.ending import Ending
 from sandbox_server.sessions.lifecycle import SessionState
@@ -182,11 +189,30 @@ class SessionService:
             return answer
         except SandboxLost as error:
             await self._ending.lose(sid, error.detail)
-            return acting.lost(error.detail)
+            return acting.told(error)
+        except (UnknownSession, SessionOver, SessionBusy, SessionRestoring) as error:
+            return acting.told(error)
         except ServiceError as error:
             telemetry.INFRA_ERRORS.labels(error.code).inc()
             log.error("action failed", sid=sid, code=error.code, error=error.detail)
-            return acting.failed(error)
+            return acting.told(error)
+
+    async def exec(self, sid: str, commands: Sequence[Command], *, idempotency_key: str = "") -> BatchAnswer:
+        """See `sessions.base.Sessions.exec`."""
+        try:
+            answer = await self._acting.exec(sid, commands, idempotency_key)
+        except SandboxLost as error:
+            await self._ending.lose(sid, error.detail)
+            raise
+        outcome = outcome_of(answer.content)
+        if outcome is None:
+            raise MalformedRequest("This Idempotency-Key stands for an action that is no batch; take another one.")
+        if outcome.results is None:
+            raise ActionInterrupted(
+                f"{outcome.notice or 'The service was interrupted while this batch ran.'} Send it with another"
+                " Idempotency-Key to run it again."
+            )
+        return BatchAnswer(outcome.results, answer.seq, outcome.notice)
 
     async def postprocess(self, sid: str) -> SessionRecord | None:
         """See `sessions.base.Sessions.postprocess`."""

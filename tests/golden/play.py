@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sandbox_server.actions import registry
 from sandbox_server.actions.base import Call, EditorHistory, ToolContext
+from sandbox_server.actions.batch import BatchBounds, Batches
 from sandbox_server.actions.profiles import OPENHANDS
 from sandbox_server.catalogue.instance import SandboxSpec, TaskInstance
 from sandbox_server.sandbox.base import Sandbox
@@ -38,6 +39,7 @@ def context(
     profile: str = OPENHANDS,
     command_timeout_s: float = SECONDS,
     soft_timeout_s: float | None = None,
+    bounds: BatchBounds | None = None,
 ) -> ToolContext:
     """A tool's context around `sandbox`."""
     return ToolContext(
@@ -47,6 +49,7 @@ def context(
         profile=profile,
         command_timeout_s=command_timeout_s,
         soft_timeout_s=soft_timeout_s,
+        batches=Batches(bounds or BatchBounds()),
     )
 
 

@@ -299,7 +299,7 @@ def test_a_thousand_malformed_requests_harm_nothing(http: httpx.Client, wire: Wi
         assert answer.status_code < 500 and answer.headers["content-type"] == "application/json", bytes(raw)
         answer.json()
     assert http.post("/process_action", json={"sid": sid, "content": "x"}).json() == {"content": "saw 1"}
-    assert not wire.app.state.swedev_running
+    assert not wire.app.state.apart
 
 
 JSON = st.recursive(

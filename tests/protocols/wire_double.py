@@ -12,6 +12,7 @@ from pathlib import Path
 
 import uvicorn
 
+from sandbox_server.actions.batch import Command, CommandResult
 from sandbox_server.app import Parts, create_app
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.history import History
@@ -29,7 +30,7 @@ from sandbox_server.errors import (
     UnknownSession,
 )
 from sandbox_server.records import ActionRecord, GradedSession, PatchRecord, SessionRecord, Verdict, VerdictName
-from sandbox_server.sessions.base import ActionAnswer, Announced, PoolView, RewardAnswer, SessionView
+from sandbox_server.sessions.base import ActionAnswer, Announced, BatchAnswer, PoolView, RewardAnswer, SessionView
 from sandbox_server.sessions.lookahead import Failure
 from sandbox_server.sessions.shelf import ShelfView
 from sandbox_server.settings import Settings
@@ -58,6 +59,7 @@ class MemorySessions:
     def __init__(self) -> None:
         self.records: dict[str, SessionRecord] = {}
         self.seen: list[tuple[str, str, str]] = []
+        self.batches: list[tuple[str, list[Command], str]] = []
         self.closed: list[str] = []
         self.finished: list[str] = []
         self.start_s = 0.0
@@ -120,6 +122,21 @@ class MemorySessions:
             await asyncio.sleep(0.5)
         self.finished.append(content)
         return ActionAnswer(f"saw {len(content)}", seq=1)
+
+    async def exec(self, sid: str, commands: Sequence[Command], *, idempotency_key: str = "") -> BatchAnswer:
+        self.batches.append((sid, list(commands), idempotency_key))
+        if sid not in self.records:
+            raise UnknownSession(f"No session {sid}.")
+        match commands[0].command:
+            case "lost":
+                raise SandboxLost("The sandbox is gone.")
+            case "docker":
+                raise EngineUnavailable("Docker does not answer.")
+            case "slow":
+                await asyncio.sleep(0.5)
+        self.finished.append(commands[0].command)
+        ran = [CommandResult(0, one.command, "", False, False, 1.5, 0.5) for one in commands]
+        return BatchAnswer(ran, 7, "restored" if commands[0].command == "told" else "")
 
     async def postprocess(self, sid: str) -> SessionRecord | None:
         if sid not in self.records:

@@ -96,15 +96,16 @@ def test_blocks_come_back_as_they_were_written(blocks):
 
 def test_the_registry_knows_every_file_and_nothing_else():
     """A dialect or tool is missing at start-up, or a misspelt setting passes."""
-    assert set(registry.dialects()) == {"openhands_xml", "code", "bash"}
-    assert set(registry.tools()) == {"execute_bash", "str_replace_editor", "finish", "code"}
+    assert set(registry.dialects()) == {"openhands_xml", "code", "bash", "tool_calls"}
+    assert set(registry.tools()) == {"execute_bash", "str_replace_editor", "finish", "code", "bash"}
     profiles = {name: registry.dialect(name).default_profile for name in registry.dialects()}
-    assert profiles == {"openhands_xml": "openhands-0.17", "code": "plain", "bash": "plain"}
+    plain = dict.fromkeys(("code", "bash", "tool_calls"), "plain")
+    assert profiles == {"openhands_xml": "openhands-0.17", **plain}
     for name, one in registry.dialects().items():
         assert one.name == name
     for profile in profiles.values():
         assert registry.profile(profile) == profile
-    with pytest.raises(ValueError, match="there are bash, code, openhands_xml"):
+    with pytest.raises(ValueError, match="there are bash, code, openhands_xml, tool_calls"):
         registry.dialect("openhands")
     with pytest.raises(ValueError, match=re.escape("openhands-0.17")):
         registry.profile("openhands")

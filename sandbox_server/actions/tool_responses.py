@@ -1,0 +1,46 @@
+r"""How the results of a turn's tool calls read: one `<tool_response>` block for each call, in the calls' order.
+
+A closing tag inside a block is written `<\/tool_response>`, so no output can end its own block or pass for another
+call's, and `<tool_response>\n(.*?)\n</tool_response>` over all lines splits the observation again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sandbox_server.actions.batch import CommandResult
+from sandbox_server.actions.profiles import cut_middle
+
+_CLOSE = "</tool_response>"
+_ESCAPED = "<\\/tool_response>"
+
+RECORDED = "Your answer is recorded."
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A call that runs nothing, answered by the dialect itself."""
+
+    text: str
+    code: str
+    """As of a `Say`: answer, bad_call, unknown_tool, bad_parameter."""
+
+
+def blocks(texts: Sequence[str]) -> str:
+    """One observation of the texts of all calls."""
+    return "\n".join(f"<tool_response>\n{text.replace(_CLOSE, _ESCAPED)}\n{_CLOSE}" for text in texts)
+
+
+def shown(result: CommandResult, timeout_s: float) -> str:
+    """What a policy sees of one command: stdout, stderr where there is any, and how it ended where that matters."""
+    parts = [result.stdout.rstrip("\n")]
+    if result.stderr.strip():
+        parts += ["[stderr]", result.stderr.rstrip("\n")]
+    if result.error:
+        parts.append(f"[The command did not run ({result.error}): the sandbox or its host is at its limit. Try again.]")
+    elif result.timed_out and not result.wall_ms:
+        parts.append("[The command did not run: the other calls of this turn took all its time.]")
+    elif result.timed_out:
+        parts.append(f"[The command was killed after {timeout_s:g} s, with all that it had started.]")
+    elif result.exit_code:
+        parts.append(f"[exit code: {result.exit_code}]")
+    return cut_middle("\n".join(part for part in parts if part)) or "[no output]"

@@ -1,0 +1,43 @@
+"""`bash`: the tool calls of one turn, in parallel, each in a fresh shell at the repository."""
+
+from collections.abc import Sequence
+from typing import cast
+
+from sandbox_server.actions.base import Call, Observation, ToolContext, observed
+from sandbox_server.actions.batch import Command
+from sandbox_server.actions.tool_responses import Told, blocks, shown
+
+
+class Bash:
+    """See the module. The call's `calls` are Commands, or Told where nothing is to run, in the policy's order."""
+
+    name = "bash"
+
+    async def run(self, call: Call, context: ToolContext) -> Observation:
+        """One block for each call.
+
+        Raises:
+            SandboxLost, EngineUnavailable.
+
+        """
+        calls = cast(Sequence[Command | Told], call.arguments["calls"])
+        bounds = context.batches.bounds
+        commands = [one for one in calls if isinstance(one, Command)]
+        taken = commands[: bounds.commands]
+        results = await context.batches.run(
+            context.sandbox, context.instance, taken, timeout_s=context.command_timeout_s
+        )
+        ended = iter(results)
+        texts = []
+        for one in calls:
+            if isinstance(one, Told):
+                texts.append(one.text)
+            elif (result := next(ended, None)) is None:
+                texts.append(f"Error: only {bounds.commands} commands run in one turn; this one did not.")
+            else:
+                timeout_s = min(one.timeout_s or bounds.timeout_s, context.command_timeout_s)
+                texts.append(shown(result, timeout_s))
+        return observed(blocks(texts), results)
+
+
+TOOL = Bash()

@@ -1,0 +1,111 @@
+"""Commands in a session, one or many at once: for trainers that read tool calls themselves."""
+
+import asyncio
+from dataclasses import asdict
+from typing import Annotated, Any, cast
+
+from fastapi import APIRouter, Path, Request, Response
+from pydantic import BaseModel, ConfigDict, Field, StrictStr
+
+from sandbox_server.actions.batch import Command
+from sandbox_server.actions.content import scalar_text
+from sandbox_server.errors import MalformedRequest
+from sandbox_server.protocols._apart import settle, spawn
+from sandbox_server.protocols._wire import idempotency_key, json_answer, read, takes
+from sandbox_server.protocols.v1 import Refused
+from sandbox_server.sessions.base import Sessions
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid")
+
+
+class _HowItRuns(_Message):
+    timeout_s: Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)] | None = None
+    """Seconds until it is killed with all that it began; SANDBOX_EXEC_TIMEOUT_S without it."""
+    cwd: StrictStr = ""
+    """Absolute, or relative to the repository; the repository without it."""
+    env: dict[StrictStr, StrictStr] = {}
+    """Added to the sandbox's own."""
+
+
+class CommandRequest(_HowItRuns):
+    """One command."""
+
+    command: StrictStr
+    """Shell text for a bash of its own."""
+
+
+class ExecRequest(_HowItRuns):
+    """A batch, by `commands`, or one command, by `command`. `timeout_s`, `cwd` and `env` are for all that name none."""
+
+    command: StrictStr | None = None
+    commands: list[StrictStr | CommandRequest] | None = None
+    """In the order of the results; they run in parallel and know nothing of each other."""
+
+
+class CommandAnswer(_Message):
+    """How one command ended."""
+
+    exit_code: int | None
+    """Null: it was killed at its timeout, or did not run."""
+    stdout: str
+    """UTF-8, other bytes replaced; past SANDBOX_EXEC_OUTPUT_BYTES its middle is left out and marked."""
+    stderr: str
+    truncated: bool
+    """Of stdout or stderr something was left out."""
+    timed_out: bool
+    """It was killed, or (`wall_ms` 0) its turn did not come in the batch's time."""
+    wall_ms: float
+    queued_ms: float
+    """Until it began."""
+    error: str
+    """Why it could not run, where that is not its own doing: sandbox_exhausted, no_capacity; "" nearly always."""
+
+
+class ExecAnswer(_Message):
+    """The results of a batch."""
+
+    results: list[CommandAnswer]
+    seq: int
+    """The batch's number in the session's journal."""
+    notice: str
+    """What is to be known of the session: that it was restored on another host, say; "" nearly always."""
+
+
+_REFUSED: dict[int | str, dict[str, Any]] = {code: {"model": Refused} for code in (404, 409, 422, 500, 503)}
+
+ROUTER = APIRouter(prefix="/v1", tags=["v1"], lifespan=settle)
+
+
+@ROUTER.post("/sessions/{sid}/exec", response_model=ExecAnswer, responses=_REFUSED, openapi_extra=takes(ExecRequest))
+async def execute(request: Request, sid: Annotated[str, Path(pattern="^[0-9]{1,19}$")]) -> Response:
+    """Run commands in parallel, each in a fresh shell at the repository; one batch is one action of the session.
+
+    With an Idempotency-Key header a repeated request runs once and gets the same answer. What a command does is in its
+    result; an error status means that the service could not run the batch, and says nothing about the commands.
+    """
+    asked = await read(request, ExecRequest)
+    key = idempotency_key(request)
+    running = cast(Sessions, request.app.state.sessions).exec(sid, _commands(asked), idempotency_key=key)
+    answer = await asyncio.shield(spawn(request, running))
+    return json_answer(
+        {"results": [asdict(result) for result in answer.results], "seq": answer.seq, "notice": answer.notice}
+    )
+
+
+def _commands(asked: ExecRequest) -> list[Command]:
+    """Raises MalformedRequest unless exactly one of `command` and `commands` is given."""
+    if (asked.command is None) == (asked.commands is None):
+        raise MalformedRequest("commands: give either a list of commands, or one command as `command`.")
+    given = [asked.command] if asked.commands is None else asked.commands
+    every = [one if isinstance(one, CommandRequest) else CommandRequest(command=one or "") for one in given]
+    return [
+        Command(
+            scalar_text(one.command),
+            one.timeout_s or asked.timeout_s,
+            scalar_text(one.cwd or asked.cwd),
+            {name: scalar_text(value) for name, value in {**asked.env, **one.env}.items()},
+        )
+        for one in every
+    ]

@@ -1,0 +1,305 @@
+"""The dialect of code search: Hermes blocks and OpenAI's lists, each call answered in its own place."""
+
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox_server.actions.base import Call, Say
+from sandbox_server.actions.batch import Command
+from sandbox_server.actions.dialects.tool_calls import DIALECT, MAX_CALLS
+from sandbox_server.actions.tool_responses import RECORDED, Told, blocks
+
+
+def parse(content: str) -> Call | Say:
+    return DIALECT.parse(content, talk_turns=0)
+
+
+def hermes(name: str, arguments: object) -> str:
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
+
+
+def ls(command: str = "ls") -> str:
+    return hermes("bash", {"command": command})
+
+
+def openai(name: str, arguments: object, number: int = 0) -> dict[str, object]:
+    said = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return {"id": f"call_{number}", "type": "function", "function": {"name": name, "arguments": said}}
+
+
+def calls(content: str) -> list[Command | Told]:
+    parsed = parse(content)
+    assert isinstance(parsed, Call) and parsed.tool == "bash", parsed
+    return list(parsed.arguments["calls"])
+
+
+def error(content: str) -> tuple[str, str]:
+    """Code and text of the only call of a turn that runs nothing."""
+    said = parse(content)
+    assert isinstance(said, Say) and not said.is_talk, said
+    assert said.text.startswith("<tool_response>\n") and said.text.endswith("\n</tool_response>")
+    return said.code, said.text.removeprefix("<tool_response>\n").removesuffix("\n</tool_response>")
+
+
+@pytest.mark.parametrize("tail", ["", "<|im_end|>", "\n<|im_end|>\n", "</s>"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        f"Let me look.\n{ls()}\n{ls('pwd')}",
+        json.dumps([openai("bash", {"command": "ls"}), openai("terminal", {"command": "pwd"}, 1)]),
+        json.dumps(
+            {
+                "role": "assistant",
+                "content": "Let me look.",
+                "tool_calls": [openai("bash", {"command": "ls"}), openai("bash", {"command": "pwd"}, 1)],
+            }
+        ),
+        json.dumps({"role": "assistant", "content": [{"type": "text", "text": ls() + ls("pwd")}]}),
+        '[{"name": "bash", "arguments": {"command": "ls"}}, {"name": "bash", "parameters": {"command": "pwd"}}]',
+        f"<think>I could {ls('rm -rf /')} or not.</think>{ls()}{ls('pwd')}",
+        f"I could {ls('rm -rf /')} or not.</think>{ls()}{ls('pwd')}",
+    ],
+)
+def test_the_calls_of_a_turn_in_the_order_written(content, tail):
+    """A trainer's way to write calls is not understood, or a thought runs."""
+    assert calls(content + tail) == [Command("ls"), Command("pwd")]
+
+
+@pytest.mark.parametrize(
+    "arguments", ['{"command": "ls"}', json.dumps('{"command": "ls"}'), json.dumps(json.dumps('{"command": "ls"}'))]
+)
+def test_arguments_encoded_twice_are_read(arguments):
+    """A policy that quotes its arguments once more can no longer act."""
+    assert calls(hermes("bash", arguments)) == [Command("ls")]
+    assert calls(json.dumps([openai("bash", arguments)])) == [Command("ls")]
+
+
+def test_all_that_a_call_may_say():
+    """A timeout or folder that the policy asked for is lost."""
+    asked = {"command": "ls", "timeout": 2, "cwd": "src"}
+    assert calls(hermes("bash", asked)) == [Command("ls", 2, "src")]
+    assert calls(hermes("bash", {**asked, "timeout": None, "cwd": None})) == [Command("ls")]
+
+
+@pytest.mark.parametrize("end", ["\n</tool_call>", "", "\n", "<|im_end|>"])
+def test_the_last_block_may_lack_its_end(end):
+    """A stop at `</tool_call>` takes the call with it."""
+    assert calls('<tool_call>\n{"name": "bash", "arguments": {"command": "ls"}}' + end) == [Command("ls")]
+
+
+@pytest.mark.parametrize("command", ["grep -n '</tool_call>' a.py", "echo '<tool_call>{}'", "grep '</think>' x"])
+def test_tags_in_an_argument_are_the_arguments(command):
+    """What is searched for ends the call, or begins another one."""
+    assert calls(ls(command) + ls()) == [Command(command), Command("ls")]
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "text"),
+    [
+        (
+            '<tool_call>{"name": "bash", "arguments": {"command": "rm -rf /',
+            "bad_call",
+            "Error: the tool call was not understood: it is not valid JSON (Unterminated string starting at).",
+        ),
+        (
+            '<tool_call>{"name": "bash"}}</tool_call>',
+            "bad_call",
+            "Error: the tool call was not understood: there is more than one JSON object between the tags.",
+        ),
+        ("<tool_call>3</tool_call>", "bad_call", "Error: the tool call was not understood: it has no name."),
+        ('<tool_call>{"name": 3}</tool_call>', "bad_call", "Error: the tool call was not understood: it has no name."),
+        (f"<tool_call>{'[' * 100_000}", "bad_call", "Error: the tool call was not understood: it cannot be read."),
+        (
+            hermes("cat", {}),
+            "unknown_tool",
+            "Error: there is no tool 'cat'; there are bash, localization_finish, result, finish.",
+        ),
+        (
+            hermes("bash", [1]),
+            "bad_parameter",
+            "Error: Invalid tool arguments - they are not a JSON object.",
+        ),
+        (hermes("bash", "ls"), "bad_parameter", "Error: Invalid tool arguments - they are not a JSON object."),
+        (
+            hermes("bash", {"cmd": "ls"}),
+            "bad_parameter",
+            "Error: Invalid tool arguments - bash has no parameter 'cmd'; it has command, timeout, cwd.",
+        ),
+        (hermes("bash", {}), "bad_parameter", "Error: Invalid tool arguments - bash needs a command, which is a text."),
+        (hermes("bash", {"command": " "}), "bad_parameter", "Error: Invalid tool arguments - the command is empty."),
+        (
+            hermes("bash", {"command": "ls", "timeout": -1}),
+            "bad_parameter",
+            "Error: Invalid tool arguments - the timeout must be a number of seconds above 0 and at most 86400.",
+        ),
+        (
+            hermes("bash", {"command": "ls", "timeout": True}),
+            "bad_parameter",
+            "Error: Invalid tool arguments - timeout is a number of seconds.",
+        ),
+    ],
+)
+def test_a_malformed_call_is_answered_in_its_place(call, code, text):
+    """It raises, costs its neighbours their answers, or half a command runs."""
+    assert error(call) == (code, text)
+    assert calls(f"{ls()}{call}")[0] == Command("ls")
+    told = calls(f"{ls()}{call}")[1]
+    assert isinstance(told, Told) and (told.code, told.text) == (code, text)
+
+
+@pytest.mark.parametrize("name", ["timeout", "cwd"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 10**400, "1", [], {}, "\0"])
+def test_a_parameter_of_another_kind_is_refused(name, value):
+    """A number that no clock can hold ends the request with an exception."""
+    if (name, value) != ("cwd", "1"):
+        assert error(hermes("bash", {"command": "ls", name: value}))[0] in ("bad_parameter", "bad_call")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "<files>\nsrc/a.py\n</files>",
+        "So:\n<files>src/a.py</files><|im_end|>",
+        "<file-list>['src/a.py']</file-list>",
+        "```\nsrc/a.py\nfunction: f\n```",
+        '{"role": "assistant", "content": "<files>a.py</files>", "tool_calls": []}',
+        "<think>first</think><files>a.py</files>",
+    ],
+)
+def test_an_answer_is_recorded(content):
+    """The policy is told to go on when it has answered."""
+    assert parse(content) == Say(RECORDED, "answer")
+
+
+@pytest.mark.parametrize("name", ["localization_finish", "result", "finish"])
+def test_an_answer_may_be_a_call(name):
+    """It is run, or called unknown."""
+    assert error(hermes(name, {"locations": [{"file": "a.py"}]})) == ("answer", RECORDED)
+    assert error(json.dumps([openai(name, {"file_paths": ["a.py"]})])) == ("answer", RECORDED)
+    assert calls(ls() + hermes(name, {})) == [Command("ls"), Told(RECORDED, "answer")]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "I think it is src/a.py.",
+        "</files> <files>",
+        '["src/a.py"]',
+        "[]",
+        "{}",
+        "```bash\nls\n```",
+        "```\nls -la\n```",
+        "<think>never closed <files>a.py</files>" + ls(),
+        "<files>a.py</files></think>",
+    ],
+)
+def test_a_turn_with_neither_is_talk_and_told_what_is_expected(content):
+    """The loop goes on in silence until the turns run out."""
+    said = parse(content)
+    assert isinstance(said, Say) and said.is_talk and said.code == "no_call"
+    assert "<tool_call>" in said.text and "<files>" in said.text
+
+
+def test_a_turn_of_too_many_calls_runs_none():
+    """One text starts thousands of commands."""
+    assert len(calls(ls() * MAX_CALLS)) == MAX_CALLS
+    for content in (ls() * (MAX_CALLS + 1), json.dumps([openai("bash", {"command": "ls"})] * (MAX_CALLS + 1))):
+        said = parse(content)
+        assert isinstance(said, Say) and said.code == "many_calls"
+
+
+PIECES = st.sampled_from(
+    [
+        *(
+            "<tool_call>",
+            "</tool_call>",
+            "<think>",
+            "</think>",
+            "<files>",
+            "</files>",
+            "\n",
+            " ",
+            "\0",
+            "\ud800",
+            "```",
+        ),
+        *("{", "}", "[", "]", '"', "\\", ",", ":", "1", "null", '"name"', '"arguments"', '"command"', '"function"'),
+        *('"tool_calls"', '"role"', '"content"', '"bash"', ls(), hermes("finish", {}), "<|im_end|>", "x"),
+    ]
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.just("bash"),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["name", "arguments", "function", "tool_calls", "content", "role", "command", "timeout"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=10,
+)
+
+
+@given(
+    st.lists(PIECES, max_size=30).map("".join)
+    | st.text()
+    | JSON.map(json.dumps)
+    | JSON.map(lambda v: hermes("bash", v))
+)
+def test_no_input_raises(content):
+    """A policy's text ends the request with an exception."""
+    parsed = parse(content)
+    if isinstance(parsed, Call):
+        assert any(isinstance(one, Command) for one in parsed.arguments["calls"])
+    else:
+        parsed.text.encode()
+
+
+@given(st.lists(st.text(min_size=1).filter(lambda text: text.strip() and "\0" not in text), min_size=1, max_size=4))
+def test_a_command_arrives_as_it_was_written(commands):
+    """A quote, a newline or a tag in it changes what runs."""
+    texts = [text.encode("utf-8", "replace").decode() for text in commands]
+    expected = [Command(text) for text in texts]
+    assert calls("".join(map(ls, texts))) == expected
+    assert calls(json.dumps([openai("bash", {"command": text}) for text in texts])) == expected
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "<tool_call>",
+        "</tool_call>",
+        "<tool_call>{",
+        '<tool_call>"',
+        "<think>",
+        "</think>",
+        "[",
+        "{",
+        "<files>",
+        "```\n",
+        ls(),
+    ],
+)
+def test_a_long_text_takes_linear_time(piece):
+    """A policy that repeats itself stops every other session."""
+    content = piece * (1_000_000 // len(piece))
+    began = time.thread_time()
+    parse(content)
+    assert time.thread_time() - began < 1.0
+
+
+@given(st.lists(st.text("</>tol_respn\n", max_size=60), min_size=1, max_size=4))
+def test_an_observation_splits_into_its_blocks(texts):
+    """Output that holds a closing tag passes for the answer to another call."""
+    whole = blocks(texts)
+    assert whole.count("</tool_response>") == len(texts)
+    rest = whole
+    for text in texts:
+        inside, _, rest = rest.removeprefix("\n").removeprefix("<tool_response>\n").partition("\n</tool_response>")
+        assert inside == text.replace("</tool_response>", "<\\/tool_response>")
+    assert rest == ""
