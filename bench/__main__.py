@@ -6,7 +6,7 @@ import signal
 import sys
 from pathlib import Path
 
-from bench import actions, containers, gradings, imports, machine, report, rl_step, scale, starts
+from bench import actions, containers, gradings, imports, machine, report, rl_step, scale, search, starts
 from bench.results import Run
 from bench.subject import Bench
 
@@ -19,6 +19,7 @@ SUBJECTS = {
     "start_group": starts.groups,
     "gradings": gradings.measure,
     "rl_step": rl_step.measure,
+    "search": search.measure,
     "scale": scale.measure,
 }
 """In this order."""

@@ -40,6 +40,11 @@ class Trainer:
                 raise Refused(f"{path}: {response.status} {(await response.text())[:500]}")
             return await response.json()
 
+    async def text(self, path: str) -> str:
+        """An answer that is no JSON."""
+        async with self._http.get(path) as response:
+            return await response.text()
+
     async def start(self, instance_id: str) -> str:
         return str((await self.post("/start_instance", instance_hash=instance_hash(instance_id)))["sid"])
 

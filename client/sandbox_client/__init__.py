@@ -1,6 +1,6 @@
 """Client of the sandbox service. `sandbox_client.swedev_utils` is the drop-in for veRL."""
 
-from sandbox_client.answers import AnswerError, Observation, Reward
+from sandbox_client.answers import AnswerError, CommandResult, Observation, Reward
 from sandbox_client.client import SandboxClient, Session, Timeouts
 from sandbox_client.errors import (
     BadAnswer,
@@ -22,6 +22,7 @@ __all__ = [
     "AnswerError",
     "BadAnswer",
     "CallTimedOut",
+    "CommandResult",
     "NoCapacity",
     "Observation",
     "RequestRejected",

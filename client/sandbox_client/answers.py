@@ -37,6 +37,30 @@ class Observation:
 
 
 @dataclass(frozen=True)
+class CommandResult:
+    """How one command of a batch ended."""
+
+    exit_code: int | None
+    """None: it was killed at its timeout, or did not run."""
+    stdout: str
+    stderr: str
+    truncated: bool
+    timed_out: bool
+    wall_ms: float
+    queued_ms: float
+    error: str = ""
+    """Why it could not run, where that is not its own doing; then it says nothing about the policy."""
+
+    @classmethod
+    def from_wire(cls, body: Mapping[str, Any]) -> CommandResult:
+        """Raises BadAnswer where a field is missing."""
+        names = [field.name for field in fields(cls)]
+        if not isinstance(body, Mapping) or any(name not in body for name in names):
+            raise BadAnswer("a result of a batch lacks one of its fields")
+        return cls(**{name: body[name] for name in names})
+
+
+@dataclass(frozen=True)
 class Reward:
     """A reward and the verdict behind it, in the wire's own spelling.
 

@@ -15,6 +15,7 @@ from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 from sandbox_client import environment
+from sandbox_client.client import SandboxClient
 from sandbox_client.transport import Transport, parse_host
 
 _T = TypeVar("_T")
@@ -29,6 +30,7 @@ class Background:
         # Not new_event_loop(): the trainer may have set uvloop's policy, and a fork under uvloop is another matter.
         self._loop = asyncio.SelectorEventLoop()
         self._transports: dict[tuple[str, ...], Transport] = {}
+        self._clients: dict[tuple[str, str | None, str | None], SandboxClient] = {}
         self._in_flight: set[Future[Any]] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, name="sandbox-client", daemon=True)
         self._thread.start()
@@ -47,6 +49,14 @@ class Background:
             self._transports[key] = Transport([parse_host(url) for url in urls], run=key[0])
         return self._transports[key]
 
+    def client(self, url: str, api_key: str | None, run: str | None) -> SandboxClient:
+        """The typed client of these; only on the background loop, and never closed by who uses it."""
+        key = (url, api_key, run)
+        if key not in self._clients:
+            urls = [one.strip() for one in url.split(",") if one.strip()]
+            self._clients[key] = SandboxClient(urls, api_key=api_key, run=run)
+        return self._clients[key]
+
     def close(self) -> None:
         """Give what is in flight a bounded time, then end the thread and close everything."""
         wait(list(self._in_flight), timeout=_LAST_REQUESTS_S)
@@ -62,6 +72,8 @@ class Background:
         await asyncio.gather(*requests, return_exceptions=True)
         for transport in self._transports.values():
             await transport.aclose()
+        for client in self._clients.values():
+            await client.aclose()
 
 
 class _PerProcess:

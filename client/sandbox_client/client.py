@@ -6,13 +6,14 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Any
 
 from sandbox_client import environment
-from sandbox_client.answers import Observation, Reward
+from sandbox_client.answers import CommandResult, Observation, Reward
 from sandbox_client.errors import BadAnswer, SandboxError
 from sandbox_client.hashing import instance_hash
 from sandbox_client.transport import Transport, parse_host
@@ -134,6 +135,31 @@ class SandboxClient:
         )
         return Observation.from_wire(answer)
 
+    async def exec(
+        self, sid: str, commands: Sequence[str | Mapping[str, Any]], *, timeout_s: float | None = None
+    ) -> list[CommandResult]:
+        """Run commands in parallel, each in a fresh bash at the repository; the results in their order.
+
+        A command is its text, or `{"command", "timeout_s", "cwd", "env"}`; `timeout_s` is for those that name none.
+
+        Raises:
+            UnknownSession, RequestRejected; ServiceFault: says nothing about the commands.
+        """
+        body: dict[str, Any] = {"commands": list(commands)}
+        if timeout_s is not None:
+            body["timeout_s"] = timeout_s
+        answer = await self._transport.post(
+            f"/v1/sessions/{sid}/exec",
+            body,
+            timeout_s=self._timeouts.action_s,
+            retry_s=self._timeouts.retry_s,
+            idempotency_key=uuid.uuid4().hex,
+        )
+        results = answer.get("results")
+        if not isinstance(results, list) or len(results) != len(commands):
+            raise BadAnswer("the answer to a batch does not hold a result for each command")
+        return [CommandResult.from_wire(result) for result in results]
+
     async def finish(self, sid: str) -> None:
         """End the session: its patch is kept, its container goes, its grading begins. May be repeated."""
         await self._transport.post(
@@ -186,6 +212,12 @@ class Session:
     async def act(self, content: str) -> Observation:
         """As `SandboxClient.act`."""
         return await self._client.act(self.sid, content)
+
+    async def exec(
+        self, commands: Sequence[str | Mapping[str, Any]], *, timeout_s: float | None = None
+    ) -> list[CommandResult]:
+        """As `SandboxClient.exec`."""
+        return await self._client.exec(self.sid, commands, timeout_s=timeout_s)
 
     async def finish(self) -> None:
         """As `SandboxClient.finish`; a second call sends nothing."""

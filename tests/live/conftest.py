@@ -14,7 +14,7 @@ from .serving import Server, serving
 
 @pytest.fixture(scope="session")
 def rows(sample_images: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The samples, one of them again without a grader, and one of an image that nobody has."""
+    """The samples, some again: without a grader, of an image that nobody has, for policies that write tool calls."""
     texts = (ROOT / "examples" / "instances.jsonl").read_text().splitlines()
     timespan = next(row for row in map(json.loads, texts) if row["instance_id"].startswith("samples__timespan"))
     ungradable = {**timespan, "instance_id": "samples__ungradable-1"}
@@ -25,8 +25,10 @@ def rows(sample_images: dict[str, str], tmp_path_factory: pytest.TempPathFactory
         "instance_id": "samples__bare-1",
         "sandbox": {"images": ["sandbox-samples/base:latest"], "workdir": "/opt"},
     }
+    ledger = next(row for row in map(json.loads, texts) if row["instance_id"] == "samples__ledger-12")
+    search = {**ledger, "instance_id": "samples__search-1", "dialect": "tool_calls"}
     path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
-    path.write_text("\n".join([*texts, *map(json.dumps, (ungradable, absent, bare))]) + "\n")
+    path.write_text("\n".join([*texts, *map(json.dumps, (ungradable, absent, bare, search))]) + "\n")
     return path
 
 

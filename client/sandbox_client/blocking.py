@@ -1,0 +1,48 @@
+"""The typed client for code without an event loop, such as environments that a trainer steps in threads.
+
+All of a process share the background's loop and its kept connections, so a call costs its thread no more than a wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from sandbox_client.answers import Observation, Reward
+from sandbox_client.background import background
+from sandbox_client.client import SandboxClient
+
+_T = TypeVar("_T")
+
+
+class BlockingClient:
+    """As `SandboxClient`, each call blocking its thread; never call it on an event loop's own thread."""
+
+    def __init__(self, url: str, *, api_key: str | None = None, run: str | None = None) -> None:
+        """`url` is one base URL, or several, comma-separated; `run` as of `SandboxClient`."""
+        self._of = (url, api_key, run)
+
+    def start(self, instance: str | int) -> str:
+        """As `SandboxClient.start`."""
+        return self._call(lambda client: client.start(instance))
+
+    def act(self, sid: str, content: str) -> Observation:
+        """As `SandboxClient.act`."""
+        return self._call(lambda client: client.act(sid, content))
+
+    def finish(self, sid: str) -> None:
+        """As `SandboxClient.finish`."""
+        return self._call(lambda client: client.finish(sid))
+
+    def reward(self, sid: str) -> Reward:
+        """As `SandboxClient.reward`."""
+        return self._call(lambda client: client.reward(sid))
+
+    def _call(self, request: Callable[[SandboxClient], Awaitable[_T]]) -> _T:
+        home = background()
+
+        async def called() -> _T:
+            return await request(home.client(*self._of))
+
+        # bounded: each of the client's calls ends within its own timeout
+        return home.submit(called()).result()

@@ -1,0 +1,137 @@
+"""Code search as a text environment of SkyRL (`skyrl-gym` 0.4); needs the extra `skyrl`.
+
+Register it by its entry point, `sandbox_client.skyrl:CodeSearchEnv`. Its methods block, and a step takes as long as its
+commands: set `environment.skyrl_gym.max_env_workers` to at least the number of rollouts at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput, ConversationType
+
+from sandbox_client.answers import Reward
+from sandbox_client.blocking import BlockingClient
+from sandbox_client.errors import SandboxError, SettingsError
+from sandbox_client.tool_calls import is_answer
+
+_LOGGER = logging.getLogger(__name__)
+_MAX_TURNS = 10
+
+
+class RolloutFault(RuntimeError):
+    """The service failed under this rollout, which says nothing about the policy; raised with `faults="raise"`."""
+
+
+class CodeSearchEnv(BaseTextEnv):  # type: ignore[misc]  # skyrl-gym has no types
+    """One rollout, one session: the policy's text goes to the service as it is, all calls of a turn in one request.
+
+    Of `env_config` (a mapping): `url` (else SANDBOX_URL; several are comma-separated), `api_key`, `run`, `max_turns`
+    (10), and `faults`: "mask" (default) ends a rollout that the service failed under with reward 0.0 and
+    `metadata["mask"]` true, "raise" raises RolloutFault. Whoever trains must leave masked rollouts out of the loss.
+    Of `extras`, the columns of the data set: `instance_id`; `max_turns`, where it differs.
+    """
+
+    def __init__(
+        self,
+        env_config: Mapping[str, Any] | None = None,
+        extras: Mapping[str, Any] | None = None,
+        *,
+        is_answer: Callable[[str], bool] = is_answer,
+    ) -> None:
+        """Nothing is started yet. Raises SettingsError without a URL, or without an instance."""
+        super().__init__()
+        config, given = dict(env_config or {}), dict(extras or {})
+        url = config.get("url") or os.environ.get("SANDBOX_URL", "")
+        if not url:
+            raise SettingsError("env_config.url is not given, nor SANDBOX_URL set")
+        if not given.get("instance_id"):
+            raise SettingsError("the data set's extras hold no instance_id")
+        self._client = BlockingClient(url, api_key=config.get("api_key"), run=config.get("run"))
+        self._instance = str(given["instance_id"])
+        self.max_turns = int(given.get("max_turns") or config.get("max_turns") or _MAX_TURNS)
+        self._raises = config.get("faults", "mask") == "raise"
+        self._is_answer = is_answer
+        self._sid = ""
+        self._closed = False
+        self._reward: Reward | None = None
+        self._fault = ""
+        self._answered = False
+
+    def init(self, prompt: ConversationType) -> tuple[ConversationType, dict[str, Any]]:
+        """Start the session; the prompt is the data set's."""
+        try:
+            self._sid = self._client.start(self._instance)
+        except SandboxError as error:
+            self._failed(error)  # the first step ends the rollout
+        return prompt, {"sid": self._sid, "instance_id": self._instance}
+
+    def step(self, action: str) -> BaseTextEnvStepOutput:
+        """Run a turn; the last one, an answer or one past `max_turns`, is graded and has the reward."""
+        self.turns += 1
+        self._answered = self._is_answer(action)
+        observation = "" if self._fault else self._act(action)
+        done = bool(self._fault) or self._answered or self.turns >= self.max_turns
+        if done and not self._fault:
+            self._grade()
+        reward = self._reward.reward if self._reward is not None and not self._fault else 0.0
+        return BaseTextEnvStepOutput(
+            observations=[] if done else [{"role": "user", "content": observation}],
+            reward=reward,
+            done=done,
+            metadata={"sid": self._sid, "mask": bool(self._fault), "cause": self._fault, **self._items()},
+            postprocessed_action=action,
+        )
+
+    def _act(self, action: str) -> str:
+        try:
+            seen = self._client.act(self._sid, action)
+        except SandboxError as error:
+            self._failed(error)
+            return ""
+        if seen.error is not None:
+            self._failed(seen.error.detail)
+        return seen.content
+
+    def _grade(self) -> None:
+        """Once; ends the session."""
+        try:
+            reward = self._reward = self._client.reward(self._sid)
+        except SandboxError as error:
+            self._failed(error)
+            return
+        if reward.mask:
+            self._failed(f"{reward.verdict}: {reward.cause}")
+
+    def _failed(self, why: object) -> None:
+        self._fault = str(why)
+        _LOGGER.error("rollout of %s (session %s) is masked: %s", self._instance, self._sid or "none", why)
+        if self._raises:
+            self.close()
+            raise RolloutFault(self._fault)
+
+    def _items(self) -> dict[str, float]:
+        return {} if self._reward is None else dict(self._reward.items)
+
+    def get_metrics(self) -> dict[str, Any]:
+        """Numbers of the rollout: its turns, whether it answered and was masked, and the items of its reward."""
+        graded = {f"reward/{name}": value for name, value in self._items().items()}
+        return {
+            "turns": self.turns,
+            "answered": float(self._answered),
+            "masked": float(bool(self._fault)),
+            **graded,
+        }
+
+    def close(self) -> None:
+        """End the session; a second call does nothing, and a fault is only logged: the service ends it when idle."""
+        if self._closed or not self._sid:
+            return
+        self._closed = True
+        try:
+            self._client.finish(self._sid)
+        except SandboxError as error:
+            _LOGGER.error("session %s could not be finished: %s", self._sid, error)

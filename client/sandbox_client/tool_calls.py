@@ -1,0 +1,59 @@
+"""Turns of tool calls, as the service's dialect `tool_calls` takes and answers them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sandbox_client.errors import BadAnswer
+
+ANSWER_CALLS = ("localization_finish", "result", "finish")
+"""Calls that are the policy's answer."""
+_CALL_NAME = re.compile(r'<tool_call>\s*\{\s*"name"\s*:\s*"(\w+)"')
+_BLOCK = re.compile(r"<tool_response>\n(.*?)\n</tool_response>", re.DOTALL)
+
+
+def message(content: str, calls: Sequence[Mapping[str, str]]) -> str:
+    """An assistant's turn as an action's content; each of `calls` has an id, a name, and arguments as JSON."""
+    if not calls:
+        return content
+    functions = [
+        {"id": one["id"], "type": "function", "function": {"name": one["name"], "arguments": one["arguments"]}}
+        for one in calls
+    ]
+    said: dict[str, Any] = {"role": "assistant", "content": content, "tool_calls": functions}
+    return json.dumps(said)
+
+
+def responses(observation: str, count: int) -> list[str]:
+    """The answers to a turn's `count` calls, in their order.
+
+    What the service has to tell beside them (that a session was restored) stands before the first one's.
+
+    Raises:
+        BadAnswer: these are no answers to calls; the instance's dialect is another one.
+    """
+    found = _BLOCK.findall(observation)
+    if len(found) != count:
+        if observation.startswith("Error: "):
+            return [observation] * count  # to the turn as a whole: it had too many calls
+        raise BadAnswer(
+            f"{count} tool calls got {len(found)} answers: the instance's dialect, or SANDBOX_DIALECT, is not tool_calls"
+        )
+    before = observation.partition("<tool_response>\n")[0]
+    return [before + found[0], *found[1:]]
+
+
+def is_answer(text: str) -> bool:
+    """Whether a turn, written as text, is the policy's answer: a call that is one, or `<files>...</files>` and no call.
+
+    What is thought (up to `</think>`) counts for nothing.
+    """
+    text = text.rpartition("</think>")[2]
+    calls = _CALL_NAME.findall(text)
+    if calls or "<tool_call>" in text:
+        return any(name in ANSWER_CALLS for name in calls)
+    start = text.find("<files>")
+    return start >= 0 and text.find("</files>", start) >= 0
