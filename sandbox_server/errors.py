@@ -9,6 +9,7 @@ ServiceError
 │   ├── UnknownSession      no such sid
 │   ├── UnknownReceipt      no such receipt
 │   ├── UnknownNode         no such node, or it is dead
+│   ├── UnknownUser         the container has no such user
 │   ├── SessionStillLive    asked for what exists only after the end
 │   ├── SessionOver         the session has ended, nothing can run in it
 │   ├── Ungradable          the instance has no grader
@@ -108,6 +109,12 @@ class UnknownNode(RequestError):
 
     code = "unknown_node"
     http_status = 404
+
+
+class UnknownUser(RequestError):
+    """The sandbox's image has no such user; nothing was run."""
+
+    code = "unknown_user"
 
 
 class SessionStillLive(RequestError):

@@ -10,6 +10,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
+from sandbox_server.sandbox.process import Process as Process  # part of what a sandbox is; its own file for its size
+from sandbox_server.sandbox.process import ProcessEnd as ProcessEnd
+from sandbox_server.sandbox.process import Size as Size
+from sandbox_server.sandbox.process import Stream as Stream
+
 DEFAULT_ACTIVATION = "[[ -f /opt/miniconda3/bin/activate ]] && . /opt/miniconda3/bin/activate testbed 2> /dev/null"
 """What an empty `activate` stands for: the conda env `testbed`, where the image has it."""
 
@@ -203,6 +208,35 @@ class Sandbox(Protocol):
         """Seconds that its making took by stage: create, shell; empty for one that was attached to."""
         ...
 
+    async def start(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+        stdin: bool = False,
+        pty: Size | None = None,
+        timeout_s: float | None = None,
+        home_cwd: bool = False,
+        merge_streams: bool = False,
+    ) -> Process:
+        """Begin `argv` apart from the shell; it runs when this returns.
+
+        `cwd`: where it begins; without one the container's folder. `env`: beside the container's. `user`: a name or
+        number (`name[:group]`), root without one. `stdin`: it can be written to; without it, it reads an end at once.
+        `timeout_s`: past it, it and all that began in it are killed; None: never. `home_cwd`: as a login of the user,
+        with its HOME, USER and LOGNAME, and its home as the folder that `cwd` is taken from. A program that is not
+        there, or a folder, is told by the process's end (127, 126, and the reason on stderr), as a shell does.
+
+        Raises:
+            UnknownUser: the container has no such user; nothing ran.
+            SandboxLost: the container is not running. SandboxExhausted: it can take no further process.
+            EngineUnavailable: no answer from the daemon. Cancelled: nothing of it is left.
+
+        """
+        ...
+
     async def exec(
         self,
         argv: Sequence[str],
@@ -223,7 +257,7 @@ class Sandbox(Protocol):
         Raises:
             SandboxLost: the container is not running, or ended while the command ran.
             SandboxExhausted: it can take no further process (PID or memory limit).
-            EngineUnavailable: no answer from the daemon.
+            UnknownUser: the container has no such user. EngineUnavailable: no answer from the daemon.
 
         """
         ...

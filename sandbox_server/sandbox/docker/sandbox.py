@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from sandbox_server.errors import EngineUnavailable, SandboxLost
-from sandbox_server.sandbox.base import ExecResult
+from sandbox_server.sandbox.base import ExecResult, Process, Size
 from sandbox_server.sandbox.docker import exec as one_off
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.files import Files
@@ -39,6 +39,22 @@ class DockerSandbox:
     def shell(self) -> DockerShell:
         """The persistent shell."""
         return self._shell
+
+    async def start(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+        stdin: bool = False,
+        pty: Size | None = None,
+        timeout_s: float | None = None,
+        home_cwd: bool = False,
+        merge_streams: bool = False,
+    ) -> Process:
+        """See `sandbox.base.Sandbox.start`."""
+        raise NotImplementedError  # the next commit of this branch
 
     async def exec(
         self,
