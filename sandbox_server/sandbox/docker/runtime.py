@@ -118,7 +118,7 @@ class DockerRuntime:
             # the daemon may create it all the same: wait for its answer, then take it away
             await asyncio.shield(self._undo(creating))
             raise
-        sandbox = DockerSandbox(self._engine, container_id, token)
+        sandbox = DockerSandbox(self._engine, container_id, token, shared_lanes=spec.role is Role.SESSION)
         try:
             if spec.with_shell:
                 await sandbox.boot()
@@ -149,7 +149,9 @@ class DockerRuntime:
         if labels.get(_NODE) != self._config.node or _TOKEN not in labels:
             raise SandboxLost(f"the container {container_id[:12]} is not one of node {self._config.node}")
         self._held.add(labels[_TOKEN])
-        return self._open.setdefault(container_id, DockerSandbox(self._engine, container_id, labels[_TOKEN]))
+        shared = labels[_ROLE] == Role.SESSION
+        sandbox = DockerSandbox(self._engine, container_id, labels[_TOKEN], shared_lanes=shared)
+        return self._open.setdefault(container_id, sandbox)
 
     async def list(self) -> list[ContainerInfo]:
         """See `sandbox.base.Runtime.list`."""

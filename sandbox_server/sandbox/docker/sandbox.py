@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from sandbox_server.errors import EngineUnavailable, SandboxLost
 from sandbox_server.sandbox.base import ExecResult, Process, Size
-from sandbox_server.sandbox.docker import exec as one_off
 from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.sandbox.docker.exec import collected
 from sandbox_server.sandbox.docker.files import Files
+from sandbox_server.sandbox.docker.lanes import Lanes, Order
 from sandbox_server.sandbox.docker.shell import DockerShell
 from sandbox_server.sandbox.docker.terminal import Terminal
 
@@ -19,13 +20,13 @@ _RESTARTS = 20  # of one container; past it something is wrong that a restart do
 class DockerSandbox:
     """A container of ours; knows how to reach it, not when it ends."""
 
-    def __init__(self, engine: Engine, container_id: str, token: str) -> None:
+    def __init__(self, engine: Engine, container_id: str, token: str, *, shared_lanes: bool) -> None:
+        """`shared_lanes=False`: what runs there may not be able to forge its own exit status (a grading)."""
         self._engine = engine
         self._container_id = container_id
         self.token = token
         self._files = Files(engine, container_id)
-        self._slots: set[int] = set()
-        self._standing_by: list[one_off.Begun] = []
+        self._lanes = Lanes(engine, container_id, shared=shared_lanes)
         self._restarts = 0
         self.boot_s: Mapping[str, float] = {}
         self._shell = DockerShell(open_terminal=self._reattach, signal=self._signal, restart=self._restart)
@@ -54,7 +55,18 @@ class DockerSandbox:
         merge_streams: bool = False,
     ) -> Process:
         """See `sandbox.base.Sandbox.start`."""
-        raise NotImplementedError  # the next commit of this branch
+        order = Order(
+            argv,
+            cwd=cwd,
+            env=env or {},
+            user=user,
+            stdin=stdin,
+            pty=pty,
+            timeout_s=timeout_s,
+            home_cwd=home_cwd,
+            merge_streams=merge_streams,
+        )
+        return await self._lanes.start(order)
 
     async def exec(
         self,
@@ -69,26 +81,21 @@ class DockerSandbox:
         keep_bytes: int = 1 << 20,
     ) -> ExecResult:
         """See `sandbox.base.Sandbox.exec`."""
-        as_root = user in (None, "0", "root")
-        return await one_off.run(
-            self._engine,
-            self._container_id,
-            self._slots,
+        started = time.monotonic()
+        order = Order(
             argv,
-            timeout_s=timeout_s,
-            stdin=stdin,
             cwd=cwd,
             env=env or {},
-            user=user or "0",
+            user=user,
+            stdin=bool(stdin),
+            timeout_s=timeout_s,
             merge_streams=merge_streams,
-            keep_bytes=keep_bytes,
-            standing_by=self._standing_by.pop() if as_root and self._standing_by else None,
         )
+        return await collected(await self._lanes.start(order), stdin, keep_bytes, started)
 
     async def stand_by(self, commands: int) -> None:
         """See `sandbox.base.Sandbox.stand_by`."""
-        for _ in range(commands):
-            self._standing_by.append(await one_off.stand_by(self._engine, self._container_id, self._slots))
+        await self._lanes.open_ahead(commands)
 
     async def read_file(self, path: str, *, max_bytes: int) -> bytes:
         """See `sandbox.base.Sandbox.read_file`."""
@@ -113,9 +120,7 @@ class DockerSandbox:
         """Let go of all streams; the container is left as it is."""
         self._shell.close()
         self._files.close()
-        for begun in self._standing_by:
-            begun.lane.close()  # each ends with its input
-        self._standing_by.clear()
+        self._lanes.close()
 
     async def _start(self) -> Terminal:
         terminal = await self._attach()
@@ -160,6 +165,7 @@ class DockerSandbox:
             await self._engine.call(lambda api: api.kill(self._container_id, "KILL"))
             await self._engine.call(lambda api: api.wait(self._container_id, timeout=30))
         self._files.close()
+        self._lanes.close()
         return await self._start(), bool(state["OOMKilled"])
 
     async def _state(self) -> dict[str, object]:

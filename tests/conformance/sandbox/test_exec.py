@@ -3,6 +3,7 @@
 import asyncio
 import resource
 import time
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -13,6 +14,14 @@ from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sandbox.docker.sandbox import DockerSandbox
 
 from .specs import gone, running, say, spec
+
+
+@pytest.fixture
+async def grading(runtime: DockerRuntime) -> AsyncIterator[DockerSandbox]:
+    """A container whose lanes are for one command each."""
+    sandbox = await runtime.create(spec(role=Role.GRADE))
+    yield sandbox
+    await runtime.remove(sandbox.container_id)
 
 
 async def test_streams_and_exit_code(shared: DockerSandbox) -> None:
@@ -107,7 +116,6 @@ TREES = {
     "deaf": "trap '' INT TERM HUP; setsid nohup sleep 4711 > /dev/null & sleep 4711",
     "stopped": "sleep 4711 & kill -STOP $!; kill -STOP $$",
     "respawns": "while :; do sh -c 'setsid sleep 4711 &'; sleep 0.05; done",
-    "gone itself": "env -i setsid sleep 4711 & (setsid sleep 4711 &)",
 }
 
 
@@ -123,6 +131,19 @@ async def test_timeout_leaves_nothing(shared: DockerSandbox, script: str) -> Non
     assert await gone(shared, "4711")
     assert await running(shared, "sleep 815") == 1
     assert b"whole" in (await inner).output.head
+
+
+async def test_what_outlives_its_command_does_not_delay_it(shared: DockerSandbox) -> None:
+    """A server that a command leaves behind, with its output still open, would hold the command up to its timeout."""
+    began = time.monotonic()
+    result = await shared.exec(
+        ["bash", "-c", "echo whole; env -i setsid sleep 4711 & (setsid sleep 4711 &)"], timeout_s=30
+    )
+    assert (result.exit_code, result.timed_out, result.stdout.head) == (0, False, b"whole\n")
+    assert time.monotonic() - began < 5
+    assert await running(shared, "sleep 4711") == 2
+    await shared.exec(["pkill", "-f", "sleep 4711"], timeout_s=5)
+    assert await gone(shared, "sleep 4711")
 
 
 async def test_two_lanes_at_once(shared: DockerSandbox) -> None:
@@ -174,21 +195,21 @@ async def test_out_of_memory_in_a_lane(sandbox: DockerSandbox) -> None:
 
 
 _SHOW = """
-env | grep -v '^SANDBOX_EXEC='; pwd -P; umask; cat; printf '%s|' "$0" "$@"; ls /proc/self/fd; echo err >&2; exit 7
+env; pwd -P; umask; cat; printf '%s|' "$0" "$@"; ls /proc/self/fd; echo err >&2; exit 7
 """
 
 
 @pytest.mark.parametrize("merge", [False, True])
-async def test_a_command_that_stood_by_differs_in_nothing(sandbox: DockerSandbox, merge: bool) -> None:
+async def test_a_command_that_stood_by_differs_in_nothing(grading: DockerSandbox, merge: bool) -> None:
     """A test that passes in the one and fails in the other would be graded by luck."""
-    await sandbox.exec(["ln", "-s", "/usr/bin", "/tmp/link"], timeout_s=5)
+    await grading.exec(["ln", "-s", "/usr/bin", "/tmp/link"], timeout_s=5)
     argv = ["bash", "-c", _SHOW, "é", "a b", "", "'\"$x\n\\", "--"]
     results = []
     for standing_by in (0, 1):
-        await sandbox.stand_by(standing_by)
-        assert len(sandbox._standing_by) == standing_by
+        await grading.stand_by(standing_by)
+        assert grading._lanes.parked == standing_by
         results.append(
-            await sandbox.exec(
+            await grading.exec(
                 argv,
                 timeout_s=10,
                 stdin=b"in\0\xff\n" * 10_000,
@@ -197,32 +218,30 @@ async def test_a_command_that_stood_by_differs_in_nothing(sandbox: DockerSandbox
                 merge_streams=merge,
             )
         )
-        assert not sandbox._standing_by
     plain, stood = results
     assert (plain.stdout, plain.stderr, plain.exit_code) == (stood.stdout, stood.stderr, stood.exit_code)
     assert (stood.exit_code, stood.timed_out) == (7, False)
     assert b"\nPWD=/usr/bin\n" in stood.stdout.head
 
 
-async def test_a_command_that_stood_by_is_killed_at_its_timeout(sandbox: DockerSandbox) -> None:
+async def test_a_command_that_stood_by_is_killed_at_its_timeout(grading: DockerSandbox) -> None:
     """What it started must not live on, what was there before must."""
-    await say(sandbox, "sleep 4712 &")
-    await sandbox.stand_by(2)
-    result = await sandbox.exec(["bash", "-c", "env -i setsid sleep 4711 & sleep 4711"], timeout_s=1)
+    await say(grading, "sleep 4712 &")
+    await grading.stand_by(2)
+    result = await grading.exec(["bash", "-c", "env -i setsid sleep 4711 & sleep 4711"], timeout_s=1)
     assert (result.timed_out, result.exit_code) == (True, None)
-    assert await gone(sandbox, "4711")
-    assert await running(sandbox, "4712")
-    assert (await sandbox.exec(["pwd"], timeout_s=5, cwd="/usr")).stdout.head == b"/usr\n"
-    assert not sandbox._slots
+    assert await gone(grading, "4711")
+    assert await running(grading, "4712")
+    assert (await grading.exec(["pwd"], timeout_s=5, cwd="/usr")).stdout.head == b"/usr\n"
 
 
-async def test_what_a_command_that_stands_by_cannot_do(sandbox: DockerSandbox) -> None:
+async def test_what_a_command_that_stands_by_cannot_do(grading: DockerSandbox) -> None:
     """Each is told as of any other command: no folder, no such program, killed; another user has its own process."""
-    await sandbox.stand_by(3)
-    assert (await sandbox.exec(["true"], timeout_s=5, cwd="/no/such")).exit_code == 126
-    assert (await sandbox.exec(["no-such-command-x"], timeout_s=5)).exit_code == 127
-    assert (await sandbox.exec(["id", "-un"], timeout_s=5, user="nobody")).stdout.head == b"nobody\n"
-    assert len(sandbox._standing_by) == 1
-    await sandbox._engine.call(lambda api: api.kill(sandbox.container_id))
+    await grading.stand_by(3)
+    assert (await grading.exec(["true"], timeout_s=5, cwd="/no/such")).exit_code == 126
+    assert (await grading.exec(["no-such-command-x"], timeout_s=5)).exit_code == 127
+    assert (await grading.exec(["id", "-un"], timeout_s=5, user="nobody")).stdout.head == b"nobody\n"
+    assert grading._lanes.parked == 1
+    await grading._engine.call(lambda api: api.kill(grading.container_id))
     with pytest.raises(SandboxLost):
-        await sandbox.exec(["true"], timeout_s=5)
+        await grading.exec(["true"], timeout_s=5)

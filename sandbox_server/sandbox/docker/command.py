@@ -1,0 +1,249 @@
+"""One command as a `sandbox.process.Process`: its streams cut out of its lane's, its end, its signals."""
+
+import asyncio
+import signal
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from sandbox_server.errors import SandboxExhausted, SandboxLost, ServiceError
+from sandbox_server.sandbox.docker.runner import Runner
+from sandbox_server.sandbox.process import ProcessEnd, Size, Stream
+
+_AFTER_KILL_S = 5.0  # for the rest of its output; who held it back loses it
+_SIGNALS = 128  # a shell's status of a process that a signal ended is this and the signal
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A command that runs, as its lane announced it."""
+
+    nonce: str
+    tag: str
+    pid: int
+    tick: str
+    """The host's uptime in ticks just before, and the last process there was."""
+    last: str
+
+
+class Cut:
+    """A stream up to a mark, which may come in pieces."""
+
+    def __init__(self, mark: bytes) -> None:
+        self._mark = mark
+        self._held = b""
+        self.rest: bytes | None = None
+        """What came behind the mark; None before it."""
+
+    def feed(self, data: bytes) -> bytes:
+        """The bytes of `data` and of what was held back that cannot be of the mark."""
+        if self.rest is not None:
+            self.rest += data
+            return b""
+        data = self._held + data
+        at = data.find(self._mark)
+        if at >= 0:
+            self._held, self.rest = b"", data[at + len(self._mark) :]
+            return data[:at]
+        longest = min(len(self._mark) - 1, len(data))
+        held = next((n for n in range(longest, 0, -1) if data.endswith(self._mark[:n])), 0)
+        self._held = data[len(data) - held :]
+        return data[: len(data) - held]
+
+    def take(self) -> bytes:
+        """What was held back, when the stream has ended without the mark."""
+        held, self._held = self._held, b""
+        return held
+
+
+class Command:
+    """Implements `sandbox.process.Process`.
+
+    `shared`: its lane's bash tells its end by marks and can be used again. Else it has become what the lane ran: its
+    end is the lane's, and the engine tells its status.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        begun: Begun,
+        first: bytes,
+        errors: bytes,
+        *,
+        shared: bool,
+        reusable: bool,
+        pty: bool,
+        timeout_s: float | None,
+        kill: Callable[[Begun], Awaitable[None]],
+        send: Callable[[Begun, int], Awaitable[bool]],
+        status: Callable[[Runner], Awaitable[int]],
+        give_back: Callable[[Runner], None],
+        drop: Callable[[Runner], None],
+    ) -> None:
+        self._runner = runner
+        self._begun = begun
+        self._shared = shared
+        self._reusable = reusable
+        self._pty = pty
+        self._kill, self._send, self._status = kill, send, status
+        self._give_back, self._drop = give_back, drop
+        mark = begun.nonce.encode()
+        self._cuts = {Stream.STDOUT: Cut(mark + b" "), Stream.STDERR: Cut(mark + b"\n")}
+        self._ready: deque[tuple[Stream, bytes]] = deque()
+        self._reading = asyncio.Lock()
+        self._end: ProcessEnd | None = None
+        self._failure: ServiceError | None = None
+        self._timed_out = False
+        self._sent: set[int] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timers: list[asyncio.TimerHandle] = []
+        if timeout_s is not None:
+            self._timers.append(asyncio.get_running_loop().call_later(timeout_s, self._expire))
+        if errors:
+            self._took(Stream.STDERR, errors)
+        if first:
+            self._took(Stream.PTY if pty else Stream.STDOUT, first)
+
+    @property
+    def pid(self) -> int:
+        """See `sandbox.process.Process`."""
+        return self._begun.pid
+
+    async def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
+        """See `sandbox.process.Process`."""
+        async with self._reading:
+            while (piece := await self._read()) is not None:
+                yield piece
+
+    async def wait(self) -> ProcessEnd:
+        """See `sandbox.process.Process`."""
+        if self._end is None:
+            async with self._reading:
+                while await self._read() is not None:
+                    pass
+        if self._failure is not None:
+            raise self._failure
+        assert self._end is not None
+        return self._end
+
+    async def write(self, data: bytes) -> None:
+        """See `sandbox.process.Process`."""
+        if self._end is None:
+            await self._runner.lane.write(data)
+
+    async def close_stdin(self) -> None:
+        """See `sandbox.process.Process`."""
+        if self._pty:
+            await self.write(b"\x04")
+        elif self._end is None:
+            self._runner.lane.end_input()
+
+    async def signal(self, number: int) -> bool:
+        """See `sandbox.process.Process`."""
+        if self._end is not None:
+            return False
+        self._sent.add(number)
+        return await self._send(self._begun, number)
+
+    async def resize(self, size: Size) -> None:
+        """See `sandbox.process.Process`."""
+        if self._pty and self._end is None:
+            await self._runner.lane.resize(size.rows, size.cols)
+
+    async def kill_tree(self) -> None:
+        """See `sandbox.process.Process`."""
+        self._sent.add(signal.SIGKILL)
+        with suppress(SandboxLost):
+            await self._kill(self._begun)
+        if self._end is None:
+            self._timers.append(asyncio.get_running_loop().call_later(_AFTER_KILL_S, self._runner.lane.close))
+
+    def detach(self) -> None:
+        """See `sandbox.process.Process`."""
+        if self._end is None:
+            self._spawn(self._drain())
+
+    async def _drain(self) -> None:
+        try:
+            await self.wait()
+        except ServiceError:
+            return  # whoever waits is told
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _expire(self) -> None:
+        self._timed_out = True
+        self._spawn(self._expired())
+
+    async def _expired(self) -> None:
+        try:
+            await self.kill_tree()
+        except ServiceError:
+            self._runner.lane.close()  # whoever reads finds out why
+
+    async def _read(self) -> tuple[Stream, bytes] | None:
+        while not self._ready:
+            if self._failure is not None:
+                raise self._failure
+            if self._end is not None:
+                return None
+            frame = await self._runner.lane.receive()
+            if frame is None:
+                await self._closed()
+            else:
+                self._took(Stream(frame[0]), frame[1])
+        return self._ready.popleft()
+
+    def _took(self, stream: Stream, data: bytes) -> None:
+        if not self._shared:
+            self._ready.append((stream, data))
+            return
+        piece = self._cuts[stream].feed(data)
+        if piece:
+            self._ready.append((stream, piece))
+        line = self._cuts[Stream.STDOUT].rest
+        if line is None or not line.endswith(b"\n") or self._cuts[Stream.STDERR].rest is None:
+            return
+        code, how, lane = line.decode("ascii", "replace").split()
+        self._ended(int(code), signalled=how == "signalled")
+        if self._reusable and lane == "free":
+            self._give_back(self._runner)
+        else:
+            self._drop(self._runner)
+
+    def _ended(self, code: int, *, signalled: bool) -> None:
+        number = code - _SIGNALS
+        if self._timed_out:
+            self._end = ProcessEnd(-1, signal.SIGKILL, timed_out=True)
+        elif signalled or number in self._sent:
+            self._end = ProcessEnd(-1, number)
+        else:
+            self._end = ProcessEnd(code)
+        for timer in self._timers:
+            timer.cancel()
+
+    async def _closed(self) -> None:
+        """The lane has ended, and told no end."""
+        for stream, cut in self._cuts.items():
+            if held := cut.take():
+                self._ready.append((stream, held))
+        try:
+            if self._shared:
+                # somebody killed the lane's bash: whatever is left of the command would be nobody's
+                with suppress(SandboxExhausted):
+                    await self._kill(self._begun)
+                self._ended(_SIGNALS + signal.SIGKILL, signalled=True)
+            elif self._timed_out:
+                self._ended(_SIGNALS + signal.SIGKILL, signalled=True)
+            else:
+                self._ended(await self._status(self._runner), signalled=False)
+        except ServiceError as e:
+            self._failure = e
+            for timer in self._timers:
+                timer.cancel()
+        finally:
+            self._drop(self._runner)

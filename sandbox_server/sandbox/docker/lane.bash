@@ -1,0 +1,182 @@
+# A lane: waits on its input for orders, each a text of bash after its length in eight digits, and carries them out.
+# It is opened once by `docker exec` and used again: a fork here is a millisecond, an exec of the engine's some 60.
+# Names begin with __sb_ because what a command is to find in its environment is in this shell's.
+exec {__sb_in}<&0 {__sb_out}>&1 {__sb_err}>&2 < /dev/null > /dev/null 2> /dev/null
+shopt -s nullglob
+__sb_had_lc=${LC_ALL+x} __sb_lc=$LC_ALL
+unset LC_ALL
+LC_ALL=C # ours alone: what `jobs` says is not translated, and lengths are in bytes
+
+__sb_now() {
+  read -r __sb_tick _ < /proc/uptime
+  read -r _ _ _ _ __sb_last < /proc/loadavg
+  __sb_tick=${__sb_tick/./} __sb_began=$SECONDS
+}
+
+# The line of user $1 (name or number) in /etc/passwd, in BASH_REMATCH: name, uid, gid, home.
+__sb_passwd() {
+  local lines IFS=
+  mapfile lines < /etc/passwd
+  local all=$'\n'${lines[*]} part=$'[^:\n]*'
+  [[ $all =~ $'\n'("$1"):$part:($part):($part):$part:($part) || $all =~ $'\n'($part):$part:("$1"):($part):$part:($part) ]]
+}
+
+# Becomes the command: $1 the nonce, $2 the tag, $3 its user if it begins at home, $4 its folder, $5 its input (null,
+# pipe), $6 where its stderr goes (err, out), $7 the number of NAME=VALUE that follow, then the command.
+# The tag is a limit that Linux has not enforced since 2.4. Children inherit it, also by setsid, a double fork and
+# `env -i`; nobody without CAP_SYS_RESOURCE can raise it again, and every user may read it in /proc.
+__sb_become() {
+  ulimit -x "$2"
+  # closed, or written to before we began: the order was taken back
+  read -r -t 0 -u "$__sb_in" && exit 125
+  if [[ $5 == pipe ]]; then exec <&"$__sb_in"; fi
+  exec >&"$__sb_out" 2>&"$__sb_err" {__sb_in}<&- {__sb_out}>&- {__sb_err}>&-
+  if [[ $__sb_own ]]; then exec {__sb_own}>&-; fi
+  printf '%s %s %s %s\n' "$1" "$BASHPID" "$__sb_tick" "$__sb_last"
+  if [[ $6 == out ]]; then exec 2>&1; fi
+  if [[ $3 ]]; then
+    __sb_passwd "$3"
+    export USER=${BASH_REMATCH[1]:-$3} LOGNAME=${BASH_REMATCH[1]:-$3} HOME=${BASH_REMATCH[4]:-/}
+    cd -P -- "$HOME" 2> /dev/null || cd /
+  fi
+  if ! cd -P -- "$4" 2> /dev/null; then
+    printf 'the command could not be started: no folder %s that its user may enter\n' "$4" >&2
+    exit 126
+  fi
+  unset OLDPWD LC_ALL
+  if [[ $__sb_had_lc ]]; then export LC_ALL=$__sb_lc; fi
+  local __sb_count=$7
+  shift 7
+  while ((__sb_count--)); do
+    export "$1"
+    shift
+  done
+  exec -- "$@"
+}
+
+# Whether what began since process $1 did has this lane's output still, or may have: it cannot be seen.
+__sb_held() {
+  local last p f line all= command=$1
+  read -r _ _ _ _ last < /proc/loadavg
+  [[ $last == "$command" ]] && return 1
+  # numbers begin anew past the largest one, which takes seconds
+  ((last < command || SECONDS - __sb_began > 2)) && all=1
+  for p in /proc/[0-9]*; do
+    ((${p#/proc/} == $$)) && continue
+    if ((${p#/proc/} <= command)); then
+      [[ $all ]] && read -r line < "$p/stat" || continue
+      set -- ${line##*) }
+      ((${20:-0} >= __sb_tick)) || continue
+    fi
+    if [[ ! -r $p/fd ]]; then
+      [[ -e $p ]] && return 0
+      continue
+    fi
+    for f in "$p"/fd/*; do
+      [[ $f -ef /proc/$$/fd/$__sb_out || $f -ef /proc/$$/fd/$__sb_err ]] && return 0
+      [[ ! -e $f && -L $f ]] && return 0
+    done
+  done
+  return 1
+}
+
+# A pipe to ourselves takes what this shell says of a child that a signal ended; nothing else tells that from a status.
+__sb_watch() {
+  exec {__sb_own}<> <(:) 2>&"$__sb_own"
+  wait $!
+}
+
+# Runs a command as `__sb_become` has it, and says how it ended: status, exited or signalled, whether the lane is free.
+# Of SIGINT, SIGPIPE and SIGTERM a shell says nothing: they pass for statuses.
+__sb_run() {
+  local __sb_pid __sb_line __sb_end=exited
+  [[ $__sb_own ]] || __sb_watch
+  __sb_now
+  set -m # for a process group of its own, and for SIGINT not to be ignored
+  __sb_become "$@" &
+  __sb_pid=$!
+  set +m # or `wait` ends when the command is only stopped
+  wait "$__sb_pid"
+  set -- "$1" $?
+  if (($2 > 128)); then
+    while read -r -t 0 -u "$__sb_own" && IFS= read -r -u "$__sb_own" __sb_line; do
+      [[ $__sb_line == *" $__sb_pid "* ]] && __sb_end=signalled
+    done
+  fi
+  if __sb_held "$__sb_pid"; then set -- "$@" held; else set -- "$@" free; fi
+  printf '%s %s %s %s\n' "$1" "$2" "$__sb_end" "$3" >&"$__sb_out"
+  printf '%s\n' "$1" >&"$__sb_err"
+}
+
+# Whether process $1 bears tag $2.
+__sb_tagged() {
+  local lines
+  mapfile -t lines 2> /dev/null < "/proc/$1/limits"
+  [[ ${lines[*]} == *" $2 "* ]]
+}
+
+# Kills what bears tag $2 and what descends from such a process; with $3 and $4, the moment and the last process before
+# it began, also what began since and was orphaned. Never forks, so that it works at the limit of processes.
+__sb_kill() {
+  local tag=$2 tick=$3 last=$4 pass clean=0 f line pid victims
+  for ((pass = 0; pass < 200; pass++)); do
+    victims=()
+    local -A parent=() marked=() late=()
+    for f in /proc/[0-9]*/stat; do
+      # what ends while we look may have left a child that we did not see
+      { read -r line < "$f"; } 2> /dev/null || { clean=-1; continue; }
+      pid=${line%% *}
+      set -- "$1" ${line##*) }
+      [[ $2 == [ZX] ]] && continue
+      parent[$pid]=$3
+      [[ $tick && $3 == 1 ]] && ((${21} > tick || (${21} == tick && pid > last))) && late[$pid]=1
+      __sb_tagged "$pid" "$tag" && marked[$pid]=1
+    done
+    for pid in "${!parent[@]}"; do
+      [[ $pid == 1 || $pid == $$ ]] && continue
+      f=$pid
+      while [[ $f != 0 && $f != 1 && ! ${marked[$f]} ]]; do f=${parent[$f]:-0}; done
+      [[ ${marked[$f]} || ${late[$pid]} ]] && victims+=("$pid")
+    done
+    if ((!${#victims[@]})); then
+      ((++clean == 2)) && break
+      continue
+    fi
+    clean=0
+    kill -KILL "${victims[@]}"
+  done
+  printf '%s done\n' "$1" >&"$__sb_out"
+}
+
+# Sends signal $4 to process $3 if that is of tag $2.
+__sb_signal() {
+  local word=gone
+  __sb_tagged "$3" "$2" && kill -"$4" "$3" && word=sent
+  printf '%s %s\n' "$1" "$word" >&"$__sb_out"
+}
+
+# Whether user $2 (a name or number) and group $3 ("": none asked for) are there.
+__sb_who() {
+  local word=unknown lines IFS=
+  [[ $2 =~ ^[0-9]+$ ]] || __sb_passwd "$2" && word=known
+  if [[ $3 && ! $3 =~ ^[0-9]+$ ]]; then
+    mapfile lines < /etc/group
+    [[ $'\n'${lines[*]} == *$'\n'"$3":* ]] || word=unknown
+  fi
+  printf '%s %s %s\n' "$1" "$word" "${BASH_REMATCH[2]}" >&"$__sb_out"
+}
+
+# Carries out the order $3 if user $2 still is whom this lane runs as.
+__sb_as() {
+  if __sb_passwd "$2" && [[ ${BASH_REMATCH[2]} == "$EUID" ]]; then
+    "${@:3}"
+  else
+    printf '%s stale\n' "$1" >&"$__sb_out"
+  fi
+}
+
+# On a terminal the order comes as an argument: what is typed there is the command's.
+eval "$1"
+while IFS= read -r -N 8 -u "$__sb_in" __sb_order && IFS= read -r -N "$((10#$__sb_order))" -u "$__sb_in" __sb_order; do
+  eval "$__sb_order"
+done

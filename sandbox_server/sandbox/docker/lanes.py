@@ -1,0 +1,348 @@
+"""The lanes of one container: a few wait for the next command of their user, more are opened on demand.
+
+Knowingly imperfect: code of the same user can read a lane's memory and write to its pipes, so a command of a policy
+can forge its own end. Where that would be a grade the lanes are not shared: each becomes its one command, and the
+engine tells its status.
+"""
+
+import asyncio
+import itertools
+import posixpath
+import secrets
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from sandbox_server.errors import SandboxExhausted, SandboxLost, UnknownUser
+from sandbox_server.sandbox.docker.command import Begun, Command
+from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.sandbox.docker.lane import Lane
+from sandbox_server.sandbox.docker.runner import LaneEnded, Runner
+from sandbox_server.sandbox.process import Size
+
+_ROOT = "0"
+_PARKED = 4  # lanes of one user that wait for a command, some 3 MB each
+_IDLE_S = 90.0  # then it is closed; what polls a sandbox asks every few seconds
+_MOST = 256  # lanes of one container at a time; its limit of processes mostly says less
+
+_PARKED_ANSWER_S = 3.0  # of a lane that has answered before; past it a new one is tried
+_ANSWER_S = 30.0  # of a new one, on a busy host
+_KILL_S = 10.0  # for a sweep of up to some thousand processes
+_KILL_TRIES = 20  # x 0.1 s: at the limit of processes the engine cannot always open a lane, though mostly
+_EXIT_CODE_S = 2.0  # the daemon notes an exit shortly after the stream's end
+_EXIT_CODE_PAUSES = (0.001, 0.002, 0.005, 0.01)  # then 20 ms each; mostly the first look finds it
+_END_TRIES = 50  # x 20 ms: for the daemon to note a container's end
+_KILLED = 137
+_NOT_STARTED = 126  # also what a command gives that may not be executed
+_READ_ONLY = frozenset(("BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID", "_"))  # of bash
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to run, and how."""
+
+    argv: Sequence[str]
+    cwd: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    user: str | None = None
+    stdin: bool = False
+    pty: Size | None = None
+    timeout_s: float | None = None
+    home_cwd: bool = False
+    merge_streams: bool = False
+
+
+class Lanes:
+    """Begins commands in one container, and kills them.
+
+    `shared=False`: each lane is for one command, and nothing that ran before can have touched it.
+    """
+
+    def __init__(self, engine: Engine, container_id: str, *, shared: bool) -> None:
+        self._engine = engine
+        self._container_id = container_id
+        self._shared = shared
+        self._parked: dict[str, list[Runner]] = {}
+        self._open: set[Runner] = set()
+        self._known = {_ROOT, "root"}
+        self._workdir: str | None = None
+
+    @property
+    def parked(self) -> int:
+        """How many wait for a command."""
+        return sum(map(len, self._parked.values()))
+
+    async def start(self, order: Order) -> Command:
+        """See `sandbox.base.Sandbox.start`."""
+        user = _ROOT if order.user in (None, "", "root") else order.user or _ROOT
+        await self._know(user)
+        words = await self._words(order, user)
+        for _ in range(_PARKED + 2):
+            if order.pty is not None:
+                return await self._begin_on_terminal(order, user, words)
+            parked = self._take(user)
+            runner = parked or await self._new(user)
+            try:
+                command = await self._begin(runner, order, words, _PARKED_ANSWER_S if parked else _ANSWER_S)
+            except LaneEnded:
+                if parked is None:
+                    await self._refused()
+            else:
+                if command is not None:
+                    return command
+                self._known.discard(user)
+                await self._know(user)
+        raise SandboxExhausted("the container's lanes end as soon as they are opened; its processes are being killed")
+
+    async def open_ahead(self, commands: int) -> None:
+        """See `sandbox.base.Sandbox.stand_by`."""
+        for _ in range(commands):
+            self._parked.setdefault(_ROOT, []).append(await self._new(_ROOT))
+
+    async def kill(self, begun: Begun) -> None:
+        """Kill what began in a command.
+
+        Raises:
+            SandboxLost: nothing lives there. SandboxExhausted: it takes no process that could do it.
+        """
+        since = ["", ""] if self._shared else [begun.tick, begun.last]
+        for attempt in itertools.count(1):
+            try:
+                await self._control("__sb_kill", begun.tag, *since, within_s=_KILL_S)
+                return
+            except SandboxExhausted:
+                if attempt == _KILL_TRIES:
+                    raise
+            await asyncio.sleep(0.1)
+
+    def close(self) -> None:
+        """Let go of all lanes; commands under way go on, unread."""
+        for runner in tuple(self._open):
+            self._drop(runner)
+
+    # ---- beginning a command
+
+    async def _words(self, order: Order, user: str) -> list[str]:
+        if self._workdir is None:
+            found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(self._container_id))
+            self._workdir = found["Config"]["WorkingDir"] or "/"
+        folder = order.cwd or "."
+        if not order.home_cwd:
+            folder = posixpath.join(self._workdir, order.cwd or "")
+        argv = list(order.argv)
+        plain = {name: value for name, value in order.env.items() if name.isidentifier() and name not in _READ_ONLY}
+        if odd := [f"{name}={value}" for name, value in order.env.items() if name not in plain]:
+            argv = ["env", "--", *odd, *argv]
+        return [
+            user.partition(":")[0] if order.home_cwd else "",
+            folder,
+            "pipe" if order.stdin or order.pty is not None else "null",
+            "out" if order.merge_streams else "err",
+            str(len(plain)),
+            *(f"{name}={value}" for name, value in plain.items()),
+            *argv,
+        ]
+
+    async def _begin(self, runner: Runner, order: Order, words: list[str], within_s: float) -> Command | None:
+        """The command once it runs; None: the lane is not the user's any more.
+
+        Raises:
+            LaneEnded: nothing was begun.
+        """
+        nonce, tag = secrets.token_hex(16), _tag()
+        if self._shared:
+            text = shlex.join(["__sb_run", nonce, tag, *words])
+            if order.stdin:
+                text += "\nexit"  # what follows on its input is the command's
+        else:
+            text = "__sb_now; " + shlex.join(["__sb_become", nonce, tag, *words])
+        if not runner.user[0].isdigit():
+            name = shlex.quote(runner.user.partition(":")[0])
+            text = text.replace("__sb_run", f"__sb_as {nonce} {name} __sb_run", 1) if self._shared else text
+        answered = await self._ask(runner, nonce, tag, text, within_s)
+        return self._command(runner, order, nonce, tag, answered)
+
+    async def _begin_on_terminal(self, order: Order, user: str, words: list[str]) -> Command:
+        nonce, tag = secrets.token_hex(16), _tag()
+        size = order.pty or Size(24, 80)
+        text = f'stty rows {size.rows} cols {size.cols} <&"$__sb_in"; __sb_now; ' + shlex.join(
+            ["__sb_become", nonce, tag, *words]
+        )
+        runner = await self._new(user, terminal_order=text)
+        try:
+            answered = await self._ask(runner, nonce, tag, None, _ANSWER_S)
+        except LaneEnded:
+            await self._refused()
+        command = self._command(runner, order, nonce, tag, answered)
+        if command is None:
+            raise UnknownUser(f"the sandbox has no user {user}")
+        return command
+
+    async def _ask(
+        self, runner: Runner, nonce: str, tag: str, text: str | None, within_s: float
+    ) -> tuple[list[str], bytes, bytes]:
+        asking = asyncio.ensure_future(runner.ask(nonce, text))
+        try:
+            async with asyncio.timeout(within_s):
+                return await asyncio.shield(asking)
+        except LaneEnded:
+            self._drop(runner)
+            raise
+        except TimeoutError:
+            await self._take_back(asking, runner, tag, 0.0)
+            raise LaneEnded from None
+        except asyncio.CancelledError:
+            await asyncio.shield(self._take_back(asking, runner, tag, _PARKED_ANSWER_S))
+            raise
+
+    async def _take_back(self, asking: asyncio.Future[Any], runner: Runner, tag: str, within_s: float) -> None:
+        """Only what has begun can be killed: wait for the answer first. Past it the lane's end takes the order back."""
+        with suppress(LaneEnded, TimeoutError):
+            await asyncio.wait_for(asking, within_s)
+        self._drop(runner)
+        with suppress(SandboxLost):
+            await self.kill(Begun("", tag, 0, "", ""))
+
+    def _command(
+        self, runner: Runner, order: Order, nonce: str, tag: str, answered: tuple[list[str], bytes, bytes]
+    ) -> Command | None:
+        words, first, errors = answered
+        if words == ["stale"]:
+            self._drop(runner)
+            return None
+        pid, tick, last = words
+        terminal = order.pty is not None
+        return Command(
+            runner,
+            Begun(nonce, tag, int(pid), tick, last),
+            first,
+            errors,
+            shared=self._shared and not terminal,
+            reusable=not order.stdin,
+            pty=terminal,
+            timeout_s=order.timeout_s,
+            kill=self.kill,
+            send=self._send,
+            status=self._status,
+            give_back=self._give_back,
+            drop=self._drop,
+        )
+
+    async def _know(self, user: str) -> None:
+        name, _, group = user.partition(":")
+        if user in self._known or (name.isdigit() and not group):
+            return
+        if "known" not in await self._control("__sb_who", name, group, within_s=_ANSWER_S):
+            raise UnknownUser(f"the sandbox has no user {user}; make it first, or name one of /etc/passwd")
+        self._known.add(user)
+
+    # ---- lanes
+
+    async def _new(self, user: str, *, terminal_order: str | None = None) -> Runner:
+        if len(self._open) >= _MOST:
+            raise SandboxExhausted(f"{_MOST} commands run in the sandbox; wait for one to end")
+        runner = await Runner.open(self._engine, self._container_id, user, terminal_order=terminal_order)
+        self._open.add(runner)
+        return runner
+
+    def _take(self, user: str) -> Runner | None:
+        parked = self._parked.get(user)
+        if not parked:
+            return None
+        runner = parked.pop()
+        if runner.idle is not None:
+            runner.idle.cancel()
+            runner.idle = None
+        return runner
+
+    def _give_back(self, runner: Runner) -> None:
+        parked = self._parked.setdefault(runner.user, [])
+        if not self._shared or len(parked) >= _PARKED or runner not in self._open:
+            self._drop(runner)
+            return
+        parked.append(runner)
+        runner.idle = asyncio.get_running_loop().call_later(_IDLE_S, self._drop, runner)
+
+    def _drop(self, runner: Runner) -> None:
+        self._open.discard(runner)
+        parked = self._parked.get(runner.user, [])
+        if runner in parked:
+            parked.remove(runner)
+        runner.close()
+
+    async def _control(self, function: str, *words: str, within_s: float) -> list[str]:
+        """Have a lane of root carry out `function`, which forks nothing.
+
+        Raises:
+            SandboxLost, SandboxExhausted: no lane could.
+        """
+        for _ in range(_PARKED + 2):
+            parked = self._take(_ROOT) if self._shared else None
+            runner = parked or await self._new(_ROOT)
+            nonce = secrets.token_hex(16)
+            try:
+                async with asyncio.timeout(within_s):
+                    answer, _, _ = await runner.ask(nonce, shlex.join([function, nonce, *words]))
+            except (LaneEnded, TimeoutError):
+                self._drop(runner)
+                if parked is None:
+                    await self._refused()
+            except BaseException:
+                self._drop(runner)
+                raise
+            else:
+                self._give_back(runner)
+                return answer
+        raise SandboxExhausted("the container's lanes end as soon as they are opened; its processes are being killed")
+
+    async def _refused(self) -> NoReturn:
+        """Why a new lane did not answer. The engine notes a container's end some time after its processes'."""
+        for _ in range(_END_TRIES):
+            found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(self._container_id))
+            if not found["State"]["Running"]:
+                raise SandboxLost(f"the container {self._container_id[:12]} is not running")
+            await asyncio.sleep(0.02)
+        raise SandboxExhausted("the container takes no further process; it is at its limit of processes or memory")
+
+    async def _send(self, begun: Begun, number: int) -> bool:
+        return await self._control("__sb_signal", begun.tag, str(begun.pid), str(number), within_s=_ANSWER_S) == [
+            "sent"
+        ]
+
+    # ---- the end of a lane that became its command
+
+    async def _status(self, runner: Runner) -> int:
+        pauses = itertools.chain(_EXIT_CODE_PAUSES, itertools.repeat(0.02))
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _EXIT_CODE_S
+        while loop.time() < deadline:
+            code = await runner.lane.exit_code()
+            if code in (_KILLED, _NOT_STARTED):
+                await self._still_sound()
+            if code is not None:
+                return code
+            await asyncio.sleep(next(pauses))
+        raise SandboxLost("a command's output ended but its process did not; the container is not sound")
+
+    async def _still_sound(self) -> None:
+        """Tell a command's own end from that of its container, which the engine notes later.
+
+        Raises:
+            SandboxLost: the container has ended. SandboxExhausted: it runs and takes no further process.
+        """
+        probe = await Lane.open(self._engine, self._container_id, ["true"], env={}, cwd="/", user=_ROOT)
+        try:
+            async for _ in probe.frames():
+                pass
+            if await probe.exit_code() == 0:
+                return
+        finally:
+            probe.close()
+        await self._refused()
+
+
+def _tag() -> str:
+    """A limit that no other command has; below 2^63, and of a length that no other number in /proc/PID/limits has."""
+    return str(10**17 + secrets.randbelow(9 * 10**17))

@@ -1,0 +1,84 @@
+"""One lane with its bash (lane.bash), which takes orders and answers on the lane's own streams."""
+
+import asyncio
+from importlib import resources
+
+from sandbox_server.errors import ServiceError
+from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.sandbox.docker.lane import Lane
+
+_SCRIPT = resources.files(__package__).joinpath("lane.bash").read_text()
+_JUNK = 1 << 16  # before an answer: what the engine says of a process that it could not start
+
+
+class LaneEnded(Exception):
+    """The lane ended before it answered; what it was asked for was not begun."""
+
+
+class Runner:
+    """A bash that waits for orders as one user."""
+
+    def __init__(self, lane: Lane, user: str) -> None:
+        self.lane = lane
+        self.user = user
+        self.idle: asyncio.TimerHandle | None = None
+        """Closes it, while it is parked."""
+
+    @classmethod
+    async def open(cls, engine: Engine, container_id: str, user: str, *, terminal_order: str | None = None) -> "Runner":
+        """Start one as `user`, a name or number that the container knows.
+
+        With `terminal_order` on a terminal, where it carries out this one order.
+
+        Raises:
+            SandboxLost: the container is not running. SandboxExhausted: it can take no further process.
+        """
+        argv = ["bash", "--noprofile", "--norc", "-p", "-c", _SCRIPT, "lane", terminal_order or ""]
+        tty = terminal_order is not None
+        opening = asyncio.ensure_future(Lane.open(engine, container_id, argv, env={}, cwd="/", user=user, tty=tty))
+        try:
+            return cls(await asyncio.shield(opening), user)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close)  # it ends with its input
+            raise
+
+    async def ask(self, nonce: str, order: str | None) -> tuple[list[str], bytes, bytes]:
+        """The words after `nonce` on the line that answers `order`, what stdout brought behind it, and stderr.
+
+        Raises:
+            LaneEnded: it will not answer.
+        """
+        if order is not None:
+            text = order.encode("utf-8", "surrogateescape")
+            await self.lane.write(b"%08d" % len(text) + text)
+        mark = nonce.encode() + b" "
+        seen, errors = bytearray(), bytearray()
+        while len(seen) + len(errors) < _JUNK:
+            frame = await self.lane.receive()
+            if frame is None:
+                raise LaneEnded
+            stream, data = frame
+            if stream == 2:  # a short command's may come first
+                errors += data
+                continue
+            seen += data
+            at = seen.find(mark)
+            end = seen.find(b"\n", at)
+            if at >= 0 and end >= 0:
+                return (
+                    seen[at + len(mark) : end].decode("ascii", "replace").split(),
+                    bytes(seen[end + 1 :]),
+                    bytes(errors),
+                )
+        raise LaneEnded
+
+    def close(self) -> None:
+        """Drop the lane; its bash ends with its input, once the command that it runs has ended."""
+        if self.idle is not None:
+            self.idle.cancel()
+        self.lane.close()
+
+
+def _close(opening: asyncio.Future[Lane]) -> None:
+    if not opening.cancelled() and not isinstance(opening.exception(), ServiceError):
+        opening.result().close()
