@@ -10,6 +10,8 @@ ServiceError
 │   ├── UnknownReceipt      no such receipt
 │   ├── UnknownNode         no such node, or it is dead
 │   ├── UnknownUser         the container has no such user
+│   ├── UnknownImage        no box may run this image, or it is nowhere to be had
+│   ├── IsBox               asked of a box what only a session with an instance has
 │   ├── SessionStillLive    asked for what exists only after the end
 │   ├── SessionOver         the session has ended, nothing can run in it
 │   ├── Ungradable          the instance has no grader
@@ -23,6 +25,7 @@ ServiceError
     ├── SandboxDiskFull     the container's writable layer, or the engine's disk, is full
     ├── SandboxExhausted    the container can take no further process
     ├── ImageUnavailable    the task image is not here and cannot be had
+    │   └── ImageAbsent     for good: pulling is off, or the registry does not know it
     ├── EngineUnavailable   the Docker daemon does not answer
     ├── StateUnavailable    Redis does not answer
     ├── CatalogueUnavailable  SQL does not answer
@@ -115,6 +118,20 @@ class UnknownUser(RequestError):
     """The sandbox's image has no such user; nothing was run."""
 
     code = "unknown_user"
+
+
+class UnknownImage(RequestError):
+    """A box cannot be of this image: it is not allowed, or it is neither on the engine nor to be pulled."""
+
+    code = "unknown_image"
+    http_status = 404
+
+
+class IsBox(RequestError):
+    """The session runs an image, not an instance: it takes no actions and nothing of it is graded."""
+
+    code = "is_box"
+    http_status = 409
 
 
 class SessionStillLive(RequestError):
@@ -232,6 +249,10 @@ class ImageUnavailable(InfrastructureError):
 
     code = "image_unavailable"
     reason = "image"
+
+
+class ImageAbsent(ImageUnavailable):
+    """It is not on this engine, and pulling is off or its registry says that there is no such image."""
 
 
 class EngineUnavailable(InfrastructureError):

@@ -1,8 +1,10 @@
 """The facts that travel between rooms and into Redis and SQL, as plain records. Times are Unix seconds (UTC)."""
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,71 @@ class SessionRecord:
     """Actions that ended differently when it was made anew; 0 once an observation told it."""
     run: str = ""
     """Whose start it was: the header Sandbox-Run, else the name of the API key."""
+
+    @property
+    def is_box(self) -> bool:
+        """It runs an image instead of an instance: no actions, no patch, no grading, no restoring."""
+        return not self.instance_id
+
+
+class BoxKind(StrEnum):
+    """By which protocol a box was asked for."""
+
+    E2B = "e2b"
+    NATIVE = "native"
+
+
+@dataclass(frozen=True, slots=True)
+class BoxRecord:
+    """What a box is beyond its session: fixed at its creation, but for the network rules.
+
+    Its end is the session's `deadline`, which set_timeout moves.
+    """
+
+    sid: str
+    kind: str
+    """A BoxKind's value."""
+    image: str
+    """What it runs."""
+    template: str
+    """As it was asked for; "" when the image was named itself."""
+    metadata: Mapping[str, str]
+    """The client's own words; lists are filtered by them."""
+    env: Mapping[str, str]
+    """For every command of the box, over the image's own."""
+    user: str
+    """Whose the commands are that name no user."""
+    token: str
+    """Opens the box to whoever has it: a secret, unique among all boxes."""
+    network: str
+    """bridge or none."""
+    cpus: float
+    memory_mb: int
+    disk_mb: int
+    last_s: float
+    """Unix seconds: its end cannot be moved past this."""
+    image_path: str = ""
+    """PATH in the image's environment; "" where it has none."""
+    allow_out: tuple[str, ...] = ()
+    """Addresses and ranges that it reaches although `deny_out` holds them."""
+    deny_out: tuple[str, ...] = ()
+    """Addresses and ranges that it cannot reach."""
+    owner: str = ""
+    """Name of the API key that asked for it."""
+
+    def to_json(self) -> str:
+        """In ASCII, which Redis and every database hold, whatever the client wrote."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "BoxRecord":
+        """Of `to_json`; fields of a newer server are left out."""
+        values: dict[str, Any] = json.loads(text)
+        for name in values.keys() - {known.name for known in fields(cls)}:
+            del values[name]
+        for name in ("allow_out", "deny_out"):
+            values[name] = tuple(values.get(name, ()))
+        return cls(**values)
 
 
 @dataclass(frozen=True, slots=True)

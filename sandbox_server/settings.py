@@ -10,8 +10,18 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import quote, urlsplit
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+
+class BoxSize(BaseModel):
+    """What a size of boxes allows; null: as any session."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cpus: Annotated[float, Field(gt=0)] | None = None
+    memory_mb: Annotated[int, Field(gt=0)] | None = None
+    disk_mb: Annotated[int, Field(gt=0)] | None = None
 
 
 class Settings(BaseSettings):
@@ -124,6 +134,36 @@ class Settings(BaseSettings):
     reaper_period_s: float = 5.0
     """Pause between two passes of the reaper."""
 
+    # Boxes: sandboxes of an image, for clients of E2B's protocol and our own
+    box_image_keys: Annotated[tuple[str, ...], NoDecode] = ("image", "docker_image", "container_image")
+    """Comma-separated metadata keys that name a box's image; the first that a request has counts."""
+    box_templates: dict[str, str] = {}
+    """JSON object, template to image, for requests whose metadata name none: {"base": "python:3.12"}."""
+    box_images: Annotated[tuple[str, ...], NoDecode] = ()
+    """Comma-separated patterns (`*`, `?`) of the images that boxes may run; they are pulled when absent. Unset: any
+    image that is on the engine, and those of the catalogue and of SANDBOX_BOX_TEMPLATES, which alone are pulled."""
+    box_sizes: dict[str, BoxSize] = {
+        "sm": BoxSize(cpus=1, memory_mb=2048),
+        "md": BoxSize(cpus=2, memory_mb=4096),
+        "lg": BoxSize(cpus=4, memory_mb=8192),
+    }
+    """JSON object: what the metadata key `size` stands for. A box without one is as any session; none gets more CPUs
+    than the engine has."""
+    box_default_s: float = 300.0
+    """Life of a box whose request names none."""
+    box_max_s: Annotated[float, Field(gt=0)] = 86400.0
+    """Longest life of a box, however often its end is moved; idleness does not end it."""
+    box_network: Literal["bridge", "none"] = "bridge"
+    """Whether boxes have a network; a request may want less, never more."""
+    box_networks: dict[str, Literal["bridge", "none"]] = {}
+    """JSON object, pattern of image to bridge or none; the first that fits counts, before SANDBOX_BOX_NETWORK."""
+    box_create_wait_s: float = 50.0
+    """Bound on making a box, queueing and pulling included; E2B's clients give up at 60. A pull goes on after it."""
+    box_login_path: Literal["image", "profile"] = "image"
+    """PATH of a login shell (`bash -l`), which E2B's clients always use: the image's own, or what /etc/profile sets."""
+    box_timeout_exit: bool = False
+    """A command that ran out of time ends with exit code 124, as `timeout` does it; else with the protocol's error."""
+
     # Load
     start_queue: Annotated[int, Field(ge=0)] = 1024
     """Starts that may wait for a slot of this node; past it 503 at once, for the run with the most of them first."""
@@ -204,7 +244,7 @@ class Settings(BaseSettings):
     swebench4_dir: Path | None = None
     """Folder with swebench 4.1.0 for converting old rows; unset: share/swebench-4.1.0 of the environment."""
 
-    @field_validator("api_keys", "pinned_images", mode="before")
+    @field_validator("api_keys", "pinned_images", "box_image_keys", "box_images", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):

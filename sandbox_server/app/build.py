@@ -13,6 +13,7 @@ from sandbox_server.actions.batch import BatchBounds, Batches
 from sandbox_server.app.parts import Parts
 from sandbox_server.app.single import NodeNameTaken, only_server
 from sandbox_server.app.state import open_store
+from sandbox_server.catalogue.boxes import BoxHistory
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instance import TaskInstance
@@ -24,10 +25,12 @@ from sandbox_server.grading.queue import GradingQueue
 from sandbox_server.grading.registry import load_graders, load_rewards
 from sandbox_server.sandbox.base import Limits
 from sandbox_server.sandbox.docker.engine import Engine
-from sandbox_server.sandbox.docker.images import tagged
 from sandbox_server.sandbox.docker.runtime import DockerRuntime, RuntimeConfig
 from sandbox_server.sandbox.faults import Faults
+from sandbox_server.sandbox.image_names import tagged
 from sandbox_server.sessions.acting import Acting
+from sandbox_server.sessions.box_policy import BoxPolicy, BoxSize
+from sandbox_server.sessions.boxes import Boxes
 from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.sessions.disk import DiskWatch
 from sandbox_server.sessions.ending import Ending
@@ -203,6 +206,7 @@ def _session_config(settings: Settings) -> SessionConfig:
         max_sessions=settings.max_sessions,
         session_idle_s=settings.session_idle_s,
         session_max_s=settings.session_max_s,
+        box_max_s=settings.box_max_s,
         postprocess_timeout_s=settings.postprocess_timeout_s,
         max_patch_bytes=int(settings.max_patch_mb * 2**20),
         reward=settings.reward,
@@ -219,6 +223,29 @@ def _session_config(settings: Settings) -> SessionConfig:
         restore_timeout_s=settings.restore_timeout_s,
         start_queue=settings.start_queue,
     )
+
+
+def box_policy(settings: Settings, *, cpus: float) -> BoxPolicy:
+    """What boxes may be; `cpus` is what the engine has."""
+    return BoxPolicy(
+        image_keys=settings.box_image_keys,
+        templates=settings.box_templates,
+        images=settings.box_images,
+        sizes={name: BoxSize(size.cpus, size.memory_mb, size.disk_mb) for name, size in settings.box_sizes.items()},
+        default_s=settings.box_default_s,
+        max_s=settings.box_max_s,
+        network=settings.box_network,
+        networks=settings.box_networks,
+        create_wait_s=settings.box_create_wait_s,
+        login_path=settings.box_login_path,
+        timeout_exit=settings.box_timeout_exit,
+        limits=limits_of(settings),
+        cpus=cpus,
+    )
+
+
+async def _in_catalogue(instances: Instances, image: str) -> bool:
+    return tagged(image) in map(tagged, await instances.images())
 
 
 async def _alone_by_this_name(settings: Settings, nodes: Nodes) -> None:
@@ -297,7 +324,8 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             kept_s=settings.result_ttl_s,
         )
         await stack.enter_async_context(_running(runtime.watch_images))
-        session_log = SessionLog(history)
+        box_history = BoxHistory(database)
+        session_log = SessionLog(history, box_history)
         stack.push_async_callback(session_log.drain)
         await stack.enter_async_context(_running(partial(runtime.watch_engine, settings.breaker_probe_s)))
         starts = Starts(runtime, workspaces, store, session_log, config, faults)
@@ -335,7 +363,35 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             rewards=rewards,
             config=config,
         )
-        reaper = Reaper(runtime, store, history, nodes, owners, restoring, starts, ending, rewards, config, service.end)
+        reaper = Reaper(
+            runtime,
+            store,
+            history,
+            state.boxes,
+            box_history,
+            nodes,
+            owners,
+            restoring,
+            starts,
+            ending,
+            rewards,
+            config,
+            service.end,
+        )
+        facts = await _facts(settings, store.boot, runtime)
+        boxes = Boxes(
+            runtime=runtime,
+            store=store,
+            facts=state.boxes,
+            history=history,
+            starts=starts,
+            placement=placement,
+            owners=owners,
+            ending=ending,
+            log=session_log,
+            policy=box_policy(settings, cpus=facts.cpus),
+            may_pull=partial(_in_catalogue, instances),
+        )
         await state.signals.open(rewards.awaited)
         await helping.open()
         await reaper.recover()
@@ -344,7 +400,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             runtime,
             starts,
             placement,
-            await _facts(settings, store.boot, runtime),
+            facts,
             period_s=settings.node_beat_s,
             gradings=lambda: queue.count,
             faults=lambda: faults.present,
@@ -360,12 +416,13 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
         await stack.enter_async_context(_running(lookahead.run))
         room = _engine_disk(settings, runtime, store, instances, faults, await disk_path(settings, runtime))
         await stack.enter_async_context(_running(room.run))
-        disk = DiskWatch(runtime, store, instances, config, service.end, period_s=settings.disk_watch_s)
+        disk = DiskWatch(runtime, store, instances, state.boxes, config, service.end, period_s=settings.disk_watch_s)
         await stack.enter_async_context(_running(disk.run))
         yield Parts(
             sessions=service,
             receipts=history,
             instances=instances,
+            boxes=boxes,
             nodes=nodes,
             drained=heartbeat.drained,
             probes={"docker": runtime.ping, "redis": store.ping, "sql": database.ping, "node": placement.ready},

@@ -29,6 +29,7 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with watched_loop(), build(settings) as parts:
             app.state.sessions = parts.sessions
+            app.state.boxes = parts.boxes
             app.state.receipts = parts.receipts
             app.state.instances = parts.instances
             app.state.nodes = parts.nodes

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.sessions.base import Sessions
+from sandbox_server.sessions.boxes import Boxes
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import Nodes
 
@@ -24,6 +25,8 @@ class Parts:
     instances: Instances
     probes: Mapping[str, Probe]
     """Part -> probe, for /readyz: docker, redis, sql, node."""
+    boxes: Boxes | None = None
+    """None: this server has none."""
     nodes: Nodes | None = None
     """Where requests for sessions of other nodes go; None: there are none."""
     drained: asyncio.Event = field(default_factory=asyncio.Event)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from sandbox_server import clock
 from sandbox_server.errors import InfrastructureError, StateUnavailable
 from sandbox_server.settings import Settings
+from sandbox_server.state.boxes import BoxFacts
 from sandbox_server.state.connection import Connection
 from sandbox_server.state.embedded import EmbeddedRedis
 from sandbox_server.state.jobs import GradingJobs
@@ -36,6 +37,7 @@ class State:
     """What is in Redis."""
 
     store: Store
+    boxes: BoxFacts
     nodes: Nodes
     jobs: GradingJobs
     signals: Signals
@@ -102,6 +104,7 @@ async def _store_at(url: str, settings: Settings, sink: ActionSink) -> AsyncIter
         lock_lease_s=settings.lock_lease_s,
         result_ttl_s=settings.result_ttl_s,
     )
+    boxes = BoxFacts(connection, keys, result_ttl_s=settings.result_ttl_s)
     nodes = Nodes(connection, keys, node=settings.node_id, boot=store.boot, ttl_s=settings.node_ttl_s)
     jobs = GradingJobs(url, connection, keys, node=settings.node_id, lost_after_s=settings.node_ttl_s)
     signals = Signals(connection, keys, node=settings.node_id)
@@ -113,7 +116,7 @@ async def _store_at(url: str, settings: Settings, sink: ActionSink) -> AsyncIter
             log.warning("this host's clock differs from that of Redis, which is taken", seconds=round(off_s, 1))
         flushing = asyncio.create_task(flusher.run())
         try:
-            yield State(store, nodes, jobs, signals)
+            yield State(store, boxes, nodes, jobs, signals)
         finally:
             await signals.close()
             await jobs.close()

@@ -10,7 +10,7 @@ from sqlalchemy import BigInteger, Dialect, Double, Index, LargeBinary, MetaData
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
-REVISION = "0005"
+REVISION = "0006"
 """The migration that makes these tables; a test holds it to be alembic's head."""
 
 
@@ -111,6 +111,18 @@ class SessionRow(Base):
     notice: Mapped[str] = mapped_column(Text, server_default="")
     differences: Mapped[int] = mapped_column(server_default="0")
     run: Mapped[str] = mapped_column(Text, server_default="")
+
+
+class BoxRow(Base):
+    """A `BoxRecord`; `body` is all of it as ASCII JSON, the box's access token included."""
+
+    __tablename__ = "boxes"
+
+    sid: Mapped[str] = mapped_column(String(40), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(20))
+    image: Mapped[str] = mapped_column(Text)
+    owner: Mapped[str] = mapped_column(Text)
+    body: Mapped[str] = mapped_column(Text)
 
 
 class ActionRow(Base):

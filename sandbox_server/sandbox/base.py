@@ -307,6 +307,8 @@ class ImageInfo:
     digest: str
     """The image id (`sha256:...`); goes into receipts."""
     labels: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    """The environment that it sets; not told by `Runtime.images`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.errors import (
+    IsBox,
     SandboxLost,
     ServiceError,
     SessionBusy,
@@ -125,9 +126,11 @@ class Acting:
                     raise StateUnavailable(f"Redis has lost session {sid}; the reaper puts it back, send it again")
             if record is None or record.state != SessionState.LIVE:
                 raise refusal(record)
-            if not turn.may_run:
+            if not turn.may_run and not record.is_box:
                 return record
             try:
+                if record.is_box:
+                    raise IsBox(f"session {sid} is a box: it takes commands by the protocol that made it, no actions")
                 instance = await self._instances.by_id(record.instance_id, trusted_s=_INSTANCE_TRUSTED_S)
             except ServiceError:
                 with suppress(StateUnavailable):
@@ -212,7 +215,7 @@ def refusal(record: SessionRecord | None) -> ServiceError:
 def told(error: ServiceError) -> ActionAnswer:
     """What a policy is shown in place of an observation."""
     match error:
-        case UnknownSession() | SessionOver() | SessionRestoring():
+        case UnknownSession() | SessionOver() | SessionRestoring() | IsBox():
             text = error.detail
         case SessionBusy():
             text = (

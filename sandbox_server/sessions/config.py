@@ -20,6 +20,7 @@ class SessionConfig:
     max_sessions: int
     session_idle_s: float
     session_max_s: float
+    box_max_s: float
     postprocess_timeout_s: float
     max_patch_bytes: int
     reward: str

@@ -9,6 +9,7 @@ from sandbox_server.errors import ServiceError
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import Runtime
 from sandbox_server.sessions.config import SessionConfig
+from sandbox_server.state.boxes import BoxFacts
 from sandbox_server.state.store import Store
 
 log = telemetry.logger(__name__)
@@ -24,6 +25,7 @@ class DiskWatch:
         runtime: Runtime,
         store: Store,
         instances: Instances,
+        boxes: BoxFacts,
         config: SessionConfig,
         end: Callable[[str, str], Awaitable[SessionRecord | None]],
         *,
@@ -33,6 +35,7 @@ class DiskWatch:
         self._runtime = runtime
         self._store = store
         self._instances = instances
+        self._boxes = boxes
         self._config = config
         self._end = end
         self._period_s = period_s
@@ -53,10 +56,16 @@ class DiskWatch:
             return
         used = await self._runtime.disk_usage()
         for session in sessions:
-            instance = await self._instances.by_id(session.instance_id)
-            limit_mb = instance.sandbox.disk_mb or self._config.limits.disk_mb
+            limit_mb = await self._limit_mb(session)
             size_mb = used.get(session.container_id, 0) >> 20
             if size_mb > limit_mb:
                 telemetry.REAPED.labels(REASON).inc()
                 log.warning("session wrote too much", sid=session.sid, mb=size_mb, limit_mb=limit_mb)
                 await self._end(session.sid, REASON)
+
+    async def _limit_mb(self, session: SessionRecord) -> int:
+        if session.is_box:
+            box = await self._boxes.get(session.sid)
+            return self._config.limits.disk_mb if box is None else box.disk_mb
+        instance = await self._instances.by_id(session.instance_id)
+        return instance.sandbox.disk_mb or self._config.limits.disk_mb

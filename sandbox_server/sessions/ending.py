@@ -94,11 +94,14 @@ class Ending:
             return record
         if record.state in _ENDED:
             return record
-        config = self._config
+        return await (self._end_box if record.is_box else self._end_task)(record, reason)
+
+    async def _end_task(self, task: SessionRecord, reason: str) -> SessionRecord | None:
+        sid, config = task.sid, self._config
         wait_s = config.command_timeout_s + config.action_wait_s + config.postprocess_timeout_s
-        if not self._owners.is_here(record):
+        if not self._owners.is_here(task):
             try:
-                await self._take_over(record, wait_s)
+                await self._take_over(task, wait_s)
             except SandboxLost as e:
                 return await self.lose(sid, e.detail)
         async with self._store.lock(sid, wait_s):
@@ -121,6 +124,20 @@ class Ending:
                 self._rewards.forget(sid)
                 raise
             return await self._finish(record, SessionState.ENDED, record.end_reason or reason, patch.cause)
+
+    async def _end_box(self, box: SessionRecord, reason: str) -> SessionRecord | None:
+        """Nothing of it is kept; with its node it is lost."""
+        if not self._owners.is_here(box):
+            await self._owners.nobodys(box)
+            return await self.lose(box.sid, f"its host {box.node} died")
+        async with self._store.lock(box.sid, self._config.command_timeout_s):
+            record = await self._store.session(box.sid)
+            if record is None or record.state in _ENDED:
+                return record
+            reason = record.end_reason or reason
+            sources = frozenset(sources_of(SessionState.ENDING))
+            await self._store.move(box.sid, SessionState.ENDING, sources, end_reason=reason)
+            return await self._finish(record, SessionState.ENDED, reason, "")
 
     async def _take_over(self, record: SessionRecord, wait_s: float) -> None:
         """Have all that the end of another node's session needs."""

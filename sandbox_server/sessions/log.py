@@ -8,9 +8,10 @@ Redis.
 import asyncio
 
 from sandbox_server import telemetry
+from sandbox_server.catalogue.boxes import BoxHistory
 from sandbox_server.catalogue.history import History
 from sandbox_server.errors import ServiceError
-from sandbox_server.records import SessionRecord
+from sandbox_server.records import BoxRecord, SessionRecord
 
 log = telemetry.logger(__name__)
 
@@ -20,13 +21,17 @@ _AGAIN_S = 1.0  # while SQL does not answer
 class SessionLog:
     """Begun sessions on their way to SQL."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, boxes: BoxHistory) -> None:
         self._history = history
+        self._boxes = boxes
         self._unwritten: dict[str, SessionRecord] = {}
+        self._unwritten_boxes: dict[str, BoxRecord] = {}
         self._added = asyncio.Event()
 
-    def add(self, record: SessionRecord) -> None:
-        """Write it soon."""
+    def add(self, record: SessionRecord, box: BoxRecord | None = None) -> None:
+        """Write it soon; `box`: what it is beyond a session."""
+        if box is not None:
+            self._unwritten_boxes[record.sid] = box
         self._unwritten[record.sid] = record
         self._added.set()
 
@@ -43,7 +48,11 @@ class SessionLog:
     async def drain(self) -> None:
         """Write all that is there. Raises CatalogueUnavailable: it is still to be written."""
         while self._unwritten:
-            batch = list(self._unwritten.values())
+            batch, boxes = list(self._unwritten.values()), list(self._unwritten_boxes.values())
+            await self._boxes.save(boxes)  # first: a session of SQL whose box is not there could not be rebuilt
+            for box in boxes:
+                if self._unwritten_boxes.get(box.sid) is box:
+                    del self._unwritten_boxes[box.sid]
             await self._history.save_sessions(batch)
             for record in batch:
                 if self._unwritten.get(record.sid) is record:

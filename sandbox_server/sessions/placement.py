@@ -20,7 +20,7 @@ have a fault or did not answer lately are not considered.
 import time
 import zlib
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
@@ -36,9 +36,10 @@ _NAMES_FOR_S = 5.0  # a new node may wait so long for its first session
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Of one instance: who has what."""
+    """Of one instance, or of a kind of boxes: who has what."""
 
     instance_id: str
+    """Or what boxes of this kind are known by."""
     holders: Holders
 
 
@@ -106,8 +107,12 @@ class Placement:
             OwnedElsewhere: there is a better place. CapacityError: this node drains, and there is no other.
 
         """
+        await self.settle_as(instance.instance_id, instance.sandbox.images, count)
+
+    async def settle_as(self, name: str, images: Sequence[str], count: int = 1) -> None:
+        """As `settle`, for what alike starts are known by, and any of these images."""
         forwarded = HOP.get() is not Hop.FREE
-        node = self._node if forwarded else await self.choose(instance, count)
+        node = self._node if forwarded else await self._choose(name, images, count)
         if node != self._node:
             raise OwnedElsewhere(node)
         if self.draining:
@@ -118,12 +123,15 @@ class Placement:
 
     async def choose(self, instance: TaskInstance, count: int = 1) -> str:
         """The best node for `count` sessions; this one where nobody else takes any."""
+        return await self._choose(instance.instance_id, instance.sandbox.images, count)
+
+    async def _choose(self, name: str, images: Sequence[str], count: int) -> str:
         if time.monotonic() - self._named_at > _NAMES_FOR_S:
             self._ring = Ring(await self._nodes.names())
             self._named_at = time.monotonic()
         if len(self._ring) <= 1:
             return self._node
-        wanted = Wanted(instance.instance_id, await self._nodes.holders(instance.sandbox.images))
+        wanted = Wanted(name, await self._nodes.holders(images))
         best = await self._best(wanted, candidates(self._ring, wanted) | {self._node})
         if best is None:
             best = await self._best(wanted, set(self._ring))

@@ -111,7 +111,9 @@ class Pool:
             parked = shelf.parked.popleft()
             self._show()
             try:
-                well = time.monotonic() - parked.made_at < self._config.idle_s and await self._answers(parked.sandbox)
+                well = time.monotonic() - parked.made_at < self._config.idle_s and await self._answers(
+                    parked.sandbox, spec.with_shell
+                )
             except BaseException:  # cancelled: it is on no shelf any more
                 self._remove(parked.sandbox)
                 raise
@@ -334,9 +336,11 @@ class Pool:
         if isinstance(error, ServiceError):
             log.warning("container not parked", image=shelf.spec.image, code=error.code, error=error.detail)
 
-    async def _answers(self, sandbox: Sandbox) -> bool:
+    async def _answers(self, sandbox: Sandbox, with_shell: bool) -> bool:
         try:
             async with asyncio.timeout(_LIVENESS_S):
+                if not with_shell:
+                    return (await sandbox.exec(["true"], timeout_s=_LIVENESS_S)).exit_code == 0
                 result = await sandbox.shell.run(":", timeout_s=_LIVENESS_S)
         except (TimeoutError, ServiceError):
             return False
@@ -359,7 +363,8 @@ class Pool:
         task.add_done_callback(self._tasks.discard)
 
     def _shelf(self, spec: ContainerSpec) -> Shelf:
-        key = (spec.image, spec.workdir, tuple(sorted(spec.env.items())), spec.activate, spec.network, spec.limits)
+        of_image = (spec.image, spec.workdir, tuple(sorted(spec.env.items())), spec.activate, spec.with_shell)
+        key = (*of_image, spec.network, spec.limits)
         return self._shelves.setdefault(key, Shelf(spec))
 
     def _count(self) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from sandbox_server import clock, telemetry
+from sandbox_server.catalogue.boxes import BoxHistory
 from sandbox_server.catalogue.history import History
 from sandbox_server.errors import OwnedElsewhere, ServiceError
 from sandbox_server.records import SessionRecord
@@ -21,6 +22,7 @@ from sandbox_server.sessions.owners import Owners
 from sandbox_server.sessions.restoring import Restoring
 from sandbox_server.sessions.rewards import Rewards
 from sandbox_server.sessions.starts import Starts
+from sandbox_server.state.boxes import BoxFacts
 from sandbox_server.state.nodes import Fate, Nodes
 from sandbox_server.state.store import Store
 
@@ -39,6 +41,8 @@ class Reaper:
         runtime: Runtime,
         store: Store,
         history: History,
+        facts: BoxFacts,
+        boxes: BoxHistory,
         nodes: Nodes,
         owners: Owners,
         restoring: Restoring,
@@ -52,6 +56,8 @@ class Reaper:
         self._runtime = runtime
         self._store = store
         self._history = history
+        self._facts = facts
+        self._boxes = boxes
         self._nodes = nodes
         self._owners = owners
         self._restoring = restoring
@@ -66,6 +72,8 @@ class Reaper:
         await self._rebuild()
         live = await self._store.live(self._config.node)
         await self._starts.adopt(live)
+        boxes = await self._facts.all([record.sid for record in live if record.is_box])
+        await self._boxes.save(list(boxes.values()))
         await self._history.save_sessions(live)  # of some the start may have been acknowledged and not yet written
         gate = asyncio.Semaphore(_TOGETHER)
         halfway = [record for record in live if record.state == SessionState.ENDING]
@@ -102,7 +110,7 @@ class Reaper:
             record = await self._remembered(sid)
             if record is not None and self._owners.is_here(record):
                 sessions[sid] = record
-            elif (known := record or await self._store.session(sid)) and not self._owners.is_here(known):
+            elif (known := record or await self._store.session(sid)) and not self._still_mine(known):
                 left_behind.add(sid)  # also when it has ended there by now
         for sid in self._starts.sids - sessions.keys():
             if (record := await self._store.session(sid)) and (
@@ -114,6 +122,10 @@ class Reaper:
         due = [self._session(gate, record, present) for record in sessions.values()]
         due += [self._container(gate, c) for c in containers if self._is_orphan(c, sessions, left_behind)]
         await asyncio.gather(*due)
+
+    def _still_mine(self, record: SessionRecord) -> bool:
+        """A box is nobody's once it was lost, as others may have said while this node was taken for dead."""
+        return self._owners.is_here(record) and not (record.is_box and record.state == SessionState.LOST)
 
     def _is_orphan(self, container: ContainerInfo, sessions: dict[str, SessionRecord], left_behind: set[str]) -> bool:
         if container.role is Role.SESSION and container.sid in left_behind:
@@ -134,8 +146,8 @@ class Reaper:
             if not records:
                 await self._nodes.forget(node)
             now = clock.now()
-            due = [record for record in records if self._run_out(record, now)]
-            await asyncio.gather(*(self._finish(gate, record, self._run_out(record, now)) for record in due))
+            due = [(record, "lost" if record.is_box else self._run_out(record, now)) for record in records]
+            await asyncio.gather(*(self._finish(gate, record, reason) for record, reason in due if reason))
 
     async def _session(self, gate: asyncio.Semaphore, record: SessionRecord, present: set[str]) -> None:
         reason = self._reason(record, present)
@@ -157,7 +169,9 @@ class Reaper:
                 telemetry.REAPED.labels(reason).inc()
                 log.info("session ended", sid=record.sid, instance_id=record.instance_id, reason=reason)
                 if reason == "lost":
-                    await self._ending.lose(record.sid, "its container is gone from the engine")
+                    here = self._owners.is_here(record)
+                    cause = "its container is gone from the engine" if here else f"its host {record.node} died"
+                    await self._ending.lose(record.sid, cause)
                 else:
                     await self._end(record.sid, reason)
                 await self._ending.removed(record.sid)  # a pass leaves nothing behind
@@ -176,8 +190,8 @@ class Reaper:
 
     def _run_out(self, record: SessionRecord, now: float) -> str:
         if now > record.deadline:
-            return "max_age"
-        if now - record.touched_at > self._config.session_idle_s:
+            return "timeout" if record.is_box else "max_age"
+        if not record.is_box and now - record.touched_at > self._config.session_idle_s:
             return "idle"
         return ""
 
@@ -217,6 +231,8 @@ class Reaper:
         actions = await self._history.actions(sid)
         # its idle time is unknown, and the next action's number must be a new one
         rebuilt = replace(record, touched_at=clock.now(), actions=actions[-1].seq if actions else 0)
+        if record.is_box and (box := await self._boxes.get(sid)):
+            await self._facts.put(box, record.deadline)
         await self._store.rebuild(rebuilt, actions)
         return rebuilt
 

@@ -17,6 +17,7 @@ from sandbox_server.sessions.fair import FairLine, LineFull, Place
 from sandbox_server.sessions.groups import Groups
 from sandbox_server.sessions.lifecycle import SessionState
 from sandbox_server.sessions.log import SessionLog
+from sandbox_server.sessions.plan import Plan, TaskPlan
 from sandbox_server.sessions.pool import Pool, PoolConfig
 from sandbox_server.sessions.shelf import Taken
 from sandbox_server.sessions.workspace import Workspaces
@@ -33,7 +34,8 @@ _ADMITTED = 2  # starts for each boot at a time: one is being made, the next one
 class _Start:
     """One start on its way; it holds a slot until its session does."""
 
-    instance: TaskInstance
+    name: str
+    """Of its plan."""
     run: str
     place: Place
     """In the line that it waits in, or waited in last."""
@@ -75,7 +77,7 @@ class Starts:
                 min_free_mb=config.pool_min_free_mb,
                 # one for every two CPUs: with two at a time on two CPUs, live sessions waited 0.3 s for theirs
                 together=max(1, config.boot_concurrency // 4),
-                lasts_s=config.session_max_s + GRACE_S,
+                lasts_s=max(config.session_max_s, config.box_max_s) + GRACE_S,
                 admitted=_ADMITTED * config.boot_concurrency,
             ),
             # what is parked goes before a disk is full, and nothing is parked there
@@ -122,18 +124,27 @@ class Starts:
         """A new session of `instance`, for `run`.
 
         Raises:
-            CapacityError: no slot, or no container within SANDBOX_START_TIMEOUT_S; at once when too many wait, or
-                while the engine does not answer or its disk is nearly full.
+            As `begin`, within SANDBOX_START_TIMEOUT_S.
+        """
+        plan = TaskPlan(instance, self._workspaces, self._store, self._config.session_max_s)
+        return await self.begin(plan, run=run, wait_s=self._config.start_timeout_s)
+
+    async def begin(self, plan: Plan, *, run: str, wait_s: float) -> SessionRecord:
+        """A new session as `plan` says, for `run`. When the caller is cancelled, nothing is left of it.
+
+        Raises:
+            CapacityError: no slot, or no container within `wait_s` seconds; at once when too many wait, or while the
+                engine does not answer or its disk is nearly full.
             ImageUnavailable, EngineUnavailable, StateUnavailable, CatalogueUnavailable.
         """
         self._faults.check()
-        self.groups.arrived(instance.instance_id, time.monotonic())
-        start = _Start(instance, run, Place(run))
+        self.groups.arrived(plan.name, time.monotonic())
+        start = _Start(plan.name, run, Place(run))
         try:
-            async with asyncio.timeout(self._config.start_timeout_s), self._slot(start):
-                return await self._begin_until_well(start)
+            async with asyncio.timeout(wait_s), self._slot(start):
+                return await self._begin_until_well(start, plan)
         except TimeoutError:
-            within = f"no sandbox within {self._config.start_timeout_s:g} s (waiting for: {start.stage}){self._room()}"
+            within = f"no sandbox within {wait_s:g} s (waiting for: {start.stage}){self._room()}"
             raise self._refused(start, within, start.stage) from None
         except LineFull:
             raise self._line_full(start) from None
@@ -152,7 +163,7 @@ class Starts:
     @asynccontextmanager
     async def place(self, sid: str, instance: TaskInstance, run: str) -> AsyncIterator[None]:
         """A slot for a session that is made anew here; the session's own after the body, free again if that raises."""
-        start = _Start(instance, run, Place(run))
+        start = _Start(instance.instance_id, run, Place(run))
         try:
             async with self._slot(start):
                 start.sid = sid
@@ -182,7 +193,7 @@ class Starts:
         telemetry.SESSIONS_LIVE.set(self.used)
         telemetry.show_runs(self._slots.held, self._slots.waiting_by_run())
 
-    async def _begin_until_well(self, start: _Start) -> SessionRecord:
+    async def _begin_until_well(self, start: _Start, plan: Plan) -> SessionRecord:
         """As `_begin`, again when the image was removed meanwhile, and for as long as the node is not well."""
         while True:
             for start.stage in self.faults:
@@ -190,28 +201,27 @@ class Starts:
                     await self._faults.gone()
             try:
                 try:
-                    return await self._begin(start)
+                    return await self._begin(start, plan)
                 except ImageUnavailable:  # somebody removed it since it was last used
-                    return await self._begin(start)
+                    return await self._begin(start, plan)
             except EngineUnavailable:
                 if not self.faults:
                     raise
-                log.info("start waits for the engine", instance_id=start.instance.instance_id, run=start.run)
+                log.info("start waits for the engine", name=start.name, run=start.run)
 
-    async def _begin(self, start: _Start) -> SessionRecord:
-        instance = start.instance
+    async def _begin(self, start: _Start, plan: Plan) -> SessionRecord:
         start.stage, start.place = "image", Place(start.run)
         with _timed(start, "prepare"), telemetry.STARTS_WAITING.labels("image").track_inprogress():
-            spec = await self._workspaces.spec(instance)
+            spec = await plan.spec()
         start.stage = "daemon"
-        siblings = self.groups.remaining(instance.instance_id)
-        self.pool.want(instance.instance_id, spec, siblings, for_s=self._config.pool_group_window_s, now=True)
+        siblings = self.groups.remaining(plan.name)
+        self.pool.want(plan.name, spec, siblings, for_s=self._config.pool_group_window_s, now=True)
         with _timed(start, "container"), telemetry.STARTS_WAITING.labels("daemon").track_inprogress():
             taken = await self.pool.take(spec, start.place)
         start.sid = taken.sid
         self._runs[taken.sid] = start.run
         try:
-            return await self._record(start, taken.sandbox)
+            return await self._record(start, plan, taken.sandbox)
         except BaseException:
             await asyncio.shield(self._undo(taken))
             raise
@@ -223,23 +233,23 @@ class Starts:
         with suppress(ServiceError):
             await self._runtime.remove(taken.sandbox.container_id)
 
-    async def _record(self, start: _Start, sandbox: Sandbox) -> SessionRecord:
+    async def _record(self, start: _Start, plan: Plan, sandbox: Sandbox) -> SessionRecord:
         now = clock.now()
         record = SessionRecord(
             sid=start.sid,
             state=SessionState.LIVE,
-            instance_id=start.instance.instance_id,
+            instance_id=plan.instance_id,
             node=self._config.node,
             container_id=sandbox.container_id,
             created_at=now,
             touched_at=now,
-            deadline=now + self._config.session_max_s,
-            cwd=start.instance.workspace,
+            deadline=now + plan.lasts_s,
+            cwd=plan.cwd,
             run=start.run,
             timings_s={**start.timings_s, **{f"start_{stage}": seconds for stage, seconds in sandbox.boot_s.items()}},
         )
         with _timed(start, "record"):
-            await self._store.put_session(record)
+            await plan.keep(record)
         self._log.add(record)
         return record
 

@@ -25,6 +25,11 @@
 | undo:<sid>           | list   | `<id>:<path digest>:<bytes>`, newest last | as the session; at its end             |
 | undotext:<sid>       | hash   | id -> zlib of the text before an edit     | as the session; at its end             |
 | imageuse:<node>      | hash   | image name -> when it was used last       | each with its image                    |
+| box:<sid>            | string | BoxRecord as JSON                         | as the session's deadline, and later   |
+|                      |        |                                           | by the result TTL                      |
+| boxtoken:<digest>    | string | sid of the box with this access token     | with it                                |
+| boxkey:<digest>      | string | sid of the box that a create with this    | 10 minutes                             |
+|                      |        | idempotency key made                      |                                        |
 
 Scripts build `live:<node>` from the session's own node field, so this needs one Redis (or one primary with
 replicas), not a Redis Cluster.
@@ -117,6 +122,18 @@ class Keys:
     def image_uses(self, node: str) -> str:
         """When the node's images were used last."""
         return f"{self.prefix}imageuse:{node}"
+
+    def box(self, sid: str) -> str:
+        """What a box is beyond its session."""
+        return f"{self.prefix}box:{sid}"
+
+    def box_token(self, digest: str) -> str:
+        """Which box an access token opens."""
+        return f"{self.prefix}boxtoken:{digest}"
+
+    def box_key(self, digest: str) -> str:
+        """Which box a create with an idempotency key made."""
+        return f"{self.prefix}boxkey:{digest}"
 
     def gradings(self, node: str) -> str:
         """The gradings that the node is the first to be asked for."""

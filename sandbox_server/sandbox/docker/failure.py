@@ -53,7 +53,7 @@ def _of_status(error: docker.errors.APIError) -> ServiceError:
         return SandboxDiskFull(f"the disk is full: {text}")
     if any(phrase in lower for phrase in _PIDS):
         return SandboxExhausted(f"the container can take no further process: {text}")
-    if status == 404 and "no such image" in lower:
+    if status == 404 and ("no such image" in lower or "manifest unknown" in lower):
         return ImageUnavailable(text)
     if _NOT_RUNNING.search(text):
         return SandboxLost(f"the container is not running: {text}")

@@ -15,18 +15,13 @@ from urllib.parse import quote
 from docker import APIClient
 
 from sandbox_server import clock
-from sandbox_server.errors import ImageUnavailable, ServiceError
+from sandbox_server.errors import ImageAbsent, ImageUnavailable, ServiceError
 from sandbox_server.sandbox.base import ImageInfo, StoredImage
 from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.sandbox.image_names import tagged
 
 _IMAGE_EVENTS = "/events?filters=" + quote(json.dumps({"type": ["image"]}))
 _WATCH_AGAIN_S = 2.0  # after the engine's end of the stream, or while it does not answer
-
-
-def tagged(name: str) -> str:
-    """The name as the engine lists it: with its tag, without the registry that goes without saying."""
-    name = name.removeprefix("docker.io/").removeprefix("library/")
-    return name if ":" in name.rpartition("/")[2] or "@" in name else f"{name}:latest"
 
 
 class Images:
@@ -70,19 +65,22 @@ class Images:
             if found := await self.find(name):
                 self.used(name)
                 return found
-        reasons = []
+        reasons: list[str] = []
+        absent = True
         if self._pull:
             for name in candidates:
                 try:
                     await self._pull_once(name)
                 except ServiceError as e:
                     reasons.append(f"{name}: {e.detail}")
+                    absent &= isinstance(e, ImageUnavailable)
                     continue
                 if found := await self.find(name):
                     self.used(name)
                     return found
+                absent = False
         tried = "; ".join(reasons) or "pulling is off (SANDBOX_PULL=never)"
-        raise ImageUnavailable(
+        raise (ImageAbsent if absent else ImageUnavailable)(
             f"none of the images {', '.join(candidates) or '(none named)'} is on this engine; {tried}."
             " Build or load it on the host, or correct the instance's images"
         )
@@ -109,7 +107,9 @@ class Images:
         except ImageUnavailable:
             info = None
         else:
-            info = ImageInfo(name, found["Id"], found["Config"].get("Labels") or {})
+            config = found["Config"]
+            env = dict(entry.partition("=")[::2] for entry in config.get("Env") or ())
+            info = ImageInfo(name, found["Id"], config.get("Labels") or {}, env)
         if known is not None:
             known[name] = info
         return info

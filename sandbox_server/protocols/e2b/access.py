@@ -1,0 +1,99 @@
+"""Whose an envd request is: these bear no API key, the box's own access token opens it.
+
+A request names its box by the header E2b-Sandbox-Id, else by the token alone (SDK 2.20.3 after connect), else by the
+signature in a file's URL, which is made with the token.
+"""
+
+import base64
+import hashlib
+import hmac
+from typing import Literal, cast
+
+from starlette.requests import Request
+
+from sandbox_server import clock
+from sandbox_server.errors import ServiceError, Unauthorized, UnknownSession
+from sandbox_server.sessions.boxes import Boxes, BoxView
+
+SANDBOX_ID = "e2b-sandbox-id"
+TOKEN = "x-access-token"
+Operation = Literal["read", "write"]
+
+
+class BoxGone(ServiceError):
+    """The box has ended, or never was: what E2B's own proxy says then, and its clients do not repeat."""
+
+    code = "box_gone"
+    http_status = 502
+
+    def __init__(self, sid: str) -> None:
+        super().__init__("The sandbox was not found")
+        self.sid = sid
+
+
+def boxes_of(request: Request) -> Boxes:
+    """The server's."""
+    return cast(Boxes, request.app.state.boxes)
+
+
+async def box_of(request: Request, operation: Operation | None = None) -> BoxView:
+    """The box that an envd request may use; it runs on this node. Reads nothing of the request's body.
+
+    `operation`: of the route for files, which a signed URL may ask for without a token.
+
+    Raises:
+        Unauthorized: no token or signature, or not the box's (401). BoxGone (502).
+        OwnedElsewhere: the request is another node's.
+    """
+    boxes = boxes_of(request)
+    sid, token = request.headers.get(SANDBOX_ID, ""), request.headers.get(TOKEN, "")
+    try:
+        if sid:
+            view = await boxes.get(sid)
+            if token:
+                _compare(token, view.box.token, "the access token is not this sandbox's")
+            else:
+                _signed(request, view, operation)
+        elif token:
+            view = await boxes.of_token(token)
+        else:
+            view = await _signer(request, operation)
+        await boxes.here(view)
+    except UnknownSession:
+        raise BoxGone(sid) from None
+    return view
+
+
+async def _signer(request: Request, operation: Operation | None) -> BoxView:
+    """The box whose token made the signature: the URL names none, so each that runs is tried."""
+    for view in await boxes_of(request).list():
+        try:
+            _signed(request, view, operation)
+        except _OtherSignature:
+            continue
+        return view
+    raise Unauthorized("send the sandbox's access token, X-Access-Token")
+
+
+class _OtherSignature(Unauthorized):
+    """It is not this box's."""
+
+
+def _signed(request: Request, view: BoxView, operation: Operation | None) -> None:
+    """Return if the request is signed with the box's token. Raises Unauthorized."""
+    query = request.query_params
+    signature, ends = query.get("signature", ""), query.get("signature_expiration", "")
+    if not signature or operation is None:
+        raise Unauthorized("send the sandbox's access token, X-Access-Token")
+    words = [query.get("path", ""), operation, query.get("username", ""), view.box.token, *([ends] if ends else [])]
+    digest = hashlib.sha256(":".join(words).encode("utf-8", "surrogatepass")).digest()
+    made = "v1_" + base64.b64encode(digest).rstrip(b"=").decode()
+    if not hmac.compare_digest(made.encode(), signature.encode("utf-8", "surrogatepass")):
+        raise _OtherSignature("the signature is not of this file, this operation and this sandbox")
+    if ends and not (ends.isdecimal() and clock.now() < int(ends)):
+        raise Unauthorized("signature is already expired")
+
+
+def _compare(offered: str, own: str, refusal: str) -> None:
+    if not hmac.compare_digest(offered.encode("utf-8", "surrogatepass"), own.encode()):
+        raise Unauthorized(refusal)

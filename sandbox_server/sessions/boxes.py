@@ -1,0 +1,267 @@
+"""Boxes: sessions that run an image in place of an instance, for clients that bring their own commands.
+
+A box has the slot, the record, the container, the node and the reaper of a session; no actions, no patch, no grading.
+It ends at its deadline, however idle or busy it is, and with its node: nothing of it is journaled, so nothing of it
+can be restored.
+"""
+
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from sandbox_server import clock, telemetry
+from sandbox_server.catalogue.history import History
+from sandbox_server.errors import ImageAbsent, SandboxLost, StateUnavailable, UnknownImage, UnknownSession
+from sandbox_server.records import BoxKind, BoxRecord, SessionRecord
+from sandbox_server.sandbox.base import Runtime, Sandbox
+from sandbox_server.sandbox.image_names import tagged
+from sandbox_server.sessions.box_plan import BoxPlan, Life
+from sandbox_server.sessions.box_policy import BoxPolicy
+from sandbox_server.sessions.ending import Ending
+from sandbox_server.sessions.lifecycle import SessionState
+from sandbox_server.sessions.log import SessionLog
+from sandbox_server.sessions.owners import Owners
+from sandbox_server.sessions.placement import Placement
+from sandbox_server.sessions.starts import Starts
+from sandbox_server.state.boxes import BoxFacts
+from sandbox_server.state.store import Store
+
+log = telemetry.logger(__name__)
+
+_TOKEN_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class BoxRequest:
+    """What a client wants; what it leaves out is the policy's to say."""
+
+    kind: BoxKind
+    image: str = ""
+    """"": its metadata or its template names it."""
+    template: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    user: str = "root"
+    """Whose the commands are that name no user."""
+    timeout_s: float | None = None
+    """Life from its creation on; None: SANDBOX_BOX_DEFAULT_S."""
+    cpus: float | None = None
+    memory_mb: int | None = None
+    """None: as the metadata's size says, else as any session."""
+    internet: bool | None = None
+    """False: no network, whatever the policy allows."""
+    allow_out: tuple[str, ...] = ()
+    deny_out: tuple[str, ...] = ()
+    owner: str = ""
+    """Name of the API key."""
+    run: str = ""
+    """For whom it counts in the fair line."""
+    idempotency_key: str = ""
+    """Sent again, it gives the box that it made, while that lives."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoxView:
+    """A box with its session."""
+
+    record: SessionRecord
+    box: BoxRecord
+
+    @property
+    def sid(self) -> str:
+        """Its name."""
+        return self.record.sid
+
+    @property
+    def ends_at(self) -> float:
+        """Unix seconds; set_timeout moves it."""
+        return self.record.deadline
+
+    @property
+    def live(self) -> bool:
+        """It runs; past its end it does not, also when the reaper has not come yet."""
+        return self.record.state == SessionState.LIVE and clock.now() < self.ends_at
+
+    def order(self) -> tuple[float, str]:
+        """By age."""
+        return self.record.created_at, self.sid
+
+
+class Boxes:
+    """The boxes of all nodes; makes those of this one."""
+
+    def __init__(
+        self,
+        *,
+        runtime: Runtime,
+        store: Store,
+        facts: BoxFacts,
+        history: History,
+        starts: Starts,
+        placement: Placement,
+        owners: Owners,
+        ending: Ending,
+        log: SessionLog,
+        policy: BoxPolicy,
+        may_pull: Callable[[str], Awaitable[bool]],
+    ) -> None:
+        """`may_pull(image)`: the catalogue names it."""
+        self._runtime = runtime
+        self._store = store
+        self._facts = facts
+        self._history = history
+        self._starts = starts
+        self._placement = placement
+        self._owners = owners
+        self._ending = ending
+        self._log = log
+        self._may_pull = may_pull
+        self.policy = policy
+
+    async def create(self, asked: BoxRequest) -> BoxView:
+        """A running box. When the caller is cancelled, nothing is left of it; a pull of its image goes on.
+
+        Raises:
+            UnknownImage, MalformedRequest: it cannot be had as it was asked for.
+            CapacityError: no slot, image or container within SANDBOX_BOX_CREATE_WAIT_S.
+            OwnedElsewhere: another node is to make it. InfrastructureError.
+        """
+        key = f"{asked.owner}\0{asked.idempotency_key}" if asked.idempotency_key else ""
+        if key and (made := await self._made(key)):
+            return made
+        plan = self._plan(asked)
+        image = plan.box.image
+        await self._placement.settle_as(plan.name, [tagged(image)])
+        await self._permit(image)
+        try:
+            record = await self._starts.begin(plan, run=asked.run, wait_s=self.policy.create_wait_s)
+        except ImageAbsent as e:
+            raise UnknownImage(f"image {image!r} does not exist: {e.detail}") from e
+        self._log.add(record, plan.box)
+        if key:
+            await self._facts.remember(key, record.sid)
+        log.info("box begun", sid=record.sid, image=image, kind=asked.kind.value, run=asked.run)
+        return BoxView(record, plan.box)
+
+    async def _made(self, key: str) -> BoxView | None:
+        sid = await self._facts.made(key)
+        if sid is None:
+            return None
+        view = await self.get(sid)
+        return view if view.live else None
+
+    def _plan(self, asked: BoxRequest) -> BoxPlan:
+        policy = self.policy
+        image = policy.image(asked.image, asked.template, asked.metadata)
+        limits = policy.size(asked.metadata, asked.cpus, asked.memory_mb)
+        box = BoxRecord(
+            sid="",
+            kind=asked.kind.value,
+            image=image,
+            template=asked.template,
+            metadata=dict(asked.metadata),
+            env=dict(asked.env),
+            user=asked.user,
+            token=secrets.token_urlsafe(_TOKEN_BYTES),
+            network=policy.network_of(image, asked.internet),
+            cpus=limits.cpus,
+            memory_mb=limits.memory_mb,
+            disk_mb=limits.disk_mb,
+            last_s=0.0,
+            owner=asked.owner,
+        )
+        life = Life(policy.life_s(asked.timeout_s), policy.max_s)
+        return BoxPlan(box, limits, life, runtime=self._runtime, store=self._store, facts=self._facts)
+
+    async def _permit(self, image: str) -> None:
+        """Return if boxes may run the image. Raises UnknownImage."""
+        if self.policy.is_named(image):
+            return
+        if self.policy.images:
+            raise UnknownImage(f"image {image!r} does not exist for boxes: no pattern of SANDBOX_BOX_IMAGES fits it")
+        if await self._runtime.find_image(image) is None and not await self._may_pull(image):
+            raise UnknownImage(
+                f"image {image!r} does not exist on this engine, nor is it an image of the catalogue; load it there,"
+                " or name it in SANDBOX_BOX_IMAGES to have it pulled"
+            )
+
+    async def get(self, sid: str) -> BoxView:
+        """The box, from any node, live or ended. Raises UnknownSession, StateUnavailable."""
+        record = await self._store.session(sid)
+        if record is None:
+            record = await self._history.session(sid)
+            if record is not None and record.state == SessionState.LIVE:
+                raise StateUnavailable(f"Redis has lost session {sid}; the reaper puts it back, ask again")
+        box = await self._facts.get(sid) if record is not None and record.is_box else None
+        if record is None or box is None:
+            raise UnknownSession(f"no box {sid}")
+        return BoxView(record, box)
+
+    async def of_token(self, token: str) -> BoxView:
+        """The box that the access token opens. Raises UnknownSession, StateUnavailable."""
+        sid = await self._facts.of_token(token)
+        if sid is None:
+            raise UnknownSession("no box has this access token")
+        return await self.get(sid)
+
+    async def list(self) -> list[BoxView]:
+        """All that run, on all nodes, the newest first."""
+        records = [record for record in await self._store.live() if record.is_box]
+        boxes = await self._facts.all([record.sid for record in records])
+        views = [BoxView(record, boxes[record.sid]) for record in records if record.sid in boxes]
+        return sorted((view for view in views if view.live), key=BoxView.order, reverse=True)
+
+    async def set_timeout(self, sid: str, timeout_s: float, *, only_longer: bool = False) -> BoxView:
+        """Have the box end `timeout_s` seconds from now, at most SANDBOX_BOX_MAX_S after its creation; on any node.
+
+        `only_longer`: an end that is later already stays.
+
+        Raises:
+            UnknownSession: there is no such box, or it has ended. MalformedRequest. StateUnavailable.
+        """
+        life_s = self.policy.life_s(timeout_s)
+        view = await self.get(sid)
+        deadline = min(clock.now() + life_s, view.box.last_s)
+        if only_longer:
+            deadline = max(deadline, view.ends_at)
+        if not (view.live and await self._facts.prolong(view.box, deadline)):
+            raise UnknownSession(f"box {sid} has ended")
+        record = replace(view.record, deadline=deadline)
+        self._log.add(record, view.box)
+        return BoxView(record, view.box)
+
+    async def kill(self, sid: str) -> bool:
+        """End it; False: it is unknown or has ended. Raises OwnedElsewhere, SessionBusy, InfrastructureError."""
+        try:
+            view = await self.get(sid)
+        except UnknownSession:
+            return False
+        if view.record.state in (SessionState.ENDED, SessionState.LOST):
+            return False
+        return await self._ending.end(sid, "killed") is not None
+
+    async def sandbox(self, view: BoxView) -> Sandbox:
+        """Its container, on this node.
+
+        Raises:
+            OwnedElsewhere: the request is another node's. UnknownSession: it has ended, or its node has died.
+            SandboxLost: its container is gone; the box has ended with this.
+        """
+        await self.here(view)
+        try:
+            return await self._runtime.attach(view.record.container_id)
+        except SandboxLost as e:
+            await self.lose(view, e.detail)
+            raise
+
+    async def here(self, view: BoxView) -> None:
+        """Return if the box runs on this node. Raises OwnedElsewhere, UnknownSession, NodeUnreachable."""
+        if not view.live:
+            raise UnknownSession(f"box {view.sid} has ended ({view.record.end_reason or 'its time is over'})")
+        if not self._owners.is_here(view.record):
+            await self._owners.nobodys(view.record)
+            raise UnknownSession(f"box {view.sid} is lost: its host {view.record.node} died")
+
+    async def lose(self, view: BoxView, cause: str) -> None:
+        """Its container is gone under it: the box ends with that."""
+        await self._ending.lose(view.sid, cause)

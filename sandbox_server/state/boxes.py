@@ -1,0 +1,79 @@
+"""What boxes are beyond their sessions, in Redis, and the ways to find one: by its sid, by its access token."""
+
+import hashlib
+from collections.abc import Sequence
+
+from sandbox_server import clock
+from sandbox_server.records import BoxRecord
+from sandbox_server.state.codec import flat
+from sandbox_server.state.connection import Connection, Script
+from sandbox_server.state.keys import Keys
+
+_KEY_S = 600.0
+"""A client that sends a create again does so within its own bound, a minute or two."""
+
+# KEYS: session, box, token. ARGV: ms that all are kept, now, fields... -> 0: it is not live, or past its end
+_PROLONG = Script("""
+local old = redis.call('HMGET', KEYS[1], 'state', 'deadline')
+if old[1] ~= 'live' or tonumber(old[2]) < tonumber(ARGV[2]) then return 0 end
+redis.call('HSET', KEYS[1], unpack(ARGV, 3))
+for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, ARGV[1]) end
+return 1
+""")
+
+
+class BoxFacts:
+    """Every method raises StateUnavailable when Redis does not answer."""
+
+    def __init__(self, connection: Connection, keys: Keys, *, result_ttl_s: float) -> None:
+        """`result_ttl_s`: how long an ended box is still known, as any session."""
+        self._connection = connection
+        self._keys = keys
+        self._result_ttl_s = result_ttl_s
+
+    async def put(self, box: BoxRecord, deadline: float) -> None:
+        """Write it, new, changed or rebuilt; its session ends at `deadline`."""
+        ms = self._kept_ms(deadline)
+        await self._connection.send("SET", self._keys.box(box.sid), box.to_json(), "PX", ms)
+        await self._connection.send("SET", self._keys.box_token(_digest(box.token)), box.sid, "PX", ms)
+
+    async def get(self, sid: str) -> BoxRecord | None:
+        """The box; None when it is unknown."""
+        text = await self._connection.send("GET", self._keys.box(sid))
+        return None if text is None else BoxRecord.from_json(text)
+
+    async def all(self, sids: Sequence[str]) -> dict[str, BoxRecord]:
+        """Those of them that are known."""
+        if not sids:
+            return {}
+        texts = await self._connection.send("MGET", *map(self._keys.box, sids))
+        return {sid: BoxRecord.from_json(text) for sid, text in zip(sids, texts, strict=True) if text is not None}
+
+    async def of_token(self, token: str) -> str | None:
+        """The sid of the box that the token opens."""
+        sid = await self._connection.send("GET", self._keys.box_token(_digest(token)))
+        return None if sid is None else str(sid.decode())
+
+    async def prolong(self, box: BoxRecord, deadline: float) -> bool:
+        """The box ends at `deadline`, earlier or later than before; False: it has ended already."""
+        keys = [self._keys.session(box.sid), self._keys.box(box.sid), self._keys.box_token(_digest(box.token))]
+        now = clock.now()
+        fields = flat({"deadline": deadline, "touched_at": now})
+        return bool(await self._connection.script(_PROLONG, keys, [self._kept_ms(deadline), now, *fields]))
+
+    async def remember(self, key: str, sid: str) -> None:
+        """A create with this idempotency key made the box."""
+        await self._connection.send("SET", self._keys.box_key(_digest(key)), sid, "PX", round(1000 * _KEY_S))
+
+    async def made(self, key: str) -> str | None:
+        """The sid of the box that a create with this idempotency key made lately."""
+        sid = await self._connection.send("GET", self._keys.box_key(_digest(key)))
+        return None if sid is None else str(sid.decode())
+
+    def _kept_ms(self, deadline: float) -> int:
+        return max(1, int(1000 * (max(0.0, deadline - clock.now()) + self._result_ttl_s)))
+
+
+def _digest(secret: str) -> str:
+    """Keys are seen in places where values are not: in Redis's log of slow commands, in lists of keys."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
