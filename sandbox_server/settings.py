@@ -50,7 +50,11 @@ class Settings(BaseSettings):
     log_format: Literal["auto", "console", "json"] = "auto"
     """auto: console on a terminal, else JSON lines."""
     max_body_mb: float = 32.0
-    """Largest request body; past it 413."""
+    """Largest request body; past it 413. Uploads of files into boxes are streams and have no bound but their disk."""
+    keep_alive_s: Annotated[float, Field(gt=0)] = 620.0
+    """How long an idle connection stays open; E2B's clients write into one after up to 300 s."""
+    e2b_prefix: Annotated[str, Field(pattern="^(/[A-Za-z0-9_.-]+)?$")] = "/e2b"
+    """Every path is served under this one too, for clients whose URL has to have one; empty: none."""
 
     # State
     redis_url: str | None = None
@@ -134,7 +138,7 @@ class Settings(BaseSettings):
     reaper_period_s: float = 5.0
     """Pause between two passes of the reaper."""
 
-    # Boxes: sandboxes of an image, for clients of E2B's protocol and our own
+    # Boxes
     box_image_keys: Annotated[tuple[str, ...], NoDecode] = ("image", "docker_image", "container_image")
     """Comma-separated metadata keys that name a box's image; the first that a request has counts."""
     box_templates: dict[str, str] = {}

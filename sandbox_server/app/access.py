@@ -14,6 +14,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandbox_server.errors import RequestTooLarge, ServiceError, Unauthorized
+from sandbox_server.protocols._traits import TRAIT, Trait
 from sandbox_server.protocols._wire import KEY_NAME
 
 OPEN_PATHS = frozenset({"/healthz"})
@@ -38,14 +39,14 @@ class RequireKey:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As ASGI."""
-        if scope["type"] == "lifespan" or scope["path"] in OPEN_PATHS:
+        if scope["type"] == "lifespan" or scope["path"] in OPEN_PATHS or _has(scope, "opens"):
             await self._app(scope, receive, send)
         elif (name := self._name(Headers(scope=scope))) is not None:
             await self._app({**scope, KEY_NAME: name}, receive, send)
         elif scope["type"] == "http":
             error = Unauthorized("Send an API key: Authorization: Bearer, X-API-Key, or https://user:KEY@host.")
             headers = [(b"www-authenticate", b'Basic realm="sandbox-server", Bearer')]
-            await send_error(send, error, headers)
+            await send_error(scope, send, error, headers)
         else:
             await send({"type": "websocket.close", "code": 1008})
 
@@ -80,7 +81,7 @@ class BoundBody:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As ASGI."""
-        if scope["type"] != "http":
+        if scope["type"] != "http" or _has(scope, "streams"):
             await self._app(scope, receive, send)
             return
         error = RequestTooLarge(f"The body is larger than {self._max / 2**20:g} MB (SANDBOX_MAX_BODY_MB).")
@@ -89,7 +90,7 @@ class BoundBody:
         if length.isdigit() and int(length) > self._max:
             if "expect" not in headers:  # with it the client waits for our word before it sends anything
                 await self._drain(receive)
-            await send_error(send, error)
+            await send_error(scope, send, error)
             return
         came = 0
 
@@ -114,13 +115,30 @@ class BoundBody:
 
 
 async def send_error(
-    send: Send, error: ServiceError, headers: Sequence[tuple[bytes, bytes]] = (), *, status: int | None = None
+    scope: Scope,
+    send: Send,
+    error: ServiceError,
+    headers: Sequence[tuple[bytes, bytes]] = (),
+    *,
+    status: int | None = None,
 ) -> None:
-    """The error as a whole JSON answer; `status` in place of its own."""
-    body = json.dumps({"code": error.code, "detail": error.detail, "retryable": error.retryable}).encode()
+    """The error as a whole JSON answer, as the path's protocol spells it; `status` in place of its own."""
+    trait: Trait | None = scope.get(TRAIT)
+    if trait is not None and trait.refuse is not None:
+        refusal = trait.refuse(error, Headers(scope=scope))
+        named = [(name.lower().encode(), value.encode()) for name, value in refusal.headers.items()]
+        own, content, headers = refusal.status, refusal.body, [*headers, *named]
+    else:
+        own = error.http_status
+        content = {"code": error.code, "detail": error.detail, "retryable": error.retryable}
+    body = json.dumps(content).encode()
     fixed = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status or error.http_status, "headers": [*fixed, *headers]})
+    await send({"type": "http.response.start", "status": status or own, "headers": [*fixed, *headers]})
     await send({"type": "http.response.body", "body": body})
+
+
+def _has(scope: Scope, trait: str) -> bool:
+    return bool(getattr(scope.get(TRAIT), trait, False))
 
 
 def is_loopback(host: str) -> bool:

@@ -392,6 +392,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             policy=box_policy(settings, cpus=facts.cpus),
             may_pull=partial(_in_catalogue, instances),
         )
+        stack.push_async_callback(boxes.close)
         await state.signals.open(rewards.awaited)
         await helping.open()
         await reaper.recover()

@@ -1,6 +1,7 @@
 """The application: parts in the lifespan, protocols by discovery, access and failures around them."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import cast
@@ -14,6 +15,8 @@ from sandbox_server.app.direct import Direct, bare_routes
 from sandbox_server.app.forward import Forward
 from sandbox_server.app.loop_watch import watched_loop
 from sandbox_server.app.parts import Build, Parts
+from sandbox_server.app.paths import Paths
+from sandbox_server.protocols._traits import Trait
 from sandbox_server.protocols.v1 import Refused
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import Nodes
@@ -64,7 +67,14 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
     app.add_middleware(BoundBody, max_bytes=int(settings.max_body_mb * 2**20))
     if settings.api_keys:
         app.add_middleware(RequireKey, keys=[key.get_secret_value() for key in settings.api_keys])
+    app.add_middleware(Paths, prefix=settings.e2b_prefix, traits=_traits())
     return app
+
+
+def _traits() -> list[Trait]:
+    """What the protocols say of their paths."""
+    modules = (sys.modules[f"{protocols.__name__}.{name}"] for name in plugins.discover(protocols, "ROUTER"))
+    return [trait for module in modules for trait in getattr(module, "TRAITS", ())]
 
 
 async def _leave(app: FastAPI, parts: Parts) -> None:

@@ -11,7 +11,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandbox_server.app.access import send_error
-from sandbox_server.errors import InfrastructureError, MalformedRequest, ServiceError
+from sandbox_server.errors import InfrastructureError, MalformedRequest, RequestError, ServiceError
+from sandbox_server.protocols._traits import TRAIT, Trait
 from sandbox_server.protocols._wire import refusal, retry_after
 from sandbox_server.telemetry import INFRA_ERRORS, logger
 
@@ -44,19 +45,22 @@ class Unforeseen:
             error_id = secrets.token_hex(8)
             log.exception("unforeseen error", error_id=error_id, method=scope["method"], path=scope["path"])
             if not begun:
-                await send_error(send, ServiceError(f"Internal error; its trace is in the log under {error_id}."))
+                await send_error(
+                    scope, send, ServiceError(f"Internal error; its trace is in the log under {error_id}.")
+                )
 
 
 async def service_error(request: Request, error: ServiceError) -> Response:
     """The answer to what a route raised."""
-    body: dict[str, object] = {"code": error.code, "detail": error.detail, "retryable": error.retryable}
-    headers: dict[str, str] = {}
-    if error.http_status == 503:
-        body, headers = refusal(error), retry_after(error)
     if isinstance(error, InfrastructureError):
         INFRA_ERRORS.labels(error.code).inc()
         log.error("request failed", path=request.url.path, code=error.code, error=error.detail)
-    return _json(error.http_status, body, headers)
+    if answer := _of_protocol(request, error):
+        return answer
+    if error.http_status == 503:
+        return _json(503, refusal(error), retry_after(error))
+    body = {"code": error.code, "detail": error.detail, "retryable": error.retryable}
+    return _json(error.http_status, body)
 
 
 def install(app: FastAPI) -> None:
@@ -66,14 +70,26 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def validation(request: Request, error: RequestValidationError) -> Response:
         faults = [f"{'.'.join(str(part) for part in fault['loc'][1:])}: {fault['msg']}" for fault in error.errors()]
-        body = {"code": MalformedRequest.code, "detail": "; ".join(faults), "retryable": False}
-        return _json(MalformedRequest.http_status, body)
+        return await service_error(request, MalformedRequest("; ".join(faults)))
 
     @app.exception_handler(HTTPException)
     async def routing(request: Request, error: HTTPException) -> Response:
         code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
         detail = f"{request.method} {request.url.path}: {error.detail}; see /docs."
+        unrouted = RequestError(detail)
+        unrouted.http_status = error.status_code
+        if answer := _of_protocol(request, unrouted):
+            return answer
         return _json(error.status_code, {"code": code, "detail": detail, "retryable": False}, error.headers)
+
+
+def _of_protocol(request: Request, error: ServiceError) -> Response | None:
+    """The error as the path's protocol spells it; None: as everywhere."""
+    trait: Trait | None = request.scope.get(TRAIT)
+    if trait is None or trait.refuse is None:
+        return None
+    refused = trait.refuse(error, request.headers)
+    return _json(refused.status, refused.body, refused.headers)
 
 
 def _json(status: int, body: Mapping[str, object], headers: Mapping[str, str] | None = None) -> Response:

@@ -68,7 +68,7 @@ class Forward:
         except OwnedElsewhere as there:
             if forwarded:
                 error = NodeUnreachable(f"the session is on node {there.node} by now; send the request again")
-                await send_error(send, error, status=_MISDIRECTED)
+                await send_error(scope, send, error, status=_MISDIRECTED)
             else:
                 await self._elsewhere(request, send, there.node)
 

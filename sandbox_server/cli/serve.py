@@ -21,8 +21,6 @@ app = typer.Typer()
 
 _BACKLOG = 4096
 """Connections the kernel may hold for us: trainers open one a call, a thousand at once."""
-_KEEP_ALIVE_S = 75
-"""Longer than clients keep an idle connection, else they write into one that we are closing."""
 _STARTUP_FAILURE = 3
 """uvicorn's own, also when the address is taken."""
 _GRACE_S = 10
@@ -73,7 +71,7 @@ def run(settings: Settings, build: Build) -> None:
         log_config=None,  # its warnings and errors reach stderr; its chatter would break JSON lines
         log_level=settings.log_level,
         backlog=_BACKLOG,
-        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_keep_alive=round(settings.keep_alive_s),  # longer than clients keep one, or they write as we close
         timeout_graceful_shutdown=_GRACE_S,
     )
     # the usual soft limit of 1,024 is less than a thousand clients and the streams of their sandboxes

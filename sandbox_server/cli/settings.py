@@ -1,13 +1,14 @@
 """`sandbox-server settings --markdown`: the reference of every setting, as docs/settings.md holds it."""
 
 import inspect
+import json
 import re
 import types
 from pathlib import Path
 from typing import Literal, Union, get_args, get_origin
 
 import typer
-from pydantic import SecretStr
+from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from sandbox_server.cli import configuration
@@ -59,6 +60,8 @@ def _type(annotation: object) -> str:
         return ", ".join(f"`{value}`" for value in get_args(annotation))
     if get_origin(annotation) is tuple:
         return "list"
+    if get_origin(annotation) is dict:
+        return "JSON object"
     names = {str: "text", SecretStr: "text", int: "integer", float: "number", bool: "0 or 1", Path: "path"}
     return names[annotation] if isinstance(annotation, type) else str(annotation)
 
@@ -68,6 +71,10 @@ def _default(name: str, field: FieldInfo) -> str:
         return "the host's name"
     if field.default is None or field.default == ():
         return "unset"
+    if isinstance(field.default, tuple):
+        return f"`{','.join(field.default)}`"
+    if isinstance(field.default, dict):
+        return f"`{json.dumps(field.default, default=BaseModel.model_dump)}`"
     if isinstance(field.default, bool):
         return f"`{int(field.default)}`"
     if isinstance(field.default, float):

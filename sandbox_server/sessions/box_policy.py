@@ -1,12 +1,13 @@
 """What a box may be: which image a request means, how large it is, how long it lives, what it reaches. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from sandbox_server.errors import MalformedRequest, UnknownImage
 from sandbox_server.sandbox.base import Limits
 
+_EVERYTHING = frozenset({"0.0.0.0/0", "::/0"})
 SIZE_KEY = "size"
 """The metadata key that names a size."""
 
@@ -92,8 +93,18 @@ class BoxPolicy:
             )
         return life_s
 
-    def network_of(self, image: str, internet: bool | None) -> str:
-        """`bridge` or `none`: the operator's word, and less where the request wants less."""
+    def network_of(self, image: str, internet: bool | None, allow: Sequence[str], deny: Sequence[str]) -> str:
+        """`bridge` or `none`: the operator's word, and less where the request wants less.
+
+        Raises:
+            MalformedRequest: it wants a part of the network.
+        """
+        if not allow and set(deny) & _EVERYTHING:
+            internet = False
+        elif allow or deny:
+            raise MalformedRequest(
+                "a sandbox has the whole network or none here: deny 0.0.0.0/0 and allow nothing, or leave both out"
+            )
         allowed = next(
             (network for pattern, network in self.networks.items() if fnmatchcase(image, pattern)), self.network
         )

@@ -5,13 +5,15 @@ It ends at its deadline, however idle or busy it is, and with its node: nothing 
 can be restored.
 """
 
+import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.history import History
-from sandbox_server.errors import ImageAbsent, SandboxLost, StateUnavailable, UnknownImage, UnknownSession
+from sandbox_server.errors import ImageAbsent, SandboxLost, ServiceError, StateUnavailable, UnknownImage, UnknownSession
 from sandbox_server.records import BoxKind, BoxRecord, SessionRecord
 from sandbox_server.sandbox.base import Runtime, Sandbox
 from sandbox_server.sandbox.image_names import tagged
@@ -29,6 +31,7 @@ from sandbox_server.state.store import Store
 log = telemetry.logger(__name__)
 
 _TOKEN_BYTES = 32
+_CLOSE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,7 @@ class Boxes:
         self._ending = ending
         self._log = log
         self._may_pull = may_pull
+        self._giving_back: set[asyncio.Task[None]] = set()
         self.policy = policy
 
     async def create(self, asked: BoxRequest) -> BoxView:
@@ -143,6 +147,42 @@ class Boxes:
         log.info("box begun", sid=record.sid, image=image, kind=asked.kind.value, run=asked.run)
         return BoxView(record, plan.box)
 
+    async def create_while(self, asked: BoxRequest, left: Coroutine[Any, Any, None]) -> BoxView | None:
+        """As `create`, but when `left` returns (the client is gone) nothing is left of the box, and this is None."""
+        creating, leaving = asyncio.create_task(self.create(asked)), asyncio.create_task(left)
+        try:
+            await asyncio.wait({creating, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not leaving.done():
+                return creating.result()
+            self._apart(self._give_back(creating))
+            return None
+        except asyncio.CancelledError:
+            self._apart(self._give_back(creating))
+            raise
+        finally:
+            leaving.cancel()
+
+    async def close(self) -> None:
+        """Let what is being given back go to its end, for a few seconds."""
+        if self._giving_back:
+            await asyncio.wait(self._giving_back, timeout=_CLOSE_S)
+
+    def _apart(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._giving_back.add(task)
+        task.add_done_callback(self._giving_back.discard)
+
+    async def _give_back(self, creating: asyncio.Task[BoxView]) -> None:
+        """End a box that nobody will use."""
+        creating.cancel()  # it may stand in a line, before others whose clients are there
+        (made,) = await asyncio.gather(creating, return_exceptions=True)
+        if isinstance(made, BoxView):
+            log.info("client gone", sid=made.sid)
+            try:
+                await self._ending.end(made.sid, "client_gone")
+            except ServiceError as e:
+                log.warning("box of a client that is gone left to its end", sid=made.sid, code=e.code, error=e.detail)
+
     async def _made(self, key: str) -> BoxView | None:
         sid = await self._facts.made(key)
         if sid is None:
@@ -163,7 +203,7 @@ class Boxes:
             env=dict(asked.env),
             user=asked.user,
             token=secrets.token_urlsafe(_TOKEN_BYTES),
-            network=policy.network_of(image, asked.internet),
+            network=policy.network_of(image, asked.internet, asked.allow_out, asked.deny_out),
             cpus=limits.cpus,
             memory_mb=limits.memory_mb,
             disk_mb=limits.disk_mb,

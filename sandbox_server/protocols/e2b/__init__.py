@@ -1,8 +1,17 @@
 """E2B's protocol: the control plane (`control`), and envd, the part that E2B runs inside each sandbox."""
 
+import re
+
 from fastapi import APIRouter
 
+from sandbox_server.protocols._traits import Trait
 from sandbox_server.protocols.e2b import control
+from sandbox_server.protocols.e2b.refusals import refuse
 
 ROUTER = APIRouter()
 ROUTER.include_router(control.ROUTER)
+TRAITS = (
+    Trait(re.compile(r"/(v[0-9]+/)?(sandboxes|templates|snapshots|volumes)(/|$)"), refuse=refuse),
+    Trait(re.compile(r"/((process\.Process|filesystem\.Filesystem)/|files$|health$)"), True, True, refuse),
+)
+"""envd's requests bear no API key: `access.box_of` sees who may pass."""

@@ -1,5 +1,147 @@
-"""The control plane: sandboxes are made, found, prolonged and ended here."""
+"""The control plane: sandboxes are made, found, prolonged and ended here. The API key is asked for before."""
 
-from fastapi import APIRouter
+import re
+from typing import TypeVar
 
-ROUTER = APIRouter(include_in_schema=False)
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel
+
+from sandbox_server.errors import MalformedRequest, RequestError, UnknownSession
+from sandbox_server.protocols._wire import KEY_NAME, hung_up, json_answer, read, run_of
+from sandbox_server.protocols.e2b import listing, wire
+from sandbox_server.protocols.e2b.access import boxes_of
+from sandbox_server.records import BoxKind
+from sandbox_server.sessions.boxes import BoxRequest, BoxView
+
+Model = TypeVar("Model", bound=BaseModel)
+
+ROUTER = APIRouter(include_in_schema=False)  # its document is E2B's own
+_MAX_KEY = 200
+_OTHERS = ("/sandboxes", "/v2/sandboxes", "/templates", "/v2/templates", "/v3/templates", "/snapshots", "/volumes")
+"""Where E2B's API has more than is answered here; it is refused cleanly."""
+
+
+class Unimplemented(RequestError):
+    """E2B has it, this server does not."""
+
+    code = "unimplemented"
+    http_status = 501
+
+
+@ROUTER.post("/sandboxes")
+@ROUTER.post("/v2/sandboxes")
+async def create(request: Request) -> Response:
+    """201 with a running sandbox."""
+    body = await read(request, wire.NewSandbox)
+    if body.autoPause or body.autoResume.enabled:
+        raise Unimplemented("sandboxes cannot be paused here: leave out lifecycle, or let on_timeout be kill")
+    key = request.headers.get("idempotency-key", "")
+    if len(key) > _MAX_KEY:
+        raise MalformedRequest(f"Idempotency-Key is longer than {_MAX_KEY} characters.")
+    network = body.network
+    asked = BoxRequest(
+        BoxKind.E2B,
+        template=body.templateID,
+        metadata=body.metadata,
+        env=body.envVars,
+        timeout_s=body.timeout,
+        internet=body.allow_internet_access,
+        allow_out=tuple(network.allowOut),
+        deny_out=tuple(network.denyOut),
+        owner=str(request.scope.get(KEY_NAME, "")),
+        run=run_of(request),
+        idempotency_key=key,
+    )
+    view = await boxes_of(request).create_while(asked, hung_up(request))
+    if view is None:
+        return json_answer({})  # nobody reads it
+    return json_answer(wire.sandbox(view), 201)
+
+
+@ROUTER.post("/sandboxes/{sid}/connect")
+@ROUTER.post("/v2/sandboxes/{sid}/connect")
+async def connect(request: Request, sid: str) -> Response:
+    """The sandbox as a create tells it; it ends no earlier than `timeout` from now."""
+    timeout_s = (await _body(request, wire.Timeout)).timeout
+    boxes = boxes_of(request)
+    if timeout_s is None:
+        timeout_s = round(boxes.policy.default_s)
+    return json_answer(wire.sandbox(await boxes.set_timeout(_sid(sid), timeout_s, only_longer=True)))
+
+
+@ROUTER.delete("/sandboxes/{sid}")
+async def kill(request: Request, sid: str) -> Response:
+    """204; 404 when there is none."""
+    if not await boxes_of(request).kill(_sid(sid)):
+        raise UnknownSession(f"Sandbox {sid} not found")
+    return Response(status_code=204)
+
+
+@ROUTER.post("/sandboxes/{sid}/timeout")
+async def set_timeout(request: Request, sid: str) -> Response:
+    """204; it ends `timeout` seconds from now, whether that is earlier or later than before."""
+    timeout_s = (await read(request, wire.Timeout)).timeout
+    if timeout_s is None:
+        raise MalformedRequest("timeout: field required")
+    await boxes_of(request).set_timeout(_sid(sid), timeout_s)
+    return Response(status_code=204)
+
+
+@ROUTER.post("/sandboxes/{sid}/refreshes")
+async def refresh(request: Request, sid: str) -> Response:
+    """204; it ends no earlier than `duration` from now."""
+    duration_s = (await _body(request, wire.Refresh)).duration
+    boxes = boxes_of(request)
+    await boxes.set_timeout(
+        _sid(sid), round(boxes.policy.default_s) if duration_s is None else duration_s, only_longer=True
+    )
+    return Response(status_code=204)
+
+
+@ROUTER.get("/sandboxes/{sid}")
+async def info(request: Request, sid: str) -> Response:
+    """All that is told of it."""
+    return json_answer(wire.detail(await _running(request, sid)))
+
+
+@ROUTER.get("/v2/sandboxes")
+async def list_pages(request: Request) -> Response:
+    """A page of those that run, and in a header what to ask the next one with."""
+    page = listing.page(await boxes_of(request).list(), request.query_params)
+    headers = {} if page.next is None else {listing.NEXT: page.next}
+    return json_answer([wire.listed(view) for view in page.views], headers=headers)
+
+
+@ROUTER.get("/sandboxes")
+async def list_all(request: Request) -> Response:
+    """All that run."""
+    views = listing.filtered(await boxes_of(request).list(), request.query_params)
+    return json_answer([wire.listed(view) for view in views])
+
+
+async def _refused(request: Request) -> Response:
+    raise Unimplemented(f"{request.method} {request.url.path} is not implemented by this server")
+
+
+for _part in _OTHERS:
+    ROUTER.add_api_route(_part, _refused, methods=["GET", "POST", "PUT", "PATCH", "DELETE"])
+    ROUTER.add_api_route(_part + "/{rest:path}", _refused, methods=["GET", "POST", "PUT", "PATCH", "DELETE"])
+
+
+async def _running(request: Request, sid: str) -> BoxView:
+    view = await boxes_of(request).get(_sid(sid))
+    if not view.live:
+        raise UnknownSession(f"Sandbox {sid} not found: it has ended")
+    return view
+
+
+async def _body(request: Request, model: type[Model]) -> Model:
+    """The body, which may be left out."""
+    return await read(request, model) if await request.body() else model()
+
+
+def _sid(text: str) -> str:
+    """A sid of ours. Raises UnknownSession: no sandbox can have this name."""
+    if not re.fullmatch("[1-9][0-9]{0,18}", text):
+        raise UnknownSession(f"Sandbox {text[:60]} not found")
+    return text

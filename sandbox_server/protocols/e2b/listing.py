@@ -1,0 +1,91 @@
+"""Lists of sandboxes: filters, order and pages, by the query that E2B's clients send. Pure."""
+
+import base64
+import binascii
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from urllib.parse import parse_qsl, unquote
+
+from starlette.datastructures import QueryParams
+
+from sandbox_server.errors import MalformedRequest
+from sandbox_server.protocols.e2b.wire import when
+from sandbox_server.sessions.boxes import BoxView
+
+NEXT = "x-next-token"
+_LIMIT, _MOST = 100, 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a list."""
+
+    views: Sequence[BoxView]
+    next: str | None
+    """What the request for the next part is to bring; None: this is the last one."""
+
+
+def page(views: Sequence[BoxView], query: QueryParams) -> Page:
+    """What of `views`, all that run, the query asks for. Raises MalformedRequest."""
+    ascending = query.get("order", "desc") == "asc"
+    found = sorted(filtered(views, query), key=BoxView.order, reverse=not ascending)
+    if token := query.get("nextToken"):
+        last = _position(token)
+        found = [view for view in found if (view.order() > last if ascending else view.order() < last)]
+    limit = _limit(query.get("limit", ""))
+    more = len(found) > limit
+    return Page(found[:limit], _token(found[limit - 1]) if more else None)
+
+
+def filtered(views: Sequence[BoxView], query: QueryParams) -> list[BoxView]:
+    """Those with all of the metadata, of the template, in one of the states, begun at the time or later."""
+    states = {state for text in query.getlist("state") for state in text.split(",") if state}
+    if states and "running" not in states:
+        return []  # others there are none
+    # its clients quote keys and values before they encode the form
+    wanted = [(unquote(key), unquote(value)) for key, value in parse_qsl(query.get("metadata", ""), True)]
+    after, template = _time(query.get("startedAfter", "")), query.get("template", "")
+    return [
+        view
+        for view in views
+        if all(view.box.metadata.get(key) == value for key, value in wanted)
+        and (not template or view.box.template == template)
+        and (after is None or when(view.record.created_at) >= after)
+    ]
+
+
+def _limit(text: str) -> int:
+    if not text:
+        return _LIMIT
+    if not (text.isdecimal() and 1 <= int(text[:9]) <= _MOST):
+        raise MalformedRequest(f"limit is a number from 1 to {_MOST}")
+    return int(text)
+
+
+def _time(text: str) -> datetime | None:
+    if not text:
+        return None
+    try:
+        # a "+" that was not quoted comes as a space
+        at = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
+    except ValueError:
+        raise MalformedRequest("startedAfter is a time as of ISO 8601") from None
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+
+
+def _token(view: BoxView) -> str:
+    created_at, sid = view.order()
+    return base64.urlsafe_b64encode(f"{created_at!r} {sid}".encode()).decode()
+
+
+def _position(token: str) -> tuple[float, str]:
+    try:
+        created_at, sid = base64.urlsafe_b64decode(token.encode()).decode().split(" ")
+        position = float(created_at), sid
+    except (binascii.Error, ValueError):
+        position = math.nan, ""
+    if math.isnan(position[0]):
+        raise MalformedRequest("nextToken is not one of ours; begin again without one")
+    return position

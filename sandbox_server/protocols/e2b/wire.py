@@ -1,0 +1,103 @@
+"""The messages of the control plane, spelled as E2B spells them. What is not named here is ignored, as E2B does."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sandbox_server.sessions.boxes import BoxView
+
+ENVD_VERSION = "0.5.7"
+"""What clients may expect of envd: users by name, closing of stdin, uploads as octet streams; nothing of 0.6."""
+_CLIENT_ID = "sandbox"  # deprecated there; the field is required
+
+Seconds = Annotated[int, Field(ge=0, le=2**31)]
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+class AutoResume(_Message):
+    """Of a paused sandbox."""
+
+    enabled: bool = False
+
+
+class Network(_Message):
+    """What a sandbox reaches; allowed wins over denied."""
+
+    allowOut: list[str] = []
+    denyOut: list[str] = []
+    allow_internet_access: bool | None = None
+
+
+class NewSandbox(_Message):
+    """POST /sandboxes."""
+
+    templateID: str = "base"
+    timeout: Seconds | None = None
+    metadata: dict[str, str] = {}
+    envVars: dict[str, str] = {}
+    allow_internet_access: bool | None = None
+    autoPause: bool = False
+    autoResume: AutoResume = AutoResume()
+    network: Network = Network()
+
+
+class Timeout(_Message):
+    """POST /sandboxes/{id}/timeout, /connect."""
+
+    timeout: Seconds | None = None
+
+
+class Refresh(_Message):
+    """POST /sandboxes/{id}/refreshes."""
+
+    duration: Seconds | None = None
+
+
+def sandbox(view: BoxView) -> dict[str, object]:
+    """The answer to a create or a connect."""
+    return {
+        "templateID": view.box.template,
+        "sandboxID": view.sid,
+        "clientID": _CLIENT_ID,
+        "envdVersion": ENVD_VERSION,
+        "envdAccessToken": view.box.token,
+        "alias": view.box.template,
+    }
+
+
+def listed(view: BoxView) -> dict[str, object]:
+    """An entry of a list."""
+    box = view.box
+    return {
+        "templateID": box.template,
+        "alias": box.template,
+        "sandboxID": view.sid,
+        "clientID": _CLIENT_ID,
+        "startedAt": when(view.record.created_at).isoformat(),
+        "endAt": when(view.ends_at).isoformat(),
+        "envdVersion": ENVD_VERSION,
+        "cpuCount": max(1, round(box.cpus)),
+        "memoryMB": box.memory_mb,
+        "diskSizeMB": box.disk_mb,
+        "metadata": dict(box.metadata),
+        "state": "running",
+    }
+
+
+def detail(view: BoxView) -> dict[str, object]:
+    """All that is told of one."""
+    return listed(view) | {
+        "envdAccessToken": view.box.token,
+        "allowInternetAccess": view.box.network != "none",
+        "network": {"allowOut": list(view.box.allow_out), "denyOut": list(view.box.deny_out)},
+        "lifecycle": {"autoResume": False, "onTimeout": "kill"},
+    }
+
+
+def when(seconds: float) -> datetime:
+    """Unix seconds as the wire tells them, in whole microseconds."""
+    return datetime.fromtimestamp(seconds, UTC)
