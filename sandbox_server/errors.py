@@ -25,7 +25,6 @@ ServiceError
     ├── SandboxDiskFull     the container's writable layer, or the engine's disk, is full
     ├── SandboxExhausted    the container can take no further process
     ├── ImageUnavailable    the task image is not here and cannot be had
-    │   └── ImageAbsent     for good: pulling is off, or the registry does not know it
     ├── EngineUnavailable   the Docker daemon does not answer
     ├── StateUnavailable    Redis does not answer
     ├── CatalogueUnavailable  SQL does not answer
@@ -250,9 +249,10 @@ class ImageUnavailable(InfrastructureError):
     code = "image_unavailable"
     reason = "image"
 
-
-class ImageAbsent(ImageUnavailable):
-    """It is not on this engine, and pulling is off or its registry says that there is no such image."""
+    def __init__(self, detail: str, *, absent: bool = False) -> None:
+        """`absent`: no try will change it, for pulling is off or the registry says that there is no such image."""
+        super().__init__(detail)
+        self.absent = absent
 
 
 class EngineUnavailable(InfrastructureError):

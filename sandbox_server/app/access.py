@@ -39,7 +39,7 @@ class RequireKey:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As ASGI."""
-        if scope["type"] == "lifespan" or scope["path"] in OPEN_PATHS or _has(scope, "opens"):
+        if scope["type"] == "lifespan" or scope["path"] in OPEN_PATHS or has(scope, "opens"):
             await self._app(scope, receive, send)
         elif (name := self._name(Headers(scope=scope))) is not None:
             await self._app({**scope, KEY_NAME: name}, receive, send)
@@ -81,7 +81,7 @@ class BoundBody:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As ASGI."""
-        if scope["type"] != "http" or _has(scope, "streams"):
+        if scope["type"] != "http" or has(scope, "streams"):
             await self._app(scope, receive, send)
             return
         error = RequestTooLarge(f"The body is larger than {self._max / 2**20:g} MB (SANDBOX_MAX_BODY_MB).")
@@ -137,7 +137,8 @@ async def send_error(
     await send({"type": "http.response.body", "body": body})
 
 
-def _has(scope: Scope, trait: str) -> bool:
+def has(scope: Scope, trait: str) -> bool:
+    """Whether the protocol says this of the path: `opens`, `streams`."""
     return bool(getattr(scope.get(TRAIT), trait, False))
 
 

@@ -5,6 +5,9 @@ answer, it may be coming back (a restart) or be dead: so the request is asked of
 difference, until `patience_s`; then they answer for it. Another node's request is never sent on (421, and the first
 one looks again).
 
+What flows (`Trait.streams`: an upload, an output that lasts for hours) is passed on as it comes (`app/relay.py`), and
+only sent again while nothing of its body has been.
+
 Sending again is safe: what is no repeatable request by itself bears an idempotency key, the client's or ours.
 """
 
@@ -12,12 +15,14 @@ import asyncio
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import httpx
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sandbox_server.app.access import send_error
+from sandbox_server.app.access import has, send_error
+from sandbox_server.app.relay import MISDIRECTED, Relay, of_one_hop
 from sandbox_server.errors import NodeUnreachable, OwnedElsewhere, StateUnavailable
 from sandbox_server.state.nodes import HOP, Fate, Hop, Nodes
 from sandbox_server.telemetry import FORWARDED, logger
@@ -26,16 +31,12 @@ log = logger(__name__)
 
 HEADER = "sandbox-forwarded"
 _KEY = "idempotency-key"
-_MISDIRECTED = 421
 _PAUSE_S = 0.2
 _LOOK_EVERY_S = 1.0
 """At whether the node that is asked still has a heartbeat."""
 _CONNECT_S = 2.0
 _CONNECTIONS = 2048
 """To all other nodes; each waits for one answer, as those of our own clients do."""
-_OF_ONE_HOP = frozenset(
-    ("host", "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "expect", "content-length")
-)
 
 
 class Forward:
@@ -60,7 +61,7 @@ class Forward:
             if scope["type"] == "lifespan":
                 await self._client.aclose()
             return
-        request = _Request(scope, receive)
+        request = _Request(scope, receive, keeps=not has(scope, "streams"))
         forwarded = HEADER in Headers(scope=scope)
         HOP.set(Hop.FORWARDED if forwarded else Hop.FREE)  # each request is a task with a context of its own
         try:
@@ -68,21 +69,67 @@ class Forward:
         except OwnedElsewhere as there:
             if forwarded:
                 error = NodeUnreachable(f"the session is on node {there.node} by now; send the request again")
-                await send_error(scope, send, error, status=_MISDIRECTED)
+                await send_error(scope, send, error, status=MISDIRECTED)
             else:
                 await self._elsewhere(request, send, there.node)
+
+    async def _answered(self, request: "_Request", send: Send, node: str) -> bool:
+        """Whether the node has answered, or nothing more is to be done; False: it gave no answer."""
+        if not request.keeps:
+            return await self._relayed(request, send, node)
+        answer = await self._ask(request, node)
+        if answer is None:
+            return request.hung_up
+        FORWARDED.labels("answered").inc()
+        await answer.send(send)
+        return True
+
+    async def _relayed(self, request: "_Request", send: Send, node: str) -> bool:
+        """As `_answered`, of a request that flows."""
+        try:
+            record = await self._nodes().get(node)
+        except StateUnavailable:
+            record = None
+        if record is None:
+            return False
+        relay = Relay(self._client, request.scope, request.receive, send)
+        passing = asyncio.create_task(relay.run(record.url + request.target, request.headers_for(node)))
+        leaving = asyncio.create_task(relay.wait_for_hang_up())
+        await self._watched(passing, leaving, node)
+        if not passing.cancelled():
+            passing.result()
+        if relay.failed:
+            self._nodes().shun(node)
+        left = relay.left or not leaving.cancelled()
+        if relay.done:
+            FORWARDED.labels("answered").inc()
+        elif relay.begun:
+            log.warning("answer of another node cut off", node=node, path=request.scope["path"], client_left=left)
+        elif relay.taken and not left:
+            error = NodeUnreachable(f"node {node} broke off in the middle of the request; what came of it is unknown")
+            await send_error(request.scope, send, error)
+        return relay.begun or relay.taken or left
+
+    async def _watched(self, asking: asyncio.Task[Any], leaving: asyncio.Task[None], node: str) -> None:
+        """Wait for an exchange until it is over, its client is gone, or its node is."""
+        try:
+            while not (asking.done() or leaving.done()):
+                await asyncio.wait({asking, leaving}, timeout=_LOOK_EVERY_S, return_when=asyncio.FIRST_COMPLETED)
+                if not asking.done() and await self._is_gone(node):
+                    break  # frozen, or cut off from Redis: its answer would be worth nothing
+        finally:
+            for task in (asking, leaving):  # an exchange that is cut off tells the other node that the client left
+                if not task.done():
+                    task.cancel()
+            await asyncio.gather(asking, leaving, return_exceptions=True)
 
     async def _elsewhere(self, request: "_Request", send: Send, node: str) -> None:
         """Have the request answered by `node`, or by whoever turns out to be the right one."""
         ends = asyncio.get_running_loop().time() + self._patience_s
-        await request.body()
+        if request.keeps:
+            await request.body()
         while True:
-            answer = await self._ask(request, node)
-            if answer is not None:
-                FORWARDED.labels("answered").inc()
-                await answer.send(send)
-                return
-            if request.hung_up:
+            if await self._answered(request, send, node):
                 return
             if asyncio.get_running_loop().time() > ends:
                 FORWARDED.labels("given_up").inc()
@@ -99,17 +146,8 @@ class Forward:
     async def _ask(self, request: "_Request", node: str) -> "_Answer | None":
         """The node's answer; None: it gave none, or died, or it is not the right one, or our client is gone."""
         asking = asyncio.create_task(self._exchange(request, node))
-        leaving = asyncio.create_task(request.wait_for_hang_up())
-        try:
-            while not (asking.done() or leaving.done()):
-                await asyncio.wait({asking, leaving}, timeout=_LOOK_EVERY_S, return_when=asyncio.FIRST_COMPLETED)
-                if not asking.done() and await self._is_gone(node):
-                    break  # frozen, or cut off from Redis: its answer would be worth nothing
-            return asking.result() if asking.done() else None
-        finally:
-            for task in (asking, leaving):  # an exchange that is cut off tells the other node that the client left
-                task.cancel()
-            await asyncio.gather(asking, leaving, return_exceptions=True)
+        await self._watched(asking, asyncio.create_task(request.wait_for_hang_up()), node)
+        return None if asking.cancelled() else asking.result()
 
     async def _is_gone(self, node: str) -> bool:
         try:
@@ -135,16 +173,17 @@ class Forward:
                 nodes.shun(node)
                 log.warning("node does not answer", node=node, url=record.url, error=str(error) or type(error).__name__)
                 return None
-            if response.status_code != _MISDIRECTED:
+            if response.status_code != MISDIRECTED:
                 return _Answer(response.status_code, response.headers.raw, content)
         return None
 
 
 class _Request:
-    """A request whose body can be read more than once."""
+    """A request whose body can be read more than once, unless it is one that flows."""
 
-    def __init__(self, scope: Scope, receive: Receive) -> None:
+    def __init__(self, scope: Scope, receive: Receive, *, keeps: bool) -> None:
         self.scope = scope
+        self.keeps = keeps
         self._receive = receive
         self._messages: list[Message] = []
         self._whole = False
@@ -152,8 +191,10 @@ class _Request:
         self._key = secrets.token_hex(16)
 
     async def receive(self) -> Message:
-        """As ASGI; what came is remembered until the body is complete."""
+        """As ASGI; what came is remembered until the body is complete, where it is kept."""
         message = await self._receive()
+        if not self.keeps:
+            return message
         if message["type"] == "http.disconnect":
             self.hung_up = True
         elif not self._whole:
@@ -194,7 +235,9 @@ class _Request:
     def headers_for(self, node: str) -> list[tuple[bytes, bytes]]:
         """Those of the client; a request that may not be repeated as it is bears a key."""
         headers: list[tuple[bytes, bytes]] = [
-            (name, value) for name, value in self.scope["headers"] if name.decode("latin-1") not in _OF_ONE_HOP
+            (name, value)
+            for name, value in self.scope["headers"]
+            if not of_one_hop(name) and (name != b"content-length" or not self.keeps)
         ]
         headers.append((HEADER.encode(), node.encode()))
         if self.scope["method"] == "POST" and all(name != _KEY.encode() for name, _ in headers):
@@ -208,7 +251,7 @@ class _Answer:
     def __init__(self, status: int, headers: list[tuple[bytes, bytes]], content: bytes) -> None:
         self._status = status
         own = [(name.lower(), value) for name, value in headers]
-        self._headers = [(name, value) for name, value in own if name.decode("latin-1") not in _OF_ONE_HOP]
+        self._headers = [(name, value) for name, value in own if not of_one_hop(name) and name != b"content-length"]
         self._headers.append((b"content-length", str(len(content)).encode()))
         self._content = content
 

@@ -13,7 +13,14 @@ from typing import Any
 
 from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.history import History
-from sandbox_server.errors import ImageAbsent, SandboxLost, ServiceError, StateUnavailable, UnknownImage, UnknownSession
+from sandbox_server.errors import (
+    ImageUnavailable,
+    SandboxLost,
+    ServiceError,
+    StateUnavailable,
+    UnknownImage,
+    UnknownSession,
+)
 from sandbox_server.records import BoxKind, BoxRecord, SessionRecord
 from sandbox_server.sandbox.base import Runtime, Sandbox
 from sandbox_server.sandbox.image_names import tagged
@@ -139,7 +146,9 @@ class Boxes:
         await self._permit(image)
         try:
             record = await self._starts.begin(plan, run=asked.run, wait_s=self.policy.create_wait_s)
-        except ImageAbsent as e:
+        except ImageUnavailable as e:
+            if not e.absent:
+                raise
             raise UnknownImage(f"image {image!r} does not exist: {e.detail}") from e
         self._log.add(record, plan.box)
         if key:

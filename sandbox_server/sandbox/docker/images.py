@@ -15,7 +15,7 @@ from urllib.parse import quote
 from docker import APIClient
 
 from sandbox_server import clock
-from sandbox_server.errors import ImageAbsent, ImageUnavailable, ServiceError
+from sandbox_server.errors import ImageUnavailable, ServiceError
 from sandbox_server.sandbox.base import ImageInfo, StoredImage
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.image_names import tagged
@@ -80,9 +80,10 @@ class Images:
                     return found
                 absent = False
         tried = "; ".join(reasons) or "pulling is off (SANDBOX_PULL=never)"
-        raise (ImageAbsent if absent else ImageUnavailable)(
+        raise ImageUnavailable(
             f"none of the images {', '.join(candidates) or '(none named)'} is on this engine; {tried}."
-            " Build or load it on the host, or correct the instance's images"
+            " Build or load it on the host, or correct the instance's images",
+            absent=absent,
         )
 
     async def commit(self, container_id: str, name: str, labels: Mapping[str, str]) -> ImageInfo:

@@ -1,0 +1,90 @@
+"""One exchange with another node that is passed on as it comes, in both directions: nothing of it is kept whole."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import httpx
+from starlette.types import Receive, Scope, Send
+
+from sandbox_server.telemetry import logger
+
+log = logger(__name__)
+
+MISDIRECTED = 421
+"""Another node's word for: it is not mine."""
+_OF_ONE_HOP = frozenset(
+    (b"host", b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect")
+)
+
+
+def of_one_hop(name: bytes) -> bool:
+    """Whether a header (in lower case) is between two neighbours alone."""
+    return name in _OF_ONE_HOP
+
+
+class Relay:
+    """Passes a request to a node and its answer to the client; `run` once."""
+
+    def __init__(self, client: httpx.AsyncClient, scope: Scope, receive: Receive, send: Send) -> None:
+        self._client = client
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._sent = asyncio.Event()
+        self.taken = False
+        """Something of the body was read: the request cannot be sent again."""
+        self.begun = False
+        """The client has the head of the answer."""
+        self.done = False
+        """It has all of it."""
+        self.left = False
+        """The client is gone, in the middle of its request."""
+        self.failed = False
+        """The node did not answer, or broke off."""
+
+    async def run(self, url: str, headers: list[tuple[bytes, bytes]]) -> None:
+        """Pass it on to `url`; what came of it is in the attributes."""
+        names = {name for name, _ in self._scope["headers"]}
+        has_body = bool(names & {b"content-length", b"transfer-encoding"})
+        if not has_body:
+            self._sent.set()
+        try:
+            async with self._client.stream(
+                self._scope["method"], url, headers=headers, content=self._body() if has_body else None
+            ) as response:
+                if response.status_code != MISDIRECTED:
+                    await self._answer(response)
+        except httpx.TransportError as error:
+            if self.left:
+                return
+            self.failed = True
+            log.warning("node does not answer", url=url, error=str(error) or type(error).__name__)
+
+    async def wait_for_hang_up(self) -> None:
+        """Return once the client is gone; it is looked for when all of its request has come."""
+        await self._sent.wait()
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def _body(self) -> AsyncIterator[bytes]:
+        more = True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                self.left = True
+                raise httpx.WriteError("the client hung up")  # so the other node sees it too
+            self.taken = True
+            if chunk := message.get("body", b""):
+                yield chunk
+            more = message.get("more_body", False)
+        self._sent.set()
+
+    async def _answer(self, response: httpx.Response) -> None:
+        own = [(name.lower(), value) for name, value in response.headers.raw]
+        headers = [(name, value) for name, value in own if not of_one_hop(name)]
+        self.begun = True
+        await self._send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+        async for chunk in response.aiter_raw():
+            await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await self._send({"type": "http.response.body", "body": b""})
+        self.done = True

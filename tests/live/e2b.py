@@ -1,0 +1,74 @@
+"""What clients of E2B's protocol send: by hand over HTTP, and by the real SDK in an environment of its own."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conftest import ROOT
+
+from .serving import Server
+
+KEY = "e2b_" + "0" * 40
+BASE = "sandbox-samples/base:latest"
+TEMPLATES = json.dumps({"base": BASE})
+SDKS = ROOT / ".cache" / "sdk"
+
+
+class Control:
+    """The control plane of one server."""
+
+    def __init__(self, server: Server, **headers: str) -> None:
+        self.server = server
+        self._headers = {"X-API-KEY": KEY, "User-Agent": "e2b-python-sdk/2.63.0", **headers}
+
+    def call(self, method: str, path: str, body: object = None, **options: Any) -> httpx.Response:
+        """One request."""
+        return httpx.request(
+            method, self.server.url + path, json=body, headers=self._headers, timeout=60, trust_env=False, **options
+        )
+
+    def create(self, **body: object) -> dict[str, Any]:
+        """A sandbox; its create's answer."""
+        answer = self.call("POST", "/v2/sandboxes", {"templateID": "base", "timeout": 60, **body})
+        assert answer.status_code == 201, answer.text
+        return dict(answer.json())
+
+    def ids(self, **query: str) -> list[str]:
+        """Those listed."""
+        return [found["sandboxID"] for found in self.call("GET", "/v2/sandboxes", params=query).json()]
+
+    def kill(self, *sids: str) -> None:
+        """End them."""
+        for sid in sids:
+            assert self.call("DELETE", f"/sandboxes/{sid}").status_code == 204
+
+
+def sdk(server: Server, release: str, script: str) -> Any:
+    """What `script`, in the environment of that release, gives as `result`."""
+    python = SDKS / f"e2b-{release}" / "bin" / "python"
+    if not python.exists():
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"{python} is needed: `make setup`")
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(Path.home()),
+        "E2B_API_URL": server.url,
+        "E2B_SANDBOX_URL": server.url,
+        "E2B_API_KEY": KEY,
+        "E2B_VALIDATE_API_KEY": "false",
+        "no_proxy": "*",
+    }
+    done = subprocess.run(
+        [python, "-c", f"import json\n{script}\nprint(json.dumps(result, default=str))"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])

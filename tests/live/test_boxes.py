@@ -1,0 +1,287 @@
+"""Boxes by E2B's control plane: on a real engine, by plain requests and by the real SDK."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from pathlib import Path
+
+import httpx
+import pytest
+
+from .e2b import BASE, KEY, TEMPLATES, Control, sdk
+from .fleet import fleet
+from .serving import Server, bash, docker, serving, until
+
+
+@pytest.fixture(scope="module")
+def server(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    settings = {"box_templates": TEMPLATES, "api_keys": f"team={KEY}", "reaper_period_s": 0.5, "pool_size": 0}
+    with serving(tmp_path_factory.mktemp("boxes"), rows, **settings) as server:
+        yield server
+
+
+@pytest.fixture
+def control(server: Server) -> Iterator[Control]:
+    control = Control(server)
+    yield control
+    control.kill(*control.ids())
+    until(lambda: not server.containers(), 20, "no container left")
+
+
+def until_removed(server: Server, sid: str) -> None:
+    until(lambda: not server.containers(f"sid={sid}"), 20, "its container removed")
+
+
+def ends_at(control: Control, sid: str) -> float:
+    return datetime.fromisoformat(control.call("GET", f"/sandboxes/{sid}").json()["endAt"]).timestamp()
+
+
+@pytest.mark.parametrize("release", ["newest", "older", "oldest"])
+def test_the_sdk_makes_finds_prolongs_and_kills(server: Server, control: Control, release: str) -> None:
+    """A field that the SDK does not find, or a status that it takes for an error."""
+    result = sdk(
+        server,
+        release,
+        """
+import time
+from e2b import Sandbox, SandboxQuery
+made = Sandbox.create(timeout=60, metadata={"a b": "c/d&e", "run": "1"}, envs={"X": "1"})
+other = Sandbox.create("base", timeout=60)
+info = made.get_info()
+before = info.end_at.timestamp()
+made.set_timeout(20)
+shorter = made.get_info().end_at.timestamp()
+again = Sandbox.connect(made.sandbox_id, timeout=40)
+longer = made.get_info().end_at.timestamp()
+page = Sandbox.list(query=SandboxQuery(metadata={"a b": "c/d&e"}))
+found = [sandbox.sandbox_id for sandbox in page.next_items()]
+pages, seen = Sandbox.list(limit=1), []
+while pages.has_next:
+    seen += [sandbox.sandbox_id for sandbox in pages.next_items()]
+result = {
+    "ids": [made.sandbox_id, other.sandbox_id], "found": found, "seen": seen, "metadata": info.metadata,
+    "template": info.template_id, "again": again.sandbox_id, "ends": [before, shorter, longer],
+    "killed": [made.kill(), made.kill(), Sandbox.kill("nonexistingsandbox")], "now": time.time(),
+}
+try:
+    Sandbox.connect(made.sandbox_id)
+except Exception as error:
+    result["error"] = type(error).__name__
+other.kill()
+""",
+    )
+    made, other = result["ids"]
+    assert result["found"] == [made] and result["seen"] == [other, made] and result["again"] == made
+    assert result["metadata"] == {"a b": "c/d&e", "run": "1"} and result["template"] == "base"
+    before, shorter, longer = (end - result["now"] for end in result["ends"])
+    assert 45 < before <= 60 and 5 < shorter <= 20 and 25 < longer <= 40
+    assert result["killed"] == [True, False, False]
+    assert result["error"] in ("SandboxNotFoundException", "NotFoundException")
+
+
+def test_what_a_create_says_is_what_the_box_is(server: Server, control: Control) -> None:
+    """A size, a network or a run that was asked for and silently not given."""
+    made = control.create(metadata={"image": BASE, "size": "sm"}, allow_internet_access=False, templateID="nothing")
+    plain = control.create()
+    (first, second) = (
+        json.loads(docker("inspect", *server.containers(f"sid={box['sandboxID']}")))[0] for box in (made, plain)
+    )
+    assert first["HostConfig"]["Memory"] == 2048 << 20 and first["HostConfig"]["NanoCpus"] == 10**9
+    assert first["Config"]["NetworkDisabled"] and not second["Config"].get("NetworkDisabled")
+    info = control.call("GET", f"/sandboxes/{made['sandboxID']}").json()
+    assert (info["memoryMB"], info["cpuCount"], info["state"], info["allowInternetAccess"]) == (
+        2048,
+        1,
+        "running",
+        False,
+    )
+    assert made["envdAccessToken"] != plain["envdAccessToken"] and len(made["envdAccessToken"]) > 30
+    session = Control(server).call("GET", f"/v1/sessions/{made['sandboxID']}").json()
+    assert (session["instance_id"], session["state"], session["run"]) == ("", "live", "team")
+
+
+def test_a_box_is_no_rollout(server: Server, control: Control) -> None:
+    """An action in a box, or a reward for it, that fails in an unforeseen way."""
+    sid = control.create()["sandboxID"]
+    said = control.call("POST", "/process_action", {"sid": sid, "content": bash("ls")}).json()
+    assert said["error"]["code"] == "is_box"
+    reward = control.call("POST", "/compute_reward", {"sid": sid}).json()
+    assert (reward["verdict"], reward["mask"]) == ("unknown_session", True)
+    assert control.call("GET", f"/v1/sessions/{sid}/patch").status_code == 409
+    assert control.ids() == [sid]
+    assert control.call("DELETE", f"/v1/sessions/{sid}").json()["state"] == "ended"
+    assert control.call("GET", f"/sandboxes/{sid}").status_code == 404
+
+
+def test_refusals_read_as_e2b_spells_them(server: Server, control: Control) -> None:
+    """A client would retry for ever what can never be, or give up on what passes."""
+    for body, words in (
+        ({"metadata": {"image": "no/such-image:1"}}, "does not exist"),
+        ({"metadata": {"image": "../../containers/json"}}, "does not exist"),
+        ({"templateID": "unknown"}, "does not exist"),
+    ):
+        answer = control.call("POST", "/sandboxes", {"templateID": "base", **body})
+        assert answer.status_code == 404 and answer.json()["code"] == 404, answer.text
+        assert words in answer.json()["message"]
+    for method, path, body, status in (
+        ("POST", "/sandboxes", {"timeout": "soon"}, 400),
+        ("POST", "/sandboxes", {"timeout": 10**6}, 400),
+        ("POST", "/sandboxes", {"autoPause": True}, 501),
+        ("POST", "/v2/sandboxes", [], 400),
+        ("GET", "/sandboxes/7", None, 404),
+        ("GET", "/sandboxes/abc", None, 404),
+        ("POST", "/sandboxes/7/timeout", {"timeout": 5}, 404),
+        ("POST", "/sandboxes/7/pause", {}, 501),
+        ("GET", "/sandboxes/7/logs", None, 501),
+        ("GET", "/v2/sandboxes?nextToken=x", None, 400),
+        ("POST", "/v3/templates", {}, 501),
+        ("DELETE", "/sandboxes/7", None, 404),
+    ):
+        answer = control.call(method, path, body)
+        assert answer.status_code == status, (method, path, answer.text)
+        assert answer.json() == {"code": status, "message": answer.json()["message"]}
+    for path in ("/sandboxes", "/v2/sandboxes/7", "/e2b/sandboxes"):
+        answer = httpx.get(server.url + path, headers={"X-API-KEY": "e2b_wrong"})
+        assert answer.status_code == 401 and answer.json()["code"] == 401
+    assert control.ids() == []
+
+
+def test_the_same_under_a_prefix(server: Server, control: Control) -> None:
+    """A client behind a shared host name has a path in its URL."""
+    answer = control.call("POST", "/e2b/v2/sandboxes", {"templateID": "base", "timeout": 30})
+    assert answer.status_code == 201
+    sid = answer.json()["sandboxID"]
+    assert control.call("GET", f"/e2b/sandboxes/{sid}").json()["sandboxID"] == sid
+
+
+def test_it_ends_when_its_time_is_over(server: Server, control: Control) -> None:
+    """A box that outlives its time, or ends as idle before it."""
+    brief, longer = control.create(timeout=3)["sandboxID"], control.create(timeout=60)["sandboxID"]
+    control.call("POST", f"/sandboxes/{longer}/timeout", {"timeout": 2})
+    control.call("POST", f"/sandboxes/{longer}/timeout", {"timeout": 50})
+    assert 40 < ends_at(control, longer) - time.time() <= 50
+    until(lambda: control.ids() == [longer], 10, "the brief one over")
+    until_removed(server, brief)
+    session = control.call("GET", f"/v1/sessions/{brief}").json()
+    assert (session["state"], session["end_reason"]) == ("ended", "timeout")
+    assert control.call("POST", f"/sandboxes/{brief}/timeout", {"timeout": 50}).status_code == 404
+
+
+def test_pages_filters_and_order(server: Server, control: Control) -> None:
+    """A page that repeats or skips one, or a filter that lets others through."""
+    sids = [control.create(metadata={"n": str(n), "all": "1"})["sandboxID"] for n in range(3)]
+    assert control.ids() == sids[::-1] and control.ids(order="asc") == sids
+    assert control.ids(metadata="n=1") == [sids[1]] and control.ids(metadata="n=1&all=2") == []
+    assert control.ids(state="paused") == [] and control.ids(state="running,paused") == sids[::-1]
+    assert control.ids(template="base") == sids[::-1] and control.ids(template="other") == []
+    second = control.call("GET", f"/sandboxes/{sids[1]}").json()["startedAt"]
+    assert control.ids(startedAfter=second) == [sids[2], sids[1]]
+    seen, token = [], ""
+    for _ in range(3):
+        answer = control.call("GET", "/v2/sandboxes", params={"limit": "1"} | ({"nextToken": token} if token else {}))
+        seen += [found["sandboxID"] for found in answer.json()]
+        token = answer.headers.get("x-next-token", "")
+    assert seen == sids[::-1] and token == ""
+
+
+def test_a_create_whose_client_is_gone_leaves_nothing(server: Server, control: Control) -> None:
+    """slime gives up after 60 s and creates another one; nobody would ever use the first."""
+    text = json.dumps({"templateID": "base", "timeout": 600}).encode()
+    host, port = server.url.removeprefix("http://").split(":")
+    head = f"POST /sandboxes HTTP/1.1\r\nHost: {host}\r\nX-API-KEY: {KEY}\r\nContent-Length: {len(text)}\r\n\r\n"
+    for after_s in (0.0, 0.05, 0.15, 0.25):
+        with socket.create_connection((host, int(port))) as connection:
+            connection.sendall(head.encode() + text)
+            time.sleep(after_s)
+    until(lambda: not server.containers() and control.ids() == [], 20, "nothing is left")
+
+
+def test_an_idempotency_key_makes_one_box(server: Server) -> None:
+    """A create that is sent again, for its answer was lost, leaves an orphan."""
+    control = Control(server, **{"Idempotency-Key": "k-1"})
+    first, second = control.create(), control.create()
+    assert first["sandboxID"] == second["sandboxID"] and first["envdAccessToken"] == second["envdAccessToken"]
+    control.kill(first["sandboxID"])
+    third = control.create()["sandboxID"]
+    assert third != first["sandboxID"]
+    control.kill(third)
+
+
+def test_a_removed_container_is_a_lost_box(server: Server, control: Control) -> None:
+    """Its client would be told for an hour that it runs."""
+    sid = control.create()["sandboxID"]
+    docker("rm", "-f", *server.containers(f"sid={sid}"))
+    until(lambda: control.call("GET", f"/sandboxes/{sid}").status_code == 404, 10, "seen")
+    assert control.call("GET", f"/v1/sessions/{sid}").json()["state"] == "lost"
+
+
+@pytest.mark.parametrize("forgets", [False, True], ids=["", "redis emptied"])
+def test_boxes_live_on_over_a_restart(serve: Callable[..., Server], forgets: bool) -> None:
+    """kill -9: slots counted anew, tokens that still open, ends that still come."""
+    server = serve(box_templates=TEMPLATES, max_sessions=2, reaper_period_s=0.5, pool_size=0, box_create_wait_s=1)
+    control = Control(server)
+    made, brief = control.create(metadata={"k": "v"}), control.create(timeout=8)["sandboxID"]
+    time.sleep(0.3)  # reaches SQL
+    server.kill(signal.SIGKILL)
+    if forgets:
+        os.kill(server.redis(), signal.SIGKILL)
+        for path in (server.folder / "data" / "redis").iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    server.start()
+    sid = made["sandboxID"]
+    assert set(control.ids()) == {sid, brief}
+    again = control.call("POST", f"/sandboxes/{sid}/connect", {"timeout": 60})
+    assert again.status_code == 200 and again.json()["envdAccessToken"] == made["envdAccessToken"]
+    assert control.call("GET", f"/sandboxes/{sid}").json()["metadata"] == {"k": "v"}
+    full = control.call("POST", "/sandboxes", {"templateID": "base"})
+    assert full.status_code == 500 and "no capacity, retry" in full.json()["message"]
+    polite = Control(server, **{"User-Agent": "curl/8"}).call("POST", "/sandboxes", {"templateID": "base"})
+    assert polite.status_code == 503 and int(polite.headers["retry-after"]) > 0
+    until(lambda: control.ids() == [sid], 20, "the brief one over")
+    control.kill(sid)
+    until(lambda: not server.containers(), 20, "no container left")
+
+
+def test_patterns_and_siblings(serve: Callable[..., Server]) -> None:
+    """An image that the operator did not allow; siblings of a create that find no container parked."""
+    server = serve(box_images="sandbox-samples/base*,absent/*", box_default_s=30, pool_group=3)
+    control = Control(server)
+    assert (
+        control.call("POST", "/sandboxes", {"metadata": {"image": "sandbox-samples/ledger:latest"}}).status_code == 404
+    )
+    absent = control.call("POST", "/sandboxes", {"metadata": {"image": "absent/image"}})
+    assert absent.status_code == 404 and "does not exist" in absent.json()["message"]
+    sids = [control.create(metadata={"image": BASE})["sandboxID"]]
+    until(lambda: server.get("/v1/pool")["shelves"][0]["parked"] == 2, 20, "siblings parked")
+    sids += [control.create(metadata={"image": BASE, "n": str(n)})["sandboxID"] for n in range(2)]
+    assert 'how="warm"} 2.0' in httpx.get(f"{server.url}/metrics").text
+    control.kill(*sids)
+
+
+def test_any_node_answers_for_any_box(rows: Path, tmp_path: Path) -> None:
+    """Creates spread; a kill through the other node; the boxes of a dead node are lost, and told as such."""
+    with fleet(tmp_path, rows, 2, box_templates=TEMPLATES, pool_size=0, max_sessions=4) as ((a, b), _):
+        one, two = Control(a), Control(b)
+        with ThreadPoolExecutor(4) as pool:
+            made = [box["sandboxID"] for box in pool.map(lambda _: one.create(timeout=300), range(6))]
+        nodes = {sid: a.session(sid)["node"] for sid in made}
+        assert set(nodes.values()) == {a.node, b.node}
+        mine, theirs = ([sid for sid in made if nodes[sid] == node] for node in (a.node, b.node))
+        assert set(two.ids()) == set(made)
+        two.kill(mine.pop())
+        one.kill(theirs.pop())
+        assert 200 < ends_at(two, mine[0]) - time.time() < 300
+        b.kill()
+        lost = theirs[0]
+        until(lambda: one.call("DELETE", f"/sandboxes/{lost}").status_code == 204, 30, "ended for its dead node")
+        assert a.session(lost)["state"] == "lost" and "died" in a.session(lost)["cause"]
+        b.start()
+        until(lambda: not b.containers(f"sid={lost}"), 20, "what was left of it removed")
+        one.kill(*one.ids())
+        until(lambda: not a.containers() and not b.containers(), 20, "no container left")
