@@ -1,5 +1,6 @@
 """What a box may be: which image a request means, how large it is, how long it lives, what it reaches. Pure."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -7,6 +8,8 @@ from fnmatch import fnmatchcase
 from sandbox_server.errors import MalformedRequest, UnknownImage
 from sandbox_server.sandbox.base import Limits
 
+# it becomes a part of a path of the engine's API
+_IMAGE = re.compile("[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
 _EVERYTHING = frozenset({"0.0.0.0/0", "::/0"})
 SIZE_KEY = "size"
 """The metadata key that names a size."""
@@ -55,10 +58,12 @@ class BoxPolicy:
         """What a request runs: the image that it names, else that in its metadata, else its template's.
 
         Raises:
-            UnknownImage: the template has none.
+            UnknownImage: the template has none, or it is no name of an image.
         """
         asked = named or next((metadata[key] for key in self.image_keys if metadata.get(key)), "")
         if asked:
+            if not _IMAGE.fullmatch(asked) or ".." in asked:
+                raise UnknownImage(f"image {asked[:100]!r} does not exist: no image can have this name")
             return asked
         image = self.templates.get(template)
         if image is None:

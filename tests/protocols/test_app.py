@@ -96,6 +96,16 @@ def test_health_stays_open_and_posts_are_closed(keyed: httpx.Client) -> None:
         assert keyed.post(path, content=b"x" * 100_000).status_code == 401
 
 
+@pytest.mark.parametrize("prefix", ["", "/e2b"])
+def test_e2bs_paths_are_closed_as_e2b_spells_it(keyed: httpx.Client, prefix: str) -> None:
+    """Its SDK reads the message of a refusal; and a prefix must not lead past the keys."""
+    for path in ("/sandboxes", "/v2/sandboxes", "/sandboxes/7", "/templates/x"):
+        answer = keyed.post(prefix + path, headers={"X-API-KEY": "e2b_0"})
+        assert answer.status_code == 401 and answer.json()["code"] == 401 and "API key" in answer.json()["message"]
+        assert keyed.post(prefix + path, headers={"X-API-KEY": "first-key"}, content=b"{").status_code in (400, 501)
+    assert keyed.post(prefix + "/start_instance", content=b"{}").json()["code"] == "unauthorized"
+
+
 def test_readiness_names_the_part_that_fails(wire: Wire) -> None:
     """The operator would learn only that something is wrong, or wait for a daemon that hangs."""
     with httpx.Client(base_url=wire.url) as http:
