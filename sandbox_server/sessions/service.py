@@ -14,8 +14,8 @@ from sandbox_server.catalogue.instances import Instances
 from sandbox_server.errors import (
     ActionInterrupted,
     CapacityError,
-    MalformedRequest,
     IsBox,
+    MalformedRequest,
     SandboxLost,
     ServiceError,
     SessionBusy,
