@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from sandbox_server.catalogue.localization.truth import LocalizationTask
+
 
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
@@ -90,6 +92,8 @@ class TaskInstance(_Record):
     code: CodeTask | None = None
     grader: GraderSpec | None = None
     """None: ungradable."""
+    localization: LocalizationTask | None = None
+    """What is to be found, where the task is one of code search."""
     ungradable_because: str = ""
     test_patch: str = ""
     files: dict[str, str] = {}

@@ -1,0 +1,1 @@
+"""Code search: what a gold patch says must be found, told in terms of the tree before it."""

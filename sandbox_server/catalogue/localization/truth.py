@@ -1,0 +1,53 @@
+"""What a task of code search asks for: the truth taken from a gold patch, and how an answer is to be scored."""
+
+from pydantic import BaseModel, ConfigDict
+
+Spans = tuple[tuple[int, int], ...]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Truth(_Record):
+    """What a patch changes, at every level; all paths are those of the base tree."""
+
+    files: tuple[str, ...] = ()
+    """Sorted: edited, deleted and renamed-from files, all to be found at the base commit."""
+    modules: tuple[str, ...] | None = None
+    """Sorted `path:Class` or, of a free function, `path:function`; None: the level could not be told."""
+    entities: tuple[str, ...] | None = None
+    """Sorted `path:Class.method` or `path:function`; None: the level could not be told."""
+    lines: dict[str, Spans] = {}
+    """Changed lines of the old side by path: spans from 1, both ends in; an insertion after line n is (n, n + 1)."""
+    hunks: dict[str, Spans] = {}
+    """The hunks' ranges on the old side by path, as (start, count), context included."""
+    added_files: tuple[str, ...] = ()
+    """Paths that the patch creates: neutral in an answer."""
+    skipped: tuple[str, ...] = ()
+    """Files whose text the patch leaves alone: a new mode only, or binary."""
+    unanswerable: bool = False
+    """There is no file to find."""
+    missing: dict[str, str] = {}
+    """A level ("modules", "entities") or a path -> why it could not be told."""
+
+
+class RewardItem(_Record):
+    """One reward of a composed score."""
+
+    fn: str
+    """Its public name."""
+    weight: float = 1.0
+    args: dict[str, object] = {}
+
+
+class LocalizationTask(_Record):
+    """The task of finding what a change must touch."""
+
+    truth: Truth
+    rewards: tuple[RewardItem, ...] = ()
+    """(): the service's default."""
+    roots: tuple[str, ...] = ()
+    """Absolute prefixes taken off the paths of an answer, besides workdir and workspace."""
+    answer: str = "auto"
+    """How the answer is written: auto, files, fenced, structured or file_list."""
