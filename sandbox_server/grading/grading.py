@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from sandbox_server import telemetry
+from sandbox_server.catalogue.diff import created_paths
 from sandbox_server.catalogue.instance import SwebenchGrader, TaskInstance
 from sandbox_server.errors import EngineUnavailable, GraderBroken, ServiceError
 from sandbox_server.grading.base import BaselineSource, Grader, GradeRequest, TestRun
 from sandbox_server.grading.calibration import Calibration
 from sandbox_server.grading.containers import Bounds, Box, Containers
-from sandbox_server.grading.diff import created_paths
 from sandbox_server.grading.guard import RunnerFilePolicy, screen
 from sandbox_server.grading.ladder import apply_patch
 from sandbox_server.grading.memory import killed_at_limit

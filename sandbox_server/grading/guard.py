@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
+from sandbox_server.catalogue.diff import FileSection, file_sections, touched_paths
 from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.grading.diff import FileSection, file_sections, touched_paths
 
 RunnerFilePolicy = Literal["strip", "flag", "refuse"]
 

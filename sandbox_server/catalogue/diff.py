@@ -5,13 +5,15 @@ Known limits: context, ed and `Index:` diffs have no section here; the service's
 
 import posixpath
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 _HUNK = re.compile(rb"@@ -\d{1,18}(?:,(\d{1,18}))? \+\d{1,18}(?:,(\d{1,18}))? @@")
 _ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)", re.DOTALL)
+_SUBMODULE = re.compile(rb"(?:index [0-9a-f]+\.\.[0-9a-f]+|(?:new|deleted) file mode|old mode|new mode) 160000\s*$")
 _ESCAPED = {b"a": b"\a", b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v", b"f": b"\f", b"r": b"\r"}
+_Strip = Callable[[bytes], bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,10 @@ class FileSection:
     """Paths that some header line names as before: usually one; empty for a new file."""
     new: frozenset[str]
     """Paths named as after; empty for a deleted file."""
+    marks: frozenset[str] = frozenset()
+    """Of `copy`, `rename`, `binary`, `submodule`: those that a header line says."""
+    hunks_at: int | None = None
+    """Where the first hunk begins in `text`; None: there is none."""
 
     @property
     def paths(self) -> frozenset[str]:
@@ -45,21 +51,32 @@ class _Open:
     has_body: bool = False
     creates: bool = False
     deletes: bool = False
+    marks: set[str] = field(default_factory=set)
+    hunks_at: int | None = None
 
-    def close(self, patch: bytes, end: int, start: int) -> FileSection:
-        if not self.old and not self.new and (name := _same_name(self.named)):
+    def close(self, patch: bytes, end: int, start: int, strip: _Strip) -> FileSection:
+        if not self.old and not self.new and (name := _same_name(self.named, strip)):
             self.old, self.new = {name}, {name}
         old = frozenset() if self.creates else frozenset(self.old)
         new = frozenset() if self.deletes else frozenset(self.new)
-        return FileSection(patch[start:end], old, new)
+        hunks_at = None if self.hunks_at is None else self.hunks_at - start
+        return FileSection(patch[start:end], old, new, frozenset(self.marks), hunks_at)
 
 
-def file_sections(patch: bytes) -> tuple[FileSection, ...]:
-    """Cut `patch` by file, in order; text before the first file goes with it. Never raises; linear time."""
-    cuts = _scan(patch)
+def without_prefix(name: bytes) -> bytes:
+    """As `-p1`: a/, b/, or whatever mnemonic stands there."""
+    return name.partition(b"/")[2] or name
+
+
+def file_sections(patch: bytes, *, strip: _Strip = without_prefix) -> tuple[FileSection, ...]:
+    """Cut `patch` by file, in order; text before the first file goes with it. Never raises; linear time.
+
+    `strip` takes the prefix off the names of `---`, `+++` and `diff --git` lines.
+    """
+    cuts = _scan(patch, strip)
     ends = [cut.start for cut in cuts[1:]] + [len(patch)]
     starts = [0, *ends]
-    return tuple(cut.close(patch, end, start) for cut, end, start in zip(cuts, ends, starts, strict=False))
+    return tuple(cut.close(patch, end, start, strip) for cut, end, start in zip(cuts, ends, starts, strict=False))
 
 
 def touched_paths(patch: bytes) -> frozenset[str]:
@@ -99,7 +116,7 @@ class _Hunk:
         return True
 
 
-def _scan(patch: bytes) -> list[_Open]:
+def _scan(patch: bytes, strip: _Strip) -> list[_Open]:
     found: list[_Open] = []
     before: tuple[int, bytes] | None = None  # a `--- ` line that a `+++ ` line may follow
     hunk = _Hunk()
@@ -115,20 +132,23 @@ def _scan(patch: bytes) -> list[_Open]:
         elif line.startswith(b"+++ ") and before:
             if not found or found[-1].has_body:  # a plain unified diff: the pair itself begins a file
                 found.append(_Open(before[0]))
-            _add_pair(found[-1], before[1], line[4:])
+            _add_pair(found[-1], before[1], line[4:], strip)
             before = None
-        elif found and not hunk.begins(line) and not found[-1].has_body:
+        elif found and hunk.begins(line):
+            if found[-1].hunks_at is None:
+                found[-1].hunks_at = match.start()
+        elif found and not found[-1].has_body:
             _read_extended(found[-1], line)
     return found
 
 
-def _add_pair(section: _Open, old: bytes, new: bytes) -> None:
+def _add_pair(section: _Open, old: bytes, new: bytes, strip: _Strip) -> None:
     section.has_body = True
     for raw, names in ((old, section.old), (new, section.new)):
         name = _name(raw)
         if name == b"/dev/null":
             continue
-        names.add(_path(_without_prefix(name)))
+        names.add(_path(strip(name)))
     if _name(old) == b"/dev/null":
         section.creates = True
     if _name(new) == b"/dev/null":
@@ -144,8 +164,13 @@ def _read_extended(section: _Open, line: bytes) -> None:
     ):
         if line.startswith(prefix):
             names.add(_path(_name(line[len(prefix) :])))
+            section.marks.add(prefix.partition(b" ")[0].decode())
     section.creates |= line.startswith(b"new file mode ")
     section.deletes |= line.startswith(b"deleted file mode ")
+    if line.startswith((b"Binary files ", b"GIT binary patch")):
+        section.marks.add("binary")
+    elif _SUBMODULE.match(line):
+        section.marks.add("submodule")
 
 
 def _name(raw: bytes) -> bytes:
@@ -168,7 +193,7 @@ def _unescape(match: re.Match[bytes]) -> bytes:
     return bytes([int(code, 8) & 0xFF]) if code.isdigit() and code < b"8" else _ESCAPED.get(code, code)
 
 
-def _same_name(line: bytes) -> str:
+def _same_name(line: bytes, strip: _Strip) -> str:
     """The name in `diff --git a/NAME b/NAME`, where NAME may hold spaces; "" when the halves differ."""
     rest = line.removeprefix(b"diff --git ").rstrip(b"\r\n")
     if rest.startswith(b'"'):
@@ -177,13 +202,8 @@ def _same_name(line: bytes) -> str:
     else:
         middle = len(rest) // 2
         first, second = rest[:middle], rest[middle + 1 :]
-    same = _without_prefix(first) == _without_prefix(second)
-    return _path(_without_prefix(first)) if same and first else ""
-
-
-def _without_prefix(name: bytes) -> bytes:
-    """As `-p1`: a/, b/, or whatever mnemonic stands there."""
-    return name.partition(b"/")[2] or name
+    same = strip(first) == strip(second)
+    return _path(strip(first)) if same and first else ""
 
 
 def _path(name: bytes) -> str:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sandbox_server.grading.diff import created_paths, file_sections, touched_paths
+from sandbox_server.catalogue.diff import created_paths, file_sections, touched_paths
 
 _GIT_ENV = {
     "PATH": os.environ["PATH"],

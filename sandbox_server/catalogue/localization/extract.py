@@ -1,0 +1,189 @@
+"""From a patch and the tree that it was made for to what must be found in that tree. Pure."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import cast
+
+from sandbox_server.catalogue.changes import (
+    DoesNotApply,
+    FileChange,
+    apply_change,
+    read_changes,
+)
+from sandbox_server.catalogue.localization import languages
+from sandbox_server.catalogue.localization.outline import Language, Names, NotOutlined, Outline
+from sandbox_server.catalogue.localization.truth import Spans, Truth
+from sandbox_server.plugins import discover
+
+Tree = Callable[[str], bytes | None]
+"""A file of the base tree by its path, None where there is none; `{...}.get` is one."""
+
+LEVELS = ("modules", "entities")
+
+_UNREAD = re.compile(
+    r"\.(c|cc|clj|cpp|cs|cu|cxx|dart|ex|exs|erl|f90|fs|groovy|h|hpp|hs|ipynb|jl|kt|kts|lua|m|ml|mm|nim|php|pl|pm"
+    r"|pxd|pxi|pyx|r|rb|scala|sol|svelte|swift|vala|vb|vue|zig)"
+)
+"""Source text whose functions nothing here reads: of these it must not be said that there are none."""
+
+
+def languages_by_suffix() -> Mapping[str, Language]:
+    """Suffix -> who reads such files.
+
+    Raises:
+        RuntimeError: two languages take the same suffix.
+
+    """
+    found: dict[str, Language] = {}
+    for name, language in discover(languages, "LANGUAGE").items():
+        for suffix in cast(Language, language).suffixes:
+            if suffix in found:
+                raise RuntimeError(f"languages/{name}.py takes {suffix}, which another language has")
+            found[suffix] = cast(Language, language)
+    return found
+
+
+_LANGUAGES = languages_by_suffix()
+
+
+def truth_of(patch: str, tree: Tree | None = None) -> Truth:
+    """What a gold patch for `tree` says must be found; without a tree nothing below files and lines of source text.
+
+    Raises:
+        UnreadablePatch: `patch` is no unified diff; the only error, whatever the text.
+
+    """
+    return _truth(read_changes(patch), tree)
+
+
+def truth_of_bug(patch: str, tree: Tree | None = None) -> Truth:
+    """The same where `patch` puts the bug in: the agent sees `tree` with the patch, and what takes it back is the fix.
+
+    All paths and lines are therefore of the patch's new side.
+
+    Raises:
+        UnreadablePatch: as `truth_of`.
+
+    """
+    changes = read_changes(patch)
+    return _truth([change.reversed() for change in changes], _after(changes, tree) if tree else None)
+
+
+def _after(changes: Sequence[FileChange], tree: Tree) -> Tree:
+    """`tree` with the changes made; a file that they do not apply to is not there."""
+    made = {change.new: change for change in changes if change.new is not None}
+    gone = {change.old for change in changes} - made.keys()
+
+    def read(path: str) -> bytes | None:
+        if path in gone:
+            return None
+        change = made.get(path)
+        if change is None:
+            return tree(path)
+        before = b"" if change.old is None else tree(change.old)
+        if before is None:
+            return None
+        try:
+            return apply_change(change, before)
+        except DoesNotApply:
+            return None
+
+    return read
+
+
+def _truth(changes: Sequence[FileChange], tree: Tree | None) -> Truth:
+    found = {_shown(change.old): change for change in changes if change.old is not None and not change.idle}
+    texts = {path: tree(change.old) for path, change in found.items() if tree and change.old and change.blocks}
+    created = {_shown(change.new) for change in changes if change.new is not None and change.new != change.old}
+    modules, entities, missing = _levels(found, texts, tree_given=tree is not None)
+    twice = [
+        path for path, count in Counter(_shown(it.old) for it in changes if it.old is not None).items() if count > 1
+    ]
+    missing |= dict.fromkeys(twice, "the patch changes it in two places apart")
+    whole = not missing
+    return Truth(
+        files=tuple(sorted(found)),
+        modules=tuple(sorted(modules)) if whole else None,
+        entities=tuple(sorted(entities)) if whole else None,
+        lines={path: spans for path, change in found.items() if (spans := _spans(change, texts.get(path)))},
+        hunks={path: tuple(hunk.old for hunk in change.hunks) for path, change in found.items() if change.hunks},
+        added_files=tuple(sorted(created - found.keys())),
+        skipped=tuple(sorted({_shown(change.old) for change in changes if change.old is not None and change.idle})),
+        unanswerable=not found,
+        missing=missing if whole else {**dict.fromkeys(LEVELS, _summary(missing)), **missing},
+    )
+
+
+def _levels(
+    found: Mapping[str, FileChange], texts: Mapping[str, bytes | None], *, tree_given: bool
+) -> tuple[set[str], set[str], dict[str, str]]:
+    """Modules, entities, and path -> why it could not be told what they are."""
+    modules: set[str] = set()
+    entities: set[str] = set()
+    missing: dict[str, str] = {}
+    for path, change in found.items():
+        suffix = PurePosixPath(path).suffix.lower()
+        if not change.blocks:
+            continue
+        if _UNREAD.fullmatch(suffix):
+            missing[path] = f"no reader for {suffix} files"
+        elif suffix in _LANGUAGES:
+            try:
+                if not tree_given:
+                    raise NotOutlined("the tree of the base commit is not there")
+                names = _names(change, texts[path])
+            except (NotOutlined, DoesNotApply) as error:
+                missing[path] = str(error)
+            else:
+                modules.update(f"{path}:{name}" for name in names.modules)
+                entities.update(f"{path}:{name}" for name in names.entities)
+    return modules, entities, missing
+
+
+def _names(change: FileChange, before: bytes | None) -> Names:
+    """Definitions of the old text that the change touches: by removed lines there, by added ones in the new text."""
+    if before is None:
+        raise NotOutlined("the tree of the base commit has no such file")
+    after = apply_change(change, before)
+    old = _outline(change.old, before)
+    names = old.at(line for block in change.blocks for line in block.old_lines)
+    if change.new is not None:
+        new = _outline(change.new, after)
+        names |= new.at(line for block in change.blocks for line in block.new_lines) & old.all
+    return names
+
+
+def _outline(path: str | None, text: bytes) -> Outline:
+    suffix = PurePosixPath(path or "").suffix.lower()
+    language = _LANGUAGES.get(suffix)
+    if language is None:
+        raise NotOutlined(f"renamed to a kind of file that nothing here reads: {suffix or 'no suffix'}")
+    return language.outline(text, suffix)
+
+
+def _spans(change: FileChange, text: bytes | None) -> Spans:
+    """Sorted, apart from each other, and within the file where its text is known."""
+    last = None if text is None else text.count(b"\n") + (text[-1:] not in (b"", b"\n"))
+    merged: list[tuple[int, int]] = []
+    for first, end in sorted(block.span for block in change.blocks):
+        first, end = max(first, 1), end if last is None else min(end, last)
+        if first > end:
+            continue
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((first, end))
+    return tuple(merged)
+
+
+def _summary(missing: Mapping[str, str]) -> str:
+    path, why = next(iter(missing.items()))
+    more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+    return f"{path}: {why}{more}"
+
+
+def _shown(path: str | None) -> str:
+    """As text that can be stored: bytes that are no UTF-8 become U+FFFD."""
+    return (path or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -1,0 +1,1 @@
+"""One file a programming language, each with its LANGUAGE."""

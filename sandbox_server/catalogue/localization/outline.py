@@ -1,0 +1,87 @@
+"""Whose each line of a source file is: the shape that every language's reader fills. Pure."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class NotOutlined(ValueError):
+    """The file's definitions cannot be told; the message says why and what to do."""
+
+
+class Language(Protocol):
+    """One programming language. `languages/x.py` holds one as LANGUAGE; no two of them take the same suffix."""
+
+    suffixes: Collection[str]
+    """Endings of its files, with the dot, in lower case."""
+
+    def outline(self, source: bytes, suffix: str) -> "Outline":
+        """The definitions of a file.
+
+        Raises:
+            NotOutlined: it does not parse, or the parser is not installed.
+
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A class, or a function that is not within another one."""
+
+    first: int
+    """Its first line from 1, decorators included."""
+    last: int
+    module: str
+    """The class's name, `Outer.Inner` of a nested one; of a free function its own."""
+    entity: str | None
+    """`Class.method` or `function`; None: a class."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What is told of some lines."""
+
+    modules: frozenset[str] = frozenset()
+    entities: frozenset[str] = frozenset()
+
+    def __or__(self, other: "Names") -> "Names":
+        return Names(self.modules | other.modules, self.entities | other.entities)
+
+    def __and__(self, other: "Names") -> "Names":
+        return Names(self.modules & other.modules, self.entities & other.entities)
+
+
+class Outline:
+    """The definitions of one file."""
+
+    def __init__(self, definitions: Iterable[Definition], silent: Collection[int] = ()) -> None:
+        """`definitions`: outer before inner. `silent` lines are nobody's: blanks, comments, docstrings of classes."""
+        self._owners: dict[int, tuple[Definition, ...]] = {}
+        self._silent = silent
+        self.all = Names()
+        """Every name that the file defines."""
+        modules: set[str] = set()
+        entities: set[str] = set()
+        for definition in definitions:
+            modules.add(definition.module)
+            if definition.entity is not None:
+                entities.add(definition.entity)
+            for line in range(definition.first, definition.last + 1):
+                above = self._owners.get(line, ())
+                # what lies around it gives way; what ends on the line where it begins does not
+                beside = tuple(it for it in above if not _within(definition, it))
+                self._owners[line] = (*beside, definition)
+        self.all = Names(frozenset(modules), frozenset(entities))
+
+    def at(self, lines: Iterable[int]) -> Names:
+        """The innermost definitions that these lines are of."""
+        owners = {owner for line in lines if line not in self._silent for owner in self._owners.get(line, ())}
+        return Names(
+            frozenset(owner.module for owner in owners),
+            frozenset(owner.entity for owner in owners if owner.entity is not None),
+        )
+
+
+def _within(inner: Definition, outer: Definition) -> bool:
+    return outer.first <= inner.first and inner.last <= outer.last
