@@ -1,5 +1,6 @@
 """Parquet files. Apart from `read`, which imports this only when it meets one: pyarrow is heavy."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow
@@ -7,9 +8,11 @@ import pyarrow.parquet
 
 from sandbox_server.errors import MalformedRequest
 
+_BATCH = 256
 
-def read_parquet(path: Path) -> list[dict[str, object]]:
-    """All rows, each column as its Python value.
+
+def read_parquet(path: Path) -> Iterator[dict[str, object]]:
+    """The rows, each column as its Python value; some hundred are held at a time.
 
     Raises:
         MalformedRequest: it is no whole parquet file.
@@ -17,8 +20,7 @@ def read_parquet(path: Path) -> list[dict[str, object]]:
     """
     try:
         # one file, one thread: the CLI shares its machine with sandboxes
-        table = pyarrow.parquet.ParquetFile(path).read(use_threads=False)
+        for batch in pyarrow.parquet.ParquetFile(path).iter_batches(_BATCH, use_threads=False):
+            yield from batch.to_pylist()
     except (pyarrow.ArrowException, OSError) as error:
         raise MalformedRequest(f"cannot read {path}: {error}") from None
-    rows: list[dict[str, object]] = table.to_pylist()
-    return rows

@@ -2,9 +2,9 @@
 
 import importlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import cast
+from typing import BinaryIO, cast
 
 from sandbox_server.catalogue.rows import SourceRow
 from sandbox_server.errors import MalformedRequest, RowRejected
@@ -18,47 +18,82 @@ def read_rows(path: Path) -> list[SourceRow]:
         MalformedRequest: the file cannot be read, or holds no row.
 
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise MalformedRequest(f"cannot read {path}: {error.strerror}") from None
-    if content.startswith(b"PAR1"):
-        # at this point, not at the top: pyarrow costs 0.3 s and 60 MB that no server needs
-        parquet = importlib.import_module("sandbox_server.catalogue.parquet")
-        values: Iterator[tuple[int, object]] = enumerate(cast(_ReadParquet, parquet.read_parquet)(path), start=1)
-    else:
-        values = _json_values(content.removeprefix(b"\xef\xbb\xbf"))
-    rows = [SourceRow(line, _object(line, value)) for line, value in values]
-    if not rows:
-        raise MalformedRequest(f"{path} holds no row")
+    rows: list[SourceRow] = []
+    for row in stream_rows(path):
+        if isinstance(row, RowRejected):
+            raise row
+        rows.append(row)
     return rows
 
 
-_ReadParquet = Callable[[Path], list[dict[str, object]]]
+def stream_rows(path: Path) -> Iterator[SourceRow | RowRejected]:
+    """The rows of `path` in order, a bad one as the error that names it; a JSON list is held in memory, else one row.
+
+    Raises:
+        MalformedRequest: the file cannot be read, or holds no row.
+        RowRejected: what begins like a JSON list is none.
+
+    """
+    none = True
+    try:
+        with path.open("rb") as file:
+            for line, value in _values(path, file):
+                none = False
+                yield value if isinstance(value, RowRejected) else _object(line, value)
+    except OSError as error:
+        raise MalformedRequest(f"cannot read {path}: {error.strerror}") from None
+    if none:
+        raise MalformedRequest(f"{path} holds no row")
 
 
-def _json_values(content: bytes) -> Iterator[tuple[int, object]]:
-    if content.lstrip()[:1] == b"[":
-        document = _parsed(content, 1)
-        yield from enumerate(cast(list[object], document), start=1)
+_ReadParquet = Callable[[Path], Iterator[dict[str, object]]]
+
+
+def _values(path: Path, file: BinaryIO) -> Iterator[tuple[int, object]]:
+    """(line, value), a RowRejected for what is no value."""
+    begin = file.read(4)
+    if begin == b"PAR1":
+        # at this point, not at the top: pyarrow costs 0.3 s and 60 MB that no server needs
+        parquet = importlib.import_module("sandbox_server.catalogue.parquet")
+        yield from enumerate(cast(_ReadParquet, parquet.read_parquet)(path), start=1)
         return
-    lines = [(number, line) for number, line in enumerate(content.split(b"\n"), start=1) if line.strip()]
-    if lines and not _is_json(lines[0][1]) and _is_json(content):
-        yield 1, json.loads(content)  # one object over several lines
+    start = 3 if begin.startswith(b"\xef\xbb\xbf") else 0
+    file.seek(start)
+    lines = ((number, line.removesuffix(b"\n")) for number, line in enumerate(file, start=1) if line.strip())
+    first = next(lines, None)
+    if first is None:
         return
-    for number, line in lines:
-        yield number, _parsed(line, number)
+    number, text = first
+    if text.lstrip()[:1] == b"[":
+        yield from _list(path, start)
+    elif not _is_json(text) and _is_json(whole := _content(path, start)):
+        yield 1, json.loads(whole)  # one object over several lines
+    else:
+        yield number, _parsed(text, number)
+        yield from ((number, _parsed(text, number)) for number, text in lines)
+
+
+def _list(path: Path, start: int) -> Iterator[tuple[int, object]]:
+    document = _parsed(_content(path, start), 1)
+    if isinstance(document, RowRejected):
+        raise document
+    yield from enumerate(cast(list[object], document), start=1)
+
+
+def _content(path: Path, start: int) -> bytes:
+    return path.read_bytes()[start:]
 
 
 def _parsed(text: bytes, line: int) -> object:
+    """The JSON value, or what is wrong with it."""
     try:
         return json.loads(text.decode())
     except UnicodeDecodeError as error:
-        raise RowRejected(f"not UTF-8: byte {error.start} is 0x{text[error.start]:02x}", line=line) from None
+        return RowRejected(f"not UTF-8: byte {error.start} is 0x{text[error.start]:02x}", line=line)
     except json.JSONDecodeError as error:
-        raise RowRejected(f"not JSON: {error.msg} at column {error.colno}", line=line + error.lineno - 1) from None
+        return RowRejected(f"not JSON: {error.msg} at column {error.colno}", line=line + error.lineno - 1)
     except RecursionError:
-        raise RowRejected("not usable JSON: nested too deeply", line=line) from None
+        return RowRejected("not usable JSON: nested too deeply", line=line)
 
 
 def _is_json(text: bytes) -> bool:
@@ -69,7 +104,7 @@ def _is_json(text: bytes) -> bool:
     return True
 
 
-def _object(line: int, value: object) -> Mapping[str, object]:
+def _object(line: int, value: object) -> SourceRow | RowRejected:
     if not isinstance(value, dict):
-        raise RowRejected(f"a row must be a JSON object, not {type(value).__name__}", line=line)
-    return value
+        return RowRejected(f"a row must be a JSON object, not {type(value).__name__}", line=line)
+    return SourceRow(line, value)

@@ -15,6 +15,7 @@ VERBS = {
     "demo": "Drive the samples through the four endpoints.",
     "doctor": "Check all that a server needs.",
     "instances": "Import, list and show task instances.",
+    "dataset": "Build data sets for code search from rows with gold patches.",
     "hash": "Print the instance_hash of an instance id.",
     "sessions": "List, show and close the running server's sessions.",
     "nodes": "List the nodes that share this server's Redis.",

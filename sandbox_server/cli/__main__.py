@@ -2,4 +2,5 @@
 
 from sandbox_server.cli import main
 
-main()
+if __name__ == "__main__":  # processes of a pool import it under another name
+    main()

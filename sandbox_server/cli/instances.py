@@ -9,9 +9,14 @@ from pathlib import Path
 
 import typer
 
+from sandbox_server.catalogue.changes import UnreadablePatch
 from sandbox_server.catalogue.importing import read_instances
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances, InstanceSummary
+from sandbox_server.catalogue.localization.extract import LEVELS
+from sandbox_server.catalogue.localization.task import localized
+from sandbox_server.catalogue.localization.trees import CloneFolder, Trees
+from sandbox_server.catalogue.localization.truth import Truth
 from sandbox_server.cli import configuration
 from sandbox_server.errors import RowRejected
 
@@ -19,12 +24,20 @@ app = typer.Typer(no_args_is_help=True)
 
 
 @app.command("import")
-def import_files(files: list[Path] = typer.Argument(metavar="FILE...")) -> None:  # noqa: B008 -- typer reads it
+def import_files(
+    files: list[Path] = typer.Argument(metavar="FILE..."),  # noqa: B008 -- typer reads it
+    localization: bool = typer.Option(False, help="As tasks of code search: what the gold patch says must be found."),
+    repos: Path | None = typer.Option(  # noqa: B008 -- as above
+        None, metavar="DIR", help="With it: clones named owner__repo or owner/repo, for modules and entities."
+    ),
+) -> None:
     """Import task instances from JSON Lines, JSON or parquet; docs/instances.md lists the families.
 
     A file is imported whole or not at all. Files before a bad one stay imported, those after it are not tried.
     """
-    asyncio.run(_import(files))
+    if repos is not None and not localization:
+        raise SystemExit("error: --repos says where --localization finds base trees; give both")
+    asyncio.run(_import(files, _Localizing(CloneFolder(repos) if repos else None) if localization else None))
 
 
 @app.command("list")
@@ -67,18 +80,44 @@ async def _catalogue() -> AsyncIterator[Instances]:
         await database.dispose()
 
 
-async def _import(files: Sequence[Path]) -> None:
+class _Localizing:
+    """Makes instances tasks of code search, and counts those that stay as they are."""
+
+    def __init__(self, trees: Trees | None) -> None:
+        self._trees = trees
+        self.failed: Counter[str] = Counter()
+        self.missing: Counter[str] = Counter()
+
+    def __call__(self, instance: TaskInstance) -> TaskInstance:
+        try:
+            made = localized(instance, self._trees)
+        except UnreadablePatch as error:
+            self.failed[str(error)] += 1
+            return instance
+        truth = made.localization.truth if made.localization else Truth()
+        self.missing.update({why for what, why in truth.missing.items() if what not in LEVELS})
+        return made
+
+
+async def _import(files: Sequence[Path], localizing: _Localizing | None) -> None:
     async with _catalogue() as instances:
         for file in files:
             try:
                 found = read_instances(file, swebench4_dir=configuration.load().swebench4_dir)
             except RowRejected as error:
                 raise SystemExit(f"error: {file}: {error.detail} (nothing of this file was imported)") from None
+            if localizing is not None:
+                found = [localizing(instance) for instance in found]
             report = await instances.add(found)
             typer.echo(f"{file}: {report.new} new, {report.updated} updated, {report.unchanged} unchanged")
             causes = Counter(instance.ungradable_because for instance in found if instance.grader is None)
             for because, count in causes.most_common(10):
                 typer.echo(f"  {count} ungradable: {because}")
+    if localizing is not None:
+        for because, count in localizing.failed.most_common(10):
+            typer.echo(f"  {count} no task of code search: gold patch: {because}")
+        for because, count in localizing.missing.most_common(10):
+            typer.echo(f"  {count} without modules and entities: {because}")
 
 
 async def _list(dataset: str | None, repo: str | None, limit: int) -> None:

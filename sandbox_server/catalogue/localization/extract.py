@@ -20,6 +20,7 @@ from sandbox_server.plugins import discover
 Tree = Callable[[str], bytes | None]
 """A file of the base tree by its path, None where there is none; `{...}.get` is one."""
 
+NO_TREE = "the tree of the base commit is not there"
 LEVELS = ("modules", "entities")
 
 _UNREAD = re.compile(
@@ -48,17 +49,19 @@ def languages_by_suffix() -> Mapping[str, Language]:
 _LANGUAGES = languages_by_suffix()
 
 
-def truth_of(patch: str, tree: Tree | None = None) -> Truth:
-    """What a gold patch for `tree` says must be found; without a tree nothing below files and lines of source text.
+def truth_of(patch: str, tree: Tree | None = None, *, no_tree: str = NO_TREE) -> Truth:
+    """What a gold patch for `tree` says must be found.
+
+    Without a tree there are files and lines, and `no_tree` is why there are no levels of source files.
 
     Raises:
         UnreadablePatch: `patch` is no unified diff; the only error, whatever the text.
 
     """
-    return _truth(read_changes(patch), tree)
+    return _truth(read_changes(patch), tree, no_tree)
 
 
-def truth_of_bug(patch: str, tree: Tree | None = None) -> Truth:
+def truth_of_bug(patch: str, tree: Tree | None = None, *, no_tree: str = NO_TREE) -> Truth:
     """The same where `patch` puts the bug in: the agent sees `tree` with the patch, and what takes it back is the fix.
 
     All paths and lines are therefore of the patch's new side.
@@ -68,7 +71,7 @@ def truth_of_bug(patch: str, tree: Tree | None = None) -> Truth:
 
     """
     changes = read_changes(patch)
-    return _truth([change.reversed() for change in changes], _after(changes, tree) if tree else None)
+    return _truth([change.reversed() for change in changes], _after(changes, tree) if tree else None, no_tree)
 
 
 def _after(changes: Sequence[FileChange], tree: Tree) -> Tree:
@@ -93,11 +96,11 @@ def _after(changes: Sequence[FileChange], tree: Tree) -> Tree:
     return read
 
 
-def _truth(changes: Sequence[FileChange], tree: Tree | None) -> Truth:
+def _truth(changes: Sequence[FileChange], tree: Tree | None, no_tree: str) -> Truth:
     found = {_shown(change.old): change for change in changes if change.old is not None and not change.idle}
     texts = {path: tree(change.old) for path, change in found.items() if tree and change.old and change.blocks}
     created = {_shown(change.new) for change in changes if change.new is not None and change.new != change.old}
-    modules, entities, missing = _levels(found, texts, tree_given=tree is not None)
+    modules, entities, missing = _levels(found, texts, "" if tree else no_tree)
     twice = [
         path for path, count in Counter(_shown(it.old) for it in changes if it.old is not None).items() if count > 1
     ]
@@ -117,7 +120,7 @@ def _truth(changes: Sequence[FileChange], tree: Tree | None) -> Truth:
 
 
 def _levels(
-    found: Mapping[str, FileChange], texts: Mapping[str, bytes | None], *, tree_given: bool
+    found: Mapping[str, FileChange], texts: Mapping[str, bytes | None], no_tree: str
 ) -> tuple[set[str], set[str], dict[str, str]]:
     """Modules, entities, and path -> why it could not be told what they are."""
     modules: set[str] = set()
@@ -131,8 +134,8 @@ def _levels(
             missing[path] = f"no reader for {suffix} files"
         elif suffix in _LANGUAGES:
             try:
-                if not tree_given:
-                    raise NotOutlined("the tree of the base commit is not there")
+                if no_tree:
+                    raise NotOutlined(no_tree)
                 names = _names(change, texts[path])
             except (NotOutlined, DoesNotApply) as error:
                 missing[path] = str(error)

@@ -1,6 +1,6 @@
 """Whose each line of a source file is: the shape that every language's reader fills. Pure."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -55,7 +55,7 @@ class Names:
 class Outline:
     """The definitions of one file."""
 
-    def __init__(self, definitions: Iterable[Definition], silent: Collection[int] = ()) -> None:
+    def __init__(self, definitions: Iterable[Definition], silent: Container[object] = ()) -> None:
         """`definitions`: outer before inner. `silent` lines are nobody's: blanks, comments, docstrings of classes."""
         self._owners: dict[int, tuple[Definition, ...]] = {}
         self._silent = silent

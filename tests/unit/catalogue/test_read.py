@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox_server.catalogue import read
-from sandbox_server.catalogue.read import read_rows
+from sandbox_server.catalogue.read import read_rows, stream_rows
 from sandbox_server.errors import MalformedRequest, RequestError, RowRejected
 
 ROWS = [{"a": 1, "l": ["x", "y"]}, {"a": 2, "l": []}]
@@ -91,13 +90,22 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
             read_rows(path)
 
 
-@given(st.binary(max_size=60))
-def test_no_file_brings_it_down(content: bytes) -> None:
+@given(content=st.binary(max_size=60))
+def test_no_file_brings_it_down(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     """Any bytes give rows or one of our own errors."""
+    file = tmp_path_factory.getbasetemp() / "noise"
+    file.write_bytes(content)
     try:
-        list(read._json_values(content))
+        read_rows(file)
     except RequestError as error:
         assert error.detail
+
+
+def test_a_bad_row_does_not_hide_those_after_it(tmp_path: Path) -> None:
+    """A build goes on past it."""
+    found = list(stream_rows(written(tmp_path, '{"a": 1}\nno\n[]\n{"a": 2}\n')))
+    assert [row.line for row in found] == [1, 2, 3, 4]
+    assert [isinstance(row, RowRejected) for row in found] == [False, True, True, False]
 
 
 def test_pyarrow_is_not_loaded_for_json() -> None:

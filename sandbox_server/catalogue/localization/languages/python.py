@@ -29,8 +29,7 @@ class Python:
             raise NotOutlined(f"no Python 3: {error.msg} at line {error.lineno}") from None
         except (ValueError, RecursionError, MemoryError) as error:
             raise NotOutlined(f"no Python that could be read: {error or type(error).__name__}") from None
-        definitions = list(_definitions(tree))
-        return Outline(definitions, _silent(tree, source))
+        return Outline(_definitions(tree), _Silent(tree, source))
 
 
 def _definitions(tree: ast.Module) -> Iterator[Definition]:
@@ -55,25 +54,45 @@ def _statements(node: ast.AST) -> list[ast.AST]:
     return [child for child in ast.iter_child_nodes(node) if isinstance(child, kinds)]
 
 
-def _silent(tree: ast.Module, source: bytes) -> frozenset[int]:
-    lines = source.split(b"\n")
-    silent = {number for number, line in enumerate(lines, start=1) if not line.strip()}
-    for node in ast.walk(tree):
+class _Silent:
+    """Lines that are nobody's. Asked of some lines only, so texts over several lines are told apart only then."""
+
+    def __init__(self, tree: ast.Module, source: bytes) -> None:
+        self._source = source
+        self._lines = [line.strip() for line in source.split(b"\n")]
+        self._docstrings = frozenset(_docstrings(tree))
+        self._comments: frozenset[int] | None = None
+
+    def __contains__(self, line: object) -> bool:
+        """Whether this line is blank, a comment alone, or of a class's docstring."""
+        if not isinstance(line, int) or not 1 <= line <= len(self._lines) or not self._lines[line - 1]:
+            return True
+        if line in self._docstrings:
+            return True
+        if not self._lines[line - 1].startswith(b"#"):
+            return False
+        if self._comments is None:
+            self._comments = frozenset(_comments(self._source))
+        return line in self._comments
+
+
+def _docstrings(tree: ast.Module) -> Iterator[int]:
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
         if isinstance(node, ast.ClassDef) and ast.get_docstring(node, clean=False) is not None:
             text = node.body[0]
-            silent.update(range(text.lineno, (text.end_lineno or text.lineno) + 1))
-    # a line that begins with # is a comment unless a text goes over it
-    for token in _tokens(source):
-        if token.type == tokenize.COMMENT and not token.line[: token.start[1]].strip():
-            silent.add(token.start[0])
-    return frozenset(silent)
+            yield from range(text.lineno, (text.end_lineno or text.lineno) + 1)
+        waiting += _statements(node)
 
 
-def _tokens(source: bytes) -> Iterator[tokenize.TokenInfo]:
+def _comments(source: bytes) -> Iterator[int]:
     try:
-        yield from tokenize.tokenize(io.BytesIO(source).readline)
-    except (tokenize.TokenError, SyntaxError):  # what `ast` took, `tokenize` nearly always takes
-        return
+        for token in tokenize.tokenize(io.BytesIO(source).readline):
+            if token.type == tokenize.COMMENT:
+                yield token.start[0]
+    except (tokenize.TokenError, SyntaxError):
+        return  # what `ast` took, `tokenize` nearly always takes; else the comment counts as the function's
 
 
 LANGUAGE = Python()

@@ -1,0 +1,315 @@
+"""Building a data set for code search: rows in, train.parquet and validation.parquet out.
+
+Work is done in parts of a fixed number of rows; a finished part lies in DIR/.building, under a name that stands for
+the input and the options, and is not done again. The two files are put together from the parts at the end, so they
+are the same bytes however often the build was broken off, and however many processes took part.
+"""
+
+import fcntl
+import hashlib
+import json
+import multiprocessing
+import os
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any, Self, cast
+
+import pyarrow
+import pyarrow.parquet
+
+from sandbox_server import __version__
+from sandbox_server.catalogue.localization.dataset_row import SCHEMA, Row, dataset_row
+from sandbox_server.catalogue.localization.extract import LEVELS
+from sandbox_server.catalogue.localization.trees import CloneFolder
+from sandbox_server.catalogue.read import stream_rows
+from sandbox_server.catalogue.rows import SourceRow
+from sandbox_server.errors import InfrastructureError, MalformedRequest, RowRejected
+
+_PART_ROWS = 64
+"""What is lost at most when a build is broken off, for each process."""
+_GROUP_ROWS = 1000
+"""Rows of a parquet row group, all that is in memory at a time."""
+
+Progress = Callable[[int, int], None]
+"""Is told rows done and rows in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row that was left out."""
+
+    line: int | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOptions:
+    """What a build depends on besides its input."""
+
+    output: Path
+    repos: Path | None = None
+    """Folder of clones; None: no base tree, so no modules and entities."""
+    split: float = 0.2
+    """The part of the instances that is for validation, rounded to whole ones."""
+    seed: int = 42
+    workers: int = 1
+    """Processes; has no part in what comes out."""
+
+
+@dataclass(slots=True)
+class BuildReport:
+    """What came out."""
+
+    train: int = 0
+    validation: int = 0
+    resumed: int = 0
+    """Rows that an earlier, broken-off build had done."""
+    unanswerable: int = 0
+    missing: int = 0
+    """Rows whose modules and entities could not be told."""
+    empty: int = 0
+    """Rows with an answer, without a module or entity in it."""
+    why_missing: Counter[str] = field(default_factory=Counter)
+    """Reasons, each with the rows that have it."""
+    bad: list[BadRow] = field(default_factory=list)
+
+
+def build(source: Path, options: BuildOptions, progress: Progress = lambda done, total: None) -> BuildReport:
+    """Write train.parquet and validation.parquet, and bad_rows.jsonl where rows were left out.
+
+    Raises:
+        MalformedRequest: the input cannot be read, the options make no sense, or another build writes there.
+        InfrastructureError: a process of the build was killed; finished parts are kept.
+
+    """
+    if not 0 <= options.split < 1:
+        raise MalformedRequest(f"--split {options.split} is not within [0, 1)")
+    if options.repos is not None and not options.repos.is_dir():
+        raise MalformedRequest(f"--repos {options.repos} is no folder")
+    with _alone_in(options.output):
+        lines = _first_lines(source)
+        work = _work_folder(source, options)
+        report = BuildReport()
+        parts = _make_parts(source, lines, work, options, report, progress)
+        _assemble(parts, work, options, report)
+        shutil.rmtree(work.parent)
+    return report
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        opened = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise MalformedRequest(f"cannot write to {folder}: {error.strerror}") from None
+    try:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise MalformedRequest(f"another build writes to {folder}; wait for it or give another --output") from None
+        yield
+    finally:
+        os.close(opened)
+
+
+@dataclass(slots=True)
+class _FirstLines:
+    rows: int = 0
+    by_id: dict[str, int] = field(default_factory=dict)
+
+
+def _first_lines(source: Path) -> _FirstLines:
+    """How many rows there are, and where each id comes up first."""
+    found = _FirstLines()
+    for row in stream_rows(source):
+        found.rows += 1
+        if isinstance(row, SourceRow):
+            found.by_id.setdefault(str(row.fields.get("instance_id")), row.line)
+    return found
+
+
+def _work_folder(source: Path, options: BuildOptions) -> Path:
+    """Where parts of this very build lie; those of any other go."""
+    digest = hashlib.sha256()
+    with source.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    digest.update(f"{__version__} {_PART_ROWS} {SCHEMA} {options.repos and options.repos.resolve()}".encode())
+    folder = options.output / ".building" / digest.hexdigest()[:32]
+    folder.mkdir(parents=True, exist_ok=True)
+    for other in folder.parent.iterdir():
+        if other != folder:
+            shutil.rmtree(other, ignore_errors=True)
+    return folder
+
+
+def _make_parts(
+    source: Path, first: _FirstLines, work: Path, options: BuildOptions, report: BuildReport, progress: Progress
+) -> list[Path]:
+    parts: list[Path] = []
+    under_way: list[tuple[Future[None], int]] = []
+    done = 0
+    rows = stream_rows(source)
+    with ExitStack() as stack:
+        executor = _executor(options.workers, stack) if first.rows > _PART_ROWS else None
+        while batch := list(islice(rows, _PART_ROWS)):
+            path = work / f"{len(parts):06}.jsonl"
+            parts.append(path)
+            if path.exists():
+                report.resumed += len(batch)
+                done += len(batch)
+            elif executor is None:
+                _make_part(path, _without_repeated(batch, first), options.repos)
+                done += len(batch)
+            else:
+                checked = _without_repeated(batch, first)
+                under_way.append((executor.submit(_make_part, path, checked, options.repos), len(batch)))
+                if len(under_way) > 2 * options.workers:  # the rest of the input waits outside of memory
+                    done += _ended(under_way)
+            progress(done, first.rows)
+        while under_way:
+            done += _ended(under_way)
+            progress(done, first.rows)
+    return parts
+
+
+def _without_repeated(rows: Iterable[SourceRow | RowRejected], first: _FirstLines) -> list[SourceRow | BadRow]:
+    checked: list[SourceRow | BadRow] = []
+    for row in rows:
+        if isinstance(row, RowRejected):
+            checked.append(BadRow(row.line, row.detail))
+        elif (line := first.by_id[str(row.fields.get("instance_id"))]) != row.line:
+            again = row.rejected(f"instance_id {row.fields.get('instance_id')!r} is on line {line} already")
+            checked.append(BadRow(again.line, again.detail))
+        else:
+            checked.append(row)
+    return checked
+
+
+def _ended(under_way: list[tuple[Future[None], int]]) -> int:
+    future, rows = under_way.pop(0)
+    try:
+        future.result()
+    except BrokenProcessPool:
+        raise InfrastructureError(
+            "a process of the build was killed, most likely for want of memory; run the same command again with "
+            "fewer --workers: what is done is kept"
+        ) from None
+    return rows
+
+
+def _executor(workers: int, stack: ExitStack) -> Executor | None:
+    if workers <= 1:
+        return None
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_die_with_parent)
+    stack.callback(pool.shutdown, cancel_futures=True)
+    return pool
+
+
+def _die_with_parent() -> None:
+    """A pool's process would wait for ever for a parent that was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        sentinel = parent.sentinel
+        threading.Thread(target=lambda: (wait([sentinel]), os._exit(1)), daemon=True).start()
+
+
+def _make_part(path: Path, rows: Sequence[SourceRow | BadRow], repos: Path | None) -> None:
+    """Each row's columns, or why it has none, as a line of JSON; the file is there whole or not at all."""
+    trees = CloneFolder(repos) if repos else None
+    unfinished = path.with_suffix(".unfinished")
+    with unfinished.open("w", encoding="utf-8") as file:
+        for row in rows:
+            made: dict[str, object]
+            if isinstance(row, BadRow):
+                made = {"bad": row.why, "line": row.line}
+            else:
+                try:
+                    made = {"row": dataset_row(row, trees)}
+                except RowRejected as error:
+                    made = {"bad": error.detail, "line": error.line}
+            file.write(json.dumps(made, ensure_ascii=True) + "\n")
+    unfinished.replace(path)
+
+
+def _assemble(parts: Sequence[Path], work: Path, options: BuildOptions, report: BuildReport) -> None:
+    ids: list[str] = []
+    for made in _made(parts):
+        if "bad" in made:
+            report.bad.append(BadRow(made["line"], made["bad"]))
+        else:
+            ids.append(made["row"]["instance_id"])
+            _count(made["row"], report)
+    validation = _chosen(ids, options)
+    with ExitStack() as stack:
+        train_file = stack.enter_context(_Writer(work / "train.parquet"))
+        validation_file = stack.enter_context(_Writer(work / "validation.parquet"))
+        for made in _made(parts):
+            if "row" in made:
+                row = made["row"]
+                (validation_file if row["instance_id"] in validation else train_file).add(row)
+    report.train, report.validation = len(ids) - len(validation), len(validation)
+    for name in ("train.parquet", "validation.parquet"):
+        (work / name).replace(options.output / name)
+    bad_rows = options.output / "bad_rows.jsonl"
+    bad_rows.unlink(missing_ok=True)
+    if report.bad:
+        bad_rows.write_text("".join(json.dumps({"line": bad.line, "why": bad.why}) + "\n" for bad in report.bad))
+
+
+def _chosen(ids: Sequence[str], options: BuildOptions) -> frozenset[str]:
+    """Those of validation: by a hash of seed and id, so that neither their order nor the other columns count."""
+    ranked = sorted(ids, key=lambda name: hashlib.sha256(f"{options.seed} {name}".encode()).digest())
+    return frozenset(ranked[: int(len(ids) * options.split + 0.5)])
+
+
+def _made(parts: Iterable[Path]) -> Iterator[dict[str, Any]]:
+    for part in parts:
+        with part.open(encoding="utf-8") as file:
+            yield from map(json.loads, file)
+
+
+def _count(row: Row, report: BuildReport) -> None:
+    report.unanswerable += bool(row["unanswerable"])
+    if row["missing_levels"]:
+        report.missing += 1
+        told = cast(list[dict[str, str]], row["missing"])
+        report.why_missing.update({item["why"] for item in told if item["what"] not in LEVELS})
+    elif row["empty_levels"] and not row["unanswerable"]:
+        report.empty += 1
+
+
+class _Writer:
+    """A parquet file by row groups of one size, so that its bytes depend on its rows alone."""
+
+    def __init__(self, path: Path) -> None:
+        self._writer = pyarrow.parquet.ParquetWriter(path, SCHEMA)
+        self._rows: list[Row] = []
+
+    def add(self, row: Row) -> None:
+        self._rows.append(row)
+        if len(self._rows) == _GROUP_ROWS:
+            self._write()
+
+    def _write(self) -> None:
+        self._writer.write_table(pyarrow.Table.from_pylist(self._rows, schema=SCHEMA))
+        self._rows = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._rows:
+            self._write()
+        self._writer.close()

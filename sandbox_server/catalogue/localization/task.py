@@ -1,0 +1,44 @@
+"""The truth of a row or an instance, with whatever tree there is for it."""
+
+from sandbox_server.catalogue.changes import UnreadablePatch, read_changes
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.catalogue.localization.extract import NO_TREE, Tree, truth_of, truth_of_bug
+from sandbox_server.catalogue.localization.trees import NoTree, Trees
+from sandbox_server.catalogue.localization.truth import LocalizationTask, Truth
+
+
+def found_truth(patch: str, *, repo: str, commit: str, puts_bug_in: bool, trees: Trees | None) -> Truth:
+    """What `patch` says must be found; `trees` None, or without the tree, nothing below files and lines of sources.
+
+    `puts_bug_in`: the patch is laid over the commit before the agent begins, and the fix takes it back.
+
+    Raises:
+        UnreadablePatch: the patch is empty or no unified diff.
+
+    """
+    changes = read_changes(patch)
+    if not changes:
+        raise UnreadablePatch("it is empty, so there is nothing to find")
+    tree: Tree | None = None
+    why = NO_TREE
+    if trees is not None:
+        try:
+            tree = trees.files(repo, commit, [change.old for change in changes if change.old is not None]).get
+        except NoTree as error:
+            why = str(error)
+    return (truth_of_bug if puts_bug_in else truth_of)(patch, tree, no_tree=why)
+
+
+def localized(instance: TaskInstance, trees: Trees | None) -> TaskInstance:
+    """The instance as a task of code search, from its gold patch; as it is where it says itself what is to be found.
+
+    Raises:
+        UnreadablePatch: as `found_truth`.
+
+    """
+    if instance.localization is not None:
+        return instance
+    truth = found_truth(
+        instance.gold_patch, repo=instance.repo, commit=instance.base_commit, puts_bug_in=False, trees=trees
+    )
+    return instance.model_copy(update={"localization": LocalizationTask(truth=truth)})

@@ -1,0 +1,72 @@
+"""`sandbox-server dataset build`: data for training and evaluating code search, out of rows with gold patches."""
+
+import os
+import sys
+from pathlib import Path
+
+import typer
+
+from sandbox_server.catalogue.localization.dataset import BuildOptions, BuildReport, build
+
+app = typer.Typer(no_args_is_help=True)
+
+_SHOWN = 20
+_LEFT_OUT = 3
+"""Exit code where the files are written and rows are not in them."""
+
+
+@app.callback()
+def _dataset() -> None:
+    """Keeps `build` a command of its own while it is the only one."""
+
+
+@app.command("build")
+def build_dataset(
+    source: Path = typer.Option(..., "--input", metavar="ROWS", help="JSON Lines, JSON or parquet."),  # noqa: B008 -- typer reads it
+    output: Path = typer.Option(..., metavar="DIR", help="Gets train.parquet and validation.parquet."),  # noqa: B008 -- as above
+    repos: Path | None = typer.Option(  # noqa: B008 -- as above
+        None, metavar="DIR", help="Clones named owner__repo or owner/repo; without them no modules and entities."
+    ),
+    split: float = typer.Option(0.2, min=0, max=0.999, help="The part that is for validation."),
+    seed: int = typer.Option(42, help="Chooses the instances for validation."),
+    workers: int = typer.Option(os.cpu_count() or 1, min=1, help="Processes."),
+) -> None:
+    """Build a data set for code search; run it again after it was broken off and it goes on. docs/dataset.md.
+
+    Exit code 3: rows were left out, each named with its line.
+    """
+    options = BuildOptions(output, repos, split, seed, workers)
+    shown = 0
+    with typer.progressbar(length=1, label="rows", file=sys.stderr, hidden=not sys.stderr.isatty()) as bar:
+
+        def progress(done: int, total: int) -> None:
+            nonlocal shown
+            bar.length = total
+            bar.update(done - shown)
+            shown = done
+
+        report = build(source, options, progress)
+    _tell(report, output)
+    if report.bad:
+        raise typer.Exit(_LEFT_OUT)
+
+
+def _tell(report: BuildReport, output: Path) -> None:
+    typer.echo(f"{output / 'train.parquet'}: {report.train} rows")
+    typer.echo(f"{output / 'validation.parquet'}: {report.validation} rows")
+    for count, what in (
+        (report.resumed, "were done before"),
+        (report.unanswerable, "unanswerable: no file of the base tree is to be found"),
+        (report.empty, "touch no class or function"),
+        (report.missing, "without modules and entities, which could not be told:"),
+    ):
+        if count:
+            typer.echo(f"  {count} {what}")
+    for why, count in report.why_missing.most_common(5):
+        typer.echo(f"    {count} {why}")
+    if report.bad:
+        typer.echo(f"{len(report.bad)} rows left out ({output / 'bad_rows.jsonl'}):", err=True)
+        for bad in report.bad[:_SHOWN]:
+            typer.echo(f"  {bad.why}", err=True)
+        if len(report.bad) > _SHOWN:
+            typer.echo(f"  and {len(report.bad) - _SHOWN} more", err=True)
