@@ -7,6 +7,16 @@ __sb_had_lc=${LC_ALL+x} __sb_lc=$LC_ALL
 unset LC_ALL
 LC_ALL=C # ours alone: what `jobs` says is not translated, and lengths are in bytes
 
+for __sb_pids in /sys/fs/cgroup/pids /sys/fs/cgroup/pids/pids ''; do
+  [[ -r $__sb_pids.current ]] && read -r __sb_most < "$__sb_pids.max" && [[ $__sb_most != max ]] && break
+done
+
+# Whether the container is at its limit of processes; a shell would try to fork for 15 s before it told.
+__sb_full() {
+  local current
+  [[ $__sb_pids ]] && read -r current < "$__sb_pids.current" && ((current >= __sb_most))
+}
+
 __sb_now() {
   read -r __sb_tick _ < /proc/uptime
   read -r _ _ _ _ __sb_last < /proc/loadavg
@@ -90,6 +100,10 @@ __sb_watch() {
 # Of SIGINT, SIGPIPE and SIGTERM a shell says nothing: they pass for statuses.
 __sb_run() {
   local __sb_pid __sb_line __sb_end=exited
+  if __sb_full; then
+    printf '%s full\n' "$1" >&"$__sb_out"
+    return
+  fi
   [[ $__sb_own ]] || __sb_watch
   __sb_now
   set -m # for a process group of its own, and for SIGINT not to be ignored

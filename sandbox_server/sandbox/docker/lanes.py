@@ -212,6 +212,12 @@ class Lanes:
         if words == ["stale"]:
             self._drop(runner)
             return None
+        if words == ["full"]:
+            if order.stdin:
+                self._drop(runner)
+            else:
+                self._give_back(runner)
+            raise SandboxExhausted("the container takes no further process; it is at its limit of processes")
         pid, tick, last = words
         terminal = order.pty is not None
         return Command(

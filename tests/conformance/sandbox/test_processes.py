@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sandbox_server.errors import SandboxLost, UnknownUser
+from sandbox_server.errors import SandboxExhausted, SandboxLost, UnknownUser
 from sandbox_server.sandbox.base import Limits, Process, ProcessEnd, Size, Stream
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sandbox.docker.sandbox import DockerSandbox
@@ -227,6 +227,23 @@ async def test_a_hundred_at_once(runtime: DockerRuntime) -> None:
             *(bash(sandbox, f"sleep 0.2; echo {i}; echo {i} >&2; exit {i}") for i in range(100))
         )
         assert ends == [(b"%d\n" % i, b"%d\n" % i, ProcessEnd(i)) for i in range(100)]
+    finally:
+        await runtime.remove(sandbox.container_id)
+
+
+async def test_at_the_limit_of_processes(runtime: DockerRuntime) -> None:
+    """A command would hang for the 15 s that a shell tries to fork, and what fills the sandbox outlive its timeout."""
+    sandbox = await runtime.create(spec(limits=Limits(memory_mb=256, pids=40)))
+    try:
+        await bash(sandbox, "true")
+        bomb = await sandbox.start(["bash", "-c", "while :; do sleep 4711 & done 2> /dev/null"], timeout_s=4)
+        await asyncio.sleep(2)
+        began = time.monotonic()
+        with pytest.raises(SandboxExhausted):
+            await sandbox.start(["true"])
+        assert time.monotonic() - began < 3
+        assert (await read(bomb))[2].timed_out
+        assert await gone(sandbox, "4711")
     finally:
         await runtime.remove(sandbox.container_id)
 
