@@ -230,7 +230,7 @@ class Sandbox(Protocol):
         there, or a folder, is told by the process's end (127, 126, and the reason on stderr), as a shell does.
 
         Raises:
-            UnknownUser: the container has no such user; nothing ran.
+            UnknownUser: the container has no such user; nothing ran. MalformedRequest: a NUL byte, or no command.
             SandboxLost: the container is not running. SandboxExhausted: it can take no further process.
             EngineUnavailable: no answer from the daemon. Cancelled: nothing of it is left.
 

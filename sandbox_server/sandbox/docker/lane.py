@@ -3,11 +3,13 @@
 import asyncio
 import socket
 import struct
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from sandbox_server.sandbox.docker.engine import Engine
+
+T = TypeVar("T")
 
 _HEADER = struct.Struct(">BxxxL")  # stream (1 stdout, 2 stderr), three zero bytes, length
 _READ = 1 << 16
@@ -26,6 +28,8 @@ class Lane:
         self._tty = tty
         self._stream = _TERMINAL if tty else 0
         self._left = 0  # of the frame that is being read
+        self._busy = 0  # reads and writes that wait
+        self._closed = False
         self._loop = asyncio.get_running_loop()
 
     @classmethod
@@ -63,10 +67,8 @@ class Lane:
 
     async def write(self, data: bytes) -> None:
         """Write to the process's stdin; a process that has closed it ignores the rest."""
-        try:
-            await self._loop.sock_sendall(self._sock, data)
-        except (OSError, ValueError):
-            return  # reset, or closed here
+        with suppress(OSError):
+            await self._use(lambda: self._loop.sock_sendall(self._sock, data))
 
     def end_input(self) -> None:
         """Close the process's stdin."""
@@ -101,11 +103,21 @@ class Lane:
 
     async def _fill(self) -> bool:
         try:
-            data = await self._loop.sock_recv(self._sock, _READ)
-        except (OSError, ValueError):
+            data = await self._use(lambda: self._loop.sock_recv(self._sock, _READ))
+        except OSError:
             return False  # reset, or closed here
         self._buffer += data
         return bool(data)
+
+    async def _use(self, waiting: Callable[[], Awaitable[T]]) -> T:
+        if self._closed:
+            raise OSError
+        self._busy += 1
+        try:
+            return await waiting()
+        finally:
+            self._busy -= 1
+            self._give_up()
 
     async def exit_code(self) -> int | None:
         """The process's exit status; None while it runs."""
@@ -119,6 +131,12 @@ class Lane:
 
     def close(self) -> None:
         """Drop the stream; the process is not killed by that. Whoever waits in `receive` is given its end."""
+        self._closed = True
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
-        self._sock.close()
+        self._give_up()
+
+    def _give_up(self) -> None:
+        # the loop would not wake who waits for a socket that is gone
+        if self._closed and not self._busy:
+            self._sock.close()

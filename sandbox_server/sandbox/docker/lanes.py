@@ -8,6 +8,7 @@ engine tells its status.
 import asyncio
 import itertools
 import posixpath
+import re
 import secrets
 import shlex
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from sandbox_server.errors import SandboxExhausted, SandboxLost, UnknownUser
+from sandbox_server.errors import MalformedRequest, SandboxExhausted, SandboxLost, UnknownUser
 from sandbox_server.sandbox.docker.command import Begun, Command
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.lane import Lane
@@ -36,6 +37,7 @@ _EXIT_CODE_PAUSES = (0.001, 0.002, 0.005, 0.01)  # then 20 ms each; mostly the f
 _END_TRIES = 50  # x 20 ms: for the daemon to note a container's end
 _KILLED = 137
 _NOT_STARTED = 126  # also what a command gives that may not be executed
+_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _READ_ONLY = frozenset(("BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID", "_"))  # of bash
 
 
@@ -85,7 +87,7 @@ class Lanes:
             parked = self._take(user)
             runner = parked or await self._new(user)
             try:
-                command = await self._begin(runner, order, words, _PARKED_ANSWER_S if parked else _ANSWER_S)
+                command = await self._begin(runner, order, words, self._answer_s(parked))
             except LaneEnded:
                 if parked is None:
                     await self._refused()
@@ -132,10 +134,10 @@ class Lanes:
         if not order.home_cwd:
             folder = posixpath.join(self._workdir, order.cwd or "")
         argv = list(order.argv)
-        plain = {name: value for name, value in order.env.items() if name.isidentifier() and name not in _READ_ONLY}
+        plain = {name: value for name, value in order.env.items() if _NAME.fullmatch(name) and name not in _READ_ONLY}
         if odd := [f"{name}={value}" for name, value in order.env.items() if name not in plain]:
             argv = ["env", "--", *odd, *argv]
-        return [
+        words = [
             user.partition(":")[0] if order.home_cwd else "",
             folder,
             "pipe" if order.stdin or order.pty is not None else "null",
@@ -144,6 +146,16 @@ class Lanes:
             *(f"{name}={value}" for name, value in plain.items()),
             *argv,
         ]
+        try:
+            whole = "".join(words).encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            raise MalformedRequest("the command, its folder or environment is no text: a lone surrogate") from None
+        if b"\0" in whole or not order.argv:
+            raise MalformedRequest("the command is empty, or it, its folder or environment holds a NUL byte")
+        return words
+
+    def _answer_s(self, parked: Runner | None) -> float:
+        return _PARKED_ANSWER_S if parked and self._shared else _ANSWER_S
 
     async def _begin(self, runner: Runner, order: Order, words: list[str], within_s: float) -> Command | None:
         """The command once it runs; None: the lane is not the user's any more.

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sandbox_server.errors import SandboxExhausted, SandboxLost, UnknownUser
+from sandbox_server.errors import MalformedRequest, SandboxExhausted, SandboxLost, UnknownUser
 from sandbox_server.sandbox.base import Limits, Process, ProcessEnd, Size, Stream
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sandbox.docker.sandbox import DockerSandbox
@@ -284,3 +284,20 @@ async def test_a_cancelled_start(shared: DockerSandbox) -> None:
             assert await gone(shared, "4711"), after_s
         else:
             await process.kill_tree()
+
+
+async def test_no_command(shared: DockerSandbox) -> None:
+    """A NUL byte would leave the lane waiting for the rest of its order."""
+    for argv in (["echo", "a\0b"], ["echo", "\ud800"], []):
+        with pytest.raises(MalformedRequest):
+            await shared.start(argv)
+
+
+async def test_closed_under_a_reader(runtime: DockerRuntime) -> None:
+    """Whoever reads when a sandbox is removed would wait for ever."""
+    sandbox = await runtime.create(spec())
+    reading = asyncio.create_task(read(await sandbox.start(["sleep", "4711"])))
+    await asyncio.sleep(0.2)
+    await runtime.remove(sandbox.container_id)
+    with pytest.raises(SandboxLost):
+        await asyncio.wait_for(reading, 10)
