@@ -1,0 +1,99 @@
+"""What boxes are beyond their sessions, in Redis."""
+
+import dataclasses
+import time
+
+import pytest
+
+from sandbox_server.records import BoxRecord
+from sandbox_server.state.boxes import BoxFacts
+from sandbox_server.state.connection import Connection
+from sandbox_server.state.keys import Keys
+from sandbox_server.state.store import Store
+
+from .rollout import session
+
+BOX = BoxRecord(
+    sid="7",
+    kind="e2b",
+    image="image:1",
+    template="base",
+    metadata={"a b": "ü \udc80", "": "\0"},
+    env={"X": "1"},
+    user="root",
+    token="secret",
+    network="bridge",
+    cpus=1.5,
+    memory_mb=2048,
+    disk_mb=10,
+    last_s=time.time() + 1000,
+    image_path="/bin",
+    deny_out=("10.0.0.0/8",),
+    owner="team",
+)
+
+
+@pytest.fixture
+def facts(connection: Connection, keys: Keys) -> BoxFacts:
+    return BoxFacts(connection, keys, result_ttl_s=600)
+
+
+async def test_a_box_comes_back_as_it_was(facts: BoxFacts) -> None:
+    """Any field lost or of another type would break a restart."""
+    deadline = time.time() + 60
+    await facts.put(BOX, deadline)
+    assert await facts.get("7") == BOX and await facts.get("8") is None
+    assert await facts.all(["7", "8"]) == {"7": BOX} and await facts.all([]) == {}
+    assert await facts.of_token("secret") == "7" and await facts.of_token("Secret") is None
+    changed = dataclasses.replace(BOX, deny_out=())
+    await facts.put(changed, deadline)
+    assert await facts.get("7") == changed
+
+
+async def test_a_box_of_a_newer_server_is_read(facts: BoxFacts, connection: Connection, keys: Keys) -> None:
+    """A fleet could not be updated node by node."""
+    text = BOX.to_json()
+    await connection.send("SET", keys.box("7"), text[:-1] + ', "colour": "red"}')
+    assert await facts.get("7") == BOX
+
+
+async def test_the_token_is_no_part_of_a_key(facts: BoxFacts, connection: Connection, keys: Keys) -> None:
+    """Keys stand in logs of slow commands, where values do not."""
+    await facts.put(BOX, time.time() + 60)
+    await facts.remember("idempotent", "7")
+    names = [name.decode() async for name in connection.redis.scan_iter(f"{keys.prefix}*")]
+    assert len(names) == 3 and not any("secret" in name or "idempotent" in name for name in names)
+    for name in names:
+        assert await connection.run(connection.redis.pttl(name)) > 0, name
+    assert await facts.made("idempotent") == "7" and await facts.made("other") is None
+
+
+async def test_an_end_is_moved_both_ways_and_all_is_kept_as_long(
+    facts: BoxFacts, store: Store, connection: Connection, keys: Keys
+) -> None:
+    """A box that was prolonged past its first end would be forgotten before the new one."""
+    await store.put_session(session(instance_id="", deadline=time.time() + 60))
+    await facts.put(BOX, time.time() + 60)
+    for deadline in (time.time() + 5000, time.time() + 20):
+        assert await facts.prolong(BOX, deadline)
+        assert (await store.session("7")).deadline == deadline
+        for key in (keys.session("7"), keys.box("7"), next(iter([k async for k in _token_keys(connection, keys)]))):
+            left_s = await connection.run(connection.redis.pttl(key)) / 1000
+            assert abs(left_s - (deadline - time.time() + 600)) < 5, key
+
+
+async def _token_keys(connection: Connection, keys: Keys):
+    async for name in connection.redis.scan_iter(f"{keys.prefix}boxtoken:*"):
+        yield name
+
+
+async def test_what_is_over_is_not_prolonged(facts: BoxFacts, store: Store) -> None:
+    """A box that ended would be told to live, without a container."""
+    await facts.put(BOX, time.time() + 60)
+    assert not await facts.prolong(BOX, time.time() + 60)
+    await store.put_session(session(instance_id="", deadline=time.time() - 1))
+    assert not await facts.prolong(BOX, time.time() + 60)
+    await store.put_session(session(instance_id="", deadline=time.time() + 60))
+    await store.move("7", "ending", frozenset({"live"}))
+    assert not await facts.prolong(BOX, time.time() + 60)
+    assert (await store.session("7")).is_box
