@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from sandbox_client.errors import BadAnswer
@@ -83,17 +83,33 @@ class Reward:
     patch_successfully_applied: bool
     patch_succesfully_applied: bool
     """The protocol's misspelt twin; the same value."""
+    items: Mapping[str, float] = field(default_factory=dict)
+    """Of a task of code search: each reward of its composition by name, before its weight."""
 
     @classmethod
     def from_wire(cls, body: Mapping[str, Any]) -> Reward:
         """Raises BadAnswer where a field is missing or of the wrong type: a guess could train on a wrong reward."""
         values: dict[str, Any] = {}
-        for field in fields(cls):
-            value = body.get(field.name)
-            if not _fits(str(field.type), value):
-                raise BadAnswer(f"the reward answer's {field.name} is not a {field.type}")
-            values[field.name] = value
-        return cls(**values)
+        for one in fields(cls):
+            if one.name == "items":
+                continue
+            value = body.get(one.name)
+            if not _fits(str(one.type), value):
+                raise BadAnswer(f"the reward answer's {one.name} is not a {one.type}")
+            values[one.name] = value
+        return cls(**values, items=_items(body.get("items")))
+
+
+def _items(listed: object) -> dict[str, float]:
+    """The numbers by name; {} where the answer lists none. Raises BadAnswer where an item is none."""
+    if not listed:
+        return {}
+    if not isinstance(listed, list) or not all(isinstance(item, Mapping) for item in listed):
+        raise BadAnswer("the reward answer's items are not a list of objects")
+    try:
+        return {str(item["fn"]): float(item["value"]) for item in listed}
+    except (KeyError, TypeError, ValueError):
+        raise BadAnswer("an item of the reward answer has no name or no number") from None
 
 
 def _fits(type_name: str, value: object) -> bool:

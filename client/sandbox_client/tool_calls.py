@@ -40,7 +40,7 @@ def responses(observation: str, count: int) -> list[str]:
         if observation.startswith("Error: "):
             return [observation] * count  # to the turn as a whole: it had too many calls
         raise BadAnswer(
-            f"{count} tool calls got {len(found)} answers: neither instance nor SANDBOX_DIALECT says tool_calls"
+            f"{count} calls got {len(found)} answers: the instance's dialect (or SANDBOX_DIALECT) is not tool_calls"
         )
     before = observation.partition("<tool_response>\n")[0]
     return [before + found[0], *found[1:]]
