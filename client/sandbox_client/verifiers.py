@@ -1,0 +1,205 @@
+"""Code search as a StatefulToolEnv of `verifiers`, over sessions of the service; needs the extra `verifiers`.
+
+For verifiers 0.2 to 0.3.1, whose `verifiers.legacy` still has StatefulToolEnv; 0.4.0 has not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import verifiers as vf
+from verifiers.types import ToolMessage, UserMessage
+
+from sandbox_client.answers import Reward
+from sandbox_client.client import SandboxClient, Timeouts
+from sandbox_client.errors import SandboxError
+from sandbox_client.tool_calls import ANSWER_CALLS, is_answer, message, responses
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def rows(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of a data set of code search (`instance_id`, and `prompt` or `problem_statement`) as the environment's."""
+    return [
+        {
+            "prompt": record.get("prompt") or [{"role": "user", "content": record["problem_statement"]}],
+            "info": {"instance_id": record["instance_id"]},
+        }
+        for record in records
+    ]
+
+
+async def bash(command: str, timeout: float | None = None) -> str:
+    """Run a command in a fresh bash at the repository. Several calls in one turn run in parallel.
+
+    Args:
+        command: The command.
+        timeout: Seconds until it is killed.
+    """
+    raise NotImplementedError("a turn's calls are sent together, by CodeSearchEnv.env_response")
+
+
+async def localization_finish(locations: list[dict[str, str]]) -> str:
+    """Give your answer: the places that the change must touch.
+
+    Args:
+        locations: Objects with `file` and, where known, `class_name` and `function_name`.
+    """
+    raise NotImplementedError("a turn's calls are sent together, by CodeSearchEnv.env_response")
+
+
+async def reward(state: vf.State) -> float:
+    """What the service gave; 0.0 with `state["error"]` set where that says nothing about the policy."""
+    graded: Reward | None = state.get("sandbox_reward")
+    return 0.0 if graded is None or graded.mask else graded.reward
+
+
+class CodeSearchEnv(vf.StatefulToolEnv):  # type: ignore[misc]  # verifiers has no types
+    """One rollout, one session of the instance `info["instance_id"]`, whose dialect must be `tool_calls`.
+
+    The calls of a turn go to the service in one request, run there in parallel, and are answered in their order. A
+    rollout ends with an answer (`is_answer` of a message without calls, or a call that is one) or after `max_turns`.
+    The session is graded once, as the rollout is cleaned up; rubrics read `state["sandbox_reward"]`. What the service
+    fails at becomes `state["error"]`, an InfraError, which verifiers can try again (`max_retries`), and no score.
+    """
+
+    def __init__(
+        self,
+        base_url: str | list[str],
+        *,
+        api_key: str | None = None,
+        run: str | None = None,
+        timeouts: Timeouts | None = None,
+        max_turns: int = 10,
+        finish_tool: bool = False,
+        is_answer: Callable[[str], bool] = is_answer,
+        rubric: vf.Rubric | None = None,
+        **others: Any,
+    ) -> None:
+        """`finish_tool` offers `localization_finish` beside `bash`; `others` are StatefulToolEnv's: `dataset`."""
+        super().__init__(tools=[], max_turns=max_turns, rubric=rubric or vf.Rubric(funcs=[reward]), **others)
+        self.add_tool(bash)
+        if finish_tool:
+            self.add_tool(localization_finish)
+        self._service = (base_url, api_key, run, timeouts)
+        self._is_answer = is_answer
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, SandboxClient] = WeakKeyDictionary()
+
+    def update_tool_args(
+        self, tool_name: str, tool_args: dict[str, Any], messages: vf.Messages, state: vf.State, **kwargs: Any
+    ) -> dict[str, Any]:
+        """As they are: the session is named once for the whole turn."""
+        return tool_args
+
+    async def setup_state(self, state: vf.State) -> vf.State:
+        """Start the rollout's session. Raises vf.InfraError."""
+        state["sandbox_reward"] = None
+        state["sandbox_told"] = 0
+        try:
+            state["sandbox_sid"] = await self._client().start(state["info"]["instance_id"])
+        except SandboxError as error:
+            raise vf.InfraError(f"no session could be started: {error}") from error
+        return state
+
+    async def env_response(self, messages: vf.Messages, state: vf.State, **kwargs: Any) -> vf.Messages:
+        """The answers to a turn's calls, in their order; to a turn without calls what the service says to it.
+
+        Raises:
+            vf.InfraError: the service could not run the turn.
+        """
+        turn = messages[-1]
+        observation = await self._tell(state, turn)
+        calls = turn.tool_calls or []
+        if not calls:
+            return [UserMessage(role="user", content=observation)]
+        try:
+            texts = responses(observation, len(calls))
+        except SandboxError as error:
+            raise vf.InfraError(str(error)) from error
+        replies = [
+            ToolMessage(role="tool", content=text, tool_call_id=call.id)
+            for call, text in zip(calls, texts, strict=True)
+        ]
+        if _answers(turn):
+            state["final_env_response"] = replies
+        return replies
+
+    @vf.stop  # type: ignore[untyped-decorator]
+    async def no_tools_called(self, state: vf.State) -> bool:
+        """The last message is the answer; one without calls that is none is answered, and the rollout goes on."""
+        turn = _last(state)
+        return turn is not None and not turn.tool_calls and self._is_answer(_text(turn.content))
+
+    @vf.cleanup  # type: ignore[untyped-decorator]
+    async def end_session(self, state: vf.State) -> None:
+        """Tell the last message, grade once, end the session; never raises."""
+        sid = state.get("sandbox_sid")
+        if not sid:
+            return
+        client = self._client()
+        try:
+            if state.get("error") is None:
+                turn = _last(state)
+                is_new = len(state["trajectory"]) > state["sandbox_told"]
+                if turn is not None and is_new and (not turn.tool_calls or _answers(turn)):
+                    await self._tell(state, turn)  # other calls would run for nobody
+                graded = state["sandbox_reward"] = await client.reward(sid)
+                if graded.mask:
+                    state["error"] = vf.InfraError(f"no reward ({graded.verdict}): {graded.cause}")
+        except SandboxError as error:
+            state["error"] = vf.InfraError(str(error))
+        except vf.InfraError as error:
+            state["error"] = error
+        if state["sandbox_reward"] is not None:
+            return  # which has ended the session
+        try:
+            await client.finish(sid)
+        except SandboxError as error:
+            _LOGGER.error("session %s could not be finished, the service ends it when it is idle: %s", sid, error)
+
+    @vf.teardown  # type: ignore[untyped-decorator]
+    async def close_client(self) -> None:
+        """Close the connections that this loop has kept."""
+        client = self._clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.aclose()
+
+    def _client(self) -> SandboxClient:
+        """Of the running loop: connections belong to a loop, and verifiers runs several, one after the other."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._clients:
+            url, api_key, run, timeouts = self._service
+            self._clients[loop] = SandboxClient(url, api_key=api_key, run=run, timeouts=timeouts)
+        return self._clients[loop]
+
+    async def _tell(self, state: vf.State, turn: Any) -> str:
+        calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in turn.tool_calls or []]
+        state["sandbox_told"] = len(state["trajectory"])
+        try:
+            seen = await self._client().act(state["sandbox_sid"], message(_text(turn.content), calls))
+        except SandboxError as error:
+            raise vf.InfraError(str(error)) from error
+        if seen.error is not None:
+            raise vf.InfraError(f"{seen.error.code}: {seen.error.detail}")
+        return seen.content
+
+
+def _last(state: vf.State) -> Any:
+    """The newest message of the policy; None before its first."""
+    return state["trajectory"][-1]["completion"][-1] if state["trajectory"] else None
+
+
+def _answers(turn: Any) -> bool:
+    return any(call.name in ANSWER_CALLS for call in turn.tool_calls or [])
+
+
+def _text(content: Any) -> str:
+    """A message's content, which may be a list of parts."""
+    if isinstance(content, str) or content is None:
+        return content or ""
+    parts = [part if isinstance(part, dict) else part.model_dump() for part in content]
+    return "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
