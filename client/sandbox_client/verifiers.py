@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -43,11 +44,20 @@ async def bash(command: str, timeout: float | None = None) -> str:
     raise NotImplementedError("a turn's calls are sent together, by CodeSearchEnv.env_response")
 
 
-async def localization_finish(locations: list[dict[str, str]]) -> str:
+@dataclass
+class Location:
+    """A place in the repository."""
+
+    file: str
+    class_name: str | None = None
+    function_name: str | None = None
+
+
+async def localization_finish(locations: list[Location]) -> str:
     """Give your answer: the places that the change must touch.
 
     Args:
-        locations: Objects with `file` and, where known, `class_name` and `function_name`.
+        locations: The files and, where known, their classes and functions.
     """
     raise NotImplementedError("a turn's calls are sent together, by CodeSearchEnv.env_response")
 
@@ -81,13 +91,13 @@ class CodeSearchEnv(vf.StatefulToolEnv):  # type: ignore[misc]  # verifiers has 
         **others: Any,
     ) -> None:
         """`finish_tool` offers `localization_finish` beside `bash`; `others` are StatefulToolEnv's: `dataset`."""
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, SandboxClient] = WeakKeyDictionary()
         super().__init__(tools=[], max_turns=max_turns, rubric=rubric or vf.Rubric(funcs=[reward]), **others)
         self.add_tool(bash)
         if finish_tool:
             self.add_tool(localization_finish)
         self._service = (base_url, api_key, run, timeouts)
         self._is_answer = is_answer
-        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, SandboxClient] = WeakKeyDictionary()
 
     def update_tool_args(
         self, tool_name: str, tool_args: dict[str, Any], messages: vf.Messages, state: vf.State, **kwargs: Any

@@ -1,0 +1,34 @@
+"""Rollouts of a scripted policy in the real skyrl-gym, as SkyRL drives them: `roll_skyrl.py < job`, outcomes on stdout.
+
+Runs in an environment of its own, with sandbox_client on PYTHONPATH.
+"""
+
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import skyrl_gym
+
+skyrl_gym.register(id="code_search", entry_point="sandbox_client.skyrl:CodeSearchEnv")
+
+
+def roll(job: dict, policy: list[str]) -> dict:
+    """One rollout: init, a step for each turn, metrics, close; a second close does nothing."""
+    env = skyrl_gym.make("code_search", env_config=job["config"], extras=job["extras"])
+    prompt, info = env.init([{"role": "user", "content": "Find it."}])
+    steps = []
+    for text in policy:
+        steps.append(env.step(text))
+        if steps[-1]["done"]:
+            break
+    metrics = env.get_metrics()
+    env.close()
+    env.close()
+    return {"prompt": prompt, "info": info, "steps": steps, "metrics": metrics}
+
+
+job = json.load(sys.stdin)
+with ThreadPoolExecutor(len(job["policies"])) as pool:
+    outcomes = list(pool.map(lambda policy: roll(job, policy), job["policies"]))
+mean = skyrl_gym.envs.base_text_env.BaseTextEnv.aggregate_metrics([outcome["metrics"] for outcome in outcomes])
+json.dump({"rollouts": outcomes, "mean": mean}, sys.stdout)

@@ -1,0 +1,144 @@
+"""The adapters for other trainers, in the real packages of their own environments, against a real server."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT
+
+from .serving import Server
+
+ROLLS = Path(__file__).parent / "environments"
+
+
+@pytest.fixture(scope="session")
+def roll(missing):
+    """roll(name, job): what `roll_<name>.py` makes of the job, in that package's environment."""
+
+    def run(name: str, job: dict[str, Any]) -> dict[str, Any]:
+        python = ROOT / ".cache" / "sdk" / name / "bin" / "python"
+        if not python.exists():
+            missing(f"the environment of {name} (scripts/environments.sh sdk .cache/sdk)")
+        clean = {key: value for key, value in os.environ.items() if not key.startswith("SANDBOX_")}
+        done = subprocess.run(
+            [python, ROLLS / f"roll_{name}.py"],
+            input=json.dumps(job),
+            env=clean | {"PYTHONPATH": str(ROOT / "client"), "HF_HUB_OFFLINE": "1"},
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-5000:]
+        return dict(json.loads(done.stdout))
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def solve(sample_instances: dict[str, dict]) -> str:
+    """A command that earns 1.0."""
+    return f"git apply - <<'END_OF_GOLD'\n{sample_instances['ledger']['patch']}END_OF_GOLD"
+
+
+def call(command: str) -> str:
+    return f"<tool_call>\n{json.dumps({'name': 'bash', 'arguments': {'command': command}})}\n</tool_call>"
+
+
+ANSWER = "It is here:\n<files>\nledger/split.py\n</files>"
+
+
+def test_skyrl(live: Server, roll, solve: str) -> None:
+    """A rollout of the trainer's ends without its reward, with someone else's output, or with its session left over."""
+    right = [f"I look.{call('sleep 0.5; echo one')}{call('echo two')}", call(solve), ANSWER]
+    wrong = ["Where could it be?", ANSWER]
+    endless = [call("true")] * 9
+    job = {
+        "config": {"url": live.url, "run": "skyrl", "max_turns": 4},
+        "extras": {"instance_id": "samples__search-1"},
+        "policies": [right, wrong, endless],
+    }
+    done = roll("skyrl", job)
+    first, second, third = done["rollouts"]
+    assert first["steps"][0]["observations"] == [
+        {
+            "role": "user",
+            "content": "<tool_response>\none\n</tool_response>\n<tool_response>\ntwo\n</tool_response>",
+        }
+    ]
+    assert [step["done"] for step in first["steps"]] == [False, False, True]
+    assert [step["reward"] for step in first["steps"]] == [0.0, 0.0, 1.0]
+    assert "<files>" in second["steps"][0]["observations"][0]["content"]
+    assert (second["steps"][-1]["reward"], len(third["steps"])) == (0.0, 4)
+    assert third["steps"][-1]["done"] and not third["metrics"]["answered"]
+    assert [one["metrics"]["masked"] for one in done["rollouts"]] == [0.0] * 3
+    assert done["mean"]["turns"] == 3.0
+    for rollout in done["rollouts"]:
+        session = live.session(rollout["info"]["sid"])
+        assert (session["state"], session["run"]) == ("ended", "skyrl")
+    assert live.actions(first["info"]["sid"])[-1]["content"] == ANSWER
+
+
+def test_skyrl_masks_what_the_service_failed_at(live: Server, roll) -> None:
+    """An unknown instance, or a lost sandbox, trains the policy with 0.0."""
+    config = {"url": live.url, "max_turns": 4}
+    unknown = roll("skyrl", {"config": config, "extras": {"instance_id": "no__such-1"}, "policies": [[ANSWER]]})
+    (step,) = unknown["rollouts"][0]["steps"]
+    assert step["done"] and step["metadata"]["mask"] and "unknown_instance" in step["metadata"]["cause"]
+    assert unknown["mean"]["masked"] == 1.0
+
+
+def test_verifiers(live: Server, roll, solve: str) -> None:
+    """As for SkyRL, by tool calls that are objects."""
+    instance = "samples__search-1"
+    scripts = {
+        "right": [
+            {
+                "text": "I look.",
+                "calls": [
+                    ["bash", {"command": "sleep 0.5; echo one"}],
+                    ["bash", {"command": "echo two", "timeout": 5}],
+                    ["grep", {"word": "x"}],
+                ],
+            },
+            {"calls": [["bash", {"command": solve}]]},
+            {"text": ANSWER},
+        ],
+        "called": [{"calls": [["localization_finish", {"locations": [{"file": "ledger/split.py"}]}]]}],
+        "talk": [{"text": "Where could it be?"}, {"text": ANSWER}],
+        "endless": [{"calls": [["bash", {"command": "true"}]]}] * 9,
+        "unknown": [{"text": ANSWER}],
+    }
+    instances = {name: instance for name in scripts} | {"unknown": "no__such-1"}
+    done = roll("verifiers", {"url": live.url, "max_turns": 4, "scripts": scripts, "instances": instances})
+    rollouts = done["rollouts"]
+    assert {tool["name"] for tool in done["tools"]} == {"bash", "localization_finish"}
+    replies = [one for one in rollouts["right"]["seen"] if one["role"] == "tool"]
+    assert [one["content"] for one in replies[:2]] == ["one", "two"]
+    assert replies[2]["content"].startswith("Error: there is no tool 'grep'")
+    assert [one["tool_call_id"] for one in replies[:3]] == ["call_0", "call_1", "call_2"]
+    assert {name: one["reward"] for name, one in rollouts.items()} == {"right": 1.0} | dict.fromkeys(
+        ("called", "talk", "endless", "unknown"), 0.0
+    )
+    assert rollouts["right"]["stop"] == rollouts["talk"]["stop"] == "no_tools_called"
+    assert (rollouts["called"]["stop"], rollouts["endless"]["stop"]) == ("has_final_env_response", "max_turns_reached")
+    assert "<files>" in rollouts["talk"]["seen"][-1]["content"]
+    assert rollouts["right"]["error"] is None
+    assert "InfraError" in str(rollouts["unknown"]["error"]) and "unknown_instance" in str(rollouts["unknown"]["error"])
+    for name, one in rollouts.items():
+        if name != "unknown":
+            assert live.session(one["sid"])["state"] == "ended", name
+    assert live.actions(rollouts["right"]["sid"])[-1]["content"] == ANSWER
+    assert len(live.actions(rollouts["endless"]["sid"])) == 3  # the last turn's calls would run for nobody
+
+
+def test_the_client_itself_needs_neither() -> None:
+    """`import sandbox_client` takes seconds, or fails where a trainer's package is not installed."""
+    code = "import sys, sandbox_client.blocking; print(sorted({'verifiers', 'skyrl_gym'} & set(sys.modules)))"
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "client")}
+    assert subprocess.check_output([sys.executable, "-c", code], env=environment, text=True) == "[]\n"
