@@ -4,8 +4,8 @@ Headers are read by `catalogue.diff`, hunks by unidiff.
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from unidiff.errors import UnidiffParseError
 from unidiff.patch import Hunk, PatchSet
@@ -16,6 +16,7 @@ _MNEMONIC = re.compile(r"[abciow12]/")
 """What git writes before a name: a/ b/, or by diff.mnemonicPrefix c/ i/ o/ w/, or by --no-index 1/ 2/."""
 
 _MOST_LINES = 10**9
+_ENOUGH_LINES = 4  # fewer say too little to be looked for elsewhere than where the patch says
 
 
 class UnreadablePatch(ValueError):
@@ -54,26 +55,31 @@ class Block:
         """Numbers of the added lines."""
         return range(self.new_after + 1, self.new_after + 1 + len(self.added))
 
-    def reversed(self) -> "Block":
-        """What takes it back."""
-        return Block(self.new_after, self.added, self.after, self.removed)
-
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """An unchanged line that a hunk shows, with its number on either side."""
-
-    old: int
-    new: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class HunkRange:
-    """A hunk's header: start and count of each side, as written."""
+class FileHunk:
+    """Changed lines and those around them."""
 
     old: tuple[int, int]
+    """Start and count of the old side; with a count of 0 the start is the line before."""
     new: tuple[int, int]
+    """The same of the new side, counted: where single hunks were taken out of a patch, what it says is off."""
+    blocks: tuple[Block, ...]
+    before: tuple[str, ...]
+    """The old side's lines."""
+    after: tuple[str, ...]
+    """The new side's."""
+
+    def reversed(self) -> "FileHunk":
+        """What takes it back."""
+        blocks = tuple(Block(it.new_after, it.added, it.after, it.removed) for it in self.blocks)
+        return FileHunk(self.new, self.old, blocks, self.after, self.before)
+
+    def moved(self, lines: int) -> "FileHunk":
+        """The same so many lines further down, on both sides."""
+        blocks = tuple(Block(it.after + lines, it.removed, it.new_after + lines, it.added) for it in self.blocks)
+        old, new = ((start + lines, count) for start, count in (self.old, self.new))
+        return replace(self, old=old, new=new, blocks=blocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +90,14 @@ class FileChange:
     """Its path before; None: the patch makes it (a copy is made, too)."""
     new: str | None
     """Its path after; None: the patch deletes it."""
-    hunks: tuple[HunkRange, ...]
-    blocks: tuple[Block, ...]
-    context: tuple[Kept, ...]
-    """What the file must hold besides the removed lines."""
+    hunks: tuple[FileHunk, ...]
     opaque: bool
     """Binary, or a submodule: there are no lines to speak of."""
+
+    @property
+    def blocks(self) -> list[Block]:
+        """Of all hunks, in order."""
+        return [block for hunk in self.hunks for block in hunk.blocks]
 
     @property
     def idle(self) -> bool:
@@ -98,14 +106,7 @@ class FileChange:
 
     def reversed(self) -> "FileChange":
         """What takes it back."""
-        return FileChange(
-            old=self.new,
-            new=self.old,
-            hunks=tuple(HunkRange(hunk.new, hunk.old) for hunk in self.hunks),
-            blocks=tuple(block.reversed() for block in self.blocks),
-            context=tuple(Kept(line.new, line.old, line.text) for line in self.context),
-            opaque=self.opaque,
-        )
+        return FileChange(self.new, self.old, tuple(hunk.reversed() for hunk in self.hunks), self.opaque)
 
 
 def read_changes(patch: str) -> tuple[FileChange, ...]:
@@ -141,22 +142,11 @@ def _change(section: FileSection) -> FileChange:
     if old is None and new is None:
         raise UnreadablePatch("a file's header lines name no file")
     opaque = not section.marks.isdisjoint({"binary", "submodule"})
-    hunks = [] if opaque else _hunks(section)
     try:
-        blocks, context = _walk(hunks)
+        hunks = () if opaque else _hunks(section)
     except UnreadablePatch as error:
         raise UnreadablePatch(f"{old or new!r}: {error}") from None
-    return FileChange(
-        old=None if "copy" in section.marks else old,
-        new=new,
-        hunks=tuple(
-            HunkRange((hunk.source_start, hunk.source_length), (hunk.target_start, hunk.target_length))
-            for hunk in hunks
-        ),
-        blocks=blocks,
-        context=context,
-        opaque=opaque,
-    )
+    return FileChange(None if "copy" in section.marks else old, new, hunks, opaque)
 
 
 def _only(paths: frozenset[str]) -> str | None:
@@ -165,86 +155,124 @@ def _only(paths: frozenset[str]) -> str | None:
     path = next(iter(paths), None)
     if path is None:
         return None
-    if path in (".", "") or path.startswith(("/", "../")) or path == ".." or "\0" in path:
+    if path in (".", "..", "") or path.startswith(("/", "../")) or "\0" in path:
         raise UnreadablePatch(f"{path!r} is no path in a repository")
     return path
 
 
-def _hunks(section: FileSection) -> list[Hunk]:
+def _hunks(section: FileSection) -> tuple[FileHunk, ...]:
     if section.hunks_at is None:
-        return []
+        return ()
     text = section.text[section.hunks_at :].decode("utf-8", "surrogateescape")
     try:
-        files = PatchSet("--- a/file\n+++ b/file\n" + text)
+        read = PatchSet("--- a/file\n+++ b/file\n" + text)[0]
     except (UnidiffParseError, ValueError) as error:  # ValueError: a number of more digits than Python reads
-        where = next(iter(section.paths), "?")
-        raise UnreadablePatch(f"{where!r}: {str(error).strip()[:200]}") from None
-    return list(files[0])
-
-
-def _walk(hunks: Sequence[Hunk]) -> tuple[tuple[Block, ...], tuple[Kept, ...]]:
-    """Numbers of the new side are counted, not read: where single hunks were taken out of a patch its own are off."""
-    blocks: list[Block] = []
-    context: list[Kept] = []
-    old = grown = 0
-    for hunk in hunks:
+        raise UnreadablePatch(str(error).strip()[:200]) from None
+    hunks: list[FileHunk] = []
+    end = grown = 0
+    for hunk in read:
         # an empty side's start is the line before the hunk, not the first of it
         start = hunk.source_start - (hunk.source_length > 0)
         if not 0 <= start < _MOST_LINES:
             raise UnreadablePatch(f"no file has a line {hunk.source_start}")
-        if start < old:
+        if start < end:
             raise UnreadablePatch(f"the hunk at line {hunk.source_start} begins before the one above it ends")
-        old = start
-        removed: list[str] = []
-        added: list[str] = []
-        for line in [*hunk, None]:
-            if line is not None and line.is_removed:
-                removed.append(line.value)
-            elif line is not None and line.is_added:
-                added.append(line.value)
-            elif line is None or line.is_context:
-                if removed or added:
-                    blocks.append(Block(old, tuple(removed), old + grown, tuple(added)))
-                    old += len(removed)
-                    grown += len(added) - len(removed)
-                    removed, added = [], []
-                if line is not None:
-                    old += 1
-                    context.append(Kept(old, old + grown, line.value))
-    return tuple(blocks), tuple(context)
+        hunks.append(_hunk(hunk, start, start + grown))
+        end = start + hunk.source_length
+        grown += hunk.target_length - hunk.source_length
+    return tuple(hunks)
 
 
-def apply_change(change: FileChange, before: bytes) -> bytes:
-    """The file's text after the change.
+def _hunk(hunk: Hunk, old: int, new: int) -> FileHunk:
+    """`old` and `new` are the lines before it."""
+    sides = (old + (hunk.source_length > 0), hunk.source_length), (new + (hunk.target_length > 0), hunk.target_length)
+    blocks: list[Block] = []
+    removed: list[str] = []
+    added: list[str] = []
+    for line in [*hunk, None]:
+        if line is not None and line.is_removed:
+            removed.append(line.value)
+        elif line is not None and line.is_added:
+            added.append(line.value)
+        elif line is None or line.is_context:
+            if removed or added:
+                blocks.append(Block(old, tuple(removed), new, tuple(added)))
+                old, new = old + len(removed), new + len(added)
+                removed, added = [], []
+            old, new = old + 1, new + 1
+    return FileHunk(
+        *sides,
+        tuple(blocks),
+        tuple(line.value for line in hunk if line.is_removed or line.is_context),
+        tuple(line.value for line in hunk if line.is_added or line.is_context),
+    )
+
+
+def located(change: FileChange, text: bytes) -> FileChange:
+    """The change where it belongs in `text`, which may be some lines off what the patch says, as `git apply` takes it.
 
     Line ends do not count, and a character that was lost on the way (U+FFFD) stands for any.
 
     Raises:
-        DoesNotApply: `before` is not what the patch was made from.
+        DoesNotApply: `text` is not what the patch was made from.
 
     """
-    lines = before.split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    for line in change.context:
-        _check(lines, line.old, line.text)
+    lines = _lines(text)
+    hunks: list[FileHunk] = []
+    off = end = 0
+    for hunk in change.hunks:
+        start, count = hunk.old
+        first = start - (count > 0) + off
+        found = next((at for at in _places(first, end, len(lines) - count) if _fits(lines, at, hunk.before)), None)
+        if found is None or (found != first and count < _ENOUGH_LINES):
+            raise DoesNotApply(_misfit(lines, hunk))
+        off += found - first
+        end = found + count
+        hunks.append(hunk.moved(off))
+    return replace(change, hunks=tuple(hunks))
+
+
+def _places(first: int, least: int, most: int) -> Iterator[int]:
+    """Numbers from `least` to `most`, by how near they are to `first`."""
+    if least <= first <= most:
+        yield first  # nearly always the one
+    yield from sorted(range(least, most + 1), key=lambda at: abs(at - first))
+
+
+def _fits(lines: Sequence[bytes], at: int, wanted: Sequence[str]) -> bool:
+    return all(_same(there, line) for there, line in zip(lines[at : at + len(wanted)], wanted, strict=True))
+
+
+def _same(there: bytes, wanted: str) -> bool:
+    there, wanted = there.rstrip(b"\r\n"), wanted.rstrip("\r\n")
+    if there == wanted.encode("utf-8", "surrogateescape"):
+        return True
+    return "\ufffd" in wanted and there.decode("utf-8", "replace") == wanted
+
+
+def _misfit(lines: Sequence[bytes], hunk: FileHunk) -> str:
+    for number, wanted in enumerate(hunk.before, start=hunk.old[0]):
+        if number > len(lines):
+            break
+        if not _same(lines[number - 1], wanted):
+            return f"line {number} is not what the patch says"
+    return f"the patch speaks of line {sum(hunk.old) - 1}, the file ends with line {len(lines)}"
+
+
+def applied(change: FileChange, text: bytes) -> bytes:
+    """`text` after a change that `located` placed in it."""
+    lines = _lines(text)
     after: list[bytes] = []
     done = 0
     for block in change.blocks:
-        if block.after > len(lines):
-            raise DoesNotApply(f"the patch speaks of line {block.after}, the file ends with line {len(lines)}")
         after += lines[done : block.after]
-        for number, text in zip(block.old_lines, block.removed, strict=True):
-            _check(lines, number, text)
         after += [line.removesuffix("\n").encode("utf-8", "surrogateescape") for line in block.added]
         done = block.after + len(block.removed)
     return b"".join(line + b"\n" for line in [*after, *lines[done:]])
 
 
-def _check(lines: Sequence[bytes], number: int, text: str) -> None:
-    if number > len(lines):
-        raise DoesNotApply(f"the patch speaks of line {number}, the file ends with line {len(lines)}")
-    there = lines[number - 1].rstrip(b"\r\n")
-    wanted = text.rstrip("\r\n")
-    if there != wanted.encode("utf-8", "surrogateescape") and there.decode("utf-8", "replace") != wanted:
-        raise DoesNotApply(f"line {number} is not what the patch says")
+def _lines(text: bytes) -> list[bytes]:
+    lines = text.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    return lines

@@ -108,8 +108,10 @@ def dataset_row(row: SourceRow, trees: Trees | None) -> Row:
 
 def _puts_bug_in(row: SourceRow, repo: str) -> bool:
     """As the column says; without it SWE-smith's mirrors are known by their owner."""
-    said = str(row.fields.get("use_patch") or "").lower()
-    return repo.startswith("swesmith/") if said == "" and row.fields.get("use_patch") is not False else said in _TRUE
+    said = row.fields.get("use_patch")
+    if said is None or said == "":
+        return repo.startswith("swesmith/")
+    return str(said).lower() in _TRUE
 
 
 def _truth_columns(truth: Truth) -> Row:

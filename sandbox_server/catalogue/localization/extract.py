@@ -3,13 +3,15 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import cast
 
 from sandbox_server.catalogue.changes import (
     DoesNotApply,
     FileChange,
-    apply_change,
+    applied,
+    located,
     read_changes,
 )
 from sandbox_server.catalogue.localization import languages
@@ -89,7 +91,7 @@ def _after(changes: Sequence[FileChange], tree: Tree) -> Tree:
         if before is None:
             return None
         try:
-            return apply_change(change, before)
+            return applied(located(change, before), before)
         except DoesNotApply:
             return None
 
@@ -99,6 +101,10 @@ def _after(changes: Sequence[FileChange], tree: Tree) -> Tree:
 def _truth(changes: Sequence[FileChange], tree: Tree | None, no_tree: str) -> Truth:
     found = {_shown(change.old): change for change in changes if change.old is not None and not change.idle}
     texts = {path: tree(change.old) for path, change in found.items() if tree and change.old and change.blocks}
+    for path, text in texts.items():
+        if text is not None:
+            with suppress(DoesNotApply):  # of a source file `_levels` says so
+                found[path] = located(found[path], text)
     created = {_shown(change.new) for change in changes if change.new is not None and change.new != change.old}
     modules, entities, missing = _levels(found, texts, "" if tree else no_tree)
     twice = [
@@ -149,7 +155,7 @@ def _names(change: FileChange, before: bytes | None) -> Names:
     """Definitions of the old text that the change touches: by removed lines there, by added ones in the new text."""
     if before is None:
         raise NotOutlined("the tree of the base commit has no such file")
-    after = apply_change(change, before)
+    after = applied(located(change, before), before)
     old = _outline(change.old, before)
     names = old.at(line for block in change.blocks for line in block.old_lines)
     if change.new is not None:

@@ -577,6 +577,22 @@ def test_e_source_that_nothing_reads() -> None:
     assert truth.missing["x.cpp"] == "no reader for .cpp files"
 
 
+def test_e_a_patch_some_lines_off_is_found() -> None:
+    """SWE-Gym's dask__dask-8590 is such a row; `git apply` takes it."""
+    patch = diff("p/m.py", M_PY, M_PY.replace("self.x = 1", "self.x = 2").replace("return a + LIMIT", "return a"))
+    grown = "# a\n# b\n" + M_PY.replace('is."""\n', 'is."""\n    # c\n')
+    truth = truth_of(patch, {"p/m.py": grown.encode()}.get)
+    assert (truth.entities, truth.missing) == (("p/m.py:Foo.__init__", "p/m.py:helper"), {})
+    lines = grown.split("\n")
+    assert [lines[first - 1].strip() for first, _ in truth.lines["p/m.py"]] == ["return a + LIMIT", "self.x = 1"]
+
+
+def test_e_a_line_without_context_is_not_looked_for() -> None:
+    patch = diff("p/m.py", M_PY, M_PY.replace("attr = 1", "attr = 2"), context=0)
+    truth = truth_of(patch, {"p/m.py": b"# a\n" + M_PY.encode()}.get)
+    assert "is not what the patch says" in truth.missing["p/m.py"]
+
+
 # the patch puts the bug in: the agent sees its new side
 
 
@@ -666,3 +682,9 @@ def test_a_diff_applies_and_its_reverse_is_the_diff_back(old: list[str], new: li
         == truth_of(back, {"x.txt": after.encode()}.get).files
     )
     assert truth_of(forward, {"x.txt": before.encode()}.get).missing == {}
+
+
+def test_a_line_number_out_of_all_proportion_takes_no_time() -> None:
+    patch = P1.replace("@@ -10,7 +10,8 @@", "@@ -999999999,7 +10,8 @@")
+    truth = truth_of(patch, {"src/a.py": A_PY.encode()}.get)
+    assert truth.lines == {"src/a.py": ((13, 13),)}, "found where it is"
