@@ -164,12 +164,61 @@ class VerdictName(StrEnum):
     UNRESOLVED = "unresolved"
     EMPTY_PATCH = "empty_patch"
     PATCH_FAILED = "patch_failed"
+    NO_ANSWER = "no_answer"
     NO_RESULTS = "no_results"
     TIMEOUT = "timeout"
     TAMPERED = "tampered"
     PENDING = "pending"
     INFRA = "infra"
     UNKNOWN_SESSION = "unknown_session"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an answer to a task of code search names, in paths of the base tree."""
+
+    format: str
+    """How it was written: files, file_list, fenced, structured, lines."""
+    files: tuple[str, ...] = ()
+    """In the order of their first mention, each once; so are the others."""
+    modules: tuple[str, ...] = ()
+    """`path:Class` or, of a free function, `path:function`."""
+    entities: tuple[str, ...] = ()
+    """`path:Class.method` or `path:function`."""
+    lines: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    """Path -> spans from 1, both ends in, as they were given."""
+    well_formed: bool = True
+    """It is the message's only answer, complete, not empty, and all of it could be read."""
+    problems: tuple[str, ...] = ()
+    """What of it was left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewardValue:
+    """One item of a composed reward."""
+
+    fn: str
+    """The reward's public name."""
+    value: float
+    """Before its weight."""
+    weight: float
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """What `value` was made of, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What an answer, and the way to it, are worth."""
+
+    total: float
+    """Sum of weight times value."""
+    items: tuple[RewardValue, ...]
+    answer: Answer | None
+    """None: there was none."""
+    steps: tuple[float, ...] = ()
+    """`total` discounted for each turn, the last one undiscounted; () without a discount."""
+    flags: tuple[str, ...] = ()
+    """unanswerable: there is no file to find; no_modules, no_entities: a level has no truth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +253,8 @@ class Verdict:
     """Stage -> seconds: queue, create, apply, tests, parse, total."""
     log_tail: str = ""
     """The end of the test log, for a human."""
+    score: Score | None = None
+    """Of a task of code search; None for all others."""
 
     @property
     def resolved(self) -> bool:

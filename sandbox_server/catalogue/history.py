@@ -11,7 +11,17 @@ from sqlalchemy import ColumnElement, Executable, Row, or_, select
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.tables import ActionRow, Base, PatchRow, ReceiptRow, SessionRow, VerdictRow
 from sandbox_server.errors import UnknownReceipt
-from sandbox_server.records import ActionRecord, GradedSession, PatchRecord, SessionRecord, Verdict, VerdictName
+from sandbox_server.records import (
+    ActionRecord,
+    Answer,
+    GradedSession,
+    PatchRecord,
+    RewardValue,
+    Score,
+    SessionRecord,
+    Verdict,
+    VerdictName,
+)
 
 
 def _columns(table: type[Base], record: type) -> list[Any]:
@@ -235,10 +245,27 @@ def _verdict_json(verdict: Verdict) -> str:
 def _verdict(body: str) -> Verdict:
     values = json.loads(body)
     lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
-    return Verdict(**{**values, **lists, "name": VerdictName(values["name"])})
+    score = _score(values.get("score"))
+    return Verdict(**{**values, **lists, "name": VerdictName(values["name"]), "score": score})
+
+
+def _score(values: dict[str, Any] | None) -> Score | None:
+    if values is None:
+        return None
+    items = tuple(RewardValue(**item) for item in values["items"])
+    answer = None if values["answer"] is None else _answer(values["answer"])
+    return Score(values["total"], items, answer, tuple(values["steps"]), tuple(values["flags"]))
+
+
+def _answer(values: dict[str, Any]) -> Answer:
+    lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    lines = {path: tuple((first, last) for first, last in spans) for path, spans in values["lines"].items()}
+    return Answer(**{**values, **lists, "lines": lines})
 
 
 def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(value)
+    if isinstance(value, Score):
+        return asdict(value)
     raise TypeError(f"{type(value).__name__} is no JSON")

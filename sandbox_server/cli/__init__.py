@@ -21,6 +21,7 @@ VERBS = {
     "nodes": "List the nodes that share this server's Redis.",
     "drain": "Take a node out of service without losing anything.",
     "images": "Prepare and prune the images that sessions start from.",
+    "rewards": "List the rewards of code search, or check a composition.",
     "settings": "Print the settings in force, or the reference of all.",
     "gc": "Remove what a server that is gone for good left here.",
 }

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from sandbox_server import errors
+from sandbox_server.cli import rewards
 from sandbox_server.cli.settings import markdown
 from sandbox_server.records import VerdictName
 from sandbox_server.settings import Settings
@@ -43,6 +44,11 @@ def test_every_verdict_is_in_the_api_document() -> None:
 def test_the_settings_document_is_fresh() -> None:
     """Run `sandbox-server settings --markdown > docs/settings.md` when this fails."""
     assert (DOCS / "settings.md").read_text() == markdown()
+
+
+def test_the_rewards_document_is_fresh() -> None:
+    """Run `sandbox-server rewards --markdown > docs/rewards.md` when this fails."""
+    assert (DOCS / "rewards.md").read_text() == rewards.markdown()
 
 
 def test_every_setting_is_in_the_settings_document() -> None:

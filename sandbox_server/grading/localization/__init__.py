@@ -1,0 +1,1 @@
+"""Code search: answers read leniently, scored by composed rewards. Pure; nothing here runs a container."""

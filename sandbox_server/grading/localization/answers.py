@@ -1,0 +1,146 @@
+"""What a policy's last message answers, however it is written. Pure, linear, raises nothing.
+
+Of several answers in one message the last one counts; what stands inside `<think>` never does.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+
+from sandbox_server.grading.localization import structured
+from sandbox_server.grading.localization.fenced import Block, blocks, read_lines
+from sandbox_server.grading.localization.locations import Locations
+from sandbox_server.grading.localization.paths import Roots, entries
+from sandbox_server.records import Answer
+
+AUTO = "auto"
+_SPAN = re.compile(
+    r"""[(\[]\s*("[^"\n]*"|'[^'\n]*')\s*,\s*[(\[]\s*(-?\d{1,9})\s*,\s*(-?\d{1,9})\s*[)\]]\s*,?\s*[)\]]"""
+)
+_TEXT = frozenset({"", "text", "txt", "plain", "plaintext", "markdown", "md", "yaml", "python", "py"})
+"""Languages under which people write a list of locations."""
+
+
+def parse_answer(text: str, *, written: str = AUTO, roots: Iterable[str] = ()) -> Answer | None:
+    """The answer in `text`; None: there is none.
+
+    `written` is one of FORMATS; `auto` takes whatever is there: a finishing call, else the last complete pair of tags,
+    else a block of nothing but locations. A named format is looked for alone, and read more leniently.
+
+    Raises:
+        ValueError: there is no such format.
+
+    """
+    if written != AUTO and written not in _READERS:
+        raise ValueError(f"there is no answer format {written!r}; there are {', '.join(FORMATS)}")
+    readers = [_READERS[written]] if written != AUTO else [_structured, _tagged, _located]
+    spoken, known = _after_thinking(text), Roots(roots)
+    return next((answer for read in readers if (answer := read(spoken, known)) is not None), None)
+
+
+def structured_answer(value: object, *, roots: Iterable[str] = ()) -> Answer:
+    """The answer in the arguments of a finishing call: `{locations: [{file, class_name, function_name}]}` or like it.
+
+    A list of paths, a single path, and JSON text of any of these are taken too.
+    """
+    locations = Locations(Roots(roots))
+    structured.read_value(value, locations)
+    return locations.answer("structured", well_formed=True)
+
+
+def _after_thinking(text: str) -> str:
+    text = text.rpartition("</think>")[2]
+    return text.partition("<think>")[0]  # a thought that was cut off answers nothing
+
+
+def _structured(text: str, roots: Roots) -> Answer | None:
+    calls = list(structured.calls_in(text))
+    if not calls:
+        return None
+    locations = Locations(roots)
+    structured.read_value(calls[-1], locations)
+    return locations.answer("structured", well_formed=len(calls) == 1)
+
+
+def _last_pair(text: str, tag: str) -> tuple[int, str] | None:
+    """Where the last complete pair of `tag` begins, and what is in it."""
+    opening, closing = f"<{tag}>", f"</{tag}>"
+    begin = text.rfind(opening, 0, max(0, text.rfind(closing)))
+    return None if begin < 0 else (begin, text[begin + len(opening) : text.find(closing, begin)])
+
+
+def _paths(tag: str, written: str) -> "_Reader":
+    def read(text: str, roots: Roots) -> Answer | None:
+        if (pair := _last_pair(text, tag)) is None:
+            return None
+        locations = Locations(roots)
+        for entry in entries(pair[1]):
+            locations.file(entry)
+        return locations.answer(written, well_formed=text.count(f"<{tag}>") == text.count(f"</{tag}>") == 1)
+
+    return read
+
+
+def _spans(text: str, roots: Roots) -> Answer | None:
+    if (pair := _last_pair(text, "answer")) is None:
+        return None
+    locations = Locations(roots)
+    found = 0
+    for quoted, first, last in _SPAN.findall(pair[1]):
+        found += 1
+        if path := locations.file(quoted):
+            locations.span(path, int(first), int(last))
+    if not found:
+        locations.problem("no (file, (first, last)) in it")
+    return locations.answer("lines", well_formed=text.count("<answer>") == text.count("</answer>") == 1)
+
+
+def _fenced(text: str, roots: Roots) -> Answer | None:
+    """The last block that names a file; without any block, the whole text."""
+    found = blocks(text)
+    for block in reversed(found):
+        if answer := _block(block, roots, well_formed=len(found) == 1):
+            return answer
+    return None if found else _block(Block("", text.strip("`"), closed=False), roots, well_formed=False)
+
+
+def _located(text: str, roots: Roots) -> Answer | None:
+    """The last block, or the whole text, if there is nothing but locations in it: prose and commands are no answer."""
+    found = blocks(text)
+    if not found:
+        found = [Block("", text.strip().strip("`"), closed=False)]
+    if found[-1].language not in _TEXT:
+        return None
+    answer = _block(found[-1], roots, well_formed=len(found) == 1)
+    return answer if answer is not None and not answer.problems else None
+
+
+def _block(block: Block, roots: Roots, *, well_formed: bool) -> Answer | None:
+    locations = Locations(roots)
+    read_lines(block.body, locations)
+    return locations.answer("fenced", well_formed=well_formed and block.closed) if locations else None
+
+
+def _tagged(text: str, roots: Roots) -> Answer | None:
+    """The pair that begins last; `<answer>` only around spans, for it is also put around other formats."""
+    pairs = [(pair[0], tag) for tag in ("files", "file-list", "answer") if (pair := _last_pair(text, tag)) is not None]
+    for _, tag in sorted(pairs, reverse=True):
+        answer = _BY_TAG[tag](text, roots)
+        if answer is not None and (tag != "answer" or answer.lines):
+            return answer
+    return None
+
+
+_Reader = Callable[[str, Roots], Answer | None]
+_BY_TAG: dict[str, _Reader] = {
+    "files": _paths("files", "files"),
+    "file-list": _paths("file-list", "file_list"),
+    "answer": _spans,
+}
+_READERS: dict[str, _Reader] = {
+    "files": _BY_TAG["files"],
+    "file_list": _BY_TAG["file-list"],
+    "fenced": _fenced,
+    "structured": _structured,
+    "lines": _spans,
+}
+FORMATS = (AUTO, *_READERS)

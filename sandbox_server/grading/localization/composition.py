@@ -1,0 +1,206 @@
+"""Rewards composed by YAML: read and checked once, then applied to any number of rollouts.
+
+reward:
+  - fn: multilevel_localization_f1_reward
+    weight: 1.0
+    args: {file_level_weight: 4.0}
+discount: 0.9        # optional
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import cast
+
+import yaml
+from pydantic import ValidationError
+
+from sandbox_server import plugins
+from sandbox_server.catalogue.localization.truth import RewardItem, Truth
+from sandbox_server.errors import GraderBroken
+from sandbox_server.grading.localization import rewards as folder
+from sandbox_server.grading.localization.base import LocalizationReward, RewardArgs, RewardContext
+from sandbox_server.records import RewardValue, Score
+
+DEFAULT = "multilevel"
+"""The shipped composition in force where nobody chose one."""
+MAX_ITEMS = 32
+_SHIPPED = resources.files(__package__).joinpath("presets")
+_EXPERIMENT = frozenset({"name", "description", "reward", "discount", "tools", "prompts"})
+_EVENTS = "say how the rollout went (`events` or `messages`)"
+_TOKENS = "say how many response tokens each turn had"
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    fn: str
+    reward: LocalizationReward
+    weight: float
+    args: RewardArgs
+
+
+class Composition:
+    """A checked list of rewards."""
+
+    def __init__(
+        self, name: str, parts: Sequence[_Part], *, discount: float | None = None, description: str = ""
+    ) -> None:
+        self.name = name
+        self.description = description
+        self._parts = tuple(parts)
+        self._discount = discount
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Least and greatest total."""
+        ends = [sorted(part.weight * end for end in part.reward.bounds(part.args)) for part in self._parts]
+        return math.fsum(low for low, _ in ends), math.fsum(high for _, high in ends)
+
+    def lacks(self, context: RewardContext) -> str:
+        """What would have to be known to score `context`, as one sentence; "" for nothing."""
+        for part in self._parts:
+            if part.reward.needs_events and context.events is None:
+                return f"{part.fn} cannot be told from an answer alone: {_EVENTS}."
+            tokens = None if context.events is None else context.events.response_tokens
+            if part.reward.needs_tokens(part.args) and tokens is None:
+                return f"{part.fn} cannot be told: {_TOKENS}."
+        return ""
+
+    def score(self, context: RewardContext) -> Score:
+        """The total, each item, and the answer that they are of.
+
+        Raises:
+            GraderBroken: a reward failed, or cannot be told of this rollout. That is no 0.0.
+
+        """
+        if lacking := self.lacks(context):
+            raise GraderBroken(lacking)
+        items = tuple(_value(part, context) for part in self._parts)
+        total = math.fsum(item.weight * item.value for item in items)
+        turns = 0 if context.events is None else context.events.turn_count
+        steps = () if self._discount is None else discounted(total, turns, self._discount)
+        return Score(total, items, context.answer, steps, flags(context.truth))
+
+
+def compose(
+    items: Sequence[RewardItem], *, name: str, discount: float | None = None, description: str = ""
+) -> Composition:
+    """The checked composition.
+
+    Raises:
+        ValueError: an unknown reward or argument, a value out of its range; says which and what there is.
+
+    """
+    if not 1 <= len(items) <= MAX_ITEMS:
+        raise ValueError(f"{name}: {len(items)} rewards; 1 to {MAX_ITEMS} make a composition")
+    if discount is not None and not 0 < discount <= 1:
+        raise ValueError(f"{name}: discount {discount} is not above 0 and at most 1")
+    return Composition(name, [_part(item, name) for item in items], discount=discount, description=description)
+
+
+def parse(text: str, *, name: str) -> Composition:
+    """The composition that a YAML text spells, alone or within an experiment.
+
+    Raises:
+        ValueError: it is none; says what is wrong.
+
+    """
+    try:
+        document = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"{name}: not YAML: {error}") from None
+    if not isinstance(document, Mapping) or not isinstance(document.get("reward"), list):
+        raise ValueError(f"{name}: there must be a list `reward:` of {{fn, weight, args}}")
+    if unknown := [str(key) for key in document if key not in _EXPERIMENT]:
+        raise ValueError(f"{name}: unknown {', '.join(unknown)}; there may be {', '.join(sorted(_EXPERIMENT))}")
+    discount = document.get("discount")
+    if discount is not None and (isinstance(discount, bool) or not isinstance(discount, (int, float))):
+        raise ValueError(f"{name}: discount is not a number")
+    items = [_item(item, name) for item in document["reward"]]
+    return compose(items, name=name, discount=discount, description=str(document.get("description", "")))
+
+
+def load(named: str) -> Composition:
+    """The shipped composition of this name, else the one in the file of this path.
+
+    Raises:
+        ValueError: there is neither, or it cannot be used.
+
+    """
+    if named in shipped():
+        return parse(_SHIPPED.joinpath(f"{named}.yaml").read_text(), name=named)
+    path = Path(named)
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        shipped_names = ", ".join(shipped())
+        raise ValueError(f"{named} is neither a readable file ({error}) nor one of {shipped_names}") from None
+    return parse(text, name=path.stem)
+
+
+def shipped() -> list[str]:
+    """Names of the compositions that come with the service."""
+    return sorted(Path(entry.name).stem for entry in _SHIPPED.iterdir() if entry.name.endswith(".yaml"))
+
+
+@cache
+def rewards() -> Mapping[str, LocalizationReward]:
+    """Every reward by its file's name."""
+    return cast(Mapping[str, LocalizationReward], plugins.discover(folder, "REWARD"))
+
+
+def discounted(total: float, turns: int, gamma: float) -> tuple[float, ...]:
+    """`total` for each turn: undiscounted for the last one, times `gamma` for each turn before it."""
+    return tuple(total * gamma ** (turns - 1 - turn) for turn in range(turns))
+
+
+def flags(truth: Truth) -> tuple[str, ...]:
+    """What is remarkable of a task."""
+    found = {
+        "unanswerable": truth.unanswerable or not truth.files,
+        "no_modules": not truth.modules,
+        "no_entities": not truth.entities,
+    }
+    return tuple(flag for flag, present in found.items() if present)
+
+
+def _item(value: object, name: str) -> RewardItem:
+    try:
+        return RewardItem.model_validate(value)
+    except ValidationError as error:
+        raise ValueError(f"{name}: {_said(error)} in {value!r}; an item is {{fn, weight, args}}") from None
+
+
+def _part(item: RewardItem, name: str) -> _Part:
+    reward = rewards().get(item.fn)
+    if reward is None:
+        raise ValueError(f"{name}: there is no reward {item.fn!r}; there are {', '.join(rewards())}")
+    if not math.isfinite(item.weight):
+        raise ValueError(f"{name}: the weight of {item.fn} is {item.weight}")
+    try:
+        args = reward.args.model_validate(item.args)
+    except ValidationError as error:
+        known = ", ".join(reward.args.model_fields) or "none"
+        raise ValueError(f"{name}: {item.fn}: {_said(error)}; its arguments: {known}") from None
+    return _Part(item.fn, reward, item.weight, args)
+
+
+def _said(error: ValidationError) -> str:
+    faults = error.errors(include_input=False, include_url=False)
+    return "; ".join(": ".join(filter(None, [".".join(map(str, fault["loc"])), fault["msg"]])) for fault in faults)
+
+
+def _value(part: _Part, context: RewardContext) -> RewardValue:
+    try:
+        worth = part.reward.score(context, part.args)
+    except Exception as error:  # a defect of ours, whatever the policy wrote
+        raise GraderBroken(f"the reward {part.fn} failed: {type(error).__name__}: {error}") from error
+    value, parts = worth if isinstance(worth, tuple) else (worth, {})
+    low, high = part.reward.bounds(part.args)
+    slack = 1e-9 * max(1.0, abs(low), abs(high))
+    if not low - slack <= value <= high + slack:  # also: nan
+        raise GraderBroken(f"the reward {part.fn} gave {value}, which is not within {low} to {high}")
+    return RewardValue(part.fn, float(value), part.weight, parts)

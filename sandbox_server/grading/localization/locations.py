@@ -1,0 +1,112 @@
+"""Collects what an answer names, each thing once, up to a bound."""
+
+import re
+
+from sandbox_server.grading.localization.paths import Roots
+from sandbox_server.records import Answer
+
+MAX_LOCATIONS = 5_000
+"""Of one answer; more is a tree listing, no answer."""
+_MAX_PROBLEMS = 20
+_LAST_LINE = 10**9
+_SPAN = re.compile(r"L?(\d{1,9})(?:\s*(?:-|\u2013|:|,|to)\s*L?(\d{1,9}))?")
+_NAME = re.compile(r"(?:(?:async\s+)?def\s+|class\s+)?([^\s(]*)")
+
+
+class Locations:
+    """One answer in the making. Takes any text; what it cannot use becomes a problem."""
+
+    def __init__(self, roots: Roots) -> None:
+        self._roots = roots
+        self._files: dict[str, None] = {}
+        self._modules: dict[str, None] = {}
+        self._entities: dict[str, None] = {}
+        self._lines: dict[str, list[tuple[int, int]]] = {}
+        self._problems: list[str] = []
+        self._count = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._files)
+
+    @property
+    def sound(self) -> bool:
+        """Nothing had to be left out."""
+        return not self._problems
+
+    def problem(self, why: str) -> None:
+        """Something was left out."""
+        if len(self._problems) < _MAX_PROBLEMS:
+            self._problems.append(why)
+
+    def file(self, text: str) -> str:
+        """Add the file of this path; the path as the base tree has it, "" when it names none."""
+        path = self._roots.relative(text)
+        if not path:
+            self.problem(f"no path: {_shown(text)}")
+        elif self._room():
+            self._files[path] = None
+        return path
+
+    def module(self, path: str, name: str) -> str:
+        """Add a class, as `Foo`, `class Foo(Bar):` or the like; its bare name, "" when there is none."""
+        name = bare_name(name)
+        if not name:
+            self.problem(f"a class without a name in {_shown(path)}")
+        elif self._room():
+            self._modules[f"{path}:{name}"] = None
+        return name
+
+    def entity(self, path: str, name: str, *, of: str = "") -> None:
+        """Add a function or method; `name` may be qualified (`Foo.bar`), else it belongs to the class `of`."""
+        name = bare_name(name)
+        if not name:
+            self.problem(f"a function without a name in {_shown(path)}")
+            return
+        if of and "." not in name:
+            name = f"{of}.{name}"
+        if self._room():
+            self._entities[f"{path}:{name}"] = None
+            self._modules[f"{path}:{name.rpartition('.')[0] or name}"] = None
+
+    def span(self, path: str, first: int, last: int) -> None:
+        """Add a span of lines, from 1, both ends in; a reversed one is none."""
+        if not 1 <= first <= last <= _LAST_LINE:
+            self.problem(f"no span of lines: {first}-{last} of {_shown(path)}")
+        elif self._room():
+            self._lines.setdefault(path, []).append((first, last))
+
+    def spelled_span(self, path: str, text: str) -> None:
+        """Add a span spelled `10-19`, `L10`, `10 to 19`."""
+        if (spelled := _SPAN.fullmatch(text.strip())) is None:
+            self.problem(f"no span of lines: {_shown(text)}")
+        else:
+            self.span(path, int(spelled[1]), int(spelled[2] or spelled[1]))
+
+    def answer(self, written: str, *, well_formed: bool) -> Answer:
+        """All of it; `well_formed` as far as the form goes."""
+        return Answer(
+            format=written,
+            files=tuple(self._files),
+            modules=tuple(self._modules),
+            entities=tuple(self._entities),
+            lines={path: tuple(spans) for path, spans in self._lines.items()},
+            well_formed=well_formed and bool(self._files) and self.sound,
+            problems=tuple(self._problems),
+        )
+
+    def _room(self) -> bool:
+        self._count += 1
+        if self._count == MAX_LOCATIONS + 1:
+            self.problem(f"more than {MAX_LOCATIONS} locations; the rest is left out")
+        return self._count <= MAX_LOCATIONS
+
+
+def bare_name(text: str) -> str:
+    """The name in `def f(a, b):`, `f()`, `Foo(Base):`, `Foo::bar`, with or without quotes; "" for none."""
+    found = _NAME.match(text.strip().strip("`'\"*").strip())
+    name = "" if found is None else found[1]
+    return name.replace("::", ".").strip("`'\"*:,;.")
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 80 else text[:77] + "...")

@@ -1,0 +1,101 @@
+"""Paths as a policy writes them -> paths of the base tree. Pure, linear, never raises."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+
+_BULLET = re.compile(r"(?:[-*+•\u2013]|\d{1,4}[.)])\s+")
+_AT_LINES = re.compile(r":\d{1,9}(?:[-:]\d{1,9})?$")
+_QUOTED = re.compile(r"\"([^\"\n]*)\"|'([^'\n]*)'|`([^`\n]*)`")
+_NUMBER = re.compile(r"[-+]?[\d.]+")
+_QUOTES = "\"'`"
+_LONGEST = 4096  # PATH_MAX of Linux: nothing longer is in any tree
+
+
+class Roots:
+    """Where the repository lies, as a policy may have seen it."""
+
+    def __init__(self, roots: Iterable[str] = ()) -> None:
+        """`roots`: absolute prefixes, taken off the paths; the longest that fits."""
+        parts = {tuple(part for part in root.split("/") if part) for root in roots}
+        self._roots = sorted((root for root in parts if root), key=len, reverse=True)
+
+    def relative(self, text: str) -> str:
+        """The path that one entry of an answer names, without quotes, bullet, commas, line numbers; "" for none.
+
+        An absolute path outside the roots is taken from `/`: to some policies the repository is all there is.
+        """
+        path = _bare(text)
+        if not path or len(path) > _LONGEST or _NUMBER.fullmatch(path):
+            return ""
+        parts: list[str] = []
+        for part in path.split("/"):
+            if part == ".." and parts and parts[-1] != "..":
+                parts.pop()
+            elif part not in ("", "."):
+                parts.append(part)
+        if path.startswith("/"):
+            for root in self._roots:
+                if tuple(parts[: len(root)]) == root:
+                    return "/".join(parts[len(root) :])
+        return "/".join(parts)
+
+
+def entries(body: str) -> Iterator[str]:
+    """The entries of a list of paths: JSON, a Python literal, or one a line; not yet cleaned."""
+    body = body.strip()
+    if body.startswith(("[", "(", "{")) and body.endswith(("]", ")", "}", ",")):
+        yield from _of_list(body)
+        return
+    for line in body.splitlines():
+        if not line.strip() or line.lstrip().startswith("```"):
+            continue
+        yield from _of_line(line)
+
+
+def _of_list(body: str) -> Iterator[str]:
+    try:
+        values = json.loads(body)
+    except (ValueError, RecursionError):
+        pass
+    else:
+        if isinstance(values, list):
+            yield from (value for value in values if isinstance(value, str))
+        return
+    # not `ast.literal_eval`: deep nesting can end the interpreter
+    quoted = _QUOTED.findall(body)
+    if quoted:
+        yield from ("".join(groups) for groups in quoted)
+    else:
+        yield from re.split(r"[,\n]", body.strip("[](){}"))
+
+
+def _of_line(line: str) -> Iterator[str]:
+    quoted = _QUOTED.findall(line)
+    if len(quoted) > 1:
+        yield from ("".join(groups) for groups in quoted)
+        return
+    pieces = [piece.strip() for piece in line.split(",")]
+    if len(pieces) > 1 and all(_like_path(piece) for piece in pieces if piece):
+        yield from filter(None, pieces)
+    else:
+        yield line
+
+
+def _like_path(text: str) -> bool:
+    return ("." in text or "/" in text) and not any(character.isspace() for character in text)
+
+
+def _bare(text: str) -> str:
+    """`text` without what people put around a path."""
+    text = text.strip()
+    if (bullet := _BULLET.match(text)) is not None:
+        text = text[bullet.end() :]
+    if text.startswith("<") and text.endswith(">") and "</" in text:
+        text = text[text.find(">") + 1 : text.rfind("</")].strip()  # <file>src/a.py</file>
+    if text.startswith("**") and text.endswith("**"):
+        text = text.strip("*")
+    if text[:1] and text[0] in _QUOTES and (closing := text.find(text[0], 1)) > 0:
+        text = text[1:closing]  # what follows is a remark
+    text = text.strip(" \t,;").strip(_QUOTES).strip()
+    return _AT_LINES.sub("", text)

@@ -1,0 +1,35 @@
+"""F1 of the files that an answer names."""
+
+from pydantic import Field
+
+from sandbox_server.grading.localization.base import LocalizationReward, RewardArgs, RewardContext
+from sandbox_server.grading.localization.measures import level_f_beta
+
+
+class Args(RewardArgs):
+    """See `docs/rewards.md`."""
+
+    file_level_weight: float = Field(1.0, ge=0, le=100)
+    beta: float = Field(1.0, gt=0, le=100)
+    """Above 1 recall counts more, below it precision."""
+    empty: float = Field(1.0, ge=0, le=1)
+    """When there is nothing to find and nothing was named."""
+
+
+def file_localization_f1_reward(context: RewardContext, args: Args) -> float:
+    """Return weight times F-beta; 0 without an answer."""
+    return args.file_level_weight * level_f_beta(
+        context.answer, context.truth, "file", beta=args.beta, empty=args.empty
+    )
+
+
+REWARD = LocalizationReward(
+    file_localization_f1_reward,
+    Args,
+    bounds=lambda args: (0.0, args.file_level_weight),
+    formula="`file_level_weight` x F_beta(files named, files to find); F1 = 2PR/(P+R)",
+    edges=(
+        "No answer, or no hit: 0. Nothing to find: `empty` if nothing was named, else 0. Files that the patch creates"
+        " are neutral. The `<files>` environment of the documentation had the same."
+    ),
+)

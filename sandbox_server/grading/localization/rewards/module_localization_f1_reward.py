@@ -1,0 +1,35 @@
+"""F1 of the classes that an answer names."""
+
+from pydantic import Field
+
+from sandbox_server.grading.localization.base import LocalizationReward, RewardArgs, RewardContext
+from sandbox_server.grading.localization.measures import level_f_beta
+
+
+class Args(RewardArgs):
+    """See `docs/rewards.md`."""
+
+    module_level_weight: float = Field(1.0, ge=0, le=100)
+    beta: float = Field(1.0, gt=0, le=100)
+    """Above 1 recall counts more, below it precision."""
+    empty: float = Field(0.0, ge=0, le=1)
+    """When there is nothing to find and nothing was named."""
+
+
+def module_localization_f1_reward(context: RewardContext, args: Args) -> float:
+    """Return weight times F-beta; 0 without an answer."""
+    return args.module_level_weight * level_f_beta(
+        context.answer, context.truth, "module", beta=args.beta, empty=args.empty
+    )
+
+
+REWARD = LocalizationReward(
+    module_localization_f1_reward,
+    Args,
+    bounds=lambda args: (0.0, args.module_level_weight),
+    formula="`module_level_weight` x F_beta(classes named, classes to find); F1 = 2PR/(P+R)",
+    edges=(
+        "No answer, or no hit: 0. Nothing to find: `empty` if nothing was named, else 0. Files that the patch creates"
+        " are neutral. A free function is its own module."
+    ),
+)

@@ -1,0 +1,28 @@
+"""Several tools at once, in the turns that call any."""
+
+from pydantic import Field
+
+from sandbox_server.grading.localization.base import LocalizationReward, RewardArgs, RewardContext
+
+
+class Args(RewardArgs):
+    """See `docs/rewards.md`."""
+
+    max: float = Field(5.0, gt=0, le=1000)
+
+
+def tool_call_count_per_turn(context: RewardContext, args: Args) -> float:
+    """Return the mean calls of turns that have calls, as a part of `max`."""
+    assert context.events is not None  # needs_events
+    counts = [len(turn.calls) for turn in context.events.turns if turn.calls]
+    return min(args.max, sum(counts) / len(counts)) / args.max if counts else 0.0
+
+
+REWARD = LocalizationReward(
+    tool_call_count_per_turn,
+    Args,
+    bounds=lambda _: (0.0, 1.0),
+    formula="min(`max`, mean calls of the turns that have calls) / `max`",
+    edges="No call: 0. Turns without calls, the answer's among them, do not lower it.",
+    needs_events=True,
+)

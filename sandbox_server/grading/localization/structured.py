@@ -1,0 +1,141 @@
+"""Answers as data: the arguments of a finishing call, or the JSON of one."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+
+from sandbox_server.grading.localization.locations import Locations
+
+FINISHING = frozenset({"localization_finish", "result", "line_result"})
+"""Tools whose call is the answer."""
+_LISTS = ("locations", "file_paths", "files", "line_paths", "paths")
+_FILE = ("file", "path", "file_path", "filename", "file_name")
+_CLASS = ("class_name", "class")
+_FUNCTION = ("function_name", "function", "method_name", "method")
+_FUNCTION_CALL = re.compile(r"<function=(localization_finish|result|line_result)>")
+_DEEPEST = 8
+
+
+def calls_in(text: str) -> Iterator[object]:
+    """The arguments of finishing calls that `text` spells, the first one first: `<tool_call>` JSON, `<function=...>`.
+
+    Bare JSON that is the whole text, or the whole of a text in a ```json fence, counts too if it has the shape.
+    """
+    end = 0
+    while (begin := text.find("<tool_call>", end)) >= 0:
+        begin += len("<tool_call>")
+        end = text.find("</tool_call>", begin)
+        end = len(text) if end < 0 else end
+        if (arguments := finishing_arguments(_json(text[begin:end]))) is not None:
+            yield arguments
+    end = 0
+    while (opening := _FUNCTION_CALL.search(text, end)) is not None:
+        end = text.find("</function>", opening.end())
+        end = len(text) if end < 0 else end
+        if (arguments := _parameters(text[opening.end() : end])) is not None:
+            yield arguments
+    bare = text.strip()
+    if bare.startswith("```json") and bare.endswith("```"):
+        bare = bare[len("```json") : -3].strip()
+    if bare[:1] in ("{", "["):
+        value = _json(bare)
+        arguments = finishing_arguments(value)
+        if arguments is not None or _has_shape(value):
+            yield value if arguments is None else arguments
+
+
+def finishing_arguments(call: object) -> object | None:
+    """The arguments of `call`, `{name, arguments}` or OpenAI's `{function: {...}}`, if it is a finishing one."""
+    if isinstance(call, Mapping) and isinstance(call.get("function"), Mapping):
+        call = call["function"]
+    if not isinstance(call, Mapping) or call.get("name") not in FINISHING:
+        return None
+    arguments: object = call.get("arguments", call.get("parameters", {}))
+    return arguments
+
+
+def read_value(value: object, into: Locations, depth: int = 0) -> None:
+    """Read `value`: `{locations: [...]}`, a list of locations or paths, one of them, or JSON text of any of these."""
+    if depth > _DEEPEST:
+        into.problem("nested too deeply")
+    elif isinstance(value, str):
+        parsed = _json(value) if value.strip()[:1] in ("[", "{", '"') else None
+        if parsed is None:
+            into.file(value)
+        else:
+            read_value(parsed, into, depth + 1)
+    elif isinstance(value, Mapping):
+        inner = next((value[name] for name in _LISTS if name in value), None)
+        if inner is None:
+            _location(value, into)
+        else:
+            read_value(inner, into, depth + 1)
+    elif isinstance(value, (list, tuple)):
+        if _is_span(value):
+            if path := into.file(value[0]):
+                into.span(path, *value[1])
+        else:
+            for element in value:
+                read_value(element, into, depth + 1)
+    else:
+        into.problem(f"no location: {str(value)[:80]}")
+
+
+def _location(fields: Mapping[object, object], into: Locations) -> None:
+    path = into.file(_text(fields, _FILE))
+    if not path:
+        return
+    class_name, function = _text(fields, _CLASS), _text(fields, _FUNCTION)
+    named = into.module(path, class_name) if class_name.strip() else ""
+    if function.strip():
+        into.entity(path, function, of=named)
+    span = fields.get("lines", fields.get("line_range"))
+    if isinstance(span, (list, tuple)) and _numbers(span):
+        into.span(path, span[0], span[1])
+    elif isinstance(span, str):
+        into.spelled_span(path, span)
+
+
+def _text(fields: Mapping[object, object], names: tuple[str, ...]) -> str:
+    return next((value for name in names if isinstance(value := fields.get(name), str)), "")
+
+
+def _is_span(value: list[object] | tuple[object, ...]) -> bool:
+    """`[file, [first, last]]`."""
+    return len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], (list, tuple)) and _numbers(value[1])
+
+
+def _numbers(value: list[object] | tuple[object, ...]) -> bool:
+    return len(value) == 2 and all(type(number) is int for number in value)
+
+
+def _has_shape(value: object) -> bool:
+    """Whether bare JSON is an answer: a list under one of the names, or a list of locations."""
+    if isinstance(value, Mapping):
+        return any(name in value for name in _LISTS)
+    return isinstance(value, list) and bool(value) and all(_is_location(element) for element in value)
+
+
+def _is_location(value: object) -> bool:
+    return isinstance(value, str) or (isinstance(value, Mapping) and any(name in value for name in _FILE))
+
+
+def _parameters(body: str) -> dict[str, object] | None:
+    """`<parameter=NAME>value</parameter>` pairs of a call; None when it has none."""
+    found: dict[str, object] = {}
+    end = 0
+    while (begin := body.find("<parameter=", end)) >= 0:
+        close = body.find(">", begin)
+        end = body.find("</parameter>", close)
+        if close < 0 or end < 0:
+            break
+        found[body[begin + len("<parameter=") : close]] = body[close + 1 : end]
+    return found or None
+
+
+def _json(text: str) -> object | None:
+    try:
+        value: object = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value
