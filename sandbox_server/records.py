@@ -174,6 +174,14 @@ class VerdictName(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class TurnTokens:
+    """Tokens of one turn, as the trainer counts them."""
+
+    prompt: int
+    response: int
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """What an answer to a task of code search names, in paths of the base tree."""
 

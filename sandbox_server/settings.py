@@ -243,6 +243,11 @@ class Settings(BaseSettings):
     """The reward function: f2p_fraction, resolved, f2p_if_p2p_kept."""
     reward_wait_s: float = 280.0
     """Longest wait of /compute_reward for a grading under way, then `pending`; the client gives up at 300."""
+    localization_rewards: str = "multilevel"
+    """How answers of code search are scored where neither session nor instance says: a YAML file, or one of the
+    compositions in docs/rewards.md."""
+    grade_batch: Annotated[int, Field(ge=1)] = 512
+    """Items of one POST /v1/grade."""
     allow_ungradable: bool = False
     """Start instances that have no grader."""
     swebench4_dir: Path | None = None

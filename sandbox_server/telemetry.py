@@ -42,6 +42,12 @@ COMMAND_SECONDS = Histogram(
     "sandbox_command_seconds", "Commands of batches: queued until they began, run", ["stage"], buckets=_FAST
 )
 VERDICTS = Counter("sandbox_verdicts_total", "Verdicts given", ["verdict", "masked"])
+ROLLOUT = Histogram(
+    "sandbox_rollout",
+    "Numbers of graded rollouts by name: turns, tool calls, seconds, tokens, reward and its items",
+    ["metric"],
+    buckets=(-10, -5, -1, 0, 0.1, 0.25, 0.5, 0.75, 1, 2, 3, 5, 10, 20, 50, 100, 300, 1_000, 10_000, 100_000),
+)
 GRADE_SECONDS = Histogram("sandbox_grade_seconds", "Stages of a grading", ["stage"], buckets=_SLOW)
 GRADINGS_WAITING = Gauge("sandbox_gradings_waiting", "Gradings that wait for a slot")
 GRADINGS_RUNNING = Gauge("sandbox_gradings_running", "Gradings in a slot")

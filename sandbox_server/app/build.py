@@ -11,6 +11,7 @@ from sandbox_server import __version__
 from sandbox_server.actions import registry as actions
 from sandbox_server.actions.batch import BatchBounds, Batches
 from sandbox_server.app.parts import Parts
+from sandbox_server.app.scoring import batch_grading_of, localizing_of
 from sandbox_server.app.single import NodeNameTaken, only_server
 from sandbox_server.app.state import open_store
 from sandbox_server.catalogue.boxes import BoxHistory
@@ -298,6 +299,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             grading_of(settings, runtime, instances, faults), history, concurrency=settings.gradings, claims=store
         )
         stack.push_async_callback(queue.close)
+        localizing = localizing_of(settings, database, store, history)
         rewards = Rewards(
             queue,
             history,
@@ -305,12 +307,15 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             load_rewards(),
             state.jobs,
             state.signals,
+            localizing,
             reward=config.reward,
             node=config.node,
             slots=settings.gradings,
             prefetch=settings.grade_prefetch,
         )
         stack.push_async_callback(rewards.close)
+        grade_batches = batch_grading_of(settings, instances, queue, localizing)
+        stack.push_async_callback(grade_batches.close)
         helping = Helping(
             state.jobs,
             rewards,
@@ -361,6 +366,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             acting=Acting(runtime, store, history, instances, running, restoring, config),
             ending=ending,
             rewards=rewards,
+            localizing=localizing,
             config=config,
         )
         reaper = Reaper(
@@ -424,6 +430,8 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             receipts=history,
             instances=instances,
             boxes=boxes,
+            grading=grade_batches,
+            rollouts=localizing.rollouts,
             nodes=nodes,
             drained=heartbeat.drained,
             probes={"docker": runtime.ping, "redis": store.ping, "sql": database.ping, "node": placement.ready},

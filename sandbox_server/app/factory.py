@@ -35,6 +35,8 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
             app.state.boxes = parts.boxes
             app.state.receipts = parts.receipts
             app.state.instances = parts.instances
+            app.state.grading = parts.grading
+            app.state.rollouts = parts.rollouts
             app.state.nodes = parts.nodes
             app.state.probes = parts.probes
             leaving = asyncio.create_task(_leave(app, parts))

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instances import Instances
+from sandbox_server.catalogue.rollouts import Rollouts
 from sandbox_server.sessions.base import Sessions
+from sandbox_server.sessions.batch_grading import BatchGrading
 from sandbox_server.sessions.boxes import Boxes
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import Nodes
@@ -27,6 +29,9 @@ class Parts:
     """Part -> probe, for /readyz: docker, redis, sql, node."""
     boxes: Boxes | None = None
     """None: this server has none."""
+    grading: BatchGrading | None = None
+    """Of batches without a session; None: there is none."""
+    rollouts: Rollouts | None = None
     nodes: Nodes | None = None
     """Where requests for sessions of other nodes go; None: there are none."""
     drained: asyncio.Event = field(default_factory=asyncio.Event)

@@ -3,7 +3,7 @@
 import hashlib
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sandbox_server.catalogue.localization.truth import LocalizationTask
 
@@ -40,7 +40,15 @@ class F2pScriptGrader(_Record):
     script: str
 
 
-GraderSpec = Annotated[SwebenchGrader | ScriptGrader | F2pScriptGrader, Field(discriminator="kind")]
+class LocalizationGrader(_Record):
+    """Scored by the instance's `localization`: from what the policy answered, without patch or container."""
+
+    kind: Literal["localization"] = "localization"
+
+
+GraderSpec = Annotated[
+    SwebenchGrader | ScriptGrader | F2pScriptGrader | LocalizationGrader, Field(discriminator="kind")
+]
 
 
 class SandboxSpec(_Record):
@@ -93,7 +101,7 @@ class TaskInstance(_Record):
     grader: GraderSpec | None = None
     """None: ungradable."""
     localization: LocalizationTask | None = None
-    """What is to be found, where the task is one of code search."""
+    """What is to be found, where the task is one of code search; scored where the grader is `localization`."""
     ungradable_because: str = ""
     test_patch: str = ""
     files: dict[str, str] = {}
@@ -107,6 +115,17 @@ class TaskInstance(_Record):
     """Of the imported row."""
     conversion: str = ""
     """Library and version that converted the row, "" when it came complete."""
+
+    @model_validator(mode="after")
+    def _localizes_with_a_truth(self) -> "TaskInstance":
+        if self.localization is None and isinstance(self.grader, LocalizationGrader):
+            raise ValueError("the grader is localization, but localization is not set")
+        return self
+
+    @property
+    def localizes(self) -> bool:
+        """It is scored by what the policy answers: no patch is taken of it."""
+        return isinstance(self.grader, LocalizationGrader)
 
     @property
     def instance_hash(self) -> int:

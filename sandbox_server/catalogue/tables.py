@@ -10,7 +10,7 @@ from sqlalchemy import BigInteger, Dialect, Double, Index, LargeBinary, MetaData
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
-REVISION = "0006"
+REVISION = "0007"
 """The migration that makes these tables; a test holds it to be alembic's head."""
 
 
@@ -185,3 +185,27 @@ class ReceiptRow(Base):
     sid: Mapped[str] = mapped_column(String(40), index=True)
     created_at: Mapped[float]
     body: Mapped[str] = mapped_column(Text)
+
+
+class RolloutRow(Base):
+    """What a trainer said of a session: its rewards (a JSON list, "" for none) and each turn's tokens (JSON)."""
+
+    __tablename__ = "rollouts"
+
+    sid: Mapped[str] = mapped_column(String(40), primary_key=True)
+    rewards: Mapped[str] = mapped_column(Text)
+    tokens: Mapped[str] = mapped_column(Text)
+
+
+class MetricRow(Base):
+    """One number of one graded session."""
+
+    __tablename__ = "rollout_metrics"
+    __table_args__ = (Index("ix_rollout_metrics_run_at", "run", "at"),)
+
+    sid: Mapped[str] = mapped_column(String(40), primary_key=True)
+    name: Mapped[str] = mapped_column(String(120), primary_key=True)
+    value: Mapped[float]
+    run: Mapped[str] = mapped_column(Text)
+    at: Mapped[float] = mapped_column(index=True)
+    """When it was graded."""

@@ -9,12 +9,19 @@ import typer
 from sandbox_server.app.build import grading_of, open_catalogue, open_runtime
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
+from sandbox_server.catalogue.localization.truth import RewardItem, Truth
 from sandbox_server.cli import configuration
 from sandbox_server.errors import ServiceError
 from sandbox_server.grading.base import GradeRequest
 from sandbox_server.grading.grading import Grading
+from sandbox_server.grading.localization.answers import structured_answer
+from sandbox_server.grading.localization.base import Events, RewardContext, Turn
+from sandbox_server.grading.localization.composition import compose
+from sandbox_server.grading.localization.verdict import verdict_of
+from sandbox_server.records import Answer
 
 _ALL = 1_000_000
+_FILES = RewardItem(fn="file_localization_f1_reward")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,8 @@ async def verify(ids: list[str]) -> int:
 
 
 async def _verify(grading: Grading, instance: TaskInstance) -> _Found:
+    if instance.localizes:
+        return _verify_search(instance)
     gold = await grading.grade(GradeRequest(instance=instance, patch=instance.gold_patch.encode(), sid=""))
     try:
         empty = await grading.run_unpatched(instance)
@@ -63,3 +72,23 @@ async def _verify(grading: Grading, instance: TaskInstance) -> _Found:
         return _Found(gold.name, "infra", e.detail)
     sound = gold.resolved and empty.name == "unresolved"
     return _Found(gold.name, empty.name, "" if sound else f"gold: {gold.cause}; empty: {empty.cause}")
+
+
+def _verify_search(instance: TaskInstance) -> _Found:
+    """Nothing is run: the truth, given as an answer, must resolve a task of code search, and no answer must not."""
+    assert instance.localization is not None  # the instance's own rule
+    truth = instance.localization.truth
+    if not truth.files:
+        return _Found("unanswerable", "unresolved", "there is no file to find")
+    try:
+        composition = compose(instance.localization.rewards or (_FILES,), name=instance.instance_id)
+    except ValueError as error:
+        return _Found("infra", "infra", f"its rewards cannot be used: {error}")
+    perfect = verdict_of(composition.score(_search(truth, structured_answer(truth.files))), truth)
+    silent = verdict_of(composition.score(_search(truth, None)), truth)
+    return _Found(perfect.name, "unresolved" if not silent.resolved else silent.name, "code search")
+
+
+def _search(truth: Truth, answer: Answer | None) -> RewardContext:
+    turn = Turn(("bash",), prompt_tokens=1, response_tokens=1)
+    return RewardContext(answer, truth, Events((turn, turn)))

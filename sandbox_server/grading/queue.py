@@ -126,9 +126,11 @@ class GradingQueue:
         """The verdict, stored, under way or begun now; `pending` when it is not there within `wait_s` seconds."""
         task = self._task(self.key(request), request)
         await asyncio.wait({task}, timeout=wait_s)  # cancelling this wait leaves the task alone
-        if task.done():
-            return task.result()
-        cause = f"the grading is not finished after {wait_s:g} s; ask again"
+        return task.result() if task.done() else self.pending(request, wait_s or 0.0)
+
+    def pending(self, request: GradeRequest, waited_s: float) -> Verdict:
+        """In place of a verdict that is not there after `waited_s` seconds."""
+        cause = f"the grading is not finished after {waited_s:g} s; ask again"
         return ungraded(request, VerdictName.PENDING, mask=True, cause=cause)
 
     async def written(self, key: str) -> None:

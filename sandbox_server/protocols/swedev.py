@@ -17,6 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictInt, StrictSt
 
 from sandbox_server.errors import InfrastructureError, ServiceError
 from sandbox_server.protocols._apart import settle, spawn
+from sandbox_server.protocols._scores import ShownAnswer, ShownItem, score_fields
 from sandbox_server.protocols._wire import (
     hung_up,
     idempotency_key,
@@ -121,6 +122,12 @@ class RewardReply(_Message):
     """One sentence."""
     receipt: str
     """Id for /v1/receipts; "" for what is not stored."""
+    items: list[ShownItem] | None = None
+    """Of tasks of code search only, as the next three: what the reward is made of."""
+    answer: ShownAnswer | None = None
+    """As it was understood; null: there was none."""
+    steps: list[float] | None = None
+    flags: list[str] | None = None
 
 
 class Refusal(_Message):
@@ -212,6 +219,7 @@ async def compute_reward(request: Request) -> Response:
 
 def _reward_fields(answer: RewardAnswer) -> dict[str, object]:
     verdict = answer.verdict
+    scored = {} if verdict.score is None else score_fields(verdict.score)
     return {
         "reward": float(answer.reward),
         "f2p_count": verdict.f2p_count,
@@ -227,6 +235,7 @@ def _reward_fields(answer: RewardAnswer) -> dict[str, object]:
         "mask": verdict.mask,
         "cause": verdict.cause,
         "receipt": answer.receipt,
+        **scored,
     }
 
 

@@ -11,6 +11,7 @@ from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.catalogue.instances import InstanceSummary as Summary
 from sandbox_server.errors import UnknownSession
+from sandbox_server.protocols._scores import ShownScore, score_fields
 from sandbox_server.protocols._wire import json_answer
 from sandbox_server.records import SessionRecord, VerdictName
 from sandbox_server.sessions.base import Sessions, SessionView
@@ -67,6 +68,8 @@ class GradeSummary(_Shown):
     cause: str
     receipt: str
     graded_at: float
+    score: ShownScore | None
+    """Of tasks of code search: the reward's items and the answer."""
 
 
 class SessionDetail(SessionSummary):
@@ -78,6 +81,8 @@ class SessionDetail(SessionSummary):
     """None until it is graded; then as in `grade`."""
     grade: GradeSummary | None
     patch: PatchSummary | None
+    metrics: dict[str, Any]
+    """Turns, tool calls, seconds and, where the trainer reported them, tokens of the rollout."""
 
 
 class ActionEntry(_Shown):
@@ -234,6 +239,7 @@ def _detail(view: SessionView) -> dict[str, object]:
             "cause": graded.verdict.cause,
             "receipt": graded.receipt,
             "graded_at": graded.graded_at,
+            "score": None if graded.verdict.score is None else score_fields(graded.verdict.score),
         }
     if view.patch is not None:
         patch = {
@@ -245,7 +251,13 @@ def _detail(view: SessionView) -> dict[str, object]:
             "cause": view.patch.cause,
         }
     verdict = None if grade is None else grade["verdict"]
-    return _summary(view.record) | {"timings_s": view.timings_s, "verdict": verdict, "grade": grade, "patch": patch}
+    return _summary(view.record) | {
+        "timings_s": view.timings_s,
+        "verdict": verdict,
+        "grade": grade,
+        "patch": patch,
+        "metrics": dict(view.metrics),
+    }
 
 
 def _instance_summary(instance: TaskInstance | Summary) -> dict[str, object]:

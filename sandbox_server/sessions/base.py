@@ -1,12 +1,13 @@
 """What the protocols may ask of the sessions; `service.py` answers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from sandbox_server.actions.batch import Command, CommandResult
+from sandbox_server.catalogue.localization.truth import RewardItem
 from sandbox_server.errors import ServiceError
-from sandbox_server.records import ActionRecord, GradedSession, PatchRecord, SessionRecord, Verdict
+from sandbox_server.records import ActionRecord, GradedSession, PatchRecord, SessionRecord, TurnTokens, Verdict
 from sandbox_server.sessions.lookahead import Failure
 from sandbox_server.sessions.shelf import ShelfView
 from sandbox_server.state.nodes import NodeRecord
@@ -55,6 +56,8 @@ class SessionView:
     patch: PatchRecord | None
     timings_s: dict[str, float] = field(default_factory=dict)
     """Of the session and of its grading."""
+    metrics: Mapping[str, object] = field(default_factory=dict)
+    """See `sessions.rollout.metrics_of`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +143,16 @@ class Sessions(Protocol):
 
     async def reward(self, sid: str) -> RewardAnswer:
         """The stored verdict, or the one under way, waited for at most SANDBOX_REWARD_WAIT_S."""
+        ...
+
+    async def report(
+        self, sid: str, *, rewards: Sequence[RewardItem] | None = None, tokens: Sequence[TurnTokens] | None = None
+    ) -> None:
+        """Keep how a live session is to be scored, and what its turns cost; None leaves what was there.
+
+        Raises:
+            UnknownSession, SessionOver.
+        """
         ...
 
     async def close(self, sid: str) -> SessionRecord | None:

@@ -45,6 +45,18 @@ async def capture(
     )
 
 
+def none(session: SessionRecord) -> PatchRecord:
+    """Of a session that is scored by what the policy answered; it stands for the session's end like any other."""
+    return PatchRecord(
+        sid=session.sid,
+        instance_id=session.instance_id,
+        diff=None,
+        cause="a task of code search: no patch is taken",
+        base_commit="",
+        captured_at=clock.now(),
+    )
+
+
 def _taken(result: ExecResult, workdir: str, timeout_s: float) -> tuple[bytes | None, str]:
     """The diff, None where the agent left nothing to take one from, and what was remarkable.
 

@@ -25,6 +25,7 @@ from sandbox_server.grading.verdicts import ungraded
 from sandbox_server.records import GradedSession, PatchRecord, SessionRecord, Verdict, VerdictName
 from sandbox_server.sessions.base import RewardAnswer
 from sandbox_server.sessions.lifecycle import SessionState
+from sandbox_server.sessions.localizing import Localizing
 from sandbox_server.state.jobs import GradingJobs
 from sandbox_server.state.signals import Signals
 
@@ -46,6 +47,7 @@ class Rewards:
         rewards: Mapping[str, Reward],
         jobs: GradingJobs,
         signals: Signals,
+        localizing: Localizing,
         *,
         reward: str,
         node: str,
@@ -59,6 +61,7 @@ class Rewards:
         if reward not in rewards:
             raise ValueError(f"there is no reward {reward!r}; SANDBOX_REWARD is one of {', '.join(sorted(rewards))}")
         self._queue = queue
+        self._localizing = localizing
         self._history = history
         self._instances = instances
         self._reward = rewards[reward]
@@ -90,11 +93,14 @@ class Rewards:
 
     def prepare(self, instance: TaskInstance) -> None:
         """A session of `instance` has started: have what its grading needs and what is slow to begin, by and by."""
+        if instance.localizes:
+            return
         self._background(self._prepare(instance), f"grade-prepare-{instance.instance_id}")
 
     def expect(self, instance: TaskInstance, sid: str) -> None:
         """The session is about to end: its grading's container is made meanwhile. `begin` or `forget` follows."""
-        self._queue.expect(instance, sid)
+        if not instance.localizes:
+            self._queue.expect(instance, sid)
 
     def forget(self, sid: str) -> None:
         """The session has no patch to grade, or its end failed."""
@@ -256,6 +262,9 @@ class Rewards:
             cause = f"the sandbox was lost before its patch was taken: {session.cause or session.end_reason}"
             verdict = ungraded(request, VerdictName.INFRA, mask=True, cause=cause)
             return await self._store(session, instance, patch, verdict, "")
+        if instance.localizes:
+            verdict, composition = await self._localizing.verdict(session, instance)
+            return await self._store(session, instance, patch, verdict, "", composition)
         key = self._queue.key(request)
         try:
             verdict = await self._queue.verdict(request)
@@ -264,17 +273,25 @@ class Rewards:
             await self._queue.written(key)
 
     async def _store(
-        self, session: SessionRecord, instance: TaskInstance, patch: PatchRecord | None, verdict: Verdict, key: str
+        self,
+        session: SessionRecord,
+        instance: TaskInstance,
+        patch: PatchRecord | None,
+        verdict: Verdict,
+        key: str,
+        composition: str = "",
     ) -> GradedSession:
-        reward = 0.0 if verdict.mask else self._reward(instance, verdict)
+        reward, name = 0.0, composition or self._reward_name
+        if not verdict.mask:
+            reward = self._reward(instance, verdict) if verdict.score is None else verdict.score.total
         if not math.isfinite(reward):
-            raise ValueError(f"the reward {self._reward_name} gave {reward} for {verdict.name}")
+            raise ValueError(f"the reward {name} gave {reward} for {verdict.name}")
         graded = GradedSession(
             sid=session.sid,
             instance_id=session.instance_id,
             verdict=verdict,
             reward=float(reward),
-            reward_name=self._reward_name,
+            reward_name=name,
             receipt=uuid.uuid4().hex,
             graded_at=clock.now(),
         )
@@ -294,6 +311,7 @@ class Rewards:
             graded = await self._history.save_graded(graded, receipt, key)
         self._keep(graded)
         self._background(self._tell_graded(graded.sid), f"graded-{graded.sid}")
+        self._background(self._localizing.keep(session, instance, graded), f"metrics-{graded.sid}")
         return graded
 
     def _receipt(

@@ -7,9 +7,11 @@ from sandbox_server.actions import batch_json
 from sandbox_server.actions.base import Dialect, Observation, Say, Tool, ToolContext, observed
 from sandbox_server.actions.batch import Batches
 from sandbox_server.actions.batch_json import BatchOutcome
+from sandbox_server.actions.tool_responses import RECORDED
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import Sandbox
+from sandbox_server.sessions.answering import answer_in
 from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.state.store import Store
 
@@ -66,6 +68,8 @@ class Running:
         parsed = dialect.parse(content, talk_turns=record.talk_turns)
         parsed_at = time.monotonic()
         seconds["parse"] = parsed_at - clock
+        if isinstance(parsed, Say) and answer_in(content, instance) is not None:
+            return Ran(Observation(RECORDED, outcome="answer"), "none", record.talk_turns)
         if isinstance(parsed, Say):
             said = Observation(parsed.text, outcome=parsed.code)
             return Ran(said, "none", record.talk_turns + parsed.is_talk)

@@ -11,6 +11,7 @@ from sandbox_server.actions.batch_json import outcome_of
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
+from sandbox_server.catalogue.localization.truth import RewardItem
 from sandbox_server.errors import (
     ActionInterrupted,
     CapacityError,
@@ -27,13 +28,14 @@ from sandbox_server.errors import (
     UnknownNode,
     UnknownSession,
 )
-from sandbox_server.records import ActionRecord, PatchRecord, SessionRecord, Verdict, VerdictName
+from sandbox_server.records import ActionRecord, PatchRecord, SessionRecord, TurnTokens, Verdict, VerdictName
 from sandbox_server.sessions import acting
 from sandbox_server.sessions.acting import Acting
 from sandbox_server.sessions.base import ActionAnswer, Announced, BatchAnswer, PoolView, RewardAnswer, SessionView
 from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.sessions.ending import Ending
 from sandbox_server.sessions.lifecycle import SessionState
+from sandbox_server.sessions.localizing import Localizing
 from sandbox_server.sessions.lookahead import Lookahead
 from sandbox_server.sessions.placement import Placement
 from sandbox_server.sessions.rewards import Rewards
@@ -62,6 +64,7 @@ class SessionService:
         acting: Acting,
         ending: Ending,
         rewards: Rewards,
+        localizing: Localizing,
         config: SessionConfig,
     ) -> None:
         self._store = store
@@ -74,6 +77,7 @@ class SessionService:
         self._acting = acting
         self._ending = ending
         self._rewards = rewards
+        self._localizing = localizing
         self._config = config
         self._ends: dict[str, asyncio.Task[SessionRecord | None]] = {}
 
@@ -164,6 +168,8 @@ class SessionService:
                 f"{task.instance_id} cannot be graded: {task.ungradable_because or 'its row names no grader'};"
                 " SANDBOX_ALLOW_UNGRADABLE=1 starts it all the same"
             )
+        if task.localizes:
+            self._localizing.composition(task)  # what cannot be scored is known now, not at its end
         return task
 
     async def _start(self, task: TaskInstance, run: str) -> str:
@@ -265,12 +271,29 @@ class SessionService:
         if not task.cancelled() and (error := task.exception()):
             log.warning("session not ended; the next request or the reaper tries again", sid=sid, error=str(error))
 
+    async def report(
+        self, sid: str, *, rewards: Sequence[RewardItem] | None = None, tokens: Sequence[TurnTokens] | None = None
+    ) -> None:
+        """See `sessions.base.Sessions.report`."""
+        record = await self._known(sid)
+        if record.state != SessionState.LIVE:
+            raise SessionOver(f"session {sid} is {record.state}: its grading has begun; report before /postprocess")
+        await self._localizing.rollouts.report(sid, rewards=rewards, tokens=tokens)
+
     async def view(self, sid: str) -> SessionView:
         """See `sessions.base.Sessions.view`."""
         record = await self._known(sid)
-        graded, patch = await asyncio.gather(self._history.graded(sid), self._history.patch(sid))
+        graded, patch, metrics = await asyncio.gather(
+            self._history.graded(sid), self._history.patch(sid), self._metrics(record)
+        )
         graded_s = {} if graded is None else graded.verdict.timings_s
-        return SessionView(record, graded, patch, {**record.timings_s, **graded_s})
+        return SessionView(record, graded, patch, {**record.timings_s, **graded_s}, metrics)
+
+    async def _metrics(self, record: SessionRecord) -> dict[str, object]:
+        instance = None
+        with suppress(UnknownInstance):  # removed from the catalogue since
+            instance = await self._instances.by_id(record.instance_id)
+        return await self._localizing.metrics(record, instance)
 
     async def patch(self, sid: str) -> PatchRecord:
         """See `sessions.base.Sessions.patch`."""
@@ -287,9 +310,7 @@ class SessionService:
 
     async def actions(self, sid: str) -> list[ActionRecord]:
         """See `sessions.base.Sessions.actions`."""
-        record = await self._known(sid)
-        recent = await self._store.actions(sid)
-        return recent if len(recent) >= record.actions else await self._history.actions(sid)
+        return await self._localizing.journals.of(await self._known(sid))
 
     async def list(
         self, *, state: str | None = None, run: str | None = None, limit: int = 100

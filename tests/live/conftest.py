@@ -14,7 +14,7 @@ from .serving import Server, serving
 
 @pytest.fixture(scope="session")
 def rows(sample_images: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The samples, some again: without a grader, of an image that nobody has, for policies that write tool calls."""
+    """The samples, some again: without a grader, of an image that nobody has, with tool calls, with a truth to find."""
     texts = (ROOT / "examples" / "instances.jsonl").read_text().splitlines()
     timespan = next(row for row in map(json.loads, texts) if row["instance_id"].startswith("samples__timespan"))
     ungradable = {**timespan, "instance_id": "samples__ungradable-1"}
@@ -27,8 +27,21 @@ def rows(sample_images: dict[str, str], tmp_path_factory: pytest.TempPathFactory
     }
     ledger = next(row for row in map(json.loads, texts) if row["instance_id"] == "samples__ledger-12")
     search = {**ledger, "instance_id": "samples__search-1", "dialect": "tool_calls"}
+    find = {
+        **timespan,
+        "instance_id": "samples__find-1",
+        "localization": {
+            "truth": {
+                "files": ["timespan/reader.py", "timespan/writer.py"],
+                "modules": ["timespan/reader.py:read"],
+                "entities": ["timespan/reader.py:read"],
+                "added_files": ["timespan/new.py"],
+            }
+        },
+    }
+    del find["grader"]
     path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
-    path.write_text("\n".join([*texts, *map(json.dumps, (ungradable, absent, bare, search))]) + "\n")
+    path.write_text("\n".join([*texts, *map(json.dumps, (ungradable, absent, bare, search, find))]) + "\n")
     return path
 
 

@@ -18,19 +18,26 @@ from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instance import SandboxSpec, ScriptGrader, TaskInstance
 from sandbox_server.catalogue.instances import Instances
+from sandbox_server.catalogue.rollouts import Rollouts
 from sandbox_server.errors import (
     CapacityError,
     EngineUnavailable,
     SandboxLost,
     ServiceError,
+    SessionOver,
     SessionStillLive,
     Ungradable,
     UnknownInstance,
     UnknownNode,
     UnknownSession,
 )
+from sandbox_server.grading.base import GradeRequest
+from sandbox_server.grading.localization.composition import load
+from sandbox_server.grading.registry import load_rewards
 from sandbox_server.records import ActionRecord, GradedSession, PatchRecord, SessionRecord, Verdict, VerdictName
 from sandbox_server.sessions.base import ActionAnswer, Announced, BatchAnswer, PoolView, RewardAnswer, SessionView
+from sandbox_server.sessions.batch_grading import BatchGrading
+from sandbox_server.sessions.localizing import Localizing
 from sandbox_server.sessions.lookahead import Failure
 from sandbox_server.sessions.shelf import ShelfView
 from sandbox_server.settings import Settings
@@ -64,6 +71,7 @@ class MemorySessions:
         self.finished: list[str] = []
         self.start_s = 0.0
         self.begun_when_cancelled = False
+        self.reported: dict[str, tuple[object, object]] = {}
 
     async def start(self, instance: int | str, *, run: str = "") -> str:
         match instance:
@@ -150,6 +158,11 @@ class MemorySessions:
         verdict = Verdict(VerdictName.RESOLVED, mask=False, cause="All pass.", f2p_count=1, f2p_total=1)
         return RewardAnswer(dataclasses.replace(verdict, patch_exists=True, patch_applied=True), 1, "r-1")
 
+    async def report(self, sid: str, *, rewards: object = None, tokens: object = None) -> None:
+        if (await self.view(sid)).record.state != "live":
+            raise SessionOver(f"Session {sid} has ended.")
+        self.reported[sid] = (rewards, tokens)
+
     async def close(self, sid: str) -> SessionRecord | None:
         self.closed.append(sid)
         return await self.postprocess(sid)
@@ -179,9 +192,26 @@ class MemorySessions:
         return found[::-1][:limit]
 
 
+class NoJournals:
+    """Batches have none."""
+
+
+class NoGradings:
+    """In place of the line of gradings, which needs an engine."""
+
+    def key(self, request: GradeRequest) -> str:
+        return request.sid
+
+    async def verdict(self, request: GradeRequest) -> Verdict:
+        return Verdict(VerdictName.INFRA, mask=True, cause="There is no engine.")
+
+    async def written(self, key: str) -> None:
+        pass
+
+
 @contextlib.asynccontextmanager
-async def small_catalogue() -> AsyncIterator[tuple[History, Instances]]:
-    """A real one with one instance and one receipt."""
+async def small_catalogue() -> AsyncIterator[tuple[History, Instances, Rollouts]]:
+    """A real one with one instance, one receipt and one rollout."""
     with tempfile.TemporaryDirectory() as folder:
         database = Database(f"sqlite:///{folder}/catalogue.sqlite3")
         await database.migrate()
@@ -191,8 +221,10 @@ async def small_catalogue() -> AsyncIterator[tuple[History, Instances]]:
             "77", "a__b-1", Verdict(VerdictName.RESOLVED, mask=False, cause="."), 1.0, "f", "r-1", 1.0
         )
         await history.save_graded(graded, {"id": "r-1", "patch_sha256": "5a"}, "key")
+        rollouts = Rollouts(database)
+        await rollouts.save_metrics("77", {"num_turns": 3}, run="a", at=time.time())
         try:
-            yield history, instances
+            yield history, instances, rollouts
         finally:
             await database.dispose()
 
@@ -213,8 +245,10 @@ class Wire:
     @contextlib.asynccontextmanager
     async def _build(self, settings: Settings) -> AsyncIterator[Parts]:
         probes = {name: (lambda name=name: self._probe(name)) for name in ("docker", "redis", "sql")}
-        async with small_catalogue() as (history, instances):
-            yield Parts(self.sessions, history, instances, probes)
+        async with small_catalogue() as (history, instances, rollouts):
+            scoring = Localizing(NoJournals(), rollouts, {}, dialect="", default=load("file_loc"))
+            grading = BatchGrading(instances, NoGradings(), scoring, load_rewards()["resolved"], wait_s=1.0, most=8)
+            yield Parts(self.sessions, history, instances, probes, grading=grading, rollouts=rollouts)
 
     async def _probe(self, name: str) -> None:
         match self.broken.get(name):

@@ -21,6 +21,8 @@ class OwnImporter:
 
     def _instance(self, row: SourceRow) -> TaskInstance:
         fields = {"row_sha256": row.sha256, **row.fields}
+        if fields.get("grader") is None and fields.get("localization") is not None:
+            fields["grader"] = {"kind": "localization"}
         if fields.get("grader") is None:
             fields["ungradable_because"] = fields.get("ungradable_because") or "The row names no grader."
         instance = TaskInstance.model_validate(fields)

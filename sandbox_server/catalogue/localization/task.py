@@ -1,7 +1,7 @@
 """The truth of a row or an instance, with whatever tree there is for it."""
 
 from sandbox_server.catalogue.changes import UnreadablePatch, read_changes
-from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.catalogue.instance import LocalizationGrader, TaskInstance
 from sandbox_server.catalogue.localization.extract import NO_TREE, Tree, truth_of, truth_of_bug
 from sandbox_server.catalogue.localization.trees import NoTree, Trees
 from sandbox_server.catalogue.localization.truth import LocalizationTask, Truth
@@ -30,15 +30,17 @@ def found_truth(patch: str, *, repo: str, commit: str, puts_bug_in: bool, trees:
 
 
 def localized(instance: TaskInstance, trees: Trees | None) -> TaskInstance:
-    """The instance as a task of code search, from its gold patch; as it is where it says itself what is to be found.
+    """The instance as a task of code search, scored by what its gold patch changes, or by what it says itself.
 
     Raises:
         UnreadablePatch: as `found_truth`.
 
     """
-    if instance.localization is not None:
-        return instance
-    truth = found_truth(
-        instance.gold_patch, repo=instance.repo, commit=instance.base_commit, puts_bug_in=False, trees=trees
-    )
-    return instance.model_copy(update={"localization": LocalizationTask(truth=truth)})
+    task = instance.localization
+    if task is None:
+        truth = found_truth(
+            instance.gold_patch, repo=instance.repo, commit=instance.base_commit, puts_bug_in=False, trees=trees
+        )
+        task = LocalizationTask(truth=truth)
+    scored = {"localization": task, "grader": LocalizationGrader(), "ungradable_because": ""}
+    return instance.model_copy(update=scored)

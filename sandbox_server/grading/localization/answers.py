@@ -20,11 +20,12 @@ _TEXT = frozenset({"", "text", "txt", "plain", "plaintext", "markdown", "md", "y
 """Languages under which people write a list of locations."""
 
 
-def parse_answer(text: str, *, written: str = AUTO, roots: Iterable[str] = ()) -> Answer | None:
+def parse_answer(text: str, *, written: str = AUTO, roots: Iterable[str] = (), acts: bool = False) -> Answer | None:
     """The answer in `text`; None: there is none.
 
     `written` is one of FORMATS; `auto` takes whatever is there: a finishing call, else the last complete pair of tags,
-    else a block of nothing but locations. A named format is looked for alone, and read more leniently.
+    else a block of nothing but locations. A named format is looked for alone, and read more leniently. In a message
+    that `acts` (calls other tools) blocks are no answer: it quotes, or they are what it runs.
 
     Raises:
         ValueError: there is no such format.
@@ -32,8 +33,10 @@ def parse_answer(text: str, *, written: str = AUTO, roots: Iterable[str] = ()) -
     """
     if written != AUTO and written not in _READERS:
         raise ValueError(f"there is no answer format {written!r}; there are {', '.join(FORMATS)}")
-    readers = [_READERS[written]] if written != AUTO else [_structured, _tagged, _located]
-    spoken, known = _after_thinking(text), Roots(roots)
+    readers = _ANY if written == AUTO else [_READERS[written]]
+    if acts:
+        readers = [read for read in readers if read not in (_located, _fenced)]
+    spoken, known = after_thinking(text), Roots(roots)
     return next((answer for read in readers if (answer := read(spoken, known)) is not None), None)
 
 
@@ -47,7 +50,8 @@ def structured_answer(value: object, *, roots: Iterable[str] = ()) -> Answer:
     return locations.answer("structured", well_formed=True)
 
 
-def _after_thinking(text: str) -> str:
+def after_thinking(text: str) -> str:
+    """What was said, without what was thought."""
     text = text.rpartition("</think>")[2]
     return text.partition("<think>")[0]  # a thought that was cut off answers nothing
 
@@ -143,4 +147,5 @@ _READERS: dict[str, _Reader] = {
     "structured": _structured,
     "lines": _spans,
 }
+_ANY: list[_Reader] = [_structured, _tagged, _located]
 FORMATS = (AUTO, *_READERS)

@@ -54,8 +54,6 @@ class RewardContext:
     truth: Truth
     events: Events | None = None
     """None: only an answer was given."""
-    message: str = ""
-    """The message that answered, as it was written; "" for a call's arguments."""
     instance_id: str = ""
 
 

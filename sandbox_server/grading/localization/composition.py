@@ -141,9 +141,16 @@ def load(named: str) -> Composition:
     return parse(text, name=path.stem)
 
 
+@cache
 def shipped() -> list[str]:
     """Names of the compositions that come with the service."""
     return sorted(Path(entry.name).stem for entry in _SHIPPED.iterdir() if entry.name.endswith(".yaml"))
+
+
+def shipped_items(name: str) -> tuple[RewardItem, ...]:
+    """What a shipped composition is made of, but for its discount; none has one."""
+    document = yaml.safe_load(_SHIPPED.joinpath(f"{name}.yaml").read_text())
+    return tuple(_item(item, name) for item in document["reward"])
 
 
 @cache

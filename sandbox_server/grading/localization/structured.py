@@ -12,7 +12,7 @@ _LISTS = ("locations", "file_paths", "files", "line_paths", "paths")
 _FILE = ("file", "path", "file_path", "filename", "file_name")
 _CLASS = ("class_name", "class")
 _FUNCTION = ("function_name", "function", "method_name", "method")
-_FUNCTION_CALL = re.compile(r"<function=(localization_finish|result|line_result)>")
+_FUNCTION_CALL = re.compile(r"<function=(localization_finish|result|line_result|finish)>")
 _DEEPEST = 8
 
 
@@ -28,11 +28,8 @@ def calls_in(text: str) -> Iterator[object]:
         end = len(text) if end < 0 else end
         if (arguments := finishing_arguments(_json(text[begin:end]))) is not None:
             yield arguments
-    end = 0
-    while (opening := _FUNCTION_CALL.search(text, end)) is not None:
-        end = text.find("</function>", opening.end())
-        end = len(text) if end < 0 else end
-        if (arguments := _parameters(text[opening.end() : end])) is not None:
+    for call in function_calls(text):
+        if (arguments := finishing_arguments(call)) is not None:
             yield arguments
     bare = text.strip()
     if bare.startswith("```json") and bare.endswith("```"):
@@ -42,6 +39,16 @@ def calls_in(text: str) -> Iterator[object]:
         arguments = finishing_arguments(value)
         if arguments is not None or _has_shape(value):
             yield value if arguments is None else arguments
+
+
+def function_calls(text: str) -> Iterator[Mapping[str, object]]:
+    """Calls of FINISHING tools and of `finish`: `<function=NAME><parameter=P>value</parameter></function>`."""
+    end = 0
+    while (opening := _FUNCTION_CALL.search(text, end)) is not None:
+        end = text.find("</function>", opening.end())
+        end = len(text) if end < 0 else end
+        if (arguments := _parameters(text[opening.end() : end])) is not None:
+            yield {"name": opening[1], "arguments": arguments}
 
 
 def finishing_arguments(call: object) -> object | None:

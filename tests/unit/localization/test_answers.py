@@ -1,4 +1,4 @@
-"""How answers are read. The numbers are those of the published cases (their groups B, C and D)."""
+"""How answers are read. The numbers are those of the published cases (groups B, C and D)."""
 
 import json
 import time

@@ -1,0 +1,40 @@
+"""The parts that score answers of code search, and batches without a session, as the settings say."""
+
+from sandbox_server.actions import registry as actions
+from sandbox_server.catalogue.database import Database
+from sandbox_server.catalogue.history import History
+from sandbox_server.catalogue.instances import Instances
+from sandbox_server.catalogue.rollouts import Rollouts
+from sandbox_server.grading.localization import composition
+from sandbox_server.grading.queue import GradingQueue
+from sandbox_server.grading.registry import load_rewards
+from sandbox_server.sessions.batch_grading import BatchGrading
+from sandbox_server.sessions.journals import Journals
+from sandbox_server.sessions.localizing import Localizing
+from sandbox_server.settings import Settings
+from sandbox_server.state.store import Store
+
+
+def localizing_of(settings: Settings, database: Database, store: Store, history: History) -> Localizing:
+    """Scores sessions. Raises ValueError when SANDBOX_LOCALIZATION_REWARDS cannot be used."""
+    return Localizing(
+        Journals(store, history),
+        Rollouts(database),
+        actions.dialects(),
+        dialect=settings.dialect,
+        default=composition.load(settings.localization_rewards),
+    )
+
+
+def batch_grading_of(
+    settings: Settings, instances: Instances, queue: GradingQueue, localizing: Localizing
+) -> BatchGrading:
+    """Grades batches."""
+    return BatchGrading(
+        instances,
+        queue,
+        localizing,
+        load_rewards()[settings.reward],  # `Rewards` has told of one that there is not
+        wait_s=settings.reward_wait_s,
+        most=settings.grade_batch,
+    )

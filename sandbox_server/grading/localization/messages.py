@@ -1,0 +1,122 @@
+"""Messages of a chat as trainers keep them -> what was said, which tools were called, what was answered. Pure."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sandbox_server.grading.localization.answers import AUTO, after_thinking, parse_answer, structured_answer
+from sandbox_server.grading.localization.base import Events, Turn
+from sandbox_server.grading.localization.structured import FINISHING, finishing_arguments, function_calls
+from sandbox_server.records import Answer
+
+FINISH = "finish"
+"""The tool that ends a rollout with words."""
+_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of the policy."""
+
+    text: str
+    calls: tuple[object, ...] = ()
+    """OpenAI's, as they came."""
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """Names of the tools it calls, also by `<tool_call>` blocks in its text; "" where a call has none."""
+        return tuple(map(_name, self._all_calls()))
+
+    @property
+    def acts(self) -> bool:
+        """It calls a tool that runs something."""
+        return any(name not in FINISHING and name != FINISH for name in self.tools)
+
+    def answer(self, *, written: str = AUTO, roots: Iterable[str] = (), acts: bool = False) -> Answer | None:
+        """Its answer; of one that `acts` only a tagged one or a finishing call, for what it quotes is no answer."""
+        roots = tuple(roots)
+        for call in reversed(self._all_calls()):
+            arguments = finishing_arguments(call)
+            if arguments is not None and written in (AUTO, "structured"):
+                return structured_answer(arguments, roots=roots)
+            for text in _finishing_texts(call):
+                if (answer := parse_answer(text, written=written, roots=roots)) is not None:
+                    return answer
+        return parse_answer(self.text, written=written, roots=roots, acts=acts)
+
+    def _all_calls(self) -> tuple[object, ...]:
+        said = after_thinking(self.text)
+        return self.calls or (*map(_json, _blocks(said)), *function_calls(said))
+
+
+def message_of(content: str) -> Message:
+    """The message that a text is: itself, or OpenAI's message or list of calls as JSON."""
+    value = _json(content) if content.lstrip()[:1] in ("{", "[") else None
+    if isinstance(value, Mapping) and ("role" in value or "tool_calls" in value):
+        return read(value)
+    if isinstance(value, list) and value and all(isinstance(call, Mapping) and _name(call) for call in value):
+        return Message("", tuple(value))
+    return Message(content)
+
+
+def read(message: Mapping[str, object]) -> Message:
+    """The message of OpenAI's form; parts that are no text are left out."""
+    calls = message.get("tool_calls")
+    return Message(_text(message.get("content")), tuple(calls) if isinstance(calls, list) else ())
+
+
+def conversation(
+    messages: Sequence[Mapping[str, object]], *, written: str = AUTO, roots: Iterable[str] = ()
+) -> tuple[Answer | None, Events]:
+    """The newest answer of the assistant, and the way there."""
+    ours = [read(message) for message in messages if message.get("role") == "assistant"]
+    events, roots = Events(tuple(Turn(message.tools) for message in ours)), tuple(roots)
+    for message in reversed(ours):
+        if (answer := message.answer(written=written, roots=roots, acts=message.acts)) is not None:
+            return answer, events
+    return None, events
+
+
+def _text(content: object) -> str:
+    if isinstance(content, list):
+        parts = [part.get("text") for part in content if isinstance(part, Mapping)]
+        return "".join(part for part in parts if isinstance(part, str))
+    return content if isinstance(content, str) else ""
+
+
+def _blocks(text: str) -> list[str]:
+    """What stands in each `<tool_call>`."""
+    found: list[str] = []
+    end = 0
+    while (begin := text.find(_OPEN, end)) >= 0:
+        end = text.find(_CLOSE, begin)
+        end = len(text) if end < 0 else end
+        found.append(text[begin + len(_OPEN) : end])
+    return found
+
+
+def _finishing_texts(call: object) -> list[str]:
+    """What a call of `finish` says to the user."""
+    if _name(call) != FINISH:
+        return []
+    arguments = _of_call(call).get("arguments", _of_call(call).get("parameters"))
+    arguments = _json(arguments) if isinstance(arguments, str) else arguments
+    return [value for value in arguments.values() if isinstance(value, str)] if isinstance(arguments, Mapping) else []
+
+
+def _of_call(call: object) -> Mapping[str, object]:
+    if isinstance(call, Mapping) and isinstance(call.get("function"), Mapping):
+        call = call["function"]
+    return call if isinstance(call, Mapping) else {}
+
+
+def _name(call: object) -> str:
+    name = _of_call(call).get("name")
+    return name if isinstance(name, str) else ""
+
+
+def _json(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,26 @@
+"""What a score means in the words of verdicts. Pure."""
+
+from sandbox_server.catalogue.localization.truth import Truth
+from sandbox_server.grading.localization.measures import level_f_beta, level_found
+from sandbox_server.records import Score, Verdict, VerdictName
+
+
+def verdict_of(score: Score, truth: Truth) -> Verdict:
+    """Resolved where exactly the files were named that had to be (F1 of 1); counted as one test."""
+    if score.answer is None:
+        name, cause = VerdictName.NO_ANSWER, "The session ended without an answer."
+    else:
+        exact = level_f_beta(score.answer, truth, "file") == 1.0
+        name = VerdictName.RESOLVED if exact else VerdictName.UNRESOLVED
+        named = set(level_found(score.answer, truth, "file"))
+        hits = len(named.intersection(truth.files))
+        cause = f"The answer names {hits} of {len(truth.files)} files, and {len(named) - hits} others."
+    return Verdict(
+        name,
+        mask=False,
+        cause=cause,
+        f2p_count=int(name is VerdictName.RESOLVED),
+        f2p_total=1,
+        patch_is_none=True,
+        score=score,
+    )

@@ -1,0 +1,245 @@
+"""Our own endpoints for scoring: batches without a session, what a trainer says of a rollout, means over rollouts."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Annotated, Any, cast
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
+
+from sandbox_server.catalogue.localization.truth import RewardItem, Truth
+from sandbox_server.catalogue.rollouts import Rollouts
+from sandbox_server.errors import MalformedRequest, ServiceError
+from sandbox_server.grading.localization.answers import AUTO, FORMATS
+from sandbox_server.grading.localization.base import Events, Turn
+from sandbox_server.grading.localization.composition import MAX_ITEMS, Composition, compose, shipped, shipped_items
+from sandbox_server.protocols._scores import ShownScore, score_fields
+from sandbox_server.protocols._wire import json_answer, named_instance, read, takes
+from sandbox_server.protocols.v1 import Refused
+from sandbox_server.records import TurnTokens, VerdictName
+from sandbox_server.sessions.base import Sessions
+from sandbox_server.sessions.batch_grading import BatchGrading, Graded, GradeItem
+
+_TURNS = 10_000
+"""Of one rollout; far more than any has."""
+_DAY_S = 86_400.0
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class TurnRequest(_Message):
+    """One message of the policy."""
+
+    tools: Annotated[list[str], Field(max_length=1000)] = []
+    """Names of the tools that it called."""
+    prompt_tokens: Annotated[int, Field(ge=0, lt=2**53)] | None = None
+    response_tokens: Annotated[int, Field(ge=0, lt=2**53)] | None = None
+
+
+class EventsRequest(_Message):
+    """The way to an answer."""
+
+    turns: Annotated[list[TurnRequest], Field(max_length=_TURNS)]
+    """Messages of the policy, the answer's included."""
+
+
+Rewards = StrictStr | Annotated[list[RewardItem], Field(min_length=1, max_length=MAX_ITEMS)]
+"""The name of a composition that comes with the service, or a list of {fn, weight, args}."""
+
+
+class GradeItemRequest(_Message):
+    """One thing to grade."""
+
+    instance: StrictInt | StrictStr | None = None
+    """Hash or id; its localization is what an answer is scored by, its grader what a patch is graded by."""
+    truth: Truth | None = None
+    """What was to be found; in place of the instance's."""
+    answer: Any = None
+    """The message that answers, or the arguments of a finishing call."""
+    messages: Annotated[list[dict[str, Any]], Field(max_length=_TURNS)] | None = None
+    """The chat in OpenAI's form: the newest answer of its assistant, and its turns and calls."""
+    events: EventsRequest | None = None
+    """The way to the answer; in place of what `messages` show."""
+    rewards: Rewards | None = None
+    """In place of the request's."""
+    format: str = AUTO
+    """auto, files, file_list, fenced, structured, lines."""
+    roots: Annotated[list[str], Field(max_length=100)] = []
+    """Absolute prefixes to take off the answer's paths, besides the instance's own."""
+    patch: StrictStr | None = None
+    """A diff, graded as a session's; nothing else is looked at."""
+
+
+class GradeRequest(_Message):
+    """A batch."""
+
+    items: list[GradeItemRequest]
+    """At most SANDBOX_GRADE_BATCH."""
+    rewards: Rewards | None = None
+    """For items that name none; without it the instance's, else the service's."""
+    discount: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Only with `rewards`: each answer also gets the total for each turn, times this for every turn before the last."""
+
+
+class _GradeEnvelope(GradeRequest):
+    items: list[Any]  # each is read by itself, so that a bad one fails alone
+
+
+class GradeError(BaseModel):
+    """Why an item has no total."""
+
+    code: str
+    detail: str
+    retryable: bool
+
+
+class GradeAnswer(ShownScore):
+    """What became of one item."""
+
+    total: float | None
+    """null: masked, or an error; a fault is no number."""
+    verdict: VerdictName | None
+    mask: bool
+    cause: str
+    error: GradeError | None
+
+
+class GradeReply(BaseModel):
+    """One answer an item, in their order."""
+
+    results: list[GradeAnswer]
+
+
+class TokensRequest(_Message):
+    """What one turn cost."""
+
+    prompt: Annotated[int, Field(ge=0, lt=2**53)]
+    response: Annotated[int, Field(ge=0, lt=2**53)]
+
+
+class RolloutRequest(_Message):
+    """What the trainer knows or wants of a live session; what is left out stays as it was."""
+
+    rewards: Rewards | None = None
+    """How this session is scored."""
+    tokens: Annotated[list[TokensRequest], Field(max_length=_TURNS)] | None = None
+    """Of every turn so far, the first one first."""
+
+
+class Mean(BaseModel):
+    """One number over many rollouts."""
+
+    name: str
+    count: int
+    mean: float
+    least: float
+    most: float
+
+
+_REFUSED: dict[int | str, dict[str, Any]] = {404: {"model": Refused}, 409: {"model": Refused}}
+
+ROUTER = APIRouter(prefix="/v1", tags=["grade"])
+
+
+@ROUTER.post("/grade", response_model=GradeReply, openapi_extra=takes(GradeRequest))
+async def grade(request: Request) -> Response:
+    """Grade answers and patches without a session; a bad item has an `error` and costs the others nothing."""
+    batch = await read(request, _GradeEnvelope)
+    grading = cast(BatchGrading, request.app.state.grading)
+    if len(batch.items) > grading.most:
+        raise MalformedRequest(f"items: {len(batch.items)}; SANDBOX_GRADE_BATCH allows {grading.most} in one request.")
+    if batch.discount is not None and batch.rewards is None:
+        raise MalformedRequest("discount: only with rewards.")
+    default = None if batch.rewards is None else _composition(batch.rewards, batch.discount)
+    items = [_item(value, default) for value in batch.items]
+    return json_answer({"results": [_result(graded) for graded in await grading.grade(items)]})
+
+
+@ROUTER.put("/sessions/{sid}/rollout", status_code=204, responses=_REFUSED, openapi_extra=takes(RolloutRequest))
+async def report_rollout(request: Request, sid: Annotated[str, Path(pattern="^[0-9]{1,19}$")]) -> Response:
+    """Say how a live session is to be scored, or what its turns cost. Once it is over it is too late: 409."""
+    said = await read(request, RolloutRequest)
+    if said.rewards is not None:
+        _composition(said.rewards, None)
+    await cast(Sessions, request.app.state.sessions).report(
+        sid,
+        rewards=None if said.rewards is None else _items(said.rewards),
+        tokens=None if said.tokens is None else [TurnTokens(turn.prompt, turn.response) for turn in said.tokens],
+    )
+    return Response(status_code=204)
+
+
+@ROUTER.get("/metrics/rollout", response_model=list[Mean])
+async def rollout_metrics(
+    request: Request,
+    run: Annotated[str | None, Query(max_length=100, pattern="^[^\\x00]*$")] = None,
+    since: Annotated[float | None, Query(ge=0, le=1e12, allow_inf_nan=False)] = None,
+) -> Response:
+    """Means over the rollouts graded since then (Unix seconds; unset: a day ago), of one run or of all."""
+    after = time.time() - _DAY_S if since is None else since
+    found = await cast(Rollouts, request.app.state.rollouts).rollup(since=after, run=run)
+    return json_answer([asdict(rollup) for rollup in found])
+
+
+def _item(value: object, default: Composition | None) -> GradeItem | ServiceError:
+    try:
+        item = GradeItemRequest.model_validate(value)
+        if item.format not in FORMATS:
+            return MalformedRequest(f"format: {item.format!r} is not one of {', '.join(FORMATS)}.")
+        return GradeItem(
+            instance=None if item.instance is None else named_instance(item.instance),
+            truth=item.truth,
+            answer=item.answer,
+            messages=item.messages,
+            events=None if item.events is None else _events(item.events),
+            composition=default if item.rewards is None else _composition(item.rewards, None),
+            patch=None if item.patch is None else item.patch.encode("utf-8", "surrogatepass"),
+            roots=tuple(item.roots),
+            written=item.format,
+        )
+    except ValidationError as error:
+        faults = error.errors(include_input=False, include_url=False)
+        named = {".".join(map(str, fault["loc"])): fault["msg"] for fault in faults}
+        return MalformedRequest("; ".join(f"{name}: {text}" for name, text in named.items()))
+    except ServiceError as error:
+        return error
+
+
+def _events(said: EventsRequest) -> Events:
+    turns = (Turn(tuple(turn.tools), turn.prompt_tokens, turn.response_tokens) for turn in said.turns)
+    return Events(tuple(turns))
+
+
+def _items(rewards: str | list[RewardItem]) -> list[RewardItem]:
+    # a name, never a path: a client must not have the server read files
+    if isinstance(rewards, str):
+        if rewards not in shipped():
+            raise MalformedRequest(f"rewards: there is no composition {rewards!r}; there are {', '.join(shipped())}.")
+        return list(shipped_items(rewards))
+    return rewards
+
+
+def _composition(rewards: str | list[RewardItem], discount: float | None) -> Composition:
+    try:
+        name = rewards if isinstance(rewards, str) else "rewards"
+        return compose(_items(rewards), name=name, discount=discount)
+    except ValueError as error:
+        raise MalformedRequest(str(error)) from None
+
+
+def _result(graded: Graded) -> dict[str, object]:
+    verdict, error = graded.verdict, graded.error
+    score: Mapping[str, object] = {"items": [], "answer": None, "steps": [], "flags": []}
+    if verdict is not None and verdict.score is not None:
+        score = score_fields(verdict.score)
+    return {
+        "total": graded.total,
+        "verdict": None if verdict is None else verdict.name.value,
+        "mask": verdict is None or verdict.mask,
+        "cause": "" if verdict is None else verdict.cause,
+        "error": None if error is None else {"code": error.code, "detail": error.detail, "retryable": error.retryable},
+        **score,
+    }
