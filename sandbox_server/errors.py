@@ -10,6 +10,7 @@ ServiceError
 │   ├── UnknownReceipt      no such receipt
 │   ├── UnknownNode         no such node, or it is dead
 │   ├── UnknownUser         the container has no such user
+│   ├── UnknownProcess      no such command runs in the box
 │   ├── UnknownImage        no box may run this image, or it is nowhere to be had
 │   ├── IsBox               asked of a box what only a session with an instance has
 │   ├── SessionStillLive    asked for what exists only after the end
@@ -117,6 +118,13 @@ class UnknownUser(RequestError):
     """The sandbox's image has no such user; nothing was run."""
 
     code = "unknown_user"
+
+
+class UnknownProcess(RequestError):
+    """The box has no command of this number or tag, or it has ended."""
+
+    code = "unknown_process"
+    http_status = 404
 
 
 class UnknownImage(RequestError):

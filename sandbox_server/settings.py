@@ -153,6 +153,8 @@ class Settings(BaseSettings):
     }
     """JSON object: what the metadata key `size` stands for. A box without one is as any session; none gets more CPUs
     than the engine has."""
+    box_user: str = "root"
+    """Whose the commands and files of a box are when a request names no user; E2B's own templates say `user`."""
     box_default_s: float = 300.0
     """Life of a box whose request names none."""
     box_max_s: Annotated[float, Field(gt=0)] = 86400.0

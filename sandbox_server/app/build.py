@@ -42,6 +42,7 @@ from sandbox_server.sessions.log import SessionLog
 from sandbox_server.sessions.lookahead import Lookahead
 from sandbox_server.sessions.owners import Owners
 from sandbox_server.sessions.placement import Placement
+from sandbox_server.sessions.processes import Processes
 from sandbox_server.sessions.reaper import Reaper
 from sandbox_server.sessions.restoring import Restoring
 from sandbox_server.sessions.rewards import Rewards
@@ -233,6 +234,7 @@ def box_policy(settings: Settings, *, cpus: float) -> BoxPolicy:
         templates=settings.box_templates,
         images=settings.box_images,
         sizes={name: BoxSize(size.cpus, size.memory_mb, size.disk_mb) for name, size in settings.box_sizes.items()},
+        user=settings.box_user,
         default_s=settings.box_default_s,
         max_s=settings.box_max_s,
         network=settings.box_network,
@@ -399,6 +401,8 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             may_pull=partial(_in_catalogue, instances),
         )
         stack.push_async_callback(boxes.close)
+        processes = Processes(notes=state.boxes)
+        stack.push_async_callback(processes.close)
         await state.signals.open(rewards.awaited)
         await helping.open()
         await reaper.recover()
@@ -432,6 +436,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             boxes=boxes,
             grading=grade_batches,
             rollouts=localizing.rollouts,
+            processes=processes,
             nodes=nodes,
             drained=heartbeat.drained,
             probes={"docker": runtime.ping, "redis": store.ping, "sql": database.ping, "node": placement.ready},

@@ -22,13 +22,12 @@ _BARE = {"request": Request, "return": Response}
 
 def bare_routes(routers: Iterable[APIRouter]) -> dict[tuple[str, str], Endpoint]:
     """(method, path) -> endpoint of each route without parameters that takes a Request and returns a Response."""
-    return {
-        (method, route.path): route.endpoint
-        for router in routers
-        for route in router.routes
-        if isinstance(route, APIRoute) and "{" not in route.path and inspect.get_annotations(route.endpoint) == _BARE
-        for method in route.methods or ()
-    }
+    found: dict[tuple[str, str], Endpoint] = {}
+    for route in (route for router in routers for route in router.routes if isinstance(route, APIRoute)):
+        if "{" not in route.path and inspect.get_annotations(route.endpoint) == _BARE:
+            for method in route.methods or ():
+                found.setdefault((method, route.path), route.endpoint)  # the first one, as the router has it
+    return found
 
 
 class Direct:

@@ -33,6 +33,7 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
         async with watched_loop(), build(settings) as parts:
             app.state.sessions = parts.sessions
             app.state.boxes = parts.boxes
+            app.state.processes = parts.processes
             app.state.receipts = parts.receipts
             app.state.instances = parts.instances
             app.state.grading = parts.grading

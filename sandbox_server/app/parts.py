@@ -11,6 +11,7 @@ from sandbox_server.catalogue.rollouts import Rollouts
 from sandbox_server.sessions.base import Sessions
 from sandbox_server.sessions.batch_grading import BatchGrading
 from sandbox_server.sessions.boxes import Boxes
+from sandbox_server.sessions.processes import Processes
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import Nodes
 
@@ -32,6 +33,8 @@ class Parts:
     grading: BatchGrading | None = None
     """Of batches without a session; None: there is none."""
     rollouts: Rollouts | None = None
+    processes: Processes | None = None
+    """The commands of this node's boxes."""
     nodes: Nodes | None = None
     """Where requests for sessions of other nodes go; None: there are none."""
     drained: asyncio.Event = field(default_factory=asyncio.Event)

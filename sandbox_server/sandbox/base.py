@@ -14,6 +14,7 @@ from sandbox_server.sandbox.process import Process as Process  # part of what a 
 from sandbox_server.sandbox.process import ProcessEnd as ProcessEnd
 from sandbox_server.sandbox.process import Size as Size
 from sandbox_server.sandbox.process import Stream as Stream
+from sandbox_server.sandbox.tree import Tree
 
 DEFAULT_ACTIVATION = "[[ -f /opt/miniconda3/bin/activate ]] && . /opt/miniconda3/bin/activate testbed 2> /dev/null"
 """What an empty `activate` stands for: the conda env `testbed`, where the image has it."""
@@ -190,8 +191,8 @@ class Shell(Protocol):
         ...
 
 
-class Sandbox(Protocol):
-    """One container: a persistent shell, one-off commands, files."""
+class Sandbox(Tree, Protocol):
+    """One container: a persistent shell, one-off commands, files (`Tree`: as users see them)."""
 
     @property
     def container_id(self) -> str:

@@ -35,6 +35,8 @@ class BoxPolicy:
     images: tuple[str, ...]
     """Patterns of images that may be run, and pulled; none: any that is on an engine, and the catalogue's."""
     sizes: Mapping[str, BoxSize]
+    user: str
+    """Whose the commands are that name no user."""
     default_s: float
     """Life of a box whose request says nothing."""
     max_s: float

@@ -51,8 +51,8 @@ class BoxRequest:
     template: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
-    user: str = "root"
-    """Whose the commands are that name no user."""
+    user: str = ""
+    """Whose the commands are that name no user; "": the policy's."""
     timeout_s: float | None = None
     """Life from its creation on; None: SANDBOX_BOX_DEFAULT_S."""
     cpus: float | None = None
@@ -210,7 +210,7 @@ class Boxes:
             template=asked.template,
             metadata=dict(asked.metadata),
             env=dict(asked.env),
-            user=asked.user,
+            user=asked.user or self.policy.user,
             token=secrets.token_urlsafe(_TOKEN_BYTES),
             network=policy.network_of(image, asked.internet, asked.allow_out, asked.deny_out),
             cpus=limits.cpus,

@@ -70,6 +70,20 @@ class BoxFacts:
         sid = await self._connection.send("GET", self._keys.box_key(_digest(key)))
         return None if sid is None else str(sid.decode())
 
+    async def note_command(self, sid: str, pid: int, text: str) -> None:
+        """A command runs in the box; another server that takes the box over would else not know of it."""
+        await self._connection.send("HSET", self._keys.box_runs(sid), str(pid), text)
+        await self._connection.send("PEXPIRE", self._keys.box_runs(sid), round(1000 * self._result_ttl_s))
+
+    async def forget_command(self, sid: str, pid: int) -> None:
+        """It has ended."""
+        await self._connection.send("HDEL", self._keys.box_runs(sid), str(pid))
+
+    async def commands(self, sid: str) -> dict[int, str]:
+        """Process id -> what `note_command` was told."""
+        found = await self._connection.send("HGETALL", self._keys.box_runs(sid))
+        return {int(pid): text.decode() for pid, text in zip(found[::2], found[1::2], strict=True)}
+
     def _kept_ms(self, deadline: float) -> int:
         return max(1, int(1000 * (max(0.0, deadline - clock.now()) + self._result_ttl_s)))
 

@@ -28,6 +28,7 @@
 | box:<sid>            | string | BoxRecord as JSON                         | as the session's deadline, and later   |
 |                      |        |                                           | by the result TTL                      |
 | boxtoken:<digest>    | string | sid of the box with this access token     | with it                                |
+| boxruns:<sid>        | hash   | process id -> a command that runs long    | result TTL after the last one began    |
 | boxkey:<digest>      | string | sid of the box that a create with this    | 10 minutes                             |
 |                      |        | idempotency key made                      |                                        |
 
@@ -130,6 +131,10 @@ class Keys:
     def box_token(self, digest: str) -> str:
         """Which box an access token opens."""
         return f"{self.prefix}boxtoken:{digest}"
+
+    def box_runs(self, sid: str) -> str:
+        """The commands that have been running in a box for some time."""
+        return f"{self.prefix}boxruns:{sid}"
 
     def box_key(self, digest: str) -> str:
         """Which box a create with an idempotency key made."""

@@ -5,11 +5,10 @@ import re
 from fastapi import APIRouter
 
 from sandbox_server.protocols._traits import Trait
-from sandbox_server.protocols.e2b import control
+from sandbox_server.protocols.e2b import control, envd
 from sandbox_server.protocols.e2b.refusals import refuse
 
-ROUTER = APIRouter()
-ROUTER.include_router(control.ROUTER)
+ROUTER = APIRouter(routes=[*control.ROUTER.routes, *envd.ROUTER.routes])
 TRAITS = (
     Trait(re.compile(r"/(v[0-9]+/)?(sandboxes|templates|snapshots|volumes)(/|$)"), refuse=refuse),
     Trait(re.compile(r"/((process\.Process|filesystem\.Filesystem)/|files$|health$)"), True, True, refuse),

@@ -7,8 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sandbox_server.sessions.boxes import BoxView
 
-ENVD_VERSION = "0.5.7"
-"""What clients may expect of envd: users by name, closing of stdin, uploads as octet streams; nothing of 0.6."""
+ENVD_VERSION = "0.6.4"
+"""What clients may expect of envd: metadata of files, every option of watching, and all that was there before."""
 _CLIENT_ID = "sandbox"  # deprecated there; the field is required
 
 Seconds = Annotated[int, Field(ge=0, le=2**31)]

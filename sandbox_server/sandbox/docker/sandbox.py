@@ -13,15 +13,19 @@ from sandbox_server.sandbox.docker.files import Files
 from sandbox_server.sandbox.docker.lanes import Lanes, Order
 from sandbox_server.sandbox.docker.shell import DockerShell
 from sandbox_server.sandbox.docker.terminal import Terminal
+from sandbox_server.sandbox.docker.tree import DockerTree
+from sandbox_server.sandbox.docker.tree_lanes import TreeLanes
 
 _RESTARTS = 20  # of one container; past it something is wrong that a restart does not mend
 
 
-class DockerSandbox:
+class DockerSandbox(DockerTree):
     """A container of ours; knows how to reach it, not when it ends."""
 
     def __init__(self, engine: Engine, container_id: str, token: str, *, shared_lanes: bool) -> None:
         """`shared_lanes=False`: what runs there may not be able to forge its own exit status (a grading)."""
+        self._tree_lanes = TreeLanes(engine, container_id)
+        super().__init__(self._tree_lanes)
         self._engine = engine
         self._container_id = container_id
         self.token = token
@@ -120,6 +124,7 @@ class DockerSandbox:
         """Let go of all streams; the container is left as it is."""
         self._shell.close()
         self._files.close()
+        self._tree_lanes.close()
         self._lanes.close()
 
     async def _start(self) -> Terminal:
@@ -165,6 +170,7 @@ class DockerSandbox:
             await self._engine.call(lambda api: api.kill(self._container_id, "KILL"))
             await self._engine.call(lambda api: api.wait(self._container_id, timeout=30))
         self._files.close()
+        self._tree_lanes.close()
         self._lanes.close()
         return await self._start(), bool(state["OOMKilled"])
 

@@ -1,0 +1,271 @@
+"""The Connect protocol with JSON, as far as the envd API needs it: unary calls, and streams either way.
+
+A frame of a stream is a byte of flags, the length in four bytes (big-endian) and as much JSON; the last one, flag 2,
+holds the error, if there is one. A stream's HTTP status is 200 whatever comes of it.
+
+Source: connectrpc.com/docs/protocol.
+"""
+
+import base64
+import json
+import struct
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from enum import StrEnum
+from typing import TypeVar
+
+from fastapi import Request, Response
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.alias_generators import to_camel
+from starlette.responses import StreamingResponse
+
+UNARY = "application/json"
+STREAM = "application/connect+json"
+COMPRESSED, LAST = 1, 2  # flags of a frame
+_HEAD = struct.Struct(">BL")
+MOST = 4 << 20
+"""Bytes of one message from a client; a piece of input, or a command with its environment."""
+_KEEPALIVE_S = 90.0
+"""Where the client does not say how often; as envd."""
+_SHORTEST_KEEPALIVE_S = 1.0
+
+
+class Code(StrEnum):
+    """What went wrong, as the protocol names it."""
+
+    CANCELED = "canceled"
+    UNKNOWN = "unknown"
+    INVALID_ARGUMENT = "invalid_argument"
+    DEADLINE_EXCEEDED = "deadline_exceeded"
+    NOT_FOUND = "not_found"
+    ALREADY_EXISTS = "already_exists"
+    PERMISSION_DENIED = "permission_denied"
+    RESOURCE_EXHAUSTED = "resource_exhausted"
+    FAILED_PRECONDITION = "failed_precondition"
+    UNIMPLEMENTED = "unimplemented"
+    INTERNAL = "internal"
+    UNAVAILABLE = "unavailable"
+    UNAUTHENTICATED = "unauthenticated"
+
+
+_STATUS = {
+    Code.CANCELED: 499,
+    Code.INVALID_ARGUMENT: 400,
+    Code.DEADLINE_EXCEEDED: 504,
+    Code.NOT_FOUND: 404,
+    Code.ALREADY_EXISTS: 409,
+    Code.PERMISSION_DENIED: 403,
+    Code.RESOURCE_EXHAUSTED: 429,
+    Code.FAILED_PRECONDITION: 400,
+    Code.UNIMPLEMENTED: 501,
+    Code.UNAVAILABLE: 503,
+    Code.UNAUTHENTICATED: 401,
+}
+
+
+class ConnectError(Exception):
+    """A call that fails; told to the client as it is."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+    @property
+    def json(self) -> dict[str, str]:
+        """As the wire has it."""
+        return {"code": self.code.value, "message": self.message}
+
+
+class Message(BaseModel):
+    """Base of requests: protobuf's JSON names, unknown fields ignored as protobuf does."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
+
+
+M = TypeVar("M", bound=Message)
+
+
+def parse(model: type[M], body: bytes | bytearray) -> M:
+    """A message from JSON.
+
+    Raises:
+        ConnectError: invalid_argument.
+
+    """
+    try:
+        value = json.loads(body or b"{}")
+    except (ValueError, RecursionError) as error:
+        raise ConnectError(Code.INVALID_ARGUMENT, f"the message is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ConnectError(Code.INVALID_ARGUMENT, "the message must be a JSON object")
+    try:
+        # protobuf's JSON says null for a field that is not set
+        return model.model_validate({name: field for name, field in value.items() if field is not None})
+    except ValidationError as error:
+        faults = error.errors(include_input=False, include_url=False)
+        told = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults)
+        raise ConnectError(Code.INVALID_ARGUMENT, told) from None
+
+
+async def read_unary(request: Request, model: type[M]) -> M:
+    """The message of a unary call.
+
+    Raises:
+        ConnectError.
+
+    """
+    _expect(request, UNARY, "content-encoding")
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        _bound(len(body))
+    return parse(model, body)
+
+
+async def read_one(request: Request, model: type[M]) -> M:
+    """The one message of a call whose answer is a stream.
+
+    Raises:
+        ConnectError.
+
+    """
+    async for message in read_stream(request, model):
+        return message
+    raise ConnectError(Code.INVALID_ARGUMENT, "the stream ended before its first message")
+
+
+async def read_stream(request: Request, model: type[M]) -> AsyncGenerator[M, None]:
+    """The messages of a stream, as they come.
+
+    Raises:
+        ConnectError.
+
+    """
+    _expect(request, STREAM, "connect-content-encoding")
+    frames = Frames()
+    async for chunk in request.stream():
+        for flags, body in frames.feed(chunk):
+            if flags & LAST:
+                return
+            yield parse(model, body)
+    frames.end()
+
+
+class Frames:
+    """Takes a stream of frames apart."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """(flags, content) of each frame that is whole now.
+
+        Raises:
+            ConnectError: a frame is too long, compressed, or none at all.
+
+        """
+        self._buffer += data
+        while len(self._buffer) >= _HEAD.size:
+            flags, size = _HEAD.unpack_from(self._buffer)
+            if flags & COMPRESSED:
+                raise ConnectError(Code.UNIMPLEMENTED, "compressed messages are not taken; send them as they are")
+            if flags & ~LAST:
+                raise ConnectError(Code.INVALID_ARGUMENT, f"no frame begins with {flags:#04x}")
+            _bound(size, self._most)
+            if len(self._buffer) < _HEAD.size + size:
+                return
+            content = bytes(self._buffer[_HEAD.size : _HEAD.size + size])
+            del self._buffer[: _HEAD.size + size]
+            yield flags, content
+
+    def end(self) -> None:
+        """The stream has ended. Raises ConnectError: in the middle of a frame."""
+        if self._buffer:
+            raise ConnectError(Code.INVALID_ARGUMENT, "the stream ended within a message")
+
+
+def frame(content: bytes, flags: int = 0) -> bytes:
+    """One frame."""
+    return _HEAD.pack(flags, len(content)) + content
+
+
+def last_frame(error: ConnectError | None = None) -> bytes:
+    """What every stream ends with."""
+    return frame(json.dumps({"error": error.json} if error else {}).encode(), LAST)
+
+
+def timeout_s(headers: Mapping[str, str]) -> float | None:
+    """What the client gives the call; None: as long as it takes.
+
+    Raises:
+        ConnectError: it is no number of milliseconds.
+
+    """
+    text = headers.get("connect-timeout-ms", "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise ConnectError(Code.INVALID_ARGUMENT, "Connect-Timeout-Ms is a number of milliseconds")
+    return int(text) / 1000 or None
+
+
+def keepalive_s(headers: Mapping[str, str]) -> float:
+    """How long a stream may be silent."""
+    text = headers.get("keepalive-ping-interval", "")
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        return _KEEPALIVE_S
+    return max(_SHORTEST_KEEPALIVE_S, float(text))
+
+
+def basic_user(headers: Mapping[str, str]) -> str:
+    """The user that the call names: that of HTTP Basic, without a password; "" where it names none.
+
+    Raises:
+        ConnectError: unauthenticated, where it cannot be read.
+
+    """
+    scheme, _, rest = headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "basic":
+        return ""
+    try:
+        return base64.b64decode(rest.strip(), validate=True).decode().partition(":")[0]
+    except ValueError:
+        raise ConnectError(Code.UNAUTHENTICATED, "Authorization is not Basic base64(user:)") from None
+
+
+def dumped(value: Mapping[str, object]) -> bytes:
+    """JSON in ASCII: a file's name may hold half a surrogate pair, which UTF-8 cannot."""
+    return json.dumps(value).encode()
+
+
+def unary(value: Mapping[str, object]) -> Response:
+    """The answer of a unary call."""
+    return Response(dumped(value), media_type=UNARY)
+
+
+def unary_error(error: ConnectError) -> Response:
+    """A unary call that failed."""
+    return Response(json.dumps(error.json), _STATUS.get(error.code, 500), media_type=UNARY)
+
+
+def stream(frames: AsyncIterator[bytes]) -> Response:
+    """The answer of a stream; `frames` ends with `last_frame`."""
+    return StreamingResponse(frames, media_type=STREAM)
+
+
+def stream_error(error: ConnectError) -> Response:
+    """A stream that failed before its first message."""
+    return Response(last_frame(error), media_type=STREAM)
+
+
+def _expect(request: Request, media_type: str, encoding: str) -> None:
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != media_type:
+        raise ConnectError(Code.UNIMPLEMENTED, f"send {media_type}: of the Connect protocol only JSON is spoken here")
+    if request.headers.get(encoding, "identity") != "identity":
+        raise ConnectError(Code.UNIMPLEMENTED, "compressed messages are not taken; send them as they are")
+
+
+def _bound(size: int, most: int = MOST) -> None:
+    if size > most:
+        raise ConnectError(Code.RESOURCE_EXHAUSTED, f"a message of {size} bytes is longer than {most}")

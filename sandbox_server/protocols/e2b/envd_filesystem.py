@@ -1,0 +1,97 @@
+"""filesystem.Filesystem: what is in a box's folders, by Connect."""
+
+from datetime import UTC, datetime
+
+from fastapi import APIRouter
+
+from sandbox_server.protocols.e2b.connect import Code, ConnectError, Message
+from sandbox_server.protocols.e2b.envd_call import Call, unary
+from sandbox_server.sandbox.tree import FileInfo, FileKind
+
+ROUTER = APIRouter(include_in_schema=False)
+NAMESPACE = "user.e2b"
+"""Of the extended attributes that are an entry's metadata; as envd."""
+
+_SERVICE = "/filesystem.Filesystem"
+_TYPES = {
+    FileKind.FILE: "FILE_TYPE_FILE",
+    FileKind.DIR: "FILE_TYPE_DIRECTORY",
+    FileKind.SYMLINK: "FILE_TYPE_SYMLINK",
+    FileKind.OTHER: "FILE_TYPE_UNSPECIFIED",
+}
+
+
+class OnePath(Message):
+    """Stat, MakeDir, Remove."""
+
+    path: str = ""
+
+
+class ListDir(Message):
+    """What is in a folder."""
+
+    path: str = ""
+    depth: int = 0
+
+
+class Move(Message):
+    """From, to."""
+
+    source: str = ""
+    destination: str = ""
+
+
+@unary(ROUTER, f"{_SERVICE}/Stat", OnePath)
+async def stat(call: Call, asked: OnePath) -> dict[str, object]:
+    """One entry."""
+    return {"entry": entry(await call.sandbox.stat(asked.path, user=call.user, namespace=NAMESPACE))}
+
+
+@unary(ROUTER, f"{_SERVICE}/ListDir", ListDir)
+async def list_dir(call: Call, asked: ListDir) -> dict[str, object]:
+    """The entries of a folder, down to `depth`."""
+    if asked.depth < 0:
+        raise ConnectError(Code.INVALID_ARGUMENT, "depth should be at least 1")
+    found = await call.sandbox.listdir(asked.path, user=call.user, depth=asked.depth or 1, namespace=NAMESPACE)
+    return {"entries": [entry(info) for info in found]}
+
+
+@unary(ROUTER, f"{_SERVICE}/MakeDir", OnePath)
+async def make_dir(call: Call, asked: OnePath) -> dict[str, object]:
+    """A folder, with those above it."""
+    return {"entry": entry(await call.sandbox.mkdir(asked.path, user=call.user))}
+
+
+@unary(ROUTER, f"{_SERVICE}/Remove", OnePath)
+async def remove(call: Call, asked: OnePath) -> dict[str, object]:
+    """A file, or a folder with all in it; nothing there is no error."""
+    await call.sandbox.remove(asked.path, user=call.user)
+    return {}
+
+
+@unary(ROUTER, f"{_SERVICE}/Move", Move)
+async def move(call: Call, asked: Move) -> dict[str, object]:
+    """Rename."""
+    moved = await call.sandbox.move(asked.source, asked.destination, user=call.user, namespace=NAMESPACE)
+    return {"entry": entry(moved)}
+
+
+def entry(info: FileInfo) -> dict[str, object]:
+    """EntryInfo."""
+    seconds, nanoseconds = divmod(info.mtime_ns, 10**9)
+    shown: dict[str, object] = {
+        "name": info.name,
+        "type": _TYPES[info.kind],
+        "path": info.path,
+        "size": str(info.size),  # a 64-bit integer is a string in protobuf's JSON
+        "mode": info.mode & 0o777,
+        "permissions": info.permissions,
+        "owner": info.owner,
+        "group": info.group,
+        "modifiedTime": f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{nanoseconds:09}Z",
+    }
+    if info.target is not None:
+        shown["symlinkTarget"] = info.target
+    if info.attributes:
+        shown["metadata"] = dict(info.attributes)
+    return shown

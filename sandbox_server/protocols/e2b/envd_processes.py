@@ -1,0 +1,356 @@
+"""process.Process: commands of a box, begun, followed, fed and ended, by Connect.
+
+A command belongs to its box, not to the stream that began it: a client that goes away ends nothing; the timeout of the
+call that began it ends it and all that it began.
+"""
+
+import base64
+import posixpath
+import signal
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import cast
+
+from fastapi import APIRouter, Request, Response
+from pydantic import Field
+
+from sandbox_server.errors import UnknownProcess
+from sandbox_server.protocols.e2b import connect
+from sandbox_server.protocols.e2b.access import boxes_of
+from sandbox_server.protocols.e2b.connect import Code, ConnectError, Message
+from sandbox_server.protocols.e2b.envd_call import Call, as_connect, opened, streaming, unary
+from sandbox_server.sandbox.base import ProcessEnd, Size, Stream
+from sandbox_server.sessions.command import Command
+from sandbox_server.sessions.processes import Follower, Lagging, Over, Processes, Running
+
+ROUTER = APIRouter(include_in_schema=False)
+
+TIMED_OUT = 124
+"""Exit code of a command that ran out of time, where the policy wants one; as timeout(1)."""
+
+_SERVICE = "/process.Process"
+_STREAMS = {Stream.STDOUT: b"stdout", Stream.STDERR: b"stderr", Stream.PTY: b"pty"}
+_SIGNALS = {
+    "SIGNAL_SIGTERM": signal.SIGTERM,
+    "SIGNAL_SIGKILL": signal.SIGKILL,
+    15: signal.SIGTERM,
+    9: signal.SIGKILL,
+}
+_SHELLS = frozenset({"bash", "sh", "dash"})
+_KEEPALIVE = connect.frame(b'{"event":{"keepalive":{}}}')
+
+
+class ProcessConfig(Message):
+    """What to run."""
+
+    cmd: str
+    args: list[str] = Field(default_factory=list)
+    envs: dict[str, str] = Field(default_factory=dict)
+    cwd: str | None = None
+
+
+class PtySize(Message):
+    """In characters."""
+
+    cols: int = 80
+    rows: int = 24
+
+
+class Pty(Message):
+    """A terminal."""
+
+    size: PtySize = PtySize()
+
+
+class Start(Message):
+    """A command."""
+
+    process: ProcessConfig
+    pty: Pty | None = None
+    tag: str | None = None
+    stdin: bool = True
+    """As envd: SDKs that do not want it say so."""
+
+
+class Selector(Message):
+    """By number, or by the client's own name for it."""
+
+    pid: int | None = None
+    tag: str | None = None
+
+
+class Input(Message):
+    """Bytes in base64."""
+
+    stdin: str | None = None
+    pty: str | None = None
+
+
+class Selected(Message):
+    """Connect, CloseStdin."""
+
+    process: Selector = Selector()
+
+
+class SendInput(Selected):
+    """One piece of input."""
+
+    input: Input = Input()
+
+
+class SendSignal(Selected):
+    """By name or number."""
+
+    signal: str | int = ""
+
+
+class Update(Selected):
+    """The terminal's new size."""
+
+    pty: Pty | None = None
+
+
+class Data(Message):
+    """Of StreamInput."""
+
+    input: Input = Input()
+
+
+class StreamInput(Message):
+    """The first names the command, the others are for it."""
+
+    start: Selected | None = None
+    data: Data | None = None
+
+
+class Nothing(Message):
+    """List."""
+
+
+@streaming(ROUTER, f"{_SERVICE}/Start", Start)
+async def start(call: Call, asked: Start) -> Response:
+    """Run a command and follow it."""
+    timeout_s = connect.timeout_s(call.request.headers)
+    keepalive_s = connect.keepalive_s(call.request.headers)
+    policy = boxes_of(call.request).policy
+    config = asked.process
+    path = call.view.box.image_path if policy.login_path == "image" else ""
+    process = await call.sandbox.start(
+        [config.cmd, *with_path(config.cmd, config.args, path)],
+        cwd=await _folder(call, config.cwd),
+        env={**call.view.box.env, **config.envs},
+        user=call.user,
+        stdin=asked.stdin,
+        pty=Size(rows=asked.pty.size.rows, cols=asked.pty.size.cols) if asked.pty else None,
+        timeout_s=timeout_s,
+        home_cwd=True,
+    )
+    command = Command(
+        [config.cmd, *config.args], env=config.envs, cwd=config.cwd, tag=asked.tag, pty=asked.pty is not None
+    )
+    running, follower = processes_of(call.request).add(call.view.sid, process, command)
+    return connect.stream(_told(running, follower, keepalive_s, timeout_exit=policy.timeout_exit))
+
+
+@streaming(ROUTER, f"{_SERVICE}/Connect", Selected)
+async def follow(call: Call, asked: Selected) -> Response:
+    """Follow a command from now on; the call's timeout ends the following, not the command."""
+    timeout_s = connect.timeout_s(call.request.headers)
+    keepalive_s = connect.keepalive_s(call.request.headers)
+    running = await _find(call, asked.process, ended=True)
+    return connect.stream(_told(running, running.follow(), keepalive_s, follow_s=timeout_s))
+
+
+@unary(ROUTER, f"{_SERVICE}/List", Nothing)
+async def list_(call: Call, _: Nothing) -> dict[str, object]:
+    """The commands that run."""
+    processes = processes_of(call.request)
+    await processes.adopt(call.view.sid, call.sandbox)
+    return {"processes": [_listed(running) for running in processes.listed(call.view.sid)]}
+
+
+@unary(ROUTER, f"{_SERVICE}/SendSignal", SendSignal)
+async def send_signal(call: Call, asked: SendSignal) -> dict[str, object]:
+    """SIGTERM or SIGKILL."""
+    number = _SIGNALS.get(asked.signal)
+    if number is None:
+        raise ConnectError(Code.UNIMPLEMENTED, f"invalid signal: {asked.signal}")
+    running = await _find(call, asked.process)
+    if not await running.process.signal(number):
+        raise ConnectError(Code.NOT_FOUND, f"process with pid {running.pid} not found; it has ended")
+    return {}
+
+
+@unary(ROUTER, f"{_SERVICE}/SendInput", SendInput)
+async def send_input(call: Call, asked: SendInput) -> dict[str, object]:
+    """Write to a command's stdin or terminal."""
+    await _feed(await _find(call, asked.process), asked.input)
+    return {}
+
+
+@unary(ROUTER, f"{_SERVICE}/CloseStdin", Selected)
+async def close_stdin(call: Call, asked: Selected) -> dict[str, object]:
+    """End a command's stdin."""
+    running = await _find(call, asked.process)
+    if running.command.pty:
+        raise ConnectError(Code.UNKNOWN, "cannot close stdin for PTY process — send Ctrl+D (0x04) instead")
+    await running.process.close_stdin()
+    return {}
+
+
+@unary(ROUTER, f"{_SERVICE}/Update", Update)
+async def update(call: Call, asked: Update) -> dict[str, object]:
+    """Resize a command's terminal."""
+    running = await _find(call, asked.process)
+    if asked.pty is not None:
+        if not running.command.pty:
+            raise ConnectError(Code.INTERNAL, "tty not assigned to process")
+        await running.process.resize(Size(rows=asked.pty.size.rows, cols=asked.pty.size.cols))
+    return {}
+
+
+@ROUTER.post(f"{_SERVICE}/StreamInput", response_class=Response)
+async def stream_input(request: Request) -> Response:
+    """Write to a command in order, for as long as the client likes."""
+    running: Running | None = None
+    try:
+        call = await opened(request)
+        async for message in connect.read_stream(request, StreamInput):
+            if message.start is not None:
+                running = await _find(call, message.start.process)
+            elif message.data is not None:
+                if running is None:
+                    raise ConnectError(Code.INVALID_ARGUMENT, "the first message must name the process")
+                await _feed(running, message.data.input)
+    except (ConnectError, OSError, ValueError) as error:
+        return connect.stream_error(as_connect(error))
+    return Response(connect.frame(b"{}") + connect.last_frame(), media_type=connect.STREAM)
+
+
+def processes_of(request: Request) -> Processes:
+    """Those of this node."""
+    return cast(Processes, request.app.state.processes)
+
+
+def with_path(cmd: str, args: Sequence[str], path: str) -> list[str]:
+    """`args` of a login shell that runs a text, so that the text finds the image's PATH before the profile's.
+
+    Debian's /etc/profile sets PATH anew: what the image's ENV PATH leads to (a venv, conda) would be gone.
+    """
+    if path and posixpath.basename(cmd) in _SHELLS and len(args) >= 3 and args[:2] in (["-l", "-c"], ["-c", "-l"]):
+        quoted = "'" + path.replace("'", "'\\''") + "'"
+        # on the text's own first line, so that the shell's messages name its lines as they are
+        return [*args[:2], f"PATH={quoted}${{PATH:+:$PATH}}; {args[2]}", *args[3:]]
+    return list(args)
+
+
+async def _folder(call: Call, cwd: str | None) -> str | None:
+    """Where to begin, absolute; None: the user's home."""
+    if not cwd:
+        return None
+    try:
+        info = await call.sandbox.stat(cwd, user=call.user)
+    except FileNotFoundError:
+        raise ConnectError(Code.INVALID_ARGUMENT, f"cwd '{cwd}' does not exist") from None
+    return info.path
+
+
+async def _find(call: Call, selector: Selector, *, ended: bool = False) -> Running:
+    if selector.pid is None and selector.tag is None:
+        raise ConnectError(Code.UNIMPLEMENTED, "name the process by pid or tag")
+    processes, sid = processes_of(call.request), call.view.sid
+    try:
+        return processes.find(sid, pid=selector.pid, tag=selector.tag, ended=ended)
+    except UnknownProcess:
+        await processes.adopt(sid, call.sandbox)
+    return processes.find(sid, pid=selector.pid, tag=selector.tag, ended=ended)
+
+
+async def _feed(running: Running, given: Input) -> None:
+    text = given.pty if running.command.pty else given.stdin
+    if text is None:
+        wanted = "the pty, not the stdin" if running.command.pty else "the stdin, not the tty"
+        raise ConnectError(Code.INTERNAL, f"input of this process should be written to {wanted}")
+    try:
+        # protobuf's JSON takes both alphabets, with and without padding
+        digits = text.replace("-", "+").replace("_", "/").rstrip("=")
+        data = base64.b64decode(digits + "=" * (-len(digits) % 4), validate=True)
+    except ValueError:
+        raise ConnectError(Code.INVALID_ARGUMENT, "input is not base64") from None
+    if data:
+        await running.process.write(data)
+
+
+def _listed(running: Running) -> dict[str, object]:
+    command = running.command
+    config: dict[str, object] = {"cmd": command.argv[0], "args": list(command.argv[1:]), "envs": dict(command.env)}
+    if command.cwd is not None:
+        config["cwd"] = command.cwd
+    shown: dict[str, object] = {"config": config, "pid": running.pid}
+    if command.tag is not None:
+        shown["tag"] = command.tag
+    return shown
+
+
+async def _told(
+    running: Running,
+    follower: Follower,
+    keepalive_s: float,
+    *,
+    follow_s: float | None = None,
+    timeout_exit: bool | None = None,
+) -> AsyncIterator[bytes]:
+    """A command's events as frames; `timeout_exit` is None for one that only follows."""
+    until = None if follow_s is None else time.monotonic() + follow_s
+    try:
+        yield connect.frame(b'{"event":{"start":{"pid":%d}}}' % running.pid)
+        while True:
+            left = keepalive_s if until is None else min(keepalive_s, until - time.monotonic())
+            if left <= 0:
+                yield connect.last_frame(ConnectError(Code.DEADLINE_EXCEEDED, "context deadline exceeded"))
+                return
+            piece = await follower.next(left)
+            if piece is not None:
+                yield _data(*piece)
+            elif until is None or time.monotonic() < until:
+                yield _KEEPALIVE
+    except Lagging:
+        yield connect.last_frame(
+            ConnectError(Code.RESOURCE_EXHAUSTED, "the output was not taken in time; connect again to follow the rest")
+        )
+    except Over:
+        yield _last(running, timeout_exit)
+    finally:
+        follower.close()
+
+
+def _last(running: Running, timeout_exit: bool | None) -> bytes:
+    """What a stream ends with once its command has."""
+    if running.end is None:
+        told = running.fault.detail if running.fault else "the server let go of it"
+        return connect.last_frame(
+            ConnectError(Code.UNAVAILABLE, f"the connection to the process ended before it did: {told}")
+        )
+    end = running.end
+    if end.timed_out and timeout_exit is False:
+        return connect.last_frame(ConnectError(Code.DEADLINE_EXCEEDED, "context deadline exceeded"))
+    return connect.frame(connect.dumped({"event": {"end": _ended(end, timeout_exit is True)}})) + connect.last_frame()
+
+
+def _ended(end: ProcessEnd, timeout_exit: bool) -> Mapping[str, object]:
+    """EndEvent, in the words of Go's os.ProcessState, which clients may show."""
+    if end.timed_out and timeout_exit:
+        return {"exitCode": TIMED_OUT, "exited": True, "status": f"exit status {TIMED_OUT}", "error": "timed out"}
+    if end.exit_code < 0:
+        name = (end.signal and signal.strsignal(end.signal)) or str(end.signal)
+        status = f"signal: {name.lower()}"
+        return {"exitCode": -1, "exited": False, "status": status, "error": status}
+    status = f"exit status {end.exit_code}"
+    shown: dict[str, object] = {"exitCode": end.exit_code, "exited": True, "status": status}
+    if end.exit_code:
+        shown["error"] = end.error or status
+    return shown
+
+
+def _data(stream: Stream, data: bytes) -> bytes:
+    return connect.frame(b'{"event":{"data":{"%b":"%b"}}}' % (_STREAMS[stream], base64.b64encode(data)))

@@ -1,0 +1,181 @@
+"""filesystem.Filesystem's watching: what has changed in a folder since the last look.
+
+By looks, not by inotify: the images have nothing that could wait for it. So what was made and removed between two
+looks is not told, and several changes of one file are told as one.
+"""
+
+import asyncio
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
+
+from fastapi import APIRouter, Request, Response
+
+from sandbox_server.errors import SandboxLost
+from sandbox_server.protocols.e2b import connect
+from sandbox_server.protocols.e2b.connect import Code, ConnectError, Message
+from sandbox_server.protocols.e2b.envd_call import Call, as_connect, streaming, unary
+from sandbox_server.protocols.e2b.envd_filesystem import entry
+from sandbox_server.sandbox.tree import FileInfo, FileKind
+
+ROUTER = APIRouter(include_in_schema=False)
+
+LOOK_EVERY_S = 0.5
+"""Of a stream that watches."""
+WATCHERS = 1000
+"""That are kept on this node, at most; the one that was asked longest ago goes first."""
+
+_SERVICE = "/filesystem.Filesystem"
+_DEPTH = 1000  # of "recursive"
+_FAILURES = (ConnectError, OSError, OverflowError, SandboxLost)
+
+
+class WatchDir(Message):
+    """WatchDir, CreateWatcher."""
+
+    path: str = ""
+    recursive: bool = False
+    include_entry: bool = False
+
+
+class WatcherId(Message):
+    """GetWatcherEvents, RemoveWatcher."""
+
+    watcher_id: str = ""
+
+
+@dataclass(slots=True)
+class Watch:
+    """A folder, and how it looked."""
+
+    sid: str
+    path: str
+    """Absolute."""
+    depth: int
+    include_entry: bool
+    seen: Mapping[str, FileInfo]
+
+    async def events(self, call: Call) -> list[dict[str, object]]:
+        """What has changed since the last look."""
+        now = await _look(call, self.path, self.depth)
+        told = [self._event(name, kind, now.get(name)) for name, kind in changes(self.seen, now)]
+        self.seen = now
+        return told
+
+    def _event(self, name: str, kind: str, info: FileInfo | None) -> dict[str, object]:
+        event: dict[str, object] = {"name": name, "type": f"EVENT_TYPE_{kind}"}
+        if self.include_entry and info is not None and kind in ("CREATE", "WRITE", "CHMOD"):
+            event["entry"] = entry(info)
+        return event
+
+
+def changes(before: Mapping[str, FileInfo], after: Mapping[str, FileInfo]) -> Iterator[tuple[str, str]]:
+    """(name, CREATE | WRITE | CHMOD | RENAME | REMOVE) of each change, as inotify would have told it."""
+    lives_on = {_inode(info) for name, info in after.items() if name not in before}
+    for name, info in before.items():
+        if name not in after:
+            yield name, "RENAME" if _inode(info) in lives_on else "REMOVE"
+    moved = {_inode(info) for name, info in before.items() if name not in after}
+    for name, info in after.items():
+        old = before.get(name)
+        if old is None:
+            yield name, "CREATE"
+            if info.kind is FileKind.FILE and _inode(info) not in moved:
+                yield name, "CHMOD"
+                yield name, "WRITE"
+        elif old.changed == info.changed:
+            continue
+        elif info.kind is FileKind.FILE and (old.mtime_ns, old.size) != (info.mtime_ns, info.size):
+            yield name, "WRITE"
+        elif (old.mode, old.owner, old.group) != (info.mode, info.owner, info.group):
+            yield name, "CHMOD"
+
+
+def _inode(info: FileInfo) -> str:
+    return info.changed.partition(":")[0]
+
+
+@streaming(ROUTER, f"{_SERVICE}/WatchDir", WatchDir)
+async def watch_dir(call: Call, asked: WatchDir) -> Response:
+    """Changes as they are seen, until the client goes or the call's time is over."""
+    timeout_s = connect.timeout_s(call.request.headers)
+    watch = await _begin(call, asked)
+    return connect.stream(_told(call, watch, timeout_s, connect.keepalive_s(call.request.headers)))
+
+
+@unary(ROUTER, f"{_SERVICE}/CreateWatcher", WatchDir)
+async def create_watcher(call: Call, asked: WatchDir) -> dict[str, object]:
+    """A watch that is asked for its events."""
+    watch = await _begin(call, asked)
+    watchers = watchers_of(call.request)
+    name = f"w{secrets.token_hex(8)}"
+    watchers[name] = watch
+    while len(watchers) > WATCHERS:
+        watchers.popitem(last=False)
+    return {"watcherId": name}
+
+
+@unary(ROUTER, f"{_SERVICE}/GetWatcherEvents", WatcherId)
+async def get_watcher_events(call: Call, asked: WatcherId) -> dict[str, object]:
+    """What has changed since this was asked last."""
+    watch = _find(call, asked.watcher_id)
+    watchers_of(call.request).move_to_end(asked.watcher_id)
+    return {"events": await watch.events(call)}
+
+
+@unary(ROUTER, f"{_SERVICE}/RemoveWatcher", WatcherId)
+async def remove_watcher(call: Call, asked: WatcherId) -> dict[str, object]:
+    """Watch no more."""
+    _find(call, asked.watcher_id)
+    del watchers_of(call.request)[asked.watcher_id]
+    return {}
+
+
+def watchers_of(request: Request) -> OrderedDict[str, Watch]:
+    """Those of this process; a restart of the server forgets them."""
+    state = request.app.state
+    if not hasattr(state, "e2b_watchers"):
+        state.e2b_watchers = OrderedDict()
+    kept: OrderedDict[str, Watch] = state.e2b_watchers
+    return kept
+
+
+def _find(call: Call, name: str) -> Watch:
+    watch = watchers_of(call.request).get(name)
+    if watch is None or watch.sid != call.view.sid:
+        raise ConnectError(Code.NOT_FOUND, f"watcher with id {name} not found")
+    return watch
+
+
+async def _begin(call: Call, asked: WatchDir) -> Watch:
+    info = await call.sandbox.stat(asked.path, user=call.user)
+    if info.kind is not FileKind.DIR:
+        raise ConnectError(Code.INVALID_ARGUMENT, f"path {info.path} not a directory")
+    depth = _DEPTH if asked.recursive else 1
+    return Watch(call.view.sid, info.path, depth, asked.include_entry, await _look(call, info.path, depth))
+
+
+async def _look(call: Call, path: str, depth: int) -> dict[str, FileInfo]:
+    found = await call.sandbox.listdir(path, user=call.user, depth=depth)
+    return {info.path.removeprefix(path).lstrip("/"): info for info in found}
+
+
+async def _told(call: Call, watch: Watch, timeout_s: float | None, keepalive_s: float) -> AsyncIterator[bytes]:
+    yield connect.frame(b'{"start":{}}')
+    spoke = time.monotonic()
+    until = None if timeout_s is None else spoke + timeout_s
+    try:
+        while until is None or time.monotonic() < until:
+            await asyncio.sleep(LOOK_EVERY_S)
+            for event in await watch.events(call):
+                yield connect.frame(connect.dumped({"filesystem": event}))
+                spoke = time.monotonic()
+            if time.monotonic() - spoke >= keepalive_s:
+                yield connect.frame(b'{"keepalive":{}}')
+                spoke = time.monotonic()
+    except _FAILURES as error:
+        yield connect.last_frame(as_connect(error))
+    else:
+        yield connect.last_frame(ConnectError(Code.DEADLINE_EXCEEDED, "context deadline exceeded"))

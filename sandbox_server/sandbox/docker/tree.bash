@@ -1,0 +1,195 @@
+# Commands of the lanes of tree.py. Each takes a nonce first and ends its answer with "\n<nonce> <word>\n"; what stands
+# before that is data. Variables that `locate` sets: uid gid home path.
+export LC_ALL=C PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+umask 022
+shopt -u sourcepath
+
+say() { printf '\n%s %s\n' "$1" "$2"; }
+
+whom() { # user -> uid gid home
+  local name rest
+  while IFS=: read -r name _ uid gid _ home rest; do
+    [[ $name == "$1" || $uid == "$1" ]] && { home=${home:-/}; return 0; }
+  done 2>/dev/null < /etc/passwd
+  [[ $1 == root || $1 == 0 ]] && { uid=0 gid=0 home=/root; return 0; }
+  return 1
+}
+
+clean() { # text -> path, without empty parts, . and ..
+  local IFS=/ part out=()
+  set -f
+  for part in $1; do
+    case $part in
+      '' | .) ;;
+      ..) ((${#out[@]})) && unset 'out[-1]' ;;
+      *) out+=("$part") ;;
+    esac
+  done
+  set +f
+  path="/${out[*]}"
+}
+
+locate() { # nonce user text -> uid gid home path; says why it cannot
+  whom "$2" || { say "$1" user; return 1; }
+  case $3 in
+    /*)
+      path=$3
+      while [[ $path == */ && $path != / ]]; do path=${path%/}; done
+      ;;
+    '~' | '~/'*) clean "$home/${3:1}" ;;
+    '~'*) say "$1" tilde; return 1 ;;
+    *) clean "$home/$3" ;;
+  esac
+}
+
+folders() { # nonce folder: makes what is missing of it
+  local up=${2:-/} missing=() err
+  while [[ ! -e $up ]]; do
+    missing=("$up" "${missing[@]}")
+    up=${up%/*} up=${up:-/}
+  done
+  [[ -d $up ]] || { say "$1" notdir; return 1; }
+  ((${#missing[@]})) || return 0
+  if ! err=$(mkdir -- "${missing[@]}" 2>&1 && chown -- "$uid:$gid" "${missing[@]}" 2>&1); then
+    refuse "$1" "$err"
+    return 1
+  fi
+}
+
+refuse() { # nonce message-of-a-program
+  case $2 in
+    *"No space left"* | *quota* | *"File too large"*) say "$1" full ;;
+    *"Not a directory"* | *"File exists"*) say "$1" notdir ;;
+    *"name too long"* | *"Invalid argument"*) say "$1" path ;;
+    *"Resource temporarily unavailable"* | *"Cannot allocate"*) say "$1" busy ;;
+    *) say "$1" denied ;;
+  esac
+}
+
+# name, kind, kind behind a link, size, mode, permissions, owner, group, mtime, inode, ctime; each ends in NUL
+readonly FIELDS='%P\0%y\0%Y\0%s\0%m\0%M\0%u\0%g\0%T@\0%i\0%C@\0'
+
+show() { # nonce namespace: of $path
+  local links=()
+  [[ -e $path || -L $path ]] || { say "$1" missing; return; }
+  printf '%s\0' "$path"
+  find "$path" -maxdepth 0 -printf "$FIELDS" 2>/dev/null || { say "$1" missing; return; }
+  if [[ -L $path ]]; then
+    printf '%s\0' "$(realpath -m -- "$path" 2>/dev/null || printf %s "$path")"
+    find -L "$path" -maxdepth 0 -printf '%m\0' 2>/dev/null
+  elif [[ $2 && -f $path ]]; then
+    attributes "$2"
+  fi
+  say "$1" ok
+}
+
+attributes() { # namespace: those of $path, as the beginning of a tar archive
+  tar --format=posix --xattrs --xattrs-include="$1.*" -P -cf - -- "$path" 2>/dev/null | head -c 16384
+}
+
+stat() { # nonce user path namespace
+  locate "$1" "$2" "$3" && show "$1" "$4"
+}
+
+list() { # nonce user path depth namespace
+  locate "$1" "$2" "$3" || return
+  [[ -e $path ]] || { say "$1" missing; return; }
+  [[ -d $path ]] || { say "$1" notdir; return; }
+  local top=$path
+  printf '%s\0' "$path"
+  find "$path/" -mindepth 1 -maxdepth "$4" -printf "$FIELDS" 2>/dev/null
+  printf '\0'
+  # links, and what they lead to
+  find "$path/" -mindepth 1 -maxdepth "$4" -type l -printf '%P\0' -exec realpath -mz -- {} \; 2>/dev/null
+  printf '\0'
+  if [[ $5 && -e /run/sandbox/attributes ]]; then
+    find "$path/" -mindepth 1 -maxdepth "$4" -type f -printf '%P\0' 2>/dev/null | head -zn 1000 |
+      while IFS= read -r -d '' name; do
+        path=$top/$name
+        attributes "$5" | head -c 16384 | grep -aq "SCHILY.xattr" || continue
+        printf '%s\0%s\0' "$name" "$(attributes "$5" | base64 -w 0)"
+      done
+  fi
+  say "$1" ok
+}
+
+mkfolder() { # nonce user path
+  locate "$1" "$2" "$3" || return
+  [[ -d $path ]] && { say "$1" exists; return; }
+  [[ -e $path ]] && { say "$1" notdir; return; }
+  folders "$1" "$path" && show "$1" ''
+}
+
+remove() { # nonce user path
+  local err
+  locate "$1" "$2" "$3" || return
+  if [[ -e $path || -L $path ]]; then
+    rm -rf -- "$path" 2>/dev/null || err=$(rm -rf -- "$path" 2>&1) || { refuse "$1" "$err"; return; }
+  fi
+  say "$1" ok
+}
+
+move() { # nonce user from to namespace
+  local err from
+  locate "$1" "$2" "$3" || return
+  from=$path
+  [[ -e $from || -L $from ]] || { say "$1" missing; return; }
+  locate "$1" "$2" "$4" || return
+  folders "$1" "${path%/*}" || return
+  mv -fT -- "$from" "$path" 2>/dev/null || err=$(mv -fT -- "$from" "$path" 2>&1) || { refuse "$1" "$err"; return; }
+  show "$1" "$5"
+}
+
+put() { # nonce user path namespace size-of-archive: makes the file ready and says "go"; then see `fill`
+  local out err size new=1
+  locate "$1" "$2" "$3" || return
+  [[ $3 == */ || -d $path ]] && { say "$1" dir; return; }
+  [[ -e $path && ! -f $path && ! -c $path ]] && { say "$1" special; return; }
+  folders "$1" "${path%/*}" || return
+  [[ -e $path ]] && new=
+  # what fails is done again to learn why: a subshell each time would cost more than all the rest
+  { : > "$path"; } 2>/dev/null || err=$( { : > "$path"; } 2>&1) || { refuse "$1" "$err"; return; }
+  if [[ ! (-O $path && -G $path && $uid == 0 && $gid == 0) ]]; then
+    chown -- "$uid:$gid" "$path" 2>/dev/null || err=$(chown -- "$uid:$gid" "$path" 2>&1) ||
+      { refuse "$1" "$err"; return; }
+  fi
+  [[ ! $new && -f $path ]] && bare "$4"
+  { exec {out}> "$path"; } 2>/dev/null || { say "$1" denied; return; }
+  say "$1" go
+  while IFS= read -r size; do
+    ((size)) || break
+    head -c "$size" >&"$out" 2>/dev/null && continue
+    # how much of the data is still to come, nobody knows; the next operation opens a new lane
+    (($? == 1 || $? == 153)) && say "$1" full || say "$1" busy
+    exit
+  done
+  exec {out}>&-
+  [[ $5 == 0 ]] || mark "$4" "$5"
+  show "$1" "$4"
+}
+
+bare() { # namespace: the file at $path, which is empty, loses its attributes; tar and cp can set them, not remove them
+  attributes "$1" | grep -aq "SCHILY.xattr" || return 0
+  local other="$path.$RANDOM$RANDOM"
+  cp --attributes-only --preserve=mode,ownership -- "$path" "$other" && mv -fT -- "$other" "$path"
+} 2>/dev/null
+
+mark() { # namespace size: sets the attributes that the archive of `size` bytes, which follows, has
+  local other
+  other=$(mktemp -d -p "${path%/*}/") || { head -c "$2" > /dev/null; return; }
+  head -c "$2" | tar --xattrs --xattrs-include="$1.*" -xf - -C "$other"
+  cp --attributes-only --preserve=xattr --no-preserve=mode,ownership,timestamps -- "$other/attributes" "$path"
+  rm -rf -- "$other"
+  : > /run/sandbox/attributes
+} 2>/dev/null
+
+get() { # nonce user path
+  locate "$1" "$2" "$3" || return
+  if [[ -d $path ]]; then say "$1" dir
+  elif [[ ! -e $path ]]; then say "$1" missing
+  elif [[ ! -f $path ]]; then say "$1" special
+  else
+    printf '%s\0' "$path"
+    if cat -- "$path" 2>/dev/null; then say "$1" ok; else say "$1" denied; fi
+  fi
+}

@@ -1,0 +1,282 @@
+"""`sandbox.tree.Tree` on one container, by bash, coreutils and findutils; attributes by tar, where there is one."""
+
+import asyncio
+import base64
+import errno
+import io
+import os
+import tarfile
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+
+from sandbox_server.errors import SandboxDiskFull, SandboxLost, UnknownUser
+from sandbox_server.sandbox.docker.tree_lanes import Exchange, LaneEnded, TreeLanes
+from sandbox_server.sandbox.tree import FileInfo, FileKind
+
+_TIMEOUT_S = 60.0  # for one operation that does not stream, and between two pieces of one that does
+_PIECE = 1 << 20  # of an upload, in one `head` of the lane's
+_MOST = 64 << 20  # of an answer: a folder's entries
+_FIELDS = 11
+_XATTR = "SCHILY.xattr."
+_KINDS = {"f": FileKind.FILE, "d": FileKind.DIR, "N": FileKind.SYMLINK, "L": FileKind.SYMLINK}
+"""By find's letters; N and L: a link that leads nowhere, or to itself."""
+
+
+class DockerTree:
+    """See `sandbox.tree.Tree`."""
+
+    def __init__(self, lanes: TreeLanes) -> None:
+        self._tree = lanes
+
+    async def stat(self, path: str, *, user: str = "root", namespace: str = "") -> FileInfo:
+        """See `Tree.stat`."""
+        return _shown(await self._ask("stat", path, user, _text(path), namespace), namespace)
+
+    async def listdir(
+        self, path: str, *, user: str = "root", depth: int = 1, namespace: str = ""
+    ) -> Sequence[FileInfo]:
+        """See `Tree.listdir`."""
+        answer = await self._ask("list", path, user, _text(path), str(depth), namespace)
+        return _listed(answer, namespace)
+
+    async def mkdir(self, path: str, *, user: str = "root") -> FileInfo:
+        """See `Tree.mkdir`."""
+        return _shown(await self._ask("mkfolder", path, user, _text(path)), "")
+
+    async def remove(self, path: str, *, user: str = "root") -> None:
+        """See `Tree.remove`."""
+        await self._ask("remove", path, user, _text(path))
+
+    async def move(self, source: str, destination: str, *, user: str = "root", namespace: str = "") -> FileInfo:
+        """See `Tree.move`."""
+        answer = await self._ask("move", source, user, _text(source), _text(destination), namespace)
+        return _shown(answer, namespace)
+
+    async def put(
+        self,
+        path: str,
+        chunks: AsyncIterator[bytes],
+        *,
+        user: str = "root",
+        attributes: Mapping[str, str] | None = None,
+        namespace: str = "",
+    ) -> FileInfo:
+        """See `Tree.put`."""
+        archive = _archive(attributes, namespace) if attributes else b""
+        words = ("put", user, _text(path), namespace, str(len(archive)))
+        for attempt in range(2):
+            try:
+                async with self._tree.exchange(fresh=bool(attempt)) as exchange:
+                    async with asyncio.timeout(_TIMEOUT_S):
+                        await exchange.tell(*words)
+                        await exchange.answer(_MOST)
+                    if exchange.word == "go":
+                        return await _fill(exchange, path, chunks, archive, namespace)
+                    word = exchange.word
+                raise _error(word, path, user)
+            except LaneEnded:
+                continue
+        await self._tree.refused()
+        raise AssertionError("unreachable")
+
+    async def get(self, path: str, *, user: str = "root") -> AsyncGenerator[bytes, None]:
+        """See `Tree.get`."""
+        for attempt in range(2):
+            began = False
+            try:
+                async with self._tree.exchange(fresh=bool(attempt)) as exchange:
+                    await exchange.tell("get", user, _text(path))
+                    async with aclosing(_bounded(exchange.data())) as data:
+                        head = b""
+                        async for piece in data:
+                            if not began:  # the path, which ends in NUL, then the file
+                                head += piece
+                                _, nul, piece = head.partition(b"\0")
+                                if not nul:
+                                    continue
+                                began = True
+                            if piece:
+                                yield piece
+                    word = exchange.word
+                if word != "ok":
+                    raise _error(word, path, user)
+                return
+            except LaneEnded:
+                if began:
+                    raise SandboxLost(f"reading {path} was cut off; the sandbox or its processes were killed") from None
+        await self._tree.refused()
+
+    async def _ask(self, function: str, path: str, *words: str) -> bytes:
+        """What a function of tree.bash answers. `words` begin with the user."""
+        for attempt in range(2):
+            try:
+                async with self._tree.exchange(fresh=bool(attempt)) as exchange, asyncio.timeout(_TIMEOUT_S):
+                    await exchange.tell(function, *words)
+                    answer = await exchange.answer(_MOST)
+                    word = exchange.word
+            except LaneEnded:
+                continue
+            except TimeoutError:
+                raise TimeoutError(f"no answer about {path} within {_TIMEOUT_S:g} s; try again") from None
+            if word == "ok":
+                return answer
+            raise _error(word, path, words[0])
+        await self._tree.refused()
+        raise AssertionError("unreachable")
+
+
+async def _fill(
+    exchange: Exchange, path: str, chunks: AsyncIterator[bytes], archive: bytes, namespace: str
+) -> FileInfo:
+    """The data of a `put` that has said "go"."""
+    try:
+        async for chunk in chunks:
+            for at in range(0, len(chunk), _PIECE):
+                piece = chunk[at : at + _PIECE]
+                async with asyncio.timeout(_TIMEOUT_S):
+                    await exchange.send(b"%d\n" % len(piece) + piece)
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # its last words say why
+    try:
+        async with asyncio.timeout(_TIMEOUT_S):
+            await exchange.send(b"0\n" + archive)
+            answer = await exchange.answer(_MOST)
+    except LaneEnded:
+        raise SandboxLost(f"writing {path} was cut off; the sandbox or its processes were killed") from None
+    if exchange.word != "ok":
+        raise _error(exchange.word, path, "")
+    return _shown(answer, namespace)
+
+
+async def _bounded(data: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """The same, each piece within the bound."""
+    async with aclosing(data):
+        while True:
+            try:
+                async with asyncio.timeout(_TIMEOUT_S):
+                    piece = await anext(data)
+            except StopAsyncIteration:
+                return
+            yield piece
+
+
+def _text(path: str) -> str:
+    if "\0" in path:
+        raise ValueError("a path holds no NUL")
+    return path
+
+
+_OS_ERRORS: Mapping[str, tuple[type[OSError], int]] = {
+    "missing": (FileNotFoundError, errno.ENOENT),
+    "dir": (IsADirectoryError, errno.EISDIR),
+    "notdir": (NotADirectoryError, errno.ENOTDIR),
+    "exists": (FileExistsError, errno.EEXIST),
+    "special": (PermissionError, errno.EPERM),
+    "denied": (PermissionError, errno.EACCES),
+    "busy": (BlockingIOError, errno.EAGAIN),
+}
+"""What tree.bash's words mean."""
+
+
+def _error(word: str, path: str, user: str) -> Exception:
+    match word:
+        case "user":
+            return UnknownUser(f"the image has no user {user!r}")
+        case "tilde":
+            return ValueError(f"{path!r}: only ~/ stands for a home, not ~name")
+        case "path":
+            return ValueError(f"{path[:100]!r} is no path: a part of it is too long")
+        case "full":
+            return SandboxDiskFull(f"no room to write {path} in the sandbox; remove files and try again")
+        case _:
+            kind, number = _OS_ERRORS.get(word, _OS_ERRORS["denied"])
+            return kind(number, os.strerror(number), path)
+
+
+def _shown(answer: bytes, namespace: str) -> FileInfo:
+    """What `show` printed: the path, its fields, then for a link its target and that one's mode, else an archive."""
+    path, *fields = answer.split(b"\0", _FIELDS + 1)
+    rest = fields.pop()
+    name = os.fsdecode(path)
+    if fields[1] == b"l":
+        target, mode, *_ = (*rest.split(b"\0"), b"", b"")
+        return _info(name, fields, target=os.fsdecode(target), mode=int(mode or b"0", 8))
+    return _info(name, fields, attributes=_attributes(rest, namespace))
+
+
+def _listed(answer: bytes, namespace: str) -> list[FileInfo]:
+    parts = answer.split(b"\0")
+    top = os.fsdecode(parts[0]).rstrip("/")
+    entries: dict[str, list[bytes]] = {}
+    at = 1
+    while at + _FIELDS < len(parts) and parts[at]:
+        entries[os.fsdecode(parts[at])] = parts[at : at + _FIELDS]
+        at += _FIELDS
+    targets: dict[str, str] = {}
+    at += 1
+    while at + 1 < len(parts) and parts[at]:
+        targets[os.fsdecode(parts[at])] = os.fsdecode(parts[at + 1])
+        at += 2
+    marked: dict[str, Mapping[str, str]] = {}
+    at += 1
+    while at + 1 < len(parts) and parts[at]:
+        marked[os.fsdecode(parts[at])] = _attributes(base64.b64decode(parts[at + 1]), namespace)
+        at += 2
+    return [
+        _info(f"{top}/{name}", entries[name], target=targets.get(name), attributes=marked.get(name, {}))
+        for name in sorted(entries, key=lambda name: name.split("/"))
+    ]
+
+
+def _info(
+    path: str,
+    fields: Sequence[bytes],
+    *,
+    target: str | None = None,
+    mode: int | None = None,
+    attributes: Mapping[str, str] | None = None,
+) -> FileInfo:
+    _, kind, leads_to, size, bits, permissions, owner, group, mtime, inode, ctime = (os.fsdecode(f) for f in fields)
+    return FileInfo(
+        name=os.path.basename(path.rstrip("/")) or "/",
+        path=path,
+        kind=_KINDS.get(leads_to if kind == "l" else kind, FileKind.OTHER),
+        size=int(size),
+        mode=int(bits, 8) if mode is None else mode,
+        permissions=permissions,
+        owner=owner,
+        group=group,
+        mtime_ns=_nanoseconds(mtime),
+        changed=f"{inode}:{ctime}",
+        target=(target or path) if kind == "l" else None,
+        attributes=attributes or {},
+    )
+
+
+def _nanoseconds(seconds: str) -> int:
+    whole, _, fraction = seconds.partition(".")
+    return int(whole) * 10**9 + int(fraction[:9].ljust(9, "0"))
+
+
+def _archive(attributes: Mapping[str, str], namespace: str) -> bytes:
+    """A tar archive of an empty file `attributes` that has them."""
+    entry = tarfile.TarInfo("attributes")
+    entry.pax_headers = {f"{_XATTR}{namespace}.{key}": value for key, value in attributes.items()}
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(entry)
+    return out.getvalue()
+
+
+def _attributes(archive: bytes, namespace: str) -> dict[str, str]:
+    """Those in the first header of a tar archive, of which only the beginning is there."""
+    if not namespace or len(archive) < tarfile.BLOCKSIZE:
+        return {}
+    prefix = f"{_XATTR}{namespace}."
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r|") as opened:
+            first = opened.next()
+    except tarfile.TarError:
+        return {}
+    headers = first.pax_headers if first else {}
+    return {key.removeprefix(prefix): value for key, value in headers.items() if key.startswith(prefix)}

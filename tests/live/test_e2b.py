@@ -1,0 +1,118 @@
+"""The real E2B SDK against a real server; what it does there is e2b_checks.py, in an environment of each release."""
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+from .serving import Server, docker, serving
+
+CHECKS = Path(__file__).with_name("e2b_checks.py")
+NAMES = re.findall(r"^def check_(\w+)\(", CHECKS.read_text(), re.MULTILINE)
+IMAGE = "sandbox-samples/e2b:latest"
+DOCKERFILE = """
+FROM sandbox-samples/base:latest
+RUN useradd -m -s /bin/bash user && useradd -m -s /bin/bash agent \\
+ && mkdir -p /opt/tools/bin && printf '#!/bin/sh\\necho found\\n' > /opt/tools/bin/only-on-the-images-path \\
+ && chmod 755 /opt/tools/bin/only-on-the-images-path
+ENV PATH=/opt/tools/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+"""
+"""A stand-in for E2B's own template: its user, another, and a program that only the image's PATH leads to."""
+SETTINGS = {
+    "box_templates": json.dumps({"base": IMAGE}),
+    "box_user": "user",
+    "disk_mb": 300,
+}
+
+
+def environments() -> list[Path]:
+    """The interpreters that have a release of the SDK: SANDBOX_E2B_PYTHONS, colon-separated, else .e2b/*/bin/python."""
+    named = os.environ.get("SANDBOX_E2B_PYTHONS", "")
+    if named:
+        return [Path(path) for path in named.split(":")]
+    return sorted((ROOT / ".e2b").glob("*/bin/python"))
+
+
+@pytest.fixture(scope="session", params=environments() or [None], ids=lambda path: path and path.parts[-3])
+def python(request: pytest.FixtureRequest, missing: Callable[[str], None]) -> Path:
+    """One release of the SDK."""
+    if request.param is None:
+        missing("an environment with the e2b package (SANDBOX_E2B_PYTHONS)")
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def box_image(sample_images: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The image behind template `base`."""
+    folder = tmp_path_factory.mktemp("image")
+    (folder / "Dockerfile").write_text(DOCKERFILE)
+    docker("build", "-q", "-t", IMAGE, str(folder))
+    return IMAGE
+
+
+@pytest.fixture(scope="session")
+def boxes(box_image: str, rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server whose template `base` is the image."""
+    with serving(tmp_path_factory.mktemp("e2b"), rows, **SETTINGS) as server:
+        yield server
+
+
+def client(server: Server) -> dict[str, str]:
+    """The environment of an SDK that speaks to the server and to nobody else."""
+    clean = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    url = f"{server.url}/e2b"
+    return clean | {"E2B_API_URL": url, "E2B_SANDBOX_URL": url, "E2B_API_KEY": "e2b_" + "0" * 40}
+
+
+@pytest.fixture(scope="session")
+def results(python: Path, boxes: Server) -> dict[str, dict[str, object]]:
+    """What each check found, by its name."""
+    done = subprocess.run([python, CHECKS], env=client(boxes), capture_output=True, text=True, timeout=240, check=False)
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    found = {line["name"]: line for line in lines}
+    assert set(found) == set(NAMES), done.stdout[-2000:] + done.stderr[-3000:]
+    return found
+
+
+@pytest.mark.timeout(300)  # the first one waits for all
+@pytest.mark.parametrize("name", NAMES)
+def test_sdk(results: dict[str, dict[str, object]], name: str) -> None:
+    """A program written for E2B would fail here."""
+    assert not results[name]["wrong"], results[name]["wrong"]
+
+
+def test_nothing_unforeseen(results: dict[str, dict[str, object]], boxes: Server) -> None:
+    """An error nobody thought of would be hidden by a client that tries again."""
+    assert [entry for entry in boxes.complaints() if entry["level"] in ("error", "critical")] == []
+
+
+def test_a_restart_under_running_commands(python: Path, box_image: str, serve: Callable[..., Server]) -> None:
+    """A client would wait for ever for a command that nobody follows any more, and it could not be ended."""
+    server = serve(**SETTINGS)
+    with subprocess.Popen(
+        [python, CHECKS, "restart"],
+        env=client(server),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        try:
+            assert running.stdout is not None
+            assert running.stdout.readline() == "ready\n"
+            server.restart()
+            told, complaint = running.communicate("go on\n", timeout=90)
+        finally:
+            running.kill()
+    assert told, complaint[-3000:]
+    found = json.loads(told)
+    assert not found["hung"], found
+    assert found["outcome"], found
+    assert found["file"] == "/home/user/after", found
+    assert found["listed"] and found["killed"] and found["gone"], found

@@ -1,0 +1,98 @@
+"""What envd's calls say, without a box: watching by looks, the login shell's PATH, ends."""
+
+import json
+
+import pytest
+
+from sandbox_server.protocols.e2b import envd_processes
+from sandbox_server.protocols.e2b.connect import Frames
+from sandbox_server.protocols.e2b.envd_filesystem import entry
+from sandbox_server.protocols.e2b.envd_watch import changes
+from sandbox_server.sandbox.base import ProcessEnd, Stream
+from sandbox_server.sandbox.tree import FileInfo, FileKind
+
+
+def info(inode: int = 1, at: int = 1, **fields: object) -> FileInfo:
+    """A file; `at` is when anything of it changed last."""
+    own: dict[str, object] = {
+        "name": "f",
+        "path": "/d/f",
+        "kind": FileKind.FILE,
+        "size": 3,
+        "mode": 0o644,
+        "permissions": "-rw-r--r--",
+        "owner": "user",
+        "group": "user",
+        "mtime_ns": 1_700_000_000_000_000_001,
+        "changed": f"{inode}:{at}",
+    }
+    return FileInfo(**own | fields)  # type: ignore[arg-type]  # the fields are those of FileInfo
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ({}, {"a": info()}, [("a", "CREATE"), ("a", "CHMOD"), ("a", "WRITE")]),
+        ({}, {"d": info(kind=FileKind.DIR)}, [("d", "CREATE")]),
+        ({"a": info()}, {}, [("a", "REMOVE")]),
+        ({"a": info(7, 1)}, {"b": info(7, 2)}, [("a", "RENAME"), ("b", "CREATE")]),
+        ({"a": info(1, 1)}, {"a": info(1, 2, mtime_ns=5)}, [("a", "WRITE")]),
+        ({"a": info(1, 1)}, {"a": info(1, 2, mode=0o600)}, [("a", "CHMOD")]),
+        ({"d": info(1, 1, kind=FileKind.DIR)}, {"d": info(1, 2, kind=FileKind.DIR, mtime_ns=5)}, []),
+        ({"a": info()}, {"a": info()}, []),
+    ],
+)
+def test_changes(before: dict[str, FileInfo], after: dict[str, FileInfo], told: list[tuple[str, str]]) -> None:
+    """A watcher would be told of what did not happen, or not of what did."""
+    assert list(changes(before, after)) == told
+
+
+def test_entry() -> None:
+    """The SDK reads size as a string of digits and the time to the nanosecond."""
+    shown = entry(info(target="/d/g", attributes={"k": "v"}))
+    assert shown["size"] == "3"
+    assert shown["modifiedTime"] == "2023-11-14T22:13:20.000000001Z"
+    assert (shown["symlinkTarget"], shown["metadata"]) == ("/d/g", {"k": "v"})
+
+
+@pytest.mark.parametrize(
+    ("cmd", "args", "wanted"),
+    [
+        ("/bin/bash", ["-l", "-c", "ls"], ["-l", "-c", "PATH='/o'\\''x/bin:/bin'${PATH:+:$PATH}; ls"]),
+        ("/bin/bash", ["-i", "-l"], ["-i", "-l"]),
+        ("/bin/bash", ["-c", "ls"], ["-c", "ls"]),
+        ("/usr/bin/python3", ["-l", "-c", "x"], ["-l", "-c", "x"]),
+    ],
+)
+def test_path_of_a_login_shell(cmd: str, args: list[str], wanted: list[str]) -> None:
+    """A program in the image's venv would not be found; any other command would be changed."""
+    assert envd_processes.with_path(cmd, args, "/o'x/bin:/bin") == wanted
+    assert envd_processes.with_path(cmd, args, "") == args
+
+
+@pytest.mark.parametrize(
+    ("end", "timeout_exit", "shown"),
+    [
+        (ProcessEnd(0), False, {"exitCode": 0, "exited": True, "status": "exit status 0"}),
+        (ProcessEnd(3), False, {"exitCode": 3, "exited": True, "status": "exit status 3", "error": "exit status 3"}),
+        (
+            ProcessEnd(-1, signal=9),
+            False,
+            {"exitCode": -1, "exited": False, "status": "signal: killed", "error": "signal: killed"},
+        ),
+        (
+            ProcessEnd(-1, signal=9, timed_out=True),
+            True,
+            {"exitCode": 124, "exited": True, "status": "exit status 124", "error": "timed out"},
+        ),
+    ],
+)
+def test_ends(end: ProcessEnd, timeout_exit: bool, shown: dict[str, object]) -> None:
+    """Clients decide by the exit code alone."""
+    assert envd_processes._ended(end, timeout_exit) == shown
+
+
+def test_output() -> None:
+    """Bytes that are no text arrive as they are."""
+    ((_, content),) = Frames().feed(envd_processes._data(Stream.STDERR, b"\xff\0"))
+    assert json.loads(content) == {"event": {"data": {"stderr": "/wA="}}}

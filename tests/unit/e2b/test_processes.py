@@ -1,0 +1,155 @@
+"""Followers of a command: none misses anything, none holds it up for ever, and none is needed."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from sandbox_server.errors import SandboxLost, UnknownProcess
+from sandbox_server.sandbox.base import ProcessEnd, Size, Stream
+from sandbox_server.sessions.command import Command
+from sandbox_server.sessions.processes import PIECE, Follower, Lagging, Over, Processes, ProcessLimits
+
+
+class Played:
+    """A command whose output is written down; what is staged is only its faults and its pace."""
+
+    def __init__(self, pid: int, pieces: Sequence[bytes], end: ProcessEnd | None = None) -> None:
+        self.pid = pid
+        self.handed_out = 0
+        self._pieces = pieces
+        self._end = end or ProcessEnd(0)
+        self.go = asyncio.Event()
+        self.go.set()
+        self.lost = False
+
+    async def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
+        for piece in self._pieces:
+            await self.go.wait()
+            self.handed_out += 1
+            yield Stream.STDOUT, piece
+        await self.go.wait()
+        if self.lost:
+            raise SandboxLost("the container ended")
+
+    async def wait(self) -> ProcessEnd:
+        return self._end
+
+    async def write(self, data: bytes) -> None: ...
+
+    async def close_stdin(self) -> None: ...
+
+    async def signal(self, number: int) -> bool:
+        return True
+
+    async def resize(self, size: Size) -> None: ...
+
+    async def kill_tree(self) -> None: ...
+
+    def detach(self) -> None: ...
+
+
+async def told(follower: Follower) -> list[bytes]:
+    """All that a follower is told."""
+    pieces = []
+    try:
+        while True:
+            piece = await follower.next(5)
+            if piece is not None:
+                pieces.append(piece[1])
+    except Over:
+        follower.close()
+        return pieces
+
+
+async def test_many_followers() -> None:
+    """A second client would take output away from the first."""
+    processes = Processes()
+    process = Played(1, [b"a", b"b" * PIECE, b"c" * 10] * 50)
+    running, first = processes.add("s", process, Command(["x"]))
+    second = running.follow()
+    one, two = await asyncio.gather(told(first), told(second))
+    assert b"".join(one) == b"".join(two) == b"".join([b"a", b"b" * PIECE, b"c" * 10] * 50)
+    assert max(map(len, one)) <= PIECE
+    await processes.close()
+
+
+async def test_flow_control() -> None:
+    """Output faster than its client would fill the server's memory."""
+    limits = ProcessLimits(backlog_bytes=10 * PIECE)
+    processes = Processes(limits)
+    process = Played(1, [b"x" * PIECE] * 1000)
+    _, follower = processes.add("s", process, Command(["x"]))
+    await asyncio.sleep(0.05)
+    assert process.handed_out <= 11
+    assert len(b"".join(await told(follower))) == 1000 * PIECE
+    await processes.close()
+
+
+async def test_a_stalled_follower() -> None:
+    """A client that takes nothing would hold up the command, and every other client, for ever."""
+    processes = Processes(ProcessLimits(backlog_bytes=10 * PIECE, stall_s=0.1))
+    process = Played(1, [b"x" * PIECE] * 100)
+    running, stalled = processes.add("s", process, Command(["x"]))
+    other = running.follow()
+    assert len(b"".join(await told(other))) == 100 * PIECE
+    with pytest.raises(Lagging):
+        while True:
+            await stalled.next(5)
+    await processes.close()
+
+
+async def test_without_followers() -> None:
+    """A client that leaves would leave the command blocked."""
+    processes = Processes(ProcessLimits(backlog_bytes=PIECE, stall_s=60))
+    running, follower = processes.add("s", Played(1, [b"x" * PIECE] * 100), Command(["x"]))
+    await asyncio.sleep(0.01)
+    follower.close()
+    await asyncio.wait_for(running.over.wait(), 5)
+    await processes.close()
+
+
+async def test_found_and_forgotten() -> None:
+    """A client that comes late would never learn how its command ended; or the server would keep every one."""
+    processes = Processes(ProcessLimits(ended_s=0.2))
+    process = Played(7, [])
+    process.go.clear()
+    running, _ = processes.add("s", process, Command(["x"], tag="t"))
+    assert processes.listed("s") == [running]
+    assert processes.listed("other") == []
+    assert processes.find("s", pid=7) is processes.find("s", tag="t") is running
+    process.go.set()
+    await running.over.wait()
+    assert processes.listed("s") == []
+    with pytest.raises(UnknownProcess):
+        processes.find("s", pid=7)
+    assert processes.find("s", pid=7, ended=True).end == ProcessEnd(0)
+    assert await told(running.follow()) == []
+    await asyncio.sleep(0.3)
+    with pytest.raises(UnknownProcess):
+        processes.find("s", pid=7, ended=True)
+    await processes.close()
+
+
+async def test_a_lost_box() -> None:
+    """A follower would wait for ever for the end of what has no container any more."""
+    processes = Processes()
+    process = Played(1, [b"x"])
+    process.lost = True
+    running, follower = processes.add("s", process, Command(["x"]))
+    assert await told(follower) == [b"x"]
+    assert running.end is None
+    assert isinstance(running.fault, SandboxLost)
+    await processes.close()
+
+
+async def test_keepalive() -> None:
+    """A silent stream would be cut by whoever stands between."""
+    processes = Processes()
+    process = Played(1, [b"x"])
+    process.go.clear()
+    _, follower = processes.add("s", process, Command(["x"]))
+    assert await follower.next(0.01) is None
+    process.go.set()
+    assert await follower.next(5) == (Stream.STDOUT, b"x")
+    await processes.close()
