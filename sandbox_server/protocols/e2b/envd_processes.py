@@ -14,7 +14,7 @@ from typing import cast
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
-from sandbox_server.errors import UnknownProcess
+from sandbox_server.errors import ServiceError, UnknownProcess, UnknownSession
 from sandbox_server.protocols.e2b import connect
 from sandbox_server.protocols.e2b.access import boxes_of
 from sandbox_server.protocols.e2b.connect import Code, ConnectError, Message
@@ -149,7 +149,7 @@ async def start(call: Call, asked: Start) -> Response:
         [config.cmd, *config.args], env=config.envs, cwd=config.cwd, tag=asked.tag, pty=asked.pty is not None
     )
     running, follower = processes_of(call.request).add(call.view.sid, process, command)
-    return connect.stream(_told(running, follower, keepalive_s, timeout_exit=policy.timeout_exit))
+    return connect.stream(_told(call, running, follower, keepalive_s, timeout_exit=policy.timeout_exit))
 
 
 @streaming(ROUTER, f"{_SERVICE}/Connect", Selected)
@@ -158,7 +158,7 @@ async def follow(call: Call, asked: Selected) -> Response:
     timeout_s = connect.timeout_s(call.request.headers)
     keepalive_s = connect.keepalive_s(call.request.headers)
     running = await _find(call, asked.process, ended=True)
-    return connect.stream(_told(running, running.follow(), keepalive_s, follow_s=timeout_s))
+    return connect.stream(_told(call, running, running.follow(), keepalive_s, follow_s=timeout_s))
 
 
 @unary(ROUTER, f"{_SERVICE}/List", Nothing)
@@ -293,6 +293,7 @@ def _listed(running: Running) -> dict[str, object]:
 
 
 async def _told(
+    call: Call,
     running: Running,
     follower: Follower,
     keepalive_s: float,
@@ -319,18 +320,36 @@ async def _told(
             ConnectError(Code.RESOURCE_EXHAUSTED, "the output was not taken in time; connect again to follow the rest")
         )
     except Over:
-        yield _last(running, timeout_exit)
+        yield (
+            _cut("its sandbox has ended") if await _ended_with_its_box(call, running) else _last(running, timeout_exit)
+        )
     finally:
         follower.close()
+
+
+async def _ended_with_its_box(call: Call, running: Running) -> bool:
+    """Whether what killed the command was the end of its box: no end of its own, and clients tell the two apart."""
+    end = running.end
+    if end is None or end.signal != signal.SIGKILL or end.timed_out:
+        return False
+    try:
+        return not (await boxes_of(call.request).get(call.view.sid)).live
+    except UnknownSession:
+        return True
+    except ServiceError:
+        return False
+
+
+def _cut(why: str) -> bytes:
+    return connect.last_frame(
+        ConnectError(Code.UNAVAILABLE, f"the connection to the process ended before it did: {why}")
+    )
 
 
 def _last(running: Running, timeout_exit: bool | None) -> bytes:
     """What a stream ends with once its command has."""
     if running.end is None:
-        told = running.fault.detail if running.fault else "the server let go of it"
-        return connect.last_frame(
-            ConnectError(Code.UNAVAILABLE, f"the connection to the process ended before it did: {told}")
-        )
+        return _cut(running.fault.detail if running.fault else "the server let go of it")
     end = running.end
     if end.timed_out and timeout_exit is False:
         return connect.last_frame(ConnectError(Code.DEADLINE_EXCEEDED, "context deadline exceeded"))
