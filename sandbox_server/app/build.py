@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sandbox_server import __version__
 from sandbox_server.actions import registry as actions
-from sandbox_server.actions.batch import BatchBounds, Batches
+from sandbox_server.app.limits import batches_of, box_policy, in_catalogue, limits_of
 from sandbox_server.app.parts import Parts
 from sandbox_server.app.scoring import batch_grading_of, localizing_of
 from sandbox_server.app.single import NodeNameTaken, only_server
@@ -24,13 +24,11 @@ from sandbox_server.grading.containers import Bounds, Containers
 from sandbox_server.grading.grading import Grading
 from sandbox_server.grading.queue import GradingQueue
 from sandbox_server.grading.registry import load_graders, load_rewards
-from sandbox_server.sandbox.base import Limits
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime, RuntimeConfig
 from sandbox_server.sandbox.faults import Faults
 from sandbox_server.sandbox.image_names import tagged
 from sandbox_server.sessions.acting import Acting
-from sandbox_server.sessions.box_policy import BoxPolicy, BoxSize
 from sandbox_server.sessions.boxes import Boxes
 from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.sessions.disk import DiskWatch
@@ -102,30 +100,6 @@ async def open_runtime(
         runtime.close()
 
 
-def limits_of(settings: Settings) -> Limits:
-    """What a container may use where its instance says nothing."""
-    return Limits(
-        memory_mb=settings.memory_mb,
-        cpus=settings.cpus,
-        pids=settings.pids,
-        open_files=settings.open_files,
-        disk_mb=settings.disk_mb,
-    )
-
-
-def batches_of(settings: Settings) -> Batches:
-    """Runs batches of commands as the settings say."""
-    return Batches(
-        BatchBounds(
-            parallel=settings.exec_parallel,
-            node_parallel=settings.exec_node_parallel,
-            commands=settings.exec_commands,
-            timeout_s=settings.exec_timeout_s,
-            output_bytes=settings.exec_output_bytes,
-        )
-    )
-
-
 def grading_of(
     settings: Settings, runtime: DockerRuntime, instances: Instances, faults: Faults | None = None
 ) -> Grading:
@@ -174,7 +148,8 @@ async def disk_path(settings: Settings, runtime: DockerRuntime) -> Path:
 
 def image_rules(settings: Settings) -> ImageRules:
     """Which images may go, as the settings say."""
-    return ImageRules(REPOSITORY, settings.pinned_images, pull=settings.pull == "missing")
+    boxes = (*settings.box_images, *map(tagged, settings.box_templates.values()))
+    return ImageRules(REPOSITORY, settings.pinned_images, pull=settings.pull == "missing", boxes=boxes)
 
 
 def _engine_disk(
@@ -225,30 +200,6 @@ def _session_config(settings: Settings) -> SessionConfig:
         restore_timeout_s=settings.restore_timeout_s,
         start_queue=settings.start_queue,
     )
-
-
-def box_policy(settings: Settings, *, cpus: float) -> BoxPolicy:
-    """What boxes may be; `cpus` is what the engine has."""
-    return BoxPolicy(
-        image_keys=settings.box_image_keys,
-        templates=settings.box_templates,
-        images=settings.box_images,
-        sizes={name: BoxSize(size.cpus, size.memory_mb, size.disk_mb) for name, size in settings.box_sizes.items()},
-        user=settings.box_user,
-        default_s=settings.box_default_s,
-        max_s=settings.box_max_s,
-        network=settings.box_network,
-        networks=settings.box_networks,
-        create_wait_s=settings.box_create_wait_s,
-        login_path=settings.box_login_path,
-        timeout_exit=settings.box_timeout_exit,
-        limits=limits_of(settings),
-        cpus=cpus,
-    )
-
-
-async def _in_catalogue(instances: Instances, image: str) -> bool:
-    return tagged(image) in map(tagged, await instances.images())
 
 
 async def _alone_by_this_name(settings: Settings, nodes: Nodes) -> None:
@@ -398,7 +349,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             ending=ending,
             log=session_log,
             policy=box_policy(settings, cpus=facts.cpus),
-            may_pull=partial(_in_catalogue, instances),
+            may_pull=partial(in_catalogue, instances),
         )
         stack.push_async_callback(boxes.close)
         processes = Processes(notes=state.boxes)

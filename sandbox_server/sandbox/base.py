@@ -359,6 +359,10 @@ class Runtime(Protocol):
         """Kill and remove; no error when it is already gone."""
         ...
 
+    async def connect(self, container_id: str, *, on: bool) -> bool:
+        """Give a running container its network back, or cut it off; False: it was made without one for good."""
+        ...
+
     async def disk_usage(self) -> dict[str, int]:
         """Bytes in the writable layer of each container of this node, by its id; slow, it looks at every file."""
         ...

@@ -7,7 +7,7 @@ can be restored.
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.history import History
 from sandbox_server.errors import (
     ImageUnavailable,
+    MalformedRequest,
     SandboxLost,
     ServiceError,
     StateUnavailable,
@@ -140,6 +141,21 @@ class Boxes:
         key = f"{asked.owner}\0{asked.idempotency_key}" if asked.idempotency_key else ""
         if key and (made := await self._made(key)):
             return made
+        try:
+            view = await self._begin(asked)
+        except ServiceError as e:
+            telemetry.STARTS.labels(e.code).inc()
+            if e.reason:
+                telemetry.STARTS_REFUSED.labels(e.reason).inc()
+            log.warning("no box", template=asked.template, run=asked.run, code=e.code, error=e.detail)
+            raise
+        telemetry.STARTS.labels("ok").inc()
+        if key:
+            await self._facts.remember(key, view.sid)
+        log.info("box begun", sid=view.sid, image=view.box.image, kind=asked.kind.value, run=asked.run)
+        return view
+
+    async def _begin(self, asked: BoxRequest) -> BoxView:
         plan = self._plan(asked)
         image = plan.box.image
         await self._placement.settle_as(plan.name, [tagged(image)])
@@ -151,9 +167,6 @@ class Boxes:
                 raise
             raise UnknownImage(f"image {image!r} does not exist: {e.detail}") from e
         self._log.add(record, plan.box)
-        if key:
-            await self._facts.remember(key, record.sid)
-        log.info("box begun", sid=record.sid, image=image, kind=asked.kind.value, run=asked.run)
         return BoxView(record, plan.box)
 
     async def create_while(self, asked: BoxRequest, left: Coroutine[Any, Any, None]) -> BoxView | None:
@@ -278,6 +291,24 @@ class Boxes:
         record = replace(view.record, deadline=deadline)
         self._log.add(record, view.box)
         return BoxView(record, view.box)
+
+    async def set_network(
+        self, sid: str, internet: bool | None, allow_out: Sequence[str], deny_out: Sequence[str]
+    ) -> None:
+        """Give a running box its network, or take it away, as the policy allows.
+
+        Raises:
+            UnknownSession, OwnedElsewhere. MalformedRequest: it wants a part of the network, or the box was made
+            without one. InfrastructureError.
+        """
+        view = await self.get(sid)
+        await self.here(view)
+        network = self.policy.network_of(view.box.image, internet, allow_out, deny_out)
+        if not await self._runtime.connect(view.record.container_id, on=network != "none"):
+            raise MalformedRequest(f"box {sid} was made without a network and cannot be given one; make another box")
+        box = replace(view.box, network=network)
+        await self._facts.put(box, view.ends_at)
+        self._log.add(view.record, box)
 
     async def kill(self, sid: str) -> bool:
         """End it; False: it is unknown or has ended. Raises OwnedElsewhere, SessionBusy, InfrastructureError."""

@@ -41,6 +41,8 @@ class ImageRules:
     """Patterns of names that stay."""
     pull: bool
     """Task images that came from a registry may go, for they can be pulled again."""
+    boxes: Sequence[str] = ()
+    """Patterns of images that boxes may run: pulled and removed as task images are."""
 
     def is_prepared(self, image: StoredImage) -> bool:
         """It was made by this service."""
@@ -56,7 +58,13 @@ class ImageRules:
             return False
         if self.is_prepared(image):
             return True
-        return self.pull and image.pulled and all(name in catalogue for name in image.names)
+        return (
+            self.pull
+            and image.pulled
+            and all(
+                name in catalogue or any(fnmatchcase(name, pattern) for pattern in self.boxes) for name in image.names
+            )
+        )
 
 
 def used_pct(path: Path) -> float:

@@ -108,6 +108,26 @@ def test_what_a_create_says_is_what_the_box_is(server: Server, control: Control)
     assert (session["instance_id"], session["state"], session["run"]) == ("", "live", "team")
 
 
+def test_its_network_is_taken_and_given_back(server: Server, control: Control) -> None:
+    """A network that was switched off and is there, or a rule that nobody holds to."""
+    sid = control.create()["sandboxID"]
+    (container,) = server.containers(f"sid={sid}")
+
+    def has_network() -> bool:
+        return "eth0" in docker("exec", container, "cat", "/proc/net/dev")
+
+    assert has_network()
+    for body, there in (({"allow_internet_access": False}, False), ({}, True), ({"denyOut": ["0.0.0.0/0"]}, False)):
+        assert control.call("PUT", f"/sandboxes/{sid}/network", body).status_code == 204
+        assert has_network() is there
+        assert control.call("GET", f"/sandboxes/{sid}").json()["allowInternetAccess"] is there
+    some = {"allowOut": ["10.0.0.1"], "denyOut": ["0.0.0.0/0"]}
+    assert control.call("PUT", f"/sandboxes/{sid}/network", some).status_code == 400
+    assert control.call("POST", "/sandboxes", {"network": some}).status_code == 400
+    bare = control.create(allow_internet_access=False)["sandboxID"]
+    assert control.call("PUT", f"/sandboxes/{bare}/network", {}).status_code == 400
+
+
 def test_a_box_is_no_rollout(server: Server, control: Control) -> None:
     """An action in a box, or a reward for it, that fails in an unforeseen way."""
     sid = control.create()["sandboxID"]

@@ -98,6 +98,16 @@ async def refresh(request: Request, sid: str) -> Response:
     return Response(status_code=204)
 
 
+@ROUTER.put("/sandboxes/{sid}/network")
+async def set_network(request: Request, sid: str) -> Response:
+    """204; from now on it reaches what the body says: all of the network, or nothing."""
+    wanted = await read(request, wire.Network)
+    await boxes_of(request).set_network(
+        _sid(sid), wanted.allow_internet_access, tuple(wanted.allowOut), tuple(wanted.denyOut)
+    )
+    return Response(status_code=204)
+
+
 @ROUTER.get("/sandboxes/{sid}")
 async def info(request: Request, sid: str) -> Response:
     """All that is told of it."""

@@ -22,6 +22,7 @@ from sandbox_server.sandbox.docker.sandbox import DockerSandbox
 
 _NODE, _ROLE, _SID, _DEADLINE = "sandbox.node", "sandbox.role", "sandbox.sid", "sandbox.deadline"
 _TOKEN = "sandbox.token"
+_NETWORK = "bridge"
 
 # What package managers, test suites and git need of root; no raw sockets, devices, tracing or namespaces.
 _CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "SYS_CHROOT"]
@@ -179,6 +180,21 @@ class DockerRuntime:
         finally:
             if sandbox is not None:
                 self._held.discard(sandbox.token)
+
+    async def connect(self, container_id: str, *, on: bool) -> bool:
+        """See `sandbox.base.Runtime.connect`."""
+        found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))
+        if found["Config"].get("NetworkDisabled"):
+            return not on
+        if on != (_NETWORK in found["NetworkSettings"]["Networks"]):
+            await self._engine.call(
+                lambda api: (
+                    api.connect_container_to_network(container_id, _NETWORK)
+                    if on
+                    else api.disconnect_container_from_network(container_id, _NETWORK, force=True)
+                )
+            )
+        return True
 
     async def _remove(self, container_id: str) -> None:
         try:
