@@ -248,7 +248,7 @@ def test_boxes_live_on_over_a_restart(serve: Callable[..., Server], forgets: boo
     """kill -9: slots counted anew, tokens that still open, ends that still come."""
     server = serve(box_templates=TEMPLATES, max_sessions=2, reaper_period_s=0.5, pool_size=0, box_create_wait_s=1)
     control = Control(server)
-    made, brief = control.create(metadata={"k": "v"}), control.create(timeout=8)["sandboxID"]
+    made, brief = control.create(metadata={"k": "v"}, timeout=300), control.create(timeout=300)["sandboxID"]
     time.sleep(0.3)  # reaches SQL
     server.kill(signal.SIGKILL)
     if forgets:
@@ -265,7 +265,9 @@ def test_boxes_live_on_over_a_restart(serve: Callable[..., Server], forgets: boo
     assert full.status_code == 500 and "no capacity, retry" in full.json()["message"]
     polite = Control(server, **{"User-Agent": "curl/8"}).call("POST", "/sandboxes", {"templateID": "base"})
     assert polite.status_code == 503 and int(polite.headers["retry-after"]) > 0
-    until(lambda: control.ids() == [sid], 20, "the brief one over")
+    assert control.call("POST", f"/sandboxes/{brief}/timeout", {"timeout": 1}).status_code == 204
+    until(lambda: not server.containers(f"sid={brief}"), 20, "the brief one over")
+    assert control.ids() == [sid]
     control.kill(sid)
     until(lambda: not server.containers(), 20, "no container left")
 

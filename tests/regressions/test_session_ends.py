@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -14,9 +15,14 @@ from sandbox_server.sandbox.base import Role
 from sandbox_server.sessions.reaper import Reaper
 from sandbox_server.sessions.service import SessionService
 from sandbox_server.settings import Settings
+from sandbox_server.state.boxes import BoxFacts
 
 ACTION = "<function=execute_bash>\n<parameter=command>\necho x > x.txt\n</parameter>\n</function>"
 LEDGER = "samples__ledger-12"
+
+
+FACTS: WeakKeyDictionary[SessionService, BoxFacts] = WeakKeyDictionary()
+"""What boxes are, of each of the servers below."""
 
 
 class Died(BaseException):
@@ -28,6 +34,7 @@ async def service(settings: Settings) -> AsyncIterator[SessionService]:
     """A server's sessions, recovered."""
     async with build(settings) as parts:
         assert isinstance(parts.sessions, SessionService)
+        FACTS[parts.sessions] = parts.boxes._facts
         yield parts.sessions
 
 
@@ -38,6 +45,8 @@ def reaper(service: SessionService) -> Reaper:
         ending._runtime,
         service._store,
         service._history,
+        FACTS[service],
+        service._starts._log._boxes,
         service._nodes,
         ending._owners,
         ending._restoring,
