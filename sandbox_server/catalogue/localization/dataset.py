@@ -285,7 +285,8 @@ def _count(row: Row, report: BuildReport) -> None:
     if row["missing_levels"]:
         report.missing += 1
         told = cast(list[dict[str, str]], row["missing"])
-        report.why_missing.update({item["why"] for item in told if item["what"] not in LEVELS})
+        whys = {item["why"].partition(" at line ")[0] for item in told if item["what"] not in LEVELS}
+        report.why_missing.update(whys)
     elif row["empty_levels"] and not row["unanswerable"]:
         report.empty += 1
 
