@@ -24,7 +24,7 @@ from sandbox_server.sandbox.docker.runner import LaneEnded, Runner
 from sandbox_server.sandbox.process import Size
 
 _ROOT = "0"
-_PARKED = 4  # lanes of one user that wait for a command, some 3 MB each
+_PARKED = 8  # lanes of one user that wait for a command, some 3 MB each: as many as one turn of code search takes
 _IDLE_S = 90.0  # then it is closed; what polls a sandbox asks every few seconds
 _MOST = 256  # lanes of one container at a time; its limit of processes mostly says less
 
