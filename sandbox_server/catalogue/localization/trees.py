@@ -49,18 +49,7 @@ class CloneFolder:
 
     def files(self, repo: str, commit: str, paths: Sequence[str]) -> dict[str, bytes]:
         """See `Trees`."""
-        clone = self._clone(repo)
-        commit = commit or "HEAD"
-        if not _COMMIT.fullmatch(commit):
-            raise NoTree(f"{commit!r} is no commit id")
-        # git reads one name a line
-        asked = [path for path in dict.fromkeys(paths) if "\n" not in path]
-        names = [f"{commit}^{{commit}}", *(f"{commit}:{path}" for path in asked)]
-        answers = _contents(clone, names)
-        if answers[0] is None:
-            raise NoTree(f"the clone of {repo} does not have the commit {commit}; fetch it there")
-        found = zip(asked, answers[1:], strict=True)
-        return {path: content for path, content in found if content is not None}
+        return commit_files(self._clone(repo), repo, commit or "HEAD", paths)
 
     def _clone(self, repo: str) -> Path:
         if not _NAME.fullmatch(repo) or ".." in repo.split("/"):
@@ -71,6 +60,25 @@ class CloneFolder:
                 if (git_dir / "HEAD").is_file() or git_dir.is_file():
                     return place
         raise NoTree(f"no clone of {repo} among the repositories: `git clone` it to {repo.replace('/', '__')} there")
+
+
+def commit_files(clone: Path, repo: str, commit: str, paths: Sequence[str]) -> dict[str, bytes]:
+    """The files of `paths` that `commit` holds in the repository at `clone`, which messages call `repo`.
+
+    Raises:
+        NoTree: the commit is not there, or git cannot read it.
+
+    """
+    if not _COMMIT.fullmatch(commit):
+        raise NoTree(f"{commit!r} is no commit id")
+    # git reads one name a line
+    asked = [path for path in dict.fromkeys(paths) if "\n" not in path]
+    names = [f"{commit}^{{commit}}", *(f"{commit}:{path}" for path in asked)]
+    answers = _contents(clone, names)
+    if answers[0] is None:
+        raise NoTree(f"the clone of {repo} does not have the commit {commit}; fetch it there")
+    found = zip(asked, answers[1:], strict=True)
+    return {path: content for path, content in found if content is not None}
 
 
 def _contents(clone: Path, names: Sequence[str]) -> list[bytes | None]:
