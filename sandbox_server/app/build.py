@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sandbox_server import __version__
 from sandbox_server.actions import registry as actions
-from sandbox_server.app.limits import batches_of, box_policy, in_catalogue, limits_of
+from sandbox_server.app.limits import batches_of, box_policy, image_rules, in_catalogue, limits_of
 from sandbox_server.app.parts import Parts
 from sandbox_server.app.scoring import batch_grading_of, localizing_of
 from sandbox_server.app.single import NodeNameTaken, only_server
@@ -33,7 +33,7 @@ from sandbox_server.sessions.boxes import Boxes
 from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.sessions.disk import DiskWatch
 from sandbox_server.sessions.ending import Ending
-from sandbox_server.sessions.engine_disk import DiskMarks, EngineDisk, ImageRules
+from sandbox_server.sessions.engine_disk import DiskMarks, EngineDisk
 from sandbox_server.sessions.heartbeat import Heartbeat
 from sandbox_server.sessions.helping import Helping
 from sandbox_server.sessions.log import SessionLog
@@ -47,7 +47,7 @@ from sandbox_server.sessions.rewards import Rewards
 from sandbox_server.sessions.running import Running
 from sandbox_server.sessions.service import SessionService
 from sandbox_server.sessions.starts import Starts
-from sandbox_server.sessions.workspace import REPOSITORY, Workspaces
+from sandbox_server.sessions.workspace import Workspaces
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import NodeRecord, Nodes
 from sandbox_server.state.store import Store
@@ -144,12 +144,6 @@ async def disk_path(settings: Settings, runtime: DockerRuntime) -> Path:
     """A path on the engine's disk."""
     engine = Path((await runtime.facts()).root_dir)
     return settings.disk_path or (engine if await asyncio.to_thread(engine.is_dir) else settings.data_dir)
-
-
-def image_rules(settings: Settings) -> ImageRules:
-    """Which images may go, as the settings say."""
-    boxes = (*settings.box_images, *map(tagged, settings.box_templates.values()))
-    return ImageRules(REPOSITORY, settings.pinned_images, pull=settings.pull == "missing", boxes=boxes)
 
 
 def _engine_disk(

@@ -5,6 +5,8 @@ from sandbox_server.catalogue.instances import Instances
 from sandbox_server.sandbox.base import Limits
 from sandbox_server.sandbox.image_names import tagged
 from sandbox_server.sessions.box_policy import BoxPolicy, BoxSize
+from sandbox_server.sessions.engine_disk import ImageRules
+from sandbox_server.sessions.workspace import REPOSITORY
 from sandbox_server.settings import Settings
 
 
@@ -55,3 +57,9 @@ def box_policy(settings: Settings, *, cpus: float) -> BoxPolicy:
 async def in_catalogue(instances: Instances, image: str) -> bool:
     """Whether the image is one of a task's."""
     return tagged(image) in map(tagged, await instances.images())
+
+
+def image_rules(settings: Settings) -> ImageRules:
+    """Which images may go, as the settings say."""
+    boxes = (*settings.box_images, *map(tagged, settings.box_templates.values()))
+    return ImageRules(REPOSITORY, settings.pinned_images, pull=settings.pull == "missing", boxes=boxes)

@@ -11,7 +11,8 @@ from datetime import UTC, datetime, timedelta
 
 import typer
 
-from sandbox_server.app.build import image_rules, open_catalogue, open_runtime, workspaces_of
+from sandbox_server.app.build import open_catalogue, open_runtime, workspaces_of
+from sandbox_server.app.limits import image_rules
 from sandbox_server.app.state import open_connection
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.cli import configuration

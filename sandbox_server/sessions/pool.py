@@ -111,9 +111,8 @@ class Pool:
             parked = shelf.parked.popleft()
             self._show()
             try:
-                well = time.monotonic() - parked.made_at < self._config.idle_s and await self._answers(
-                    parked.sandbox, spec.with_shell
-                )
+                young = time.monotonic() - parked.made_at < self._config.idle_s
+                well = young and await (self._answers if spec.with_shell else self._runs)(parked.sandbox)
             except BaseException:  # cancelled: it is on no shelf any more
                 self._remove(parked.sandbox)
                 raise
@@ -336,15 +335,22 @@ class Pool:
         if isinstance(error, ServiceError):
             log.warning("container not parked", image=shelf.spec.image, code=error.code, error=error.detail)
 
-    async def _answers(self, sandbox: Sandbox, with_shell: bool) -> bool:
+    async def _answers(self, sandbox: Sandbox) -> bool:
         try:
             async with asyncio.timeout(_LIVENESS_S):
-                if not with_shell:
-                    return (await sandbox.exec(["true"], timeout_s=_LIVENESS_S)).exit_code == 0
                 result = await sandbox.shell.run(":", timeout_s=_LIVENESS_S)
         except (TimeoutError, ServiceError):
             return False
         return result.outcome is ShellOutcome.FINISHED and not result.shell_replaced
+
+    async def _runs(self, sandbox: Sandbox) -> bool:
+        """As `_answers`, of one without a shell."""
+        try:
+            async with asyncio.timeout(_LIVENESS_S):
+                result = await sandbox.exec(["true"], timeout_s=_LIVENESS_S)
+        except (TimeoutError, ServiceError):
+            return False
+        return result.exit_code == 0
 
     def _remove(self, sandbox: Sandbox) -> None:
         self._show()
