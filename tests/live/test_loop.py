@@ -123,3 +123,25 @@ async def _stalls(client: httpx.AsyncClient) -> dict[tuple[str, str], float]:
         for sample in family.samples
         if sample.name == "sandbox_loop_stall_seconds_bucket"
     }
+
+
+async def test_greps_of_many_sessions_do_not_hold_the_loop(serve: Callable[..., Server]) -> None:
+    """Batches of code search, 12 sessions with 8 greps each over 400 files: `bench --only search` has the full size."""
+    server = serve(max_sessions=20, memory_mb=512)
+    make = "mkdir -p t; for n in {1..400}; do cp ledger/journal.py t/m$n.py; done"
+    greps = [f"grep -rn {word} t" for word in ("import", "class", "def", "return", "self", "raise", "for", "nothing")]
+    async with httpx.AsyncClient(base_url=server.url, timeout=300, limits=httpx.Limits(max_connections=None)) as client:
+
+        async def search(policy: Policy) -> None:
+            path = f"/v1/sessions/{await policy.begin()}/exec"
+            await policy.post(path, {"command": make})
+            for _ in range(2):
+                results = (await policy.post(path, {"commands": greps}))["results"]
+                assert [one["exit_code"] for one in results] == [0] * 7 + [1], results
+                assert results[0]["truncated"] and not any(one["error"] or one["timed_out"] for one in results)
+
+        await asyncio.gather(*(search(Policy(client, 0)) for _ in range(12)))
+        stalls = await _stalls(client)
+    said = [entry for entry in server.entries() if entry["event"] == "event loop stood still"]
+    assert stalls["busy", "+Inf"] == stalls["busy", str(BUSY_S)], said
+    assert stalls["blocked", "+Inf"] == stalls["blocked", str(BLOCKED_S)], said
