@@ -19,8 +19,8 @@ compile() {
         --custom-compile-command 'make lock' -o "requirements/$out" "$@"
 }
 
-compile server.txt "$@" pyproject.toml --extra postgres requirements/build.in
-compile dev.txt "$@" -c requirements/server.txt pyproject.toml --extra postgres --group dev requirements/build.in
+compile server.txt "$@" pyproject.toml --extra postgres --extra languages requirements/build.in
+compile dev.txt "$@" -c requirements/server.txt pyproject.toml --extra postgres --extra languages --group dev requirements/build.in
 compile swebench4.txt "$@" --no-deps requirements/swebench4.in
 for alone in requirements/bench-*.in requirements/sdk-*.in; do
     compile "$(basename "$alone" .in).txt" "$@" "$alone"
