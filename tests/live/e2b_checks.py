@@ -40,6 +40,11 @@ def raises(kinds, call):
     raise AssertionError(f"{kinds} not raised, but {found!r} returned")
 
 
+def running(box, wanted):
+    """How many processes of the box have exactly this command line."""
+    return box.commands.run("ps -eo args").stdout.splitlines().count(wanted)
+
+
 # ---- commands
 
 
@@ -94,8 +99,8 @@ def check_timeout_kills_the_tree(box):
     began = time.monotonic()
     raises(TimeoutException, lambda: box.commands.run("(setsid sleep 4711 &) ; sleep 4711", timeout=2))
     assert 1.5 < time.monotonic() - began < 10, time.monotonic() - began
-    left = box.commands.run("sleep 0.3; pgrep -cx sleep || true").stdout.strip()
-    assert left == "0", left
+    time.sleep(0.3)
+    assert running(box, "sleep 4711") == 0
 
 
 def check_no_timeout(box):
@@ -104,10 +109,10 @@ def check_no_timeout(box):
 
 def check_a_child_that_holds_the_pipes(box):
     began = time.monotonic()
-    assert box.commands.run("sleep 60 & echo $!", timeout=30).stdout.strip().isdigit()
+    child = box.commands.run("sleep 4714 & echo $!", timeout=30).stdout.strip()
     assert time.monotonic() - began < 5, time.monotonic() - began
-    assert box.commands.run("pgrep -cx sleep").stdout == "1\n"
-    box.commands.run("pkill -x sleep")
+    assert running(box, "sleep 4714") == 1
+    box.commands.run(f"kill {child}")
 
 
 def check_background(box):
@@ -162,7 +167,7 @@ def check_a_hundred_in_parallel(_):
             began = time.monotonic()
             done = await asyncio.gather(*[box.commands.run(f"echo {n}; sleep 0.5", timeout=60) for n in range(100)])
             assert [result.stdout for result in done] == [f"{n}\n" for n in range(100)]
-            assert time.monotonic() - began < 30, time.monotonic() - began
+            assert time.monotonic() - began < 60, time.monotonic() - began
         finally:
             await box.kill()
 
@@ -324,13 +329,14 @@ def check_signed_urls(box):
     assert raises(urllib.error.HTTPError, lambda: urllib.request.urlopen(other)).code == 401
 
 
-def check_a_full_disk(box):
-    head = b"\0" * MIB
-    chunks = (head for _ in range(400))
-    error = raises(Exception, lambda: box.files.write("/opt/too-large", _Reader(chunks)))
-    assert "Space" in type(error).__name__ or isinstance(error, SandboxException), repr(error)
-    box.files.remove("/opt/too-large")
-    assert box.commands.run("echo still here").stdout == "still here\n"
+def check_a_full_disk(_):
+    box = begin()  # of its own: one that stays full is ended
+    try:
+        chunks = (b"\0" * MIB for _ in range(140))
+        error = raises(SandboxException, lambda: box.files.write("/opt/too-large", _Reader(chunks)))
+        assert "Space" in type(error).__name__, repr(error)
+    finally:
+        box.kill()
 
 
 class _Reader(io.RawIOBase):
@@ -411,11 +417,12 @@ def restart():
 
     follower = threading.Thread(target=follow, daemon=True)
     follower.start()
+    time.sleep(1)  # what has run this long is noted for the next server
     print("ready", flush=True)
     sys.stdin.readline()
     follower.join(30)
     assert box.is_running()
-    lives = "4713" in box.commands.run("ps -eo args").stdout
+    lives = running(box, "sleep 4713")
     print(
         json.dumps(
             {
@@ -424,12 +431,13 @@ def restart():
                 "lives": lives,
                 "listed": handle.pid in [running.pid for running in box.commands.list()],
                 "killed": box.commands.kill(handle.pid),
-                "gone": "sleep 4713" not in box.commands.run("sleep 0.3; ps -eo args | grep -v grep").stdout,
                 "file": box.files.write("after", "x").path,
             }
         ),
         flush=True,
     )
+    time.sleep(0.3)
+    print(json.dumps({"left": [running.pid for running in box.commands.list()]}), flush=True)
     box.kill()
 
 

@@ -130,11 +130,10 @@ async def _fill(
 ) -> FileInfo:
     """The data of a `put` that has said "go"."""
     try:
-        async for chunk in chunks:
-            for at in range(0, len(chunk), _PIECE):
-                piece = chunk[at : at + _PIECE]
-                async with asyncio.timeout(_TIMEOUT_S):
-                    await exchange.send(b"%d\n" % len(piece) + piece)
+        async for piece in _pieces(chunks):
+            async with asyncio.timeout(_TIMEOUT_S):
+                await exchange.send(b"%d\n" % len(piece))
+                await exchange.send(piece)
     except (BrokenPipeError, ConnectionResetError):
         pass  # its last words say why
     try:
@@ -146,6 +145,18 @@ async def _fill(
     if exchange.word != "ok":
         raise _error(exchange.word, path, "")
     return _shown(answer, namespace)
+
+
+async def _pieces(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The same in pieces of _PIECE: each costs a fork in the container, and what comes by HTTP comes in small ones."""
+    kept = bytearray()
+    async for chunk in chunks:
+        kept += chunk
+        while len(kept) >= _PIECE:
+            yield bytes(kept[:_PIECE])
+            del kept[:_PIECE]
+    if kept:
+        yield bytes(kept)
 
 
 async def _bounded(data: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
