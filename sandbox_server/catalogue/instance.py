@@ -40,6 +40,22 @@ class F2pScriptGrader(_Record):
     script: str
 
 
+class SweproGrader(_Record):
+    """As SWE-bench Pro grades: a script runs the tests, a parser names those that passed; each required one must have.
+
+    Required are `fail_to_pass` and `pass_to_pass`; skipped or missing is not passed.
+    """
+
+    kind: Literal["swepro"] = "swepro"
+    run_script: str
+    """Bash; its one argument is `selected_test_files`, joined by commas."""
+    parser_script: str
+    """Python 3; arguments: stdout and stderr of the tests, where to write `{"tests": [{"name", "status"}]}`."""
+    selected_test_files: tuple[str, ...] = ()
+    restore_tests: str = ""
+    """Shell text, run in the workdir once the patch is in: puts the tests over whatever the patch made of them."""
+
+
 class LocalizationGrader(_Record):
     """Scored by the instance's `localization`: from what the policy answered, without patch or container."""
 
@@ -47,7 +63,7 @@ class LocalizationGrader(_Record):
 
 
 GraderSpec = Annotated[
-    SwebenchGrader | ScriptGrader | F2pScriptGrader | LocalizationGrader, Field(discriminator="kind")
+    SwebenchGrader | ScriptGrader | F2pScriptGrader | SweproGrader | LocalizationGrader, Field(discriminator="kind")
 ]
 
 

@@ -39,7 +39,7 @@ def stream_rows(path: Path) -> Iterator[SourceRow | RowRejected]:
         with path.open("rb") as file:
             for line, value in _values(path, file):
                 none = False
-                yield value if isinstance(value, RowRejected) else _object(line, value)
+                yield value if isinstance(value, RowRejected) else _object(line, value, path.parent)
     except OSError as error:
         raise MalformedRequest(f"cannot read {path}: {error.strerror}") from None
     if none:
@@ -104,7 +104,7 @@ def _is_json(text: bytes) -> bool:
     return True
 
 
-def _object(line: int, value: object) -> SourceRow | RowRejected:
+def _object(line: int, value: object, folder: Path) -> SourceRow | RowRejected:
     if not isinstance(value, dict):
         return RowRejected(f"a row must be a JSON object, not {type(value).__name__}", line=line)
-    return SourceRow(line, value)
+    return SourceRow(line, value, folder)

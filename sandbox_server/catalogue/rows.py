@@ -6,11 +6,14 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.patch_files import PatchFiles, patch_files
 from sandbox_server.errors import RowRejected
+
+_FILE_BYTES = 1 << 20  # an instance is read whole, from SQL, for each of its sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,8 @@ class SourceRow:
     line: int
     """Line of a JSON Lines file; of a JSON list or a parquet file the row's number. From 1."""
     fields: Mapping[str, object]
+    folder: Path = Path()
+    """Of its file: what a path in the row is relative to."""
 
     @property
     def sha256(self) -> str:
@@ -90,6 +95,26 @@ class SourceRow:
         if not 0 < value < math.inf:
             raise self.rejected(f"{key} is not a positive number: {_shown(spelled)}")
         return value
+
+    def file_text(self, path: str) -> str:
+        """The text of a file that the row names; relative paths begin at the folder of the row's own file.
+
+        Raises:
+            RowRejected: it is not there, no UTF-8, or longer than 1 MiB.
+
+        """
+        file = self.folder / path
+        try:
+            with file.open("rb") as stream:
+                content = stream.read(_FILE_BYTES + 1)
+        except OSError as error:
+            raise self.rejected(f"cannot read {file}, which the row names: {error.strerror}") from None
+        if len(content) > _FILE_BYTES:
+            raise self.rejected(f"{file}, which the row names, is longer than 1 MiB")
+        try:
+            return content.decode()
+        except UnicodeDecodeError as error:
+            raise self.rejected(f"{file}, which the row names, is not UTF-8 at byte {error.start}") from None
 
     def test_files(self) -> PatchFiles:
         """The files of `test_patch`.

@@ -69,8 +69,8 @@ done
 exit "$tier"
 """
 
-# Git trusts only trees of its own user; an image may hold one of another.
-_GIT_ENV = {"HOME": "/root", "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
+GIT_ENV = {"HOME": "/root", "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
+"""Git trusts only trees of its own user; an image may hold one of another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ async def apply_patch(
         timeout_s=timeout_s,
         stdin=b"".join((patch, *(data for _, data in placed))),
         cwd=workdir,
-        env=_GIT_ENV,
+        env=GIT_ENV,
         user="root",
         merge_streams=True,
         keep_bytes=1 << 16,

@@ -1,13 +1,13 @@
 """Verdicts on what was never run, and the totals that every verdict carries."""
 
-from sandbox_server.catalogue.instance import SwebenchGrader, TaskInstance
+from sandbox_server.catalogue.instance import SwebenchGrader, SweproGrader, TaskInstance
 from sandbox_server.grading.base import GradeRequest
 from sandbox_server.records import Verdict, VerdictName
 
 
 def totals(instance: TaskInstance) -> tuple[int, int]:
     """(f2p_total, p2p_total) from the row; a grader that judges by an exit code has one F2P test, itself."""
-    if isinstance(instance.grader, SwebenchGrader):
+    if isinstance(instance.grader, SwebenchGrader | SweproGrader):
         return len(instance.fail_to_pass), len(instance.pass_to_pass)
     return 1, 0
 
