@@ -13,6 +13,11 @@ ServiceError
 │   ├── UnknownProcess      no such command runs in the box
 │   ├── UnknownImage        no box may run this image, or it is nowhere to be had
 │   ├── IsBox               asked of a box what only a session with an instance has
+│   ├── UnknownBlob         this node holds no file of this content
+│   ├── UnknownFile         no such file in a box
+│   ├── FileUnusable        a path in a box that cannot be read or written
+│   ├── UnknownCommand      no such command of a box
+│   ├── CommandLost         a command's end is not known any more
 │   ├── SessionStillLive    asked for what exists only after the end
 │   ├── SessionOver         the session has ended, nothing can run in it
 │   ├── Ungradable          the instance has no grader
@@ -118,6 +123,41 @@ class UnknownUser(RequestError):
     """The sandbox's image has no such user; nothing was run."""
 
     code = "unknown_user"
+
+
+class UnknownBlob(RequestError):
+    """No file of this content was stored on this node, or it had to go for others; send it again."""
+
+    code = "unknown_blob"
+    http_status = 404
+
+
+class UnknownFile(RequestError):
+    """The box has no file of this path."""
+
+    code = "unknown_file"
+    http_status = 404
+
+
+class FileUnusable(RequestError):
+    """The path cannot be read or written: a folder is there, or a file where a folder should be, or a mount."""
+
+    code = "file_unusable"
+    http_status = 409
+
+
+class UnknownCommand(RequestError):
+    """No command of this id was begun in the box."""
+
+    code = "unknown_command"
+    http_status = 404
+
+
+class CommandLost(RequestError):
+    """The command was begun, but what became of it is not known: the server was restarted, or it ended long ago."""
+
+    code = "command_lost"
+    http_status = 410
 
 
 class UnknownProcess(RequestError):

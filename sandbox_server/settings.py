@@ -167,6 +167,12 @@ class Settings(BaseSettings):
     """Bound on making a box, queueing and pulling included; E2B's clients give up at 60. A pull goes on after it."""
     box_login_path: Literal["image", "profile"] = "image"
     """PATH of a login shell (`bash -l`), which E2B's clients always use: the image's own, or what /etc/profile sets."""
+    box_output_mb: Annotated[float, Field(gt=0)] = 16.0
+    """Of each stream of a command of /v1/boxes, kept for its client: half from its head, half from its tail."""
+    box_output_total_mb: Annotated[float, Field(gt=0)] = 256.0
+    """Of all such commands that have ended and were not told yet; the oldest go first."""
+    blobs_mb: Annotated[float, Field(gt=0)] = 4096.0
+    """In SANDBOX_DATA_DIR, of files that were sent once to be copied into boxes; the least recently used go first."""
     box_timeout_exit: bool = False
     """A command that ran out of time ends with exit code 124, as `timeout` does it; else with the protocol's error."""
 

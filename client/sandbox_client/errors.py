@@ -8,10 +8,17 @@ SandboxError
 ├── RequestRejected        4xx: sending it again changes nothing
 │   ├── Unauthorized
 │   ├── UnknownInstance
-│   ├── UnknownSession
+│   ├── UnknownSession     for a box too: it is not there, or has ended
+│   ├── UnknownImage       no box can be of this image
+│   ├── UnknownFile        the box has no such file
+│   ├── UnknownBlob        the box's host does not hold this content
+│   ├── CommandLost        a command was begun and its end is not known: the service was restarted
 │   └── Ungradable         the instance has no grader
-└── ServiceFault           5xx after the retries
-    └── NoCapacity         full past the service's bound
+├── ServiceFault           5xx after the retries
+│   ├── NoCapacity         full past the service's bound
+│   └── SandboxLost        the container is gone, with all in it
+├── CommandFailed          a command that had to succeed did not; a RuntimeError too
+└── CommandTimedOut        a command ran past its own limit, and was killed with all that it began
 
 Branch on the type or on `code` (the service's word), never on the message.
 """
@@ -86,6 +93,22 @@ class UnknownSession(RequestRejected):
     """No session has this sid."""
 
 
+class UnknownImage(RequestRejected):
+    """The service has no such image, or boxes may not run it."""
+
+
+class UnknownFile(RequestRejected):
+    """The box has no file of this path."""
+
+
+class UnknownBlob(RequestRejected):
+    """The box's host does not hold this content."""
+
+
+class CommandLost(RequestRejected):
+    """The command was begun once; what became of it is not known, and it is not run again."""
+
+
 class Ungradable(RequestRejected):
     """The instance has no grader, so no reward could ever be given."""
 
@@ -98,12 +121,42 @@ class NoCapacity(ServiceFault):
     """No room within the service's bound; nothing was started. `reason`, `position` and `estimate_s` say why."""
 
 
+class SandboxLost(ServiceFault):
+    """The container is gone, with all that was in it."""
+
+
+class CommandFailed(SandboxError, RuntimeError):
+    """A command that had to succeed ended with another exit code than 0."""
+
+    code = "command_failed"
+
+    def __init__(self, detail: str, *, exit_code: int) -> None:
+        super().__init__(detail)
+        self.exit_code = exit_code
+
+
+class CommandTimedOut(SandboxError):
+    """A command ran past its own limit; it was killed with all that it began. `stdout` and `stderr` until then."""
+
+    code = "command_timed_out"
+
+    def __init__(self, detail: str, *, stdout: str, stderr: str) -> None:
+        super().__init__(detail)
+        self.stdout = stdout
+        self.stderr = stderr
+
+
 _BY_CODE: Mapping[str, type[_AnsweredError]] = {
     "unauthorized": Unauthorized,
     "unknown_instance": UnknownInstance,
     "unknown_session": UnknownSession,
     "ungradable": Ungradable,
     "no_capacity": NoCapacity,
+    "unknown_image": UnknownImage,
+    "unknown_file": UnknownFile,
+    "unknown_blob": UnknownBlob,
+    "command_lost": CommandLost,
+    "sandbox_lost": SandboxLost,
 }
 
 

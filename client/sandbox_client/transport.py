@@ -12,7 +12,7 @@ import random
 import re
 import ssl
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -63,8 +63,21 @@ def parse_host(base_url: str, api_key: str | None = None) -> Host:
     return Host(str(url.copy_with(userinfo=b"", query=None, fragment=None)).rstrip("/"), headers)
 
 
+@dataclass(frozen=True)
+class Request:
+    """One call. It may be sent more than once: it is harmless then, or bears a key."""
+
+    method: str
+    path: str
+    content: bytes | Callable[[], AsyncIterator[bytes]] = b""
+    """A function gives it anew for each attempt."""
+    content_type: str = "application/octet-stream"
+    idempotency_key: str = ""
+    params: Mapping[str, str] = field(default_factory=dict)
+
+
 class Transport:
-    """POSTs JSON to any of several equal hosts. Belongs to one event loop, and must be closed on it."""
+    """Sends requests to any of several equal hosts. Belongs to one event loop, and must be closed on it."""
 
     def __init__(self, hosts: Sequence[Host], *, run: str = "") -> None:
         """`run` is what the service calls the starts of this client, "" leaves it to the API key.
@@ -97,18 +110,22 @@ class Transport:
         Raises:
             Unreachable, CallTimedOut, BadAnswer, RequestRejected, ServiceFault.
         """
-        content = json.dumps(body).encode("ascii")  # ASCII: a lone surrogate in a decoded action still travels
-        headers = {"Content-Type": "application/json"}
-        if self._run:
-            headers["Sandbox-Run"] = self._run
-        if idempotency_key:
-            headers["Idempotency-Key"] = idempotency_key
+        # ASCII: a lone surrogate in a decoded action still travels
+        request = Request("POST", path, json.dumps(body).encode("ascii"), "application/json", idempotency_key)
+        return json_object(await self.send(request, timeout_s=timeout_s, retry_s=retry_s), path)
+
+    async def send(self, request: Request, *, timeout_s: float, retry_s: float) -> httpx.Response:
+        """As `post`, of any request; its answer, whole, with a status below 400.
+
+        Raises:
+            Unreachable, CallTimedOut, RequestRejected, ServiceFault.
+        """
         failures: list[SandboxError] = []
         try:
-            return await asyncio.wait_for(self._until_answered(path, content, headers, retry_s, failures), timeout_s)
+            return await asyncio.wait_for(self._until_answered(request, retry_s, failures), timeout_s)
         except asyncio.TimeoutError:
             before = f"; the attempt before: {failures[-1]}" if failures else ""
-            raise CallTimedOut(f"{path} gave no answer within {timeout_s:g} s{before}") from None
+            raise CallTimedOut(f"{request.path} gave no answer within {timeout_s:g} s{before}") from None
 
     async def healthy(self, *, timeout_s: float) -> bool:
         """Whether at least one host answers its health check within `timeout_s`."""
@@ -125,9 +142,12 @@ class Transport:
         """Close the kept connections."""
         await self._http.aclose()
 
-    async def _until_answered(
-        self, path: str, content: bytes, headers: Mapping[str, str], retry_s: float, failures: list[SandboxError]
-    ) -> dict[str, Any]:
+    async def _until_answered(self, request: Request, retry_s: float, failures: list[SandboxError]) -> httpx.Response:
+        headers = {"Content-Type": request.content_type}
+        if self._run:
+            headers["Sandbox-Run"] = self._run
+        if request.idempotency_key:
+            headers["Idempotency-Key"] = request.idempotency_key
         hosts = _DICE.sample(self._hosts, len(self._hosts))
         last_start = time.monotonic() + retry_s
         attempt = 0
@@ -138,15 +158,19 @@ class Transport:
             pause = min(_FIRST_PAUSE_S * 2 ** min(attempt, 10), _LONGEST_PAUSE_S) * _DICE.uniform(0.5, 1.0)
             failure: SandboxError
             try:
-                answer = await self._http.post(
-                    f"{host.url}{path}", content=content, headers={**headers, **host.headers}
+                answer = await self._http.request(
+                    request.method,
+                    f"{host.url}{request.path}",
+                    params=request.params or None,
+                    content=request.content if isinstance(request.content, bytes) else request.content(),
+                    headers={**headers, **host.headers},
                 )
             except httpx.RequestError as error:
-                failure = Unreachable(f"{host.url}{path}: {type(error).__name__}: {error}")
+                failure = Unreachable(f"{host.url}{request.path}: {type(error).__name__}: {error}")
             else:
-                parsed = _json_or_none(answer)
                 if answer.status_code < 400:
-                    return _object(parsed, path)
+                    return answer
+                parsed = _json_or_none(answer)
                 failure = answered_error(answer.status_code, parsed)
                 final = isinstance(parsed, dict) and parsed.get("retryable") is False
                 if answer.status_code not in _RETRIED or final:
@@ -167,7 +191,9 @@ def _json_or_none(answer: httpx.Response) -> object:
         return None
 
 
-def _object(parsed: object, path: str) -> dict[str, Any]:
+def json_object(answer: httpx.Response, path: str) -> dict[str, Any]:
+    """The answer's body. Raises BadAnswer: it is no JSON object."""
+    parsed = _json_or_none(answer)
     if not isinstance(parsed, dict):
         raise BadAnswer(f"the answer of {path} is not a JSON object")
     return parsed

@@ -29,7 +29,9 @@ from sandbox_server.sandbox.docker.runtime import DockerRuntime, RuntimeConfig
 from sandbox_server.sandbox.faults import Faults
 from sandbox_server.sandbox.image_names import tagged
 from sandbox_server.sessions.acting import Acting
+from sandbox_server.sessions.blobs import Blobs
 from sandbox_server.sessions.boxes import Boxes
+from sandbox_server.sessions.commands import Commands, Kept
 from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.sessions.disk import DiskWatch
 from sandbox_server.sessions.ending import Ending
@@ -348,6 +350,11 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
         stack.push_async_callback(boxes.close)
         processes = Processes(notes=state.boxes)
         stack.push_async_callback(processes.close)
+        kept = Kept(
+            output_bytes=int(settings.box_output_mb * 2**20), total_bytes=int(settings.box_output_total_mb * 2**20)
+        )
+        commands = Commands(processes, state.commands, kept)
+        stack.push_async_callback(commands.close)
         await state.signals.open(rewards.awaited)
         await helping.open()
         await reaper.recover()
@@ -382,6 +389,8 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             grading=grade_batches,
             rollouts=localizing.rollouts,
             processes=processes,
+            commands=commands,
+            blobs=Blobs(settings.data_dir / "blobs", most_bytes=int(settings.blobs_mb * 2**20)),
             nodes=nodes,
             drained=heartbeat.drained,
             probes={"docker": runtime.ping, "redis": store.ping, "sql": database.ping, "node": placement.ready},

@@ -34,6 +34,8 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
             app.state.sessions = parts.sessions
             app.state.boxes = parts.boxes
             app.state.processes = parts.processes
+            app.state.commands = parts.commands
+            app.state.blobs = parts.blobs
             app.state.receipts = parts.receipts
             app.state.instances = parts.instances
             app.state.grading = parts.grading

@@ -10,7 +10,9 @@ from sandbox_server.catalogue.instances import Instances
 from sandbox_server.catalogue.rollouts import Rollouts
 from sandbox_server.sessions.base import Sessions
 from sandbox_server.sessions.batch_grading import BatchGrading
+from sandbox_server.sessions.blobs import Blobs
 from sandbox_server.sessions.boxes import Boxes
+from sandbox_server.sessions.commands import Commands
 from sandbox_server.sessions.processes import Processes
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import Nodes
@@ -35,6 +37,10 @@ class Parts:
     rollouts: Rollouts | None = None
     processes: Processes | None = None
     """The commands of this node's boxes."""
+    commands: Commands | None = None
+    """Those of them whose output is kept."""
+    blobs: Blobs | None = None
+    """What boxes of this node get copies of."""
     nodes: Nodes | None = None
     """Where requests for sessions of other nodes go; None: there are none."""
     drained: asyncio.Event = field(default_factory=asyncio.Event)

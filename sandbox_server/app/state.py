@@ -12,6 +12,7 @@ from sandbox_server import clock
 from sandbox_server.errors import InfrastructureError, StateUnavailable
 from sandbox_server.settings import Settings
 from sandbox_server.state.boxes import BoxFacts
+from sandbox_server.state.commands import BegunCommands
 from sandbox_server.state.connection import Connection
 from sandbox_server.state.embedded import EmbeddedRedis
 from sandbox_server.state.jobs import GradingJobs
@@ -38,6 +39,7 @@ class State:
 
     store: Store
     boxes: BoxFacts
+    commands: BegunCommands
     nodes: Nodes
     jobs: GradingJobs
     signals: Signals
@@ -116,7 +118,7 @@ async def _store_at(url: str, settings: Settings, sink: ActionSink) -> AsyncIter
             log.warning("this host's clock differs from that of Redis, which is taken", seconds=round(off_s, 1))
         flushing = asyncio.create_task(flusher.run())
         try:
-            yield State(store, boxes, nodes, jobs, signals)
+            yield State(store, boxes, BegunCommands(connection, keys), nodes, jobs, signals)
         finally:
             await signals.close()
             await jobs.close()

@@ -50,7 +50,8 @@ async def read(request: Request, model: type[Model]) -> Model:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        named = {str(fault["loc"][0]): fault["msg"] for fault in error.errors(include_input=False, include_url=False)}
+        faults = error.errors(include_input=False, include_url=False)
+        named = {str((*fault["loc"], "body")[0]): fault["msg"] for fault in faults}  # without a place: of the whole
         raise MalformedRequest("; ".join(f"{name}: {text}" for name, text in named.items())) from None
 
 

@@ -31,6 +31,7 @@
 | boxruns:<sid>        | hash   | process id -> a command that runs long    | result TTL after the last one began    |
 | boxkey:<digest>      | string | sid of the box that a create with this    | 10 minutes                             |
 |                      |        | idempotency key made                      |                                        |
+| boxcmd:<sid>:<id>    | string | the command was begun in the box          | at the box's last moment               |
 
 Scripts build `live:<node>` from the session's own node field, so this needs one Redis (or one primary with
 replicas), not a Redis Cluster.
@@ -139,6 +140,10 @@ class Keys:
     def box_key(self, digest: str) -> str:
         """Which box a create with an idempotency key made."""
         return f"{self.prefix}boxkey:{digest}"
+
+    def box_command(self, sid: str, command: str) -> str:
+        """The command was begun in the box."""
+        return f"{self.prefix}boxcmd:{sid}:{command}"
 
     def gradings(self, node: str) -> str:
         """The gradings that the node is the first to be asked for."""

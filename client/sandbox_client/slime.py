@@ -1,0 +1,226 @@
+"""slime's sandbox on this service: what `slime.agent.sandbox.E2BSandbox` does, over the service's own API.
+
+What differs is for the better: a command is waited for and not polled, a file that every sandbox gets (Node, the
+agent's CLI) is sent once a host, a command is never run twice, and errors say what they are. SANDBOX_URL names the
+service; of slime's own variables those of lifetime, retries, size and image key count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from shlex import quote
+from types import TracebackType
+
+from sandbox_client.boxes import Box, CommandResult
+from sandbox_client.errors import CommandFailed, CommandLost, SandboxError, SettingsError
+
+_LOGGER = logging.getLogger(__name__)
+
+EXIT_TIME_BUDGET_EXCEEDED = -1
+"""What `exec_and_wait` gives for a command that has not ended within its budget; it goes on."""
+
+_POLL_S = 5.0
+_TAIL_BYTES = 512
+_RETRY_S = 10.0  # for each of slime's retries
+_NO_LIMIT = (0, None)  # what E2B takes for none
+
+
+class DockerServiceSandbox:
+    """`slime.agent.sandbox.Sandbox`, in the place of E2BSandbox in slime's examples; `slime_generate` puts it there."""
+
+    default_lifetime_sec = 3600
+    default_rpc_retries = 6
+    default_size = "md"
+
+    def __init__(
+        self,
+        image: str,
+        *,
+        timeout: int | None = None,
+        image_metadata_key: str | None = None,
+        rpc_retries: int | None = None,
+        size: str | None = None,
+        **unknown: object,
+    ) -> None:
+        """`timeout`: seconds from its creation to its end. `unknown`: what forks of slime hand over is taken and left.
+
+        Nothing is sent before `async with`.
+        """
+        self.image = image
+        self.timeout = timeout if timeout is not None else _number("LIFETIME_SEC", self.default_lifetime_sec)
+        self.image_metadata_key = image_metadata_key or _variable("IMAGE_METADATA_KEY") or None
+        self.rpc_retries = rpc_retries if rpc_retries is not None else _number("RPC_RETRIES", self.default_rpc_retries)
+        self.size = size if size is not None else _variable("SIZE") or self.default_size
+        self.sandbox_id = ""
+        self._box: Box | None = None
+        if unknown:
+            _LOGGER.debug("left aside: %s", ", ".join(unknown))
+
+    async def __aenter__(self) -> DockerServiceSandbox:
+        box = Box(
+            self.image,
+            size=self.size or None,
+            lifetime_s=self.timeout,
+            metadata={self.image_metadata_key: self.image} if self.image_metadata_key else {},
+            retry_s=_RETRY_S * self.rpc_retries,
+        )
+        self._box = await box.__aenter__()
+        self.sandbox_id = box.sid
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        box, self._box = self._box, None
+        if box is None:
+            return
+        try:
+            await box.__aexit__(exc_type, exc, tb)
+        except SandboxError as error:  # its lifetime ends it
+            _LOGGER.warning("sandbox %s could not be killed: %s", self.sandbox_id, error)
+
+    async def exec(
+        self,
+        cmd: str,
+        *,
+        user: str = "root",
+        env: dict[str, str] | None = None,
+        timeout: int = 120,
+        check: bool = False,
+        idempotent: bool = True,
+    ) -> tuple[int, str, str]:
+        """(exit code, stdout, stderr) of a shell command; it is run once, `idempotent` or not.
+
+        Raises:
+            CommandTimedOut: it ran past `timeout` seconds, whatever `check` says.
+            CommandFailed (a RuntimeError): with `check`, its exit code is not 0.
+            SandboxError: it could not be told.
+        """
+        limit_s = None if timeout in _NO_LIMIT else timeout
+        done = await self._there().run(cmd, user=user, env=env, timeout_s=limit_s)
+        if check and done.exit_code != 0:
+            said = f"exec failed (exit={done.exit_code}): {cmd[:120]}\n{done.stderr[:400]}"
+            raise CommandFailed(said, exit_code=done.exit_code)
+        return done.exit_code, done.stdout, done.stderr
+
+    async def write_file(self, sandbox_path: str, content: str | bytes | Path, *, user: str = "root") -> None:
+        """Write a text, bytes, or a file of this host; missing folders are made. Raises SandboxError."""
+        data = bytes(content, "utf-8", "surrogatepass") if isinstance(content, str) else content
+        await self._there().write(sandbox_path, data, user=user)
+
+    async def read_file(self, sandbox_path: str, *, user: str = "root") -> str:
+        """A file's text; "" where it cannot be read, for whatever reason."""
+        try:
+            return (await self._there().read(sandbox_path, user=user)).decode("utf-8", "replace")
+        except SandboxError as error:
+            _LOGGER.debug("%s of sandbox %s reads as empty: %s", sandbox_path, self.sandbox_id, error)
+            return ""
+
+    async def exec_and_wait(
+        self,
+        *,
+        cmd: str,
+        time_budget_sec: int,
+        tag: str,
+        user: str = "root",
+        env: dict[str, str] | None = None,
+        workdir: str | None = None,
+        out_file: str | None = None,
+        want_output: bool = False,
+    ) -> tuple[int, str]:
+        """As slime's function of this name, without its polls: see `exec_and_wait`."""
+        out_file, done_file, launcher = out_file or f"/tmp/.{tag}.out", f"/tmp/.{tag}.done", f"/tmp/.{tag}.sh"
+        place = f"cd {workdir}\nexport HOME=/home/{user}\n" if workdir else ""
+        # in a shell of its own, so that a command that exits writes its mark too
+        body = f"#!/bin/bash\n{place}(\n{cmd}\n)\ncode=$?\necho $code > {quote(done_file)}\nexit $code\n"
+        await self.write_file(launcher, body, user=user)
+        begin = (
+            f"rm -f {quote(out_file)} {quote(done_file)}; chmod +x {quote(launcher)}; "
+            f"exec setsid -w bash {quote(launcher)} < /dev/null > {quote(out_file)} 2>&1"
+        )
+        exit_code = await self._until_ended(begin, time_budget_sec, done_file, user, env or {})
+        if exit_code == 0 and not want_output:
+            return exit_code, ""
+        if want_output:
+            return exit_code, await self.read_file(out_file, user=user)
+        _, tail, _ = await self.exec(f"tail -c {_TAIL_BYTES} {quote(out_file)} 2>/dev/null", user=user, timeout=15)
+        return exit_code, tail
+
+    async def _until_ended(self, begin: str, budget_s: float, done_file: str, user: str, env: Mapping[str, str]) -> int:
+        """The command's exit code. Of one that the service has forgotten, being restarted meanwhile, its mark tells."""
+        until = time.monotonic() + budget_s
+        ended: CommandResult | None
+        try:
+            ended = await self._there().run_within(begin, budget_s, user=user, env=env)
+        except CommandLost:
+            return await self._until_marked(until, done_file, user)
+        return EXIT_TIME_BUDGET_EXCEEDED if ended is None else ended.exit_code
+
+    async def _until_marked(self, until: float, done_file: str, user: str) -> int:
+        while time.monotonic() < until:
+            mark = (await self.read_file(done_file, user=user)).strip()
+            if mark:
+                return int(mark)
+            await asyncio.sleep(min(_POLL_S, max(0.0, until - time.monotonic())))
+        return EXIT_TIME_BUDGET_EXCEEDED
+
+    def _there(self) -> Box:
+        if self._box is None:
+            raise SettingsError("the sandbox is used outside of `async with`")
+        return self._box
+
+
+async def exec_and_wait(
+    sb: DockerServiceSandbox,
+    *,
+    cmd: str,
+    time_budget_sec: int,
+    tag: str,
+    user: str = "root",
+    env: dict[str, str] | None = None,
+    workdir: str | None = None,
+    out_file: str | None = None,
+    want_output: bool = False,
+) -> tuple[int, str]:
+    """Run `cmd` detached, its output in a file: (exit code, output).
+
+    The output is "" after success, else its last 512 bytes; with `want_output` all of it. The exit code is -1 when the
+    budget is used up: the command goes on then.
+    """
+    return await sb.exec_and_wait(
+        cmd=cmd,
+        time_budget_sec=time_budget_sec,
+        tag=tag,
+        user=user,
+        env=env,
+        workdir=workdir,
+        out_file=out_file,
+        want_output=want_output,
+    )
+
+
+_VARIABLES: Mapping[str, tuple[str, ...]] = {
+    "IMAGE_METADATA_KEY": ("SLIME_AGENT_SANDBOX_IMAGE_METADATA_KEY", "SWE_SANDBOX_IMAGE_METADATA_KEY"),
+    "LIFETIME_SEC": ("SLIME_AGENT_SANDBOX_LIFETIME_SEC", "SWE_SANDBOX_LIFETIME_SEC"),
+    "RPC_RETRIES": ("SLIME_AGENT_SANDBOX_RPC_RETRIES", "SWE_RPC_RETRIES"),
+    "SIZE": ("SLIME_AGENT_E2B_SANDBOX_SIZE", "SWE_E2B_SANDBOX_SIZE"),
+}
+"""slime's own names, the newer first."""
+
+
+def _variable(name: str) -> str:
+    values = (os.environ.get(spelled, "").strip() for spelled in _VARIABLES[name])
+    return next((value for value in values if value), "")
+
+
+def _number(name: str, default: int) -> int:
+    text = _variable(name)
+    try:
+        return int(text) if text else default
+    except ValueError:
+        raise SettingsError(f"{' or '.join(_VARIABLES[name])} is not a whole number: {text!r}") from None

@@ -1,0 +1,61 @@
+"""For slime's `--custom-generate-function-path sandbox_client.slime_generate.generate`: its example on this service.
+
+slime's own generate runs unchanged; only the sandbox that it makes is ours. slime is imported with the first sample.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from sandbox_client.errors import SettingsError
+from sandbox_client.slime import DockerServiceSandbox, exec_and_wait
+
+_EXAMPLE = "examples.coding_agent_rl"
+_WAITERS = ("slime.agent.sandbox", "slime.agent.harness.common")
+"""Modules beside the example's own that call exec_and_wait by a name of theirs."""
+
+
+async def generate(args: Any, sample: Any, sampling_params: dict[str, Any], evaluation: bool = False) -> Any:
+    """As slime's own. Raises SettingsError: slime, or its example, is not on the path."""
+    return await example().generate(args, sample, sampling_params, evaluation=evaluation)
+
+
+@functools.lru_cache(maxsize=1)
+def example() -> ModuleType:
+    """The module `generate` of slime's example, with our sandbox in it.
+
+    SANDBOX_SLIME_EXAMPLE names another package than slime's own.
+
+    Raises:
+        SettingsError: it cannot be imported.
+    """
+    package = os.environ.get("SANDBOX_SLIME_EXAMPLE", "").strip() or _EXAMPLE
+    try:
+        generating, grading = (importlib.import_module(f"{package}.{name}") for name in ("generate", "swe"))
+        waiting = [grading, *(importlib.import_module(name) for name in _WAITERS)]
+    except ImportError as error:
+        raise SettingsError(
+            f"slime's example {package} cannot be imported ({error}): run in slime's folder, with that on PYTHONPATH; "
+            "a fork's own package is named by SANDBOX_SLIME_EXAMPLE"
+        ) from error
+    for module in (generating, grading):
+        vars(module)["E2BSandbox"] = DockerServiceSandbox
+    for module in waiting:
+        if (own := getattr(module, "exec_and_wait", None)) is not None:
+            vars(module)["exec_and_wait"] = _for_ours(own)
+    return generating
+
+
+def _for_ours(own: Callable[..., Any]) -> Callable[..., Any]:
+    """The function exec_and_wait of slime, which takes the native way for our sandboxes."""
+
+    @functools.wraps(own)
+    async def waited(sb: Any, **options: Any) -> Any:
+        return await (exec_and_wait if isinstance(sb, DockerServiceSandbox) else own)(sb, **options)
+
+    return waited

@@ -1,0 +1,276 @@
+"""Boxes by our own API: an image, and commands in it; for clients that want less than E2B's protocol costs them.
+
+A command is waited for, not polled: each request waits up to `wait_s` for its end, and a later one goes on waiting.
+A create or a command that is sent again with its Idempotency-Key is not done again. Files are in `box_files`.
+"""
+
+import re
+import secrets
+from typing import Annotated, Any, Literal, cast
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from sandbox_server.errors import MalformedRequest, UnknownSession
+from sandbox_server.protocols._wire import KEY_NAME, hung_up, json_answer, read, run_of, takes
+from sandbox_server.protocols.e2b.access import boxes_of
+from sandbox_server.protocols.e2b.envd_processes import with_path
+from sandbox_server.protocols.v1 import Refused, Sid
+from sandbox_server.records import BoxKind
+from sandbox_server.sandbox.base import Process
+from sandbox_server.sessions.box_policy import SIZE_KEY
+from sandbox_server.sessions.boxes import BoxRequest, BoxView
+from sandbox_server.sessions.command import Command
+from sandbox_server.sessions.commands import BoxCommand, Commands
+
+MAX_WAIT_S = 60.0
+"""Of one request; whatever stands between must be more patient than that."""
+
+_MOST_VARIABLES = 1000
+
+
+class _Shown(BaseModel):
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class _Asked(BaseModel):
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid")
+
+
+class NewBox(_Asked):
+    """A box that is wanted. With an Idempotency-Key, the same again gives the same box."""
+
+    image: str = Field(min_length=1, max_length=400)
+    size: str | None = Field(None, max_length=100)
+    """A name of SANDBOX_BOX_SIZES; others are no size."""
+    lifetime_s: float | None = Field(None, gt=0)
+    """SANDBOX_BOX_DEFAULT_S without it."""
+    env: dict[str, str] = Field({}, max_length=_MOST_VARIABLES)
+    """For every command in it."""
+    metadata: dict[str, str] = Field({}, max_length=_MOST_VARIABLES)
+    user: str = Field("", max_length=100)
+    """Whose the commands and files are that name no user; SANDBOX_BOX_USER without it."""
+    network: Literal["bridge", "none"] | None = None
+    """none: no network, whatever is allowed. The answer says what it has."""
+
+
+class BoxDetail(_Shown):
+    """A box. Times are Unix seconds."""
+
+    sid: str
+    state: Literal["live", "ended"]
+    image: str
+    node: str
+    container_id: str
+    created_at: float
+    ends_at: float
+    network: str
+    cpus: float
+    memory_mb: int
+    user: str
+    metadata: dict[str, str]
+
+
+class Life(_Asked):
+    """Another end."""
+
+    lifetime_s: float = Field(gt=0)
+    """From now on."""
+
+
+class NewCommand(_Asked):
+    """A command that is wanted. With an Idempotency-Key (its id then), the same again runs nothing."""
+
+    cmd: str | None = Field(None, min_length=1)
+    """For `bash -l -c`, which finds the image's PATH (SANDBOX_BOX_LOGIN_PATH)."""
+    argv: list[str] | None = Field(None, min_length=1)
+    """In place of `cmd`: run as it is."""
+    user: str | None = Field(None, min_length=1, max_length=100)
+    env: dict[str, str] = Field({}, max_length=_MOST_VARIABLES)
+    cwd: str | None = Field(None, min_length=1)
+    """Absolute; the user's home without it."""
+    timeout_s: float | None = Field(None, gt=0)
+    """Past it, it and all that it began are killed; without it, it runs as long as its box."""
+    stdin: str | None = None
+    """What it reads; without it, an end at once."""
+    wait_s: float = Field(0.0, ge=0, le=MAX_WAIT_S)
+    """How long the answer may wait for its end."""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> "NewCommand":
+        if (self.cmd is None) == (self.argv is None):
+            raise ValueError("give cmd or argv, one of the two")
+        return self
+
+
+class CommandDetail(_Shown):
+    """A command; what it wrote is told once it has ended."""
+
+    id: str
+    state: Literal["running", "ended"]
+    pid: int
+    exit_code: int | None
+    """null while it runs; -1: a signal ended it."""
+    signal: int | None
+    timed_out: bool
+    error: str
+    """Why it could not be run."""
+    duration_s: float
+    stdout: str
+    """Bytes that are no UTF-8 are replaced."""
+    stderr: str
+    dropped: dict[str, int]
+    """Bytes in the middle of each stream that were not kept (SANDBOX_BOX_OUTPUT_MB)."""
+
+
+_REFUSALS: dict[int | str, dict[str, Any]] = {404: {"model": Refused}, 503: {"model": Refused}}
+_GONE: dict[int | str, dict[str, Any]] = {404: {"model": Refused}, 410: {"model": Refused}, 500: {"model": Refused}}
+
+ROUTER = APIRouter(prefix="/v1/boxes", tags=["boxes"])
+
+_ID = "^[A-Za-z0-9._:-]{1,128}$"
+CommandId = Annotated[str, Path(pattern=_ID)]
+
+
+@ROUTER.post("", response_model=BoxDetail, status_code=201, responses=_REFUSALS, openapi_extra=takes(NewBox))
+async def create_box(request: Request) -> Response:
+    """A running box. 404: no such image, or not for boxes; 503: no room. A client that hangs up gets none."""
+    wanted = await read(request, NewBox)
+    asked = BoxRequest(
+        kind=BoxKind.NATIVE,
+        image=wanted.image,
+        metadata=wanted.metadata | ({SIZE_KEY: wanted.size} if wanted.size else {}),
+        env=wanted.env,
+        user=wanted.user,
+        timeout_s=wanted.lifetime_s,
+        internet=False if wanted.network == "none" else None,
+        owner=str(request.scope.get(KEY_NAME, "")),
+        run=run_of(request),
+        idempotency_key=request.headers.get("idempotency-key", ""),
+    )
+    view = await boxes_of(request).create_while(asked, hung_up(request))
+    if view is None:
+        return json_answer({})  # nobody reads it
+    return json_answer(_detail(view), 201)
+
+
+@ROUTER.get("/{sid}", response_model=BoxDetail, responses=_REFUSALS)
+async def show_box(request: Request, sid: Sid) -> Response:
+    """A box, live or ended."""
+    return json_answer(_detail(await boxes_of(request).get(sid)))
+
+
+@ROUTER.delete("/{sid}", status_code=204, responses=_REFUSALS)
+async def kill_box(request: Request, sid: Sid) -> Response:
+    """End it with all that runs in it. 404: it is unknown or has ended."""
+    if not await boxes_of(request).kill(sid):
+        raise UnknownSession(f"no box {sid}, or it has ended")
+    return Response(status_code=204)
+
+
+@ROUTER.post("/{sid}/lifetime", response_model=BoxDetail, responses=_REFUSALS, openapi_extra=takes(Life))
+async def prolong_box(request: Request, sid: Sid) -> Response:
+    """Have it end `lifetime_s` from now, earlier or later than before."""
+    life = await read(request, Life)
+    return json_answer(_detail(await boxes_of(request).set_timeout(sid, life.lifetime_s)))
+
+
+@ROUTER.post("/{sid}/commands", response_model=CommandDetail, responses=_GONE, openapi_extra=takes(NewCommand))
+async def run_command(request: Request, sid: Sid) -> Response:
+    """Run a command, and wait up to `wait_s` for its end. 410: it ran before, and its end is not known."""
+    wanted = await read(request, NewCommand)
+    boxes = boxes_of(request)
+    view = await boxes.get(sid)
+    await boxes.here(view)
+    command_id = _key(request) or secrets.token_hex(12)
+    argv = wanted.argv or ["/bin/bash", "-l", "-c", wanted.cmd or ""]
+    command = Command(argv, env=wanted.env, cwd=wanted.cwd)
+
+    async def begin() -> Process:
+        path = view.box.image_path if boxes.policy.login_path == "image" else ""
+        sandbox = await boxes.sandbox(view)
+        return await sandbox.start(
+            argv if wanted.argv else [argv[0], *with_path(argv[0], argv[1:], path)],
+            cwd=wanted.cwd,
+            env={**view.box.env, **wanted.env},
+            user=wanted.user or view.box.user,
+            stdin=wanted.stdin is not None,
+            timeout_s=wanted.timeout_s,
+            home_cwd=True,
+        )
+
+    stdin = None if wanted.stdin is None else wanted.stdin.encode("utf-8", "surrogatepass")
+    return await _told(request, await _commands(request).run(view, command_id, command, begin, stdin), wanted.wait_s)
+
+
+@ROUTER.get("/{sid}/commands/{command_id}", response_model=CommandDetail, responses=_GONE)
+async def wait_for_command(
+    request: Request, sid: Sid, command_id: CommandId, wait_s: Annotated[float, Query(ge=0, le=MAX_WAIT_S)] = 0.0
+) -> Response:
+    """A command, once it has ended, or as it is after `wait_s`."""
+    return await _told(request, await _found(request, sid, command_id), wait_s)
+
+
+@ROUTER.delete("/{sid}/commands/{command_id}", response_model=CommandDetail, responses=_GONE)
+async def kill_command(request: Request, sid: Sid, command_id: CommandId) -> Response:
+    """Kill it and all that it began; answers with its end. One that has ended stays as it was."""
+    command = await _found(request, sid, command_id)
+    await command.running.process.kill_tree()
+    return await _told(request, command, MAX_WAIT_S)
+
+
+def _commands(request: Request) -> Commands:
+    return cast(Commands, request.app.state.commands)
+
+
+async def _found(request: Request, sid: str, command_id: str) -> BoxCommand:
+    boxes = boxes_of(request)
+    await boxes.here(await boxes.get(sid))
+    return await _commands(request).find(sid, command_id)
+
+
+async def _told(request: Request, command: BoxCommand, wait_s: float) -> Response:
+    await command.wait(wait_s)
+    if command.over.is_set():
+        _commands(request).delivered(command)
+    end = command.end if command.over.is_set() else None
+    return json_answer(
+        {
+            "id": command.command_id,
+            "state": "running" if end is None else "ended",
+            "pid": command.running.pid,
+            "exit_code": None if end is None else end.exit_code,
+            "signal": None if end is None else end.signal,
+            "timed_out": end is not None and end.timed_out,
+            "error": "" if end is None else end.error,
+            "duration_s": round(command.duration_s, 6),
+            "stdout": command.stdout.text(),
+            "stderr": command.stderr.text(),
+            "dropped": {"stdout": command.stdout.dropped, "stderr": command.stderr.dropped},
+        }
+    )
+
+
+def _key(request: Request) -> str:
+    key = request.headers.get("idempotency-key", "")
+    if key and not re.fullmatch(_ID, key):
+        raise MalformedRequest("Idempotency-Key is 1 to 128 letters, digits and . _ : -, for it becomes the id.")
+    return key
+
+
+def _detail(view: BoxView) -> dict[str, object]:
+    record, box = view.record, view.box
+    return {
+        "sid": view.sid,
+        "state": "live" if view.live else "ended",
+        "image": box.image,
+        "node": record.node,
+        "container_id": record.container_id,
+        "created_at": record.created_at,
+        "ends_at": view.ends_at,
+        "network": box.network,
+        "cpus": box.cpus,
+        "memory_mb": box.memory_mb,
+        "user": box.user,
+        "metadata": dict(box.metadata),
+    }

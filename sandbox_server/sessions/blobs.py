@@ -1,0 +1,99 @@
+"""Files that many boxes get, kept once on this node by the SHA-256 of what they hold.
+
+A trainer installs the same tools in each of its sandboxes: it sends them here once, and from here they are copied. The
+least recently used go when the room is needed.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+from typing import BinaryIO
+
+from sandbox_server import telemetry
+from sandbox_server.errors import InfrastructureError, MalformedRequest, RequestTooLarge, UnknownBlob
+
+log = telemetry.logger(__name__)
+
+_CHUNK = 1 << 20
+_PARTIAL = ".part"
+
+
+class Blobs:
+    """In `folder`, which is this server's alone."""
+
+    def __init__(self, folder: Path, *, most_bytes: int) -> None:
+        """`most_bytes`: of all together, and so of one. What a killed server left half-written is removed."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for left in folder.glob(f"*{_PARTIAL}"):
+            left.unlink()
+        self._folder = folder
+        self._most = most_bytes
+
+    def size(self, sha256: str) -> int:
+        """Its bytes; asking for it counts as a use. Raises UnknownBlob."""
+        path = self._folder / sha256
+        try:
+            os.utime(path)
+            return path.stat().st_size
+        except FileNotFoundError:
+            raise UnknownBlob(f"this node has no blob {sha256}; PUT it to /v1/blobs/{sha256}") from None
+
+    async def put(self, sha256: str, chunks: AsyncIterator[bytes]) -> int:
+        """Store what `chunks` gives, unless it is there; its bytes. Whoever else has asked for it finds it whole.
+
+        Raises:
+            MalformedRequest: it is not what its name says. RequestTooLarge: longer than all blobs may be together.
+            InfrastructureError: no room on this node's disk.
+
+        """
+        part = self._folder / f"{secrets.token_hex(8)}{_PARTIAL}"
+        digest, came = hashlib.sha256(), 0
+        try:
+            with part.open("xb") as stream:
+                async for chunk in chunks:
+                    came += len(chunk)
+                    if came > self._most:
+                        raise RequestTooLarge(f"blobs take {self._most >> 20} MiB at most, together (SANDBOX_BLOBS_MB)")
+                    # in a thread: 190 MB take half a second, which no session should wait for
+                    await asyncio.to_thread(_add, digest, stream, chunk)
+            if digest.hexdigest() != sha256:
+                raise MalformedRequest(f"what was sent has the SHA-256 {digest.hexdigest()}, not {sha256}")
+            await asyncio.to_thread(self._make_room, came, sha256)
+            part.replace(self._folder / sha256)
+        except OSError as error:
+            raise InfrastructureError(f"blob {sha256} cannot be stored: {error.strerror}") from error
+        finally:
+            part.unlink(missing_ok=True)
+        return came
+
+    async def read(self, sha256: str) -> AsyncGenerator[bytes, None]:
+        """What it holds, also when it goes meanwhile. Raises UnknownBlob with the first chunk."""
+        self.size(sha256)
+        with (self._folder / sha256).open("rb") as stream:
+            while chunk := await asyncio.to_thread(stream.read, _CHUNK):
+                yield chunk
+
+    def _make_room(self, wanted: int, but: str) -> None:
+        """Let the least recently used go until `wanted` bytes fit."""
+        kept = []
+        for path in self._folder.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                facts = path.stat()
+                if path.suffix != _PARTIAL and path.name != but:
+                    kept.append((facts.st_mtime_ns, facts.st_size, path))
+        total = wanted + sum(size for _, size, _ in kept)
+        for _, size, path in sorted(kept):
+            if total <= self._most:
+                return
+            path.unlink(missing_ok=True)
+            total -= size
+            log.info("blob removed for others", sha256=path.name, bytes=size)
+
+
+def _add(digest: "hashlib._Hash", stream: BinaryIO, chunk: bytes) -> None:
+    digest.update(chunk)
+    stream.write(chunk)

@@ -1,0 +1,232 @@
+"""Our own API of boxes over real HTTP: commands that are waited for and run once, files, blobs."""
+
+import hashlib
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from .serving import Server, docker, serving
+
+IMAGE = "sandbox-samples/ledger:latest"
+
+
+class Boxes:
+    """The API, in the fewest words."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.http = httpx.Client(base_url=server.url, timeout=120)
+
+    def __enter__(self) -> "Boxes":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.http.close()
+
+    def create(self, key: str = "", **wanted: object) -> dict[str, Any]:
+        headers = {"Idempotency-Key": key} if key else {}
+        answer = self.http.post("/v1/boxes", json={"image": IMAGE, **wanted}, headers=headers)
+        assert answer.status_code == 201, answer.text
+        return dict(answer.json())
+
+    def run(self, sid: str, cmd: str | None = None, *, key: str = "", wait_s: float = 30, **wanted: object) -> Any:
+        body = {**({"cmd": cmd} if cmd else {}), "wait_s": wait_s, **wanted}
+        headers = {"Idempotency-Key": key} if key else {}
+        return self.http.post(f"/v1/boxes/{sid}/commands", json=body, headers=headers)
+
+    def ran(self, sid: str, cmd: str | None = None, **wanted: Any) -> dict[str, Any]:
+        answer = self.run(sid, cmd, **wanted)
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+
+@pytest.fixture(scope="module")
+def boxes(live: Server) -> Iterator[Boxes]:
+    with Boxes(live) as boxes:
+        yield boxes
+
+
+@pytest.fixture(scope="module")
+def sid(boxes: Boxes) -> Iterator[str]:
+    """A box that the tests of this file share."""
+    box = boxes.create(lifetime_s=600)
+    yield box["sid"]
+    boxes.http.delete(f"/v1/boxes/{box['sid']}")
+
+
+@pytest.fixture(scope="module")
+def narrow(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that keeps little of what commands write, and may be killed."""
+    with serving(tmp_path_factory.mktemp("narrow"), rows, box_output_mb=0.01) as server:
+        yield server
+
+
+def refused(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    assert answer.status_code == status, answer.text
+    body = dict(answer.json())
+    assert body["code"] == code and body["detail"] and body["retryable"] in (True, False)
+    return body
+
+
+def test_a_box_from_its_creation_to_its_end(boxes: Boxes) -> None:
+    """What was asked for is there; after its end it is still told, and takes nothing."""
+    key = uuid.uuid4().hex
+    box = boxes.create(key, size="sm", lifetime_s=60, env={"A": "1"}, metadata={"task": "7"}, network="none")
+    try:
+        assert boxes.create(key)["sid"] == box["sid"], "the same create twice made two"
+        assert (box["state"], box["image"], box["network"]) == ("live", IMAGE, "none")
+        assert box["metadata"] == {"task": "7", "size": "sm"}
+        assert 50 < box["ends_at"] - time.time() < 61
+        assert boxes.ran(box["sid"], "echo $A; echo $B", env={"B": "2"})["stdout"] == "1\n2\n"
+        prolonged = boxes.http.post(f"/v1/boxes/{box['sid']}/lifetime", json={"lifetime_s": 600}).json()
+        assert 590 < prolonged["ends_at"] - time.time() < 601
+        assert boxes.http.get(f"/v1/boxes/{box['sid']}").json()["ends_at"] == prolonged["ends_at"]
+        container = boxes.server.container(box["sid"])
+    finally:
+        assert boxes.http.delete(f"/v1/boxes/{box['sid']}").status_code == 204
+    refused(boxes.http.delete(f"/v1/boxes/{box['sid']}"), 404, "unknown_session")
+    refused(boxes.run(box["sid"], "true"), 404, "unknown_session")
+    assert boxes.http.get(f"/v1/boxes/{box['sid']}").json()["state"] == "ended"
+    assert container not in docker("ps", "-q").split()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "status", "code"),
+    [
+        ({"image": "sandbox-samples/absent:latest"}, 404, "unknown_image"),
+        ({"lifetime_s": 1e9}, 422, "malformed_request"),
+        ({"lifetime": 5}, 422, "malformed_request"),
+        ({"network": "host"}, 422, "malformed_request"),
+    ],
+)
+def test_creates_that_cannot_be(boxes: Boxes, wanted: dict[str, object], status: int, code: str) -> None:
+    """Each says why; none is worth sending again."""
+    answer = boxes.http.post("/v1/boxes", json={"image": IMAGE, **wanted})
+    assert refused(answer, status, code)["retryable"] is False
+
+
+def test_commands(boxes: Boxes, sid: str) -> None:
+    """Streams apart, the exit code, the user with a home, a folder, input, a list as it is."""
+    done = boxes.ran(sid, "echo out; echo err >&2; printf '\\xff'; exit 3")
+    assert (done["state"], done["exit_code"], done["stdout"], done["stderr"]) == ("ended", 3, "out\n\ufffd", "err\n")
+    assert boxes.ran(sid, "id -un; echo $HOME; pwd", user="nobody")["stdout"].startswith("nobody\n")
+    assert boxes.ran(sid, "pwd; echo $HOME", cwd="/testbed")["stdout"] == "/testbed\n/root\n"
+    assert boxes.ran(sid, "cat; echo .", stdin="a\nb")["stdout"] == "a\nb.\n"
+    assert boxes.ran(sid, argv=["printf", "%s|", "a b", "$HOME"])["stdout"] == "a b|$HOME|"
+    assert boxes.ran(sid, "kill -9 $$")["exit_code"] == -1
+    image_path = boxes.ran(sid, argv=["printenv", "PATH"])["stdout"].strip()
+    assert boxes.ran(sid, "echo $PATH")["stdout"].startswith(image_path), "the login profile hid the image's PATH"
+    refused(boxes.run(sid, "true", user="nobody-at-all"), 400, "unknown_user")
+    refused(boxes.run(sid, wait_s=0), 422, "malformed_request")
+    refused(boxes.run(sid, "true", argv=["true"]), 422, "malformed_request")
+
+
+def test_a_timeout_kills_all_that_began(boxes: Boxes, sid: str) -> None:
+    """The output so far comes back; what it left in the background goes with it."""
+    began = time.monotonic()
+    done = boxes.ran(sid, "echo before; setsid sleep 4711 & sleep 4711", timeout_s=1)
+    assert done["timed_out"] and done["stdout"] == "before\n" and done["state"] == "ended"
+    assert time.monotonic() - began < 10
+    assert boxes.ran(sid, "pgrep -fx 'sleep 4711' | wc -l")["stdout"].strip() == "0"
+
+
+def test_a_command_is_waited_for_and_runs_once(boxes: Boxes, sid: str) -> None:
+    """A client whose connection breaks asks again: neither its POST nor a second one runs the command anew."""
+    key = uuid.uuid4().hex
+    text = "echo x >> /tmp/ran; sleep 2; cat /tmp/ran"
+    assert boxes.ran(sid, text, key=key, wait_s=0)["state"] == "running"
+    with pytest.raises(httpx.ReadTimeout):
+        boxes.http.get(f"/v1/boxes/{sid}/commands/{key}?wait_s=30", timeout=0.2)
+    twice: list[dict[str, Any]] = []
+    threads = [threading.Thread(target=lambda: twice.append(boxes.ran(sid, text, key=key))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    began = time.monotonic()
+    waited = boxes.http.get(f"/v1/boxes/{sid}/commands/{key}?wait_s=30").json()
+    for thread in threads:
+        thread.join()
+    assert time.monotonic() - began < 10
+    assert waited["stdout"] == "x\n" and all(answer["stdout"] == "x\n" for answer in twice) and len(twice) == 4
+    assert boxes.ran(sid, "wc -l < /tmp/ran")["stdout"].strip() == "1"
+    refused(boxes.http.get(f"/v1/boxes/{sid}/commands/never"), 404, "unknown_command")
+
+
+def test_a_command_is_killed(boxes: Boxes, sid: str) -> None:
+    """With what it began; its end is told as any other."""
+    key = uuid.uuid4().hex
+    boxes.ran(sid, "setsid sleep 4712 & sleep 4712", key=key, wait_s=0)
+    killed = boxes.http.delete(f"/v1/boxes/{sid}/commands/{key}").json()
+    assert (killed["state"], killed["exit_code"]) == ("ended", -1)
+    assert boxes.ran(sid, "pgrep -fx 'sleep 4712' | wc -l")["stdout"].strip() == "0"
+
+
+def test_output_is_bounded(narrow: Server) -> None:
+    """Both ends of it are kept, and how much is not; nothing of it stays in the server for good."""
+    with Boxes(narrow) as boxes:
+        sid = boxes.create()["sid"]
+        done = boxes.ran(sid, "echo first; head -c 3000000 /dev/zero | tr '\\0' x; echo; echo last")
+    assert done["stdout"].startswith("first\nxx") and done["stdout"].endswith("x\nlast\n")
+    assert done["dropped"]["stdout"] > 2_900_000 and len(done["stdout"]) < 20_000
+
+
+def test_a_restart_runs_nothing_twice(narrow: Server) -> None:
+    """The next server does not know the command's end, says so, and does not begin it again; the box goes on."""
+    with Boxes(narrow) as boxes:
+        sid, key = boxes.create()["sid"], uuid.uuid4().hex
+        boxes.ran(sid, "echo x >> /tmp/ran; sleep 60", key=key, wait_s=0)
+    narrow.restart()
+    with Boxes(narrow) as boxes:
+        refused(boxes.run(sid, "echo x >> /tmp/ran; sleep 60", key=key), 410, "command_lost")
+        refused(boxes.http.get(f"/v1/boxes/{sid}/commands/{key}"), 410, "command_lost")
+        assert boxes.ran(sid, "wc -l < /tmp/ran")["stdout"].strip() == "1"
+
+
+def test_files(boxes: Boxes, sid: str) -> None:
+    """As the user's, in folders that were not there, byte for byte; what cannot be says why."""
+    url, data = f"/v1/boxes/{sid}/files", bytes(range(256)) * 4096
+    written = boxes.http.put(url, params={"path": "/deep/er/file", "user": "nobody", "mode": "750"}, content=data)
+    assert written.json() == {"path": "/deep/er/file", "size": len(data)}
+    assert boxes.ran(sid, "stat -c '%U %a %s' /deep/er/file")["stdout"] == f"nobody 750 {len(data)}\n"
+    assert boxes.http.get(url, params={"path": "/deep/er/file"}).content == data
+    assert boxes.http.get(url, params={"path": "/etc/../deep/er/file"}).content == data
+    boxes.http.put(url, params={"path": "in-home"}, content=b"")
+    assert boxes.ran(sid, "stat -c %s /root/in-home")["stdout"] == "0\n"
+    refused(boxes.http.get(url, params={"path": "/absent"}), 404, "unknown_file")
+    refused(boxes.http.get(url, params={"path": "/deep"}), 409, "file_unusable")
+    refused(boxes.http.put(url, params={"path": "/deep"}, content=b"x"), 409, "file_unusable")
+    refused(boxes.http.put(url, params={"path": "/x", "user": "nobody-at-all"}, content=b"x"), 400, "unknown_user")
+
+
+def test_blobs(boxes: Boxes, sid: str) -> None:
+    """Sent once, copied as often as wanted; a blob that is not what its name says is none."""
+    data = b"tools" * 400_000
+    sha256 = hashlib.sha256(data).hexdigest()
+    copy = {"sha256": sha256, "path": "/opt/tools", "user": "nobody", "mode": "755"}
+    refused(boxes.http.post(f"/v1/boxes/{sid}/files/from-blob", json=copy), 404, "unknown_blob")
+    assert boxes.http.head(f"/v1/blobs/{sha256}").status_code == 404
+    refused(boxes.http.put(f"/v1/blobs/{sha256}", content=data[:-1]), 422, "malformed_request")
+    stored = boxes.http.put(f"/v1/blobs/{sha256}?box={sid}", content=data)
+    assert (stored.status_code, stored.json()) == (201, {"sha256": sha256, "size": len(data)})
+    assert boxes.http.head(f"/v1/blobs/{sha256}").headers["X-Blob-Size"] == str(len(data))
+    assert boxes.http.post(f"/v1/boxes/{sid}/files/from-blob", json=copy).json()["size"] == len(data)
+    assert boxes.ran(sid, "stat -c '%U %a' /opt/tools; sha256sum < /opt/tools")["stdout"].split()[:3] == [
+        "nobody",
+        "755",
+        sha256,
+    ]
+
+
+def test_a_container_that_dies_is_told(boxes: Boxes) -> None:
+    """To whoever waits for its command, and ever after; it is an error of ours and no exit code."""
+    sid = boxes.create()["sid"]
+    key = uuid.uuid4().hex
+    boxes.ran(sid, "sleep 60", key=key, wait_s=0)
+    threading.Timer(0.5, docker, ("kill", boxes.server.container(sid))).start()
+    refused(boxes.http.get(f"/v1/boxes/{sid}/commands/{key}?wait_s=30"), 500, "sandbox_lost")
+    assert boxes.run(sid, "true").status_code in (404, 500)
