@@ -31,6 +31,7 @@ ServiceError
     ├── SandboxDiskFull     the container's writable layer, or the engine's disk, is full
     ├── SandboxExhausted    the container can take no further process
     ├── ImageUnavailable    the task image is not here and cannot be had
+    │   └── RepositoryUnavailable  the repository that it is made of cannot be had
     ├── EngineUnavailable   the Docker daemon does not answer
     ├── StateUnavailable    Redis does not answer
     ├── CatalogueUnavailable  SQL does not answer
@@ -301,6 +302,12 @@ class ImageUnavailable(InfrastructureError):
         """`absent`: no try will change it, for pulling is off or the registry says that there is no such image."""
         super().__init__(detail)
         self.absent = absent
+
+
+class RepositoryUnavailable(ImageUnavailable):
+    """The repository could not be fetched, has no such commit, or may not be fetched at all."""
+
+    code = "repository_unavailable"
 
 
 class EngineUnavailable(InfrastructureError):

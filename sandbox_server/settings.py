@@ -176,6 +176,31 @@ class Settings(BaseSettings):
     box_timeout_exit: bool = False
     """A command that ran out of time ends with exit code 124, as `timeout` does it; else with the protocol's error."""
 
+    # Repositories
+    search_image: str = "sandbox-search:latest"
+    """Image of instances that name a repository and no image: bash, git, and what an agent searches with.
+    `make search-image` makes it."""
+    repositories_dir: Path | None = None
+    """Where repositories are mirrored; unset: `repositories` in SANDBOX_DATA_DIR. Several servers may share one."""
+    repositories_max_mb: Annotated[int, Field(ge=1)] = 51200
+    """What all mirrors together may take; past it the least recently used go."""
+    repository_url: str = "https://github.com/{repo}.git"
+    """Where the repository of a row that names it owner/name lies: a URL, or an absolute path."""
+    repository_folders: Annotated[tuple[Path, ...], NoDecode] = ()
+    """Comma-separated folders on this host that instances may take repositories from."""
+    repository_protocols: Annotated[tuple[Literal["https", "http", "git"], ...], NoDecode] = ("https",)
+    """Comma-separated: what repositories are fetched by. There are never credentials."""
+    repository_fetch_timeout_s: Annotated[float, Field(gt=0)] = 900.0
+    """Bound on one attempt to fetch from a repository."""
+    repository_silence_s: Annotated[float, Field(gt=0)] = 60.0
+    """A fetch that shows no progress for this long is ended."""
+    repository_attempts: Annotated[int, Field(ge=1)] = 3
+    """Attempts to fetch before an instance's image counts as unavailable; the next start tries again."""
+    repository_pause_s: Annotated[float, Field(ge=0)] = 2.0
+    """Pause before the second attempt; twice as long before each further one."""
+    repository_fetches: Annotated[int, Field(ge=1)] = 4
+    """Repositories that are fetched at a time."""
+
     # Load
     start_queue: Annotated[int, Field(ge=0)] = 1024
     """Starts that may wait for a slot of this node; past it 503 at once, for the run with the most of them first."""
@@ -261,7 +286,15 @@ class Settings(BaseSettings):
     swebench4_dir: Path | None = None
     """Folder with swebench 4.1.0 for converting old rows; unset: share/swebench-4.1.0 of the environment."""
 
-    @field_validator("api_keys", "pinned_images", "box_image_keys", "box_images", mode="before")
+    @field_validator(
+        "api_keys",
+        "pinned_images",
+        "box_image_keys",
+        "box_images",
+        "repository_folders",
+        "repository_protocols",
+        mode="before",
+    )
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):
@@ -279,6 +312,11 @@ class Settings(BaseSettings):
         """SANDBOX_NODE_URL in force."""
         named = socket.gethostname() if self.host in ("0.0.0.0", "::", "") else self.host
         return (self.node_url or f"http://{named}:{self.port}").rstrip("/")
+
+    @property
+    def repositories(self) -> Path:
+        """SANDBOX_REPOSITORIES_DIR in force."""
+        return self.repositories_dir or self.data_dir / "repositories"
 
     @property
     def boots(self) -> int:

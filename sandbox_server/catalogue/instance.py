@@ -1,10 +1,12 @@
 """The neutral record of a task: every data set's importer fills it, so that grading has no branch per data set."""
 
 import hashlib
-from typing import Annotated, Literal
+import json
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from sandbox_server.catalogue import git_address
 from sandbox_server.catalogue.localization.truth import LocalizationTask
 
 
@@ -67,11 +69,58 @@ GraderSpec = Annotated[
 ]
 
 
+class GitSource(_Record):
+    """A repository at one commit, from which the sandbox's tree is made; exactly one of `repo`, `url` and `path`."""
+
+    repo: str = ""
+    """owner/name: SANDBOX_REPOSITORY_URL says where that lies."""
+    url: str = ""
+    """https, http or git, of SANDBOX_REPOSITORY_PROTOCOLS; without credentials."""
+    path: str = ""
+    """A repository on the sandbox host, in one of SANDBOX_REPOSITORY_FOLDERS."""
+    commit: str = ""
+    """Full id of the base commit; "" is the server's HEAD as it was when this node first fetched it."""
+    patch: str = ""
+    """Laid over the base and made part of it, so that no diff shows it: where a patch brings the bug (SWE-smith)."""
+    history: bool = False
+    """The agent finds the commits before the base too, which make its image larger; never with a `patch`."""
+
+    @field_validator("commit")
+    @classmethod
+    def _commit(cls, value: str) -> str:
+        return git_address.checked_commit(value)
+
+    @model_validator(mode="after")
+    def _one_address(self) -> Self:
+        if [self.repo, self.url, self.path].count("") != 2:
+            raise ValueError("exactly one of repo, url and path says where the repository lies")
+        if self.repo:
+            git_address.checked_repo(self.repo)
+        elif self.url:
+            git_address.checked_url(self.url)
+        else:
+            git_address.checked_path(self.path)
+        if self.patch and self.history:
+            raise ValueError("with a patch there is no history: the last commit would show the patch")
+        return self
+
+    @property
+    def name(self) -> str:
+        """Of all that it says, for the names of images and what nodes tell of them."""
+        said = json.dumps([self.repo, self.url, self.path, self.commit, self.patch, self.history])
+        return f"git:{hashlib.sha256(said.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
+
+    def __str__(self) -> str:
+        return f"{self.repo or self.url or self.path} at {self.commit or 'HEAD'}"
+
+
 class SandboxSpec(_Record):
     """The container the task lives in."""
 
-    images: tuple[str, ...]
-    """Candidate names, the preferred first."""
+    images: tuple[str, ...] = ()
+    """Candidate names, the preferred first; none (with a `source` only): SANDBOX_SEARCH_IMAGE."""
+    source: GitSource | None = None
+    """The repository is put into the image's `workdir`, which is empty or missing there; None: the image has it."""
     workdir: str = "/testbed"
     """Where the repository lies in the image."""
     env: dict[str, str] = {}
@@ -86,6 +135,11 @@ class SandboxSpec(_Record):
     cpus: float | None = None
     pids: int | None = None
     disk_mb: int | None = None
+
+    @property
+    def told_as(self) -> tuple[str, ...]:
+        """Names by which nodes tell each other that they have its image."""
+        return (self.source.name,) if self.source else self.images
 
 
 class CodeTask(_Record):

@@ -1,0 +1,244 @@
+"""Repositories as bare mirrors in a folder of this host: fetched once, read without a checkout, packed for a sandbox.
+
+Commits that are asked for at the same moment come by one fetch, others are there already. Exact commits are asked
+for, without the history around them; a server that refuses that is mirrored as a whole. What a fetch brought counts
+only by the refs that git writes at its end, so a fetch that failed or was killed leaves nothing that could pass for
+a repository.
+"""
+
+import asyncio
+import hashlib
+import os
+import secrets
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from threading import Lock
+
+os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # on a host without git only the repositories are missing
+from git import Blob, Repo
+from git.exc import GitError
+from gitdb.exc import ODBError
+
+from sandbox_server.catalogue.git_fetch import Fetch, MirrorConfig
+from sandbox_server.catalogue.git_process import GitFailed, environment, run_git
+from sandbox_server.catalogue.instance import GitSource
+from sandbox_server.catalogue.mirror_folder import MirrorFolder
+from sandbox_server.errors import RepositoryUnavailable
+
+_OPEN = 16  # mirrors whose `git cat-file` waits for the next read
+_LOCAL_S = 600.0  # for a command on objects that are here: packing 1 GB takes about a minute
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """A commit that is here; `path` may go once nobody has it in use."""
+
+    path: Path
+    """The bare repository."""
+    base_commit: str
+    """What the source names."""
+    commit: str
+    """What the sandbox holds: the same, or the one that stands for it with the source's patch in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """All objects of a commit, and with `history` of those before it."""
+
+    path: Path
+    """One pack file, as `git index-pack` takes it."""
+    commit: str
+    shallow: tuple[str, ...]
+    """Commits whose parents are not in it."""
+
+
+class Mirrors:
+    """The mirrors of one folder; other processes may use the same one."""
+
+    def __init__(self, config: MirrorConfig) -> None:
+        self._config = config
+        self._folder = MirrorFolder(config.folder)
+        self._fetch = Fetch(config, self._folder)
+        self._readers: OrderedDict[Path, tuple[Repo, Lock]] = OrderedDict()
+        self._opening = Lock()
+        self._reads = asyncio.Semaphore(config.concurrency)
+        self._env: dict[str, str] | None = None
+
+    async def ensure(self, source: GitSource) -> Mirror:
+        """The source's commit, fetched now if it is not here; its patch applied.
+
+        Raises:
+            RepositoryUnavailable: it cannot be had, within its bounds; the next call tries again.
+
+        """
+        async with self._using(source) as mirror:
+            return mirror
+
+    async def read(self, source: GitSource, path: str) -> bytes | None:
+        """The file's bytes at the source's commit, patch included; of a link, where it leads. None: no such file.
+
+        Raises:
+            RepositoryUnavailable: as `ensure`.
+
+        """
+        async with self._using(source) as mirror, self._reads:
+            return await asyncio.to_thread(self._read, mirror, path)
+
+    async def paths(self, source: GitSource) -> list[str]:
+        """All files at the source's commit, links too, without submodules; not UTF-8: by surrogates.
+
+        Raises:
+            RepositoryUnavailable: as `ensure`.
+
+        """
+        async with self._using(source) as mirror:
+            said = await self._git(mirror.path, "ls-tree", "-r", "-z", mirror.commit)
+        entries = (entry.partition(b"\t") for entry in said.split(b"\0") if entry)
+        return [os.fsdecode(path) for kind, _, path in entries if b" commit " not in kind]
+
+    @asynccontextmanager
+    async def packed(self, source: GitSource) -> AsyncIterator[Pack]:
+        """The source's commit as one file, which is gone after the block. `.gitattributes` have no part in it.
+
+        Raises:
+            RepositoryUnavailable: as `ensure`.
+
+        """
+        target = self._folder.work / f"{secrets.token_hex(8)}.pack"
+        try:
+            mirror = None
+            try:
+                async with self._using(source) as mirror:
+                    pack = await self._pack(source, mirror, target)
+            except GitFailed as e:
+                # whatever it is, a fresh copy mends it or says better what is wrong
+                if mirror is not None:
+                    await self._fetch.discard(source, mirror.path)
+                raise RepositoryUnavailable(
+                    f"{source}: its mirror is damaged ({e.said[-300:]}) and will be fetched anew; try again"
+                ) from e
+            yield pack
+        finally:
+            await asyncio.to_thread(target.unlink, missing_ok=True)
+
+    async def close(self) -> None:
+        """End the fetches under way; close what is open."""
+        await self._fetch.close()
+        for repo, lock in self._readers.values():
+            with lock:
+                repo.close()
+        self._readers.clear()
+
+    @asynccontextmanager
+    async def _using(self, source: GitSource) -> AsyncIterator[Mirror]:
+        """The source's commit, which stays as long as the block lasts."""
+        async with self._fetch.there(source) as (path, base):
+            if not source.patch:
+                yield Mirror(path, base, base)
+                return
+            yield Mirror(path, base, await self._patched(source, path, base))
+
+    async def _patched(self, source: GitSource, path: Path, base: str) -> str:
+        """The commit that stands for `base` with the patch in it: without parents, else its diff would tell.
+
+        Author, dates and message are those of `base`, so the same commit comes out on every host.
+        """
+        digest = hashlib.sha256(f"{base}\0{source.patch}".encode("utf-8", "surrogateescape")).hexdigest()
+        ref = f"refs/patched/{digest}"
+        known = path / ref
+        if await asyncio.to_thread(known.is_file):
+            return (await asyncio.to_thread(known.read_text)).strip()
+        index = self._folder.work / f"{secrets.token_hex(8)}.index"
+        own = {"GIT_INDEX_FILE": str(index)}
+        try:
+            await self._git(path, "read-tree", base, env=own)
+            patch = source.patch.encode("utf-8", "surrogateescape")
+            try:
+                await self._git(path, "apply", "--cached", "--whitespace=nowarn", "-", stdin=patch, env=own)
+            except GitFailed as e:
+                raise RepositoryUnavailable(
+                    f"{source}: the source's patch does not apply to it: {e.said[-300:]}; correct the instance"
+                ) from e
+            tree = (await self._git(path, "write-tree", env=own)).decode().strip()
+            commit = await self._commit_like(path, base, tree)
+            await self._git(path, "update-ref", ref, commit)
+        except GitFailed as e:
+            raise RepositoryUnavailable(f"{source}: laying its patch over it failed: {e.said[-300:]}") from e
+        finally:
+            await asyncio.to_thread(index.unlink, missing_ok=True)
+        return commit
+
+    async def _commit_like(self, path: Path, base: str, tree: str) -> str:
+        """A commit of `tree` that is `base` in all else but has no parents."""
+        head, _, message = (await self._git(path, "cat-file", "commit", base)).partition(b"\n\n")
+        kept = [line for line in head.split(b"\n") if line.split(b" ")[0] in (b"author", b"committer", b"encoding")]
+        text = b"\n".join([b"tree " + tree.encode(), *kept]) + b"\n\n" + message
+        written = await self._git(path, "hash-object", "-t", "commit", "-w", "--stdin", stdin=text)
+        return written.decode().strip()
+
+    async def _pack(self, source: GitSource, mirror: Mirror, target: Path) -> Pack:
+        wanted = target.with_suffix(".wanted")
+        words = ["pack-objects", "-q", "--stdout", "--delta-base-offset"]
+        try:
+            with await asyncio.to_thread(wanted.open, "w+b") as asked:
+                if source.history:
+                    asked.write(mirror.commit.encode() + b"\n")
+                    words.append("--revs")
+                else:
+                    listed = ["rev-list", "--objects", "--max-count=1", mirror.commit]
+                    await self._git(mirror.path, *listed, stdout=asked)
+                asked.seek(0)
+                with await asyncio.to_thread(target.open, "wb") as out:
+                    await self._git(mirror.path, *words, stdin=asked, stdout=out)
+        finally:
+            await asyncio.to_thread(wanted.unlink, missing_ok=True)
+        return Pack(target, mirror.commit, await self._shallow(source, mirror))
+
+    async def _shallow(self, source: GitSource, mirror: Mirror) -> tuple[str, ...]:
+        if not source.history:
+            head = (await self._git(mirror.path, "cat-file", "commit", mirror.commit)).partition(b"\n\n")[0]
+            return (mirror.commit,) if b"\nparent " in head else ()
+        file = mirror.path / "shallow"
+        if not await asyncio.to_thread(file.exists):
+            return ()
+        cut = (await asyncio.to_thread(file.read_text)).split()
+        theirs = set((await self._git(mirror.path, "rev-list", mirror.commit)).decode().split())
+        return tuple(commit for commit in cut if commit in theirs)
+
+    async def _git(self, path: Path, *words: str, env: dict[str, str] | None = None, **more: object) -> bytes:
+        if self._env is None:
+            self._env = await asyncio.to_thread(environment, self._folder.home, ())
+        return await run_git(words, cwd=path, env=self._env | (env or {}), timeout_s=_LOCAL_S, **more)  # type: ignore[arg-type]
+
+    def _read(self, mirror: Mirror, path: str) -> bytes | None:
+        parts = PurePosixPath(path).parts
+        if not parts or path.startswith("/") or ".." in parts:
+            return None
+        repo, lock = self._reader(mirror.path)
+        with lock:
+            try:
+                found = repo.commit(mirror.commit).tree.join("/".join(parts))
+                return found.data_stream.read() if isinstance(found, Blob) else None
+            except KeyError:
+                return None
+            except (ODBError, GitError, ValueError, OSError) as e:
+                self._readers.pop(mirror.path, None)
+                repo.close()
+                raise RepositoryUnavailable(f"{mirror.path}: {path} cannot be read: {e}; try again") from e
+
+    def _reader(self, path: Path) -> tuple[Repo, Lock]:
+        """An open repository; it reads through one `git cat-file`, which takes one question at a time."""
+        with self._opening:
+            if path not in self._readers:
+                repo = Repo(path)
+                repo.git.update_environment(**environment(self._folder.home, ()))
+                self._readers[path] = repo, Lock()
+            self._readers.move_to_end(path)
+            if len(self._readers) > _OPEN:
+                _, (oldest, lock) = self._readers.popitem(last=False)
+                with lock:
+                    oldest.close()
+            return self._readers[path]
