@@ -16,9 +16,11 @@ from sandbox_server.app.single import NodeNameTaken, only_server
 from sandbox_server.app.state import open_store
 from sandbox_server.catalogue.boxes import BoxHistory
 from sandbox_server.catalogue.database import Database
+from sandbox_server.catalogue.git_fetch import MirrorConfig
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
+from sandbox_server.catalogue.repositories import Mirrors
 from sandbox_server.grading.base import Baseline
 from sandbox_server.grading.containers import Bounds, Containers
 from sandbox_server.grading.grading import Grading
@@ -42,8 +44,10 @@ from sandbox_server.sessions.log import SessionLog
 from sandbox_server.sessions.lookahead import Lookahead
 from sandbox_server.sessions.owners import Owners
 from sandbox_server.sessions.placement import Placement
+from sandbox_server.sessions.preparing import REPOSITORY, Preparing
 from sandbox_server.sessions.processes import Processes
 from sandbox_server.sessions.reaper import Reaper
+from sandbox_server.sessions.repository_images import RepositoryImages
 from sandbox_server.sessions.restoring import Restoring
 from sandbox_server.sessions.rewards import Rewards
 from sandbox_server.sessions.running import Running
@@ -103,7 +107,11 @@ async def open_runtime(
 
 
 def grading_of(
-    settings: Settings, runtime: DockerRuntime, instances: Instances, faults: Faults | None = None
+    settings: Settings,
+    runtime: DockerRuntime,
+    instances: Instances,
+    workspaces: Workspaces,
+    faults: Faults | None = None,
 ) -> Grading:
     """Grades as the settings say; nothing while there are `faults`."""
 
@@ -126,6 +134,7 @@ def grading_of(
         ahead=settings.grade_ahead,
         ahead_boots=max(1, settings.boots // 2),  # the others are for starts
         faults=faults,
+        task_image=workspaces.task_image,
     )
     return Grading(
         containers,
@@ -137,9 +146,37 @@ def grading_of(
     )
 
 
-def workspaces_of(settings: Settings, runtime: DockerRuntime) -> Workspaces:
+@asynccontextmanager
+async def open_mirrors(settings: Settings) -> AsyncIterator[Mirrors]:
+    """The repositories of this host, made and fetched when they are asked for."""
+    mirrors = Mirrors(
+        MirrorConfig(
+            folder=settings.repositories,
+            url=settings.repository_url,
+            folders=settings.repository_folders,
+            protocols=settings.repository_protocols,
+            fetch_timeout_s=settings.repository_fetch_timeout_s,
+            silence_s=settings.repository_silence_s,
+            attempts=settings.repository_attempts,
+            pause_s=settings.repository_pause_s,
+            concurrency=settings.repository_fetches,
+            max_bytes=settings.repositories_max_mb << 20,
+        )
+    )
+    try:
+        yield mirrors
+    finally:
+        await mirrors.close()
+
+
+@asynccontextmanager
+async def open_workspaces(settings: Settings, runtime: DockerRuntime) -> AsyncIterator[Workspaces]:
     """Prepares images as the settings say."""
-    return Workspaces(runtime, limits=limits_of(settings), timeout_s=_PREPARE_S)
+    limits = limits_of(settings)
+    preparing = Preparing(runtime, limits=limits, timeout_s=_PREPARE_S)
+    async with open_mirrors(settings) as mirrors:
+        repositories = RepositoryImages(mirrors, preparing)
+        yield Workspaces(runtime, preparing, repositories, limits=limits, search_image=settings.search_image)
 
 
 async def disk_path(settings: Settings, runtime: DockerRuntime) -> Path:
@@ -243,9 +280,12 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
         state = await stack.enter_async_context(open_store(settings, history))
         store, nodes = state.store, state.nodes
         await _alone_by_this_name(settings, nodes)
-        workspaces = workspaces_of(settings, runtime)
+        workspaces = await stack.enter_async_context(open_workspaces(settings, runtime))
         queue = GradingQueue(
-            grading_of(settings, runtime, instances, faults), history, concurrency=settings.gradings, claims=store
+            grading_of(settings, runtime, instances, workspaces, faults),
+            history,
+            concurrency=settings.gradings,
+            claims=store,
         )
         stack.push_async_callback(queue.close)
         localizing = localizing_of(settings, database, store, history)

@@ -125,7 +125,9 @@ async def _images(settings: Settings) -> str:
         summaries = await instances.list(gradable=True, limit=_LOOKED_AT)
         for summary in summaries:
             instance = await instances.by_id(summary.instance_id)
-            if not any([await runtime.find_image(name) for name in instance.sandbox.images]):
+            if not any(
+                [await runtime.find_image(name) for name in instance.sandbox.images or (settings.search_image,)]
+            ):
                 missing.append(summary.instance_id)
     if missing and settings.pull == "never":
         raise _Unwell(

@@ -5,13 +5,13 @@ import os
 import re
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import typer
 
-from sandbox_server.app.build import open_catalogue, open_runtime, workspaces_of
+from sandbox_server.app.build import open_catalogue, open_runtime, open_workspaces
 from sandbox_server.app.limits import image_rules
 from sandbox_server.app.state import open_connection
 from sandbox_server.catalogue.instances import Instances
@@ -27,6 +27,7 @@ from sandbox_server.state.keys import Keys
 app = typer.Typer(no_args_is_help=True)
 
 _ALL = 1_000_000
+_TOGETHER = 1000  # instances whose repositories are fetched in one go
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +79,14 @@ async def _prepare(ids: list[str]) -> int:
     async with (
         open_catalogue(settings) as database,
         open_runtime(settings, guest=f"prepare-{os.getpid()}") as runtime,
+        open_workspaces(settings, runtime) as workspaces,
     ):
         instances = Instances(database)
-        workspaces = workspaces_of(settings, runtime)
-        for instance_id in ids or [summary.instance_id for summary in await instances.list(limit=_ALL)]:
+        wanted = ids or [summary.instance_id for summary in await instances.list(limit=_ALL)]
+        for chunk in (wanted[start : start + _TOGETHER] for start in range(0, len(wanted), _TOGETHER)):
+            with suppress(ServiceError):  # told below, by instance
+                await workspaces.fetch([await instances.by_id(instance_id) for instance_id in chunk])
+        for instance_id in wanted:
             began = time.monotonic()
             try:
                 prepared = await workspaces.prepared(await instances.by_id(instance_id))
@@ -90,6 +95,8 @@ async def _prepare(ids: list[str]) -> int:
                 typer.echo(f"{instance_id}: {e.detail}", err=True)
                 continue
             typer.echo(f"{instance_id}: {prepared.image} ({time.monotonic() - began:.1f} s)")
+            if prepared.left_out:
+                typer.echo(f"{instance_id}: without {prepared.left_out}", err=True)
     return failed
 
 

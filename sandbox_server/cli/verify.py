@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import typer
 
-from sandbox_server.app.build import grading_of, open_catalogue, open_runtime
+from sandbox_server.app.build import grading_of, open_catalogue, open_runtime, open_workspaces
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.catalogue.localization.truth import RewardItem, Truth
@@ -42,9 +42,10 @@ async def verify(ids: list[str]) -> int:
     async with (
         open_catalogue(settings) as database,
         open_runtime(settings, guest=f"verify-{os.getpid()}") as runtime,
+        open_workspaces(settings, runtime) as workspaces,
     ):
         instances = Instances(database)
-        grading = grading_of(settings, runtime, instances)
+        grading = grading_of(settings, runtime, instances, workspaces)
         try:
             names = ids or [s.instance_id for s in await instances.list(gradable=True, limit=_ALL)]
             for instance_id in names:

@@ -6,7 +6,7 @@ make it superfluous, then it is removed unused. Nothing relies on it: a grading 
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import EngineUnavailable, GraderBroken, ServiceError
-from sandbox_server.sandbox.base import ContainerSpec, Limits, Role, Runtime, Sandbox
+from sandbox_server.sandbox.base import ContainerSpec, ImageInfo, Limits, Role, Runtime, Sandbox
 from sandbox_server.sandbox.faults import Faults
 
 log = telemetry.logger(__name__)
@@ -84,10 +84,12 @@ class Containers:
         ahead: int = 0,
         ahead_boots: int = 1,
         faults: Faults | None = None,
+        task_image: Callable[[TaskInstance], Awaitable[ImageInfo]] | None = None,
     ) -> None:
         """`limits` where the instance names none of its own; at most `ahead` wait at a time, `ahead_boots` begin.
 
-        None is made while there are `faults`.
+        None is made while there are `faults`. `task_image(instance)` is what its containers are made of, where that is
+        not simply one of the instance's images.
         """
         self._runtime = runtime
         self._limits = limits
@@ -96,6 +98,7 @@ class Containers:
         self._bounds = bounds or Bounds()
         self._ahead = ahead
         self._faults = faults or Faults()
+        self._task_image = task_image or (lambda instance: runtime.resolve_image(instance.sandbox.images))
         self._boots = asyncio.Semaphore(ahead_boots)
         self._expected: dict[str, _Expected] = {}
         self._leaving: set[asyncio.Task[None]] = set()
@@ -118,7 +121,7 @@ class Containers:
         began = time.monotonic()
         try:
             async with asyncio.timeout(self._bounds.create_s):
-                image = await self._runtime.resolve_image(instance.sandbox.images)
+                image = await self._task_image(instance)
                 sandbox = await self._runtime.create(self._spec(instance, image.name, sid, lasts_s))
         except TimeoutError:
             raise EngineUnavailable(f"no grading container within {self._bounds.create_s:.0f} s") from None

@@ -181,7 +181,7 @@ def _row(instance: TaskInstance) -> dict[str, Any]:
     assert isinstance(grader, SwebenchGrader)  # the registry chose by kind
     return {
         "instance_id": instance.instance_id,
-        "image": instance.sandbox.images[0],
+        "image": next(iter(instance.sandbox.images), ""),
         "repo": instance.repo,
         "version": instance.version,
         "FAIL_TO_PASS": instance.fail_to_pass,

@@ -169,6 +169,6 @@ class Helping:
         if session is None:
             return True
         instance = await self._instances.by_id(session.instance_id)
-        present = (await self._nodes.holders(instance.sandbox.images)).present
+        present = (await self._nodes.holders(instance.sandbox.told_as)).present
         takers = {name for name, record in self._alive.items() if record.takes}
         return self._node in present or not present & takers

@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 
 from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.errors import CapacityError, EngineUnavailable, ImageUnavailable, ServiceError
+from sandbox_server.errors import (
+    CapacityError,
+    EngineUnavailable,
+    ImageUnavailable,
+    RepositoryUnavailable,
+    ServiceError,
+)
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import Runtime, Sandbox
 from sandbox_server.sandbox.faults import Faults
@@ -202,6 +208,8 @@ class Starts:
             try:
                 try:
                     return await self._begin(start, plan)
+                except RepositoryUnavailable:  # it was tried often enough
+                    raise
                 except ImageUnavailable:  # somebody removed it since it was last used
                     return await self._begin(start, plan)
             except EngineUnavailable:

@@ -4,24 +4,21 @@ Prepared once per image and kept on the engine under a name that is a hash of al
 start costs nothing but a container.
 """
 
-import asyncio
 import hashlib
 import json
-import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from functools import partial
 from importlib import resources
 
-from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.errors import ImageUnavailable, ServiceError
 from sandbox_server.sandbox.base import ContainerSpec, ImageInfo, Limits, Role, Runtime, Sandbox
+from sandbox_server.sessions.preparing import REPOSITORY, Preparing
+from sandbox_server.sessions.repository_images import LEFT_OUT_LABEL, RepositoryImages
 
-log = telemetry.logger(__name__)
-
-REPOSITORY = "sandbox-prepared"
 TASK_IMAGE_LABEL = "sandbox.task_image"
-"""Names the task image that a prepared image was made of."""
+"""Names the task image that a prepared image was made of, as nodes tell of it."""
 _BASE_LABEL = "sandbox.base_commit"
 _SCRIPT = resources.files(__package__).joinpath("prepare.bash").read_text()
 
@@ -31,38 +28,67 @@ class Prepared:
     """An image that sessions of an instance start from."""
 
     image: str
-    source: ImageInfo
-    """The task image it was made of; gradings start from that one."""
     base_commit: str
     """The task image's own HEAD."""
+    left_out: str
+    """What of the instance's repository it does not have; "" for nothing."""
 
 
 class Workspaces:
     """Prepares images, each once however many starts ask for it."""
 
-    def __init__(self, runtime: Runtime, *, limits: Limits, timeout_s: float) -> None:
-        """`timeout_s` bounds one preparation (setup commands and repacking of the history included)."""
+    def __init__(
+        self,
+        runtime: Runtime,
+        preparing: Preparing,
+        repositories: RepositoryImages,
+        *,
+        limits: Limits,
+        search_image: str,
+    ) -> None:
+        """`search_image` is the base of instances that have a `source` and name no image."""
         self._runtime = runtime
+        self._preparing = preparing
+        self._repositories = repositories
         self._limits = limits
-        self._timeout_s = timeout_s
-        self._running: dict[str, asyncio.Task[Prepared]] = {}
+        self._search_image = search_image
 
     async def prepared(self, instance: TaskInstance) -> Prepared:
         """The image to start a session of `instance` from, made now if need be.
 
         Raises:
-            ImageUnavailable: the task image is not there, or cannot be prepared; EngineUnavailable.
+            ImageUnavailable: the task image is not there, or cannot be prepared; RepositoryUnavailable: its repository
+                is not to be had; EngineUnavailable.
+
         """
-        source = await self._runtime.resolve_image(instance.sandbox.images)
-        name = _name(instance, source)
-        if found := await self._runtime.find_image(name):
-            return Prepared(name, source, found.labels.get(_BASE_LABEL, ""))
-        task = self._running.get(name)
-        if task is None:
-            task = self._running[name] = asyncio.create_task(self._make(instance, source, name))
-            task.add_done_callback(lambda _: self._running.pop(name, None))
-        # one caller's end must not end the preparation for the others
-        return await asyncio.shield(task)
+        base = await self._base(instance)
+        name = _name(instance, base)
+        made = await self._preparing.once(name, partial(self._make, instance, base, name))
+        return Prepared(name, made.labels.get(_BASE_LABEL, ""), made.labels.get(LEFT_OUT_LABEL, ""))
+
+    async def fetch(self, instances: Sequence[TaskInstance]) -> None:
+        """Bring the repositories of those that are not prepared, each by one fetch; what fails, `prepared` tells.
+
+        Raises:
+            ImageUnavailable: a base image is not there; EngineUnavailable.
+
+        """
+        wanted = []
+        for instance in instances:
+            if instance.sandbox.source and not await self._runtime.find_image(
+                _name(instance, await self._base(instance))
+            ):
+                wanted.append(instance.sandbox.source)
+        await self._repositories.fetch(wanted)
+
+    async def task_image(self, instance: TaskInstance) -> ImageInfo:
+        """The image that gradings of `instance` start from: before setup commands, nothing hidden.
+
+        Raises:
+            As `prepared`.
+
+        """
+        return await self._task_image(instance, await self._base(instance))
 
     async def spec(self, instance: TaskInstance) -> ContainerSpec:
         """What a session of `instance` needs of its container, its image prepared; sid and deadline are left open.
@@ -84,61 +110,40 @@ class Workspaces:
             limits=replace(self._limits, **{name: value for name, value in named.items() if value is not None}),
         )
 
-    async def _make(self, instance: TaskInstance, source: ImageInfo, name: str) -> Prepared:
-        began = time.monotonic()
-        spec = ContainerSpec(
-            image=source.name,
-            role=Role.PREPARE,
-            sid="",
-            deadline=clock.today() + timedelta(seconds=self._timeout_s + 60),
-            env=instance.sandbox.env,
-            network=instance.sandbox.network,
-            limits=self._limits,
-            with_shell=False,
-        )
-        sandbox = await self._runtime.create(spec)
-        try:
-            base = await self._run(sandbox, instance)
-            await self._runtime.commit(sandbox.container_id, name, {_BASE_LABEL: base, TASK_IMAGE_LABEL: source.name})
-        finally:
-            await asyncio.shield(self._remove(sandbox.container_id))
-        log.info("image prepared", image=source.name, prepared=name, seconds=round(time.monotonic() - began, 2))
-        return Prepared(name, source, base)
+    async def _base(self, instance: TaskInstance) -> ImageInfo:
+        own = instance.sandbox
+        names = own.images or ((self._search_image,) if own.source else ())
+        return await self._runtime.resolve_image(names)
 
-    async def _run(self, sandbox: Sandbox, instance: TaskInstance) -> str:
-        """Set the instance up and scrub its history; returns the image's HEAD."""
+    async def _task_image(self, instance: TaskInstance, base: ImageInfo) -> ImageInfo:
+        own = instance.sandbox
+        return base if own.source is None else await self._repositories.image(own.source, base, own.workdir)
+
+    async def _make(self, instance: TaskInstance, base: ImageInfo, name: str) -> ImageInfo:
+        image = await self._task_image(instance, base)
+        own = instance.sandbox
+        known_as = own.source.name if own.source else image.name
+        change = partial(self._change, instance, known_as)
+        made = await self._preparing.freeze(name, image.name, change, env=own.env, network=own.network)
+        return replace(made, labels={**image.labels, **made.labels})
+
+    async def _change(self, instance: TaskInstance, known_as: str, sandbox: Sandbox) -> Mapping[str, str]:
+        """Set the instance up and scrub its history; the labels."""
         workdir = instance.sandbox.workdir
-        commands = [["bash", "-c", command] for command in instance.sandbox.setup_commands]
+        what = f"{instance.instance_id} (mend the image or the instance's setup_commands)"
+        for command in instance.sandbox.setup_commands:
+            await self._preparing.run(sandbox, ["bash", "-c", command], cwd=workdir, what=what)
+        if instance.sandbox.source is not None:
+            # the files have other inodes than where they were checked out; else the first `git status` reads them all
+            refresh = ["git", "-c", "safe.directory=*", "update-index", "-q", "--refresh"]
+            await self._preparing.run(sandbox, refresh, cwd=workdir, what=what)
         scrub = ["bash", "-c", _SCRIPT, "prepare", workdir, instance.workspace, *instance.sandbox.hidden_paths]
-        done = None
-        for argv, cwd in [*((argv, workdir) for argv in commands), (scrub, "/")]:
-            done = await sandbox.exec(argv, timeout_s=self._timeout_s, cwd=cwd, user="root")
-            if done.exit_code != 0:
-                said = (done.stderr.text() or done.stdout.text()).strip()[-500:]
-                how = "did not end" if done.timed_out else f"failed with {done.exit_code}"
-                raise ImageUnavailable(
-                    f"preparing the image of {instance.instance_id} {how}: {said or 'no output'};"
-                    " correct the image or the instance's setup_commands"
-                )
-        assert done is not None  # the scrub always runs
-        return done.stdout.text().strip()
-
-    async def _remove(self, container_id: str) -> None:
-        try:
-            await self._runtime.remove(container_id)
-        except ServiceError:
-            log.warning("prepare container left to the reaper", container_id=container_id, exc_info=True)
+        base_commit = await self._preparing.run(sandbox, scrub, cwd="/", what=what)
+        return {_BASE_LABEL: base_commit, TASK_IMAGE_LABEL: known_as}
 
 
-def _name(instance: TaskInstance, source: ImageInfo) -> str:
-    facts = json.dumps(
-        [
-            source.digest,
-            instance.workspace,
-            instance.sandbox.workdir,
-            instance.sandbox.setup_commands,
-            instance.sandbox.hidden_paths,
-            _SCRIPT,
-        ]
-    )
+def _name(instance: TaskInstance, base: ImageInfo) -> str:
+    own = instance.sandbox
+    said = [base.digest, instance.workspace, own.workdir, own.setup_commands, own.hidden_paths, _SCRIPT]
+    facts = json.dumps([*said, *(RepositoryImages.facts(own.source) if own.source else ())])
     return f"{REPOSITORY}:{hashlib.sha256(facts.encode()).hexdigest()[:24]}"

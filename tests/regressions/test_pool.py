@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sandbox_server.app.build import open_runtime, workspaces_of
+from sandbox_server.app.build import open_runtime, open_workspaces
 from sandbox_server.catalogue.importing import read_instances
 from sandbox_server.sandbox.base import ContainerSpec
 from sandbox_server.sessions.pool import Pool, PoolConfig
@@ -20,10 +20,10 @@ async def pool_of(settings: Settings, **changes: Any) -> AsyncIterator[tuple[Poo
     """A pool that parks, and what a session of a sample needs."""
     bounds = {"size": 4, "idle_s": 60.0, "min_free_mb": 0, "together": 2, "lasts_s": 60.0} | changes
     ledger = next(row for row in read_instances(ROOT / "examples" / "instances.jsonl") if "ledger" in row.instance_id)
-    async with open_runtime(settings) as runtime:
+    async with open_runtime(settings) as runtime, open_workspaces(settings, runtime) as workspaces:
         pool = Pool(runtime, PoolConfig(**bounds), room=lambda: 100)
         parking = asyncio.create_task(pool.run())
-        yield pool, await workspaces_of(settings, runtime).spec(ledger)
+        yield pool, await workspaces.spec(ledger)
         parking.cancel()
         await asyncio.gather(parking, return_exceptions=True)
         await pool.close()
