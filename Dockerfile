@@ -19,12 +19,13 @@ COPY sandbox_server/ sandbox_server/
 RUN /opt/sandbox-server/bin/pip install --no-deps --no-build-isolation .
 
 FROM ${BASE_IMAGE}
-RUN command -v python3 >/dev/null \
-    || (apt-get update && apt-get install -y --no-install-recommends python3 && rm -rf /var/lib/apt/lists/*)
+# git, and the authorities of the servers that repositories are fetched from.
+RUN (command -v python3 && command -v git && [ -e /etc/ssl/certs/ca-certificates.crt ]) >/dev/null \
+    || (apt-get update && apt-get install -y --no-install-recommends ca-certificates git python3 \
+        && rm -rf /var/lib/apt/lists/*)
 COPY --from=build /opt/sandbox-server /opt/sandbox-server
 COPY deploy/entrypoint.sh deploy/healthcheck.py /usr/local/lib/sandbox-server/
-# GitPython comes with the benchmark's library and is not used; without git it would refuse to be imported.
-ENV PATH=/opt/sandbox-server/bin:$PATH PYTHONUNBUFFERED=1 GIT_PYTHON_REFRESH=quiet \
+ENV PATH=/opt/sandbox-server/bin:$PATH PYTHONUNBUFFERED=1 \
     SANDBOX_HOST=0.0.0.0 SANDBOX_PORT=5000 SANDBOX_DATA_DIR=/data
 VOLUME /data
 EXPOSE 5000

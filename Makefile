@@ -1,6 +1,6 @@
 # Each target works alone and first, also on a fresh Debian 12 as root; a second run does only what is left to do.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint accept bench bench-quick chaos soak images lock clean
+.PHONY: help setup demo test lint accept bench bench-quick chaos soak images search-image lock clean
 
 engine := scripts/with-engine.sh
 bin := .venv/bin
@@ -15,6 +15,9 @@ setup: ## make .venv with everything that is locked
 
 images: ## make the sample images and examples/instances.jsonl
 	@$(engine) scripts/images.sh
+
+search-image: ## make the image of code-search sandboxes
+	@$(engine) scripts/search-image.sh
 
 demo: setup ## drive the samples through all four endpoints and check every verdict
 	@$(engine) sh -c 'scripts/images.sh && $(bin)/sandbox-server demo'

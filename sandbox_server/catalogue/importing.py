@@ -13,26 +13,29 @@ from sandbox_server.catalogue.conversion import Swebench41
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.read import read_rows
 from sandbox_server.catalogue.rows import Importer, OldRowConverter, SourceRow
-from sandbox_server.errors import RowRejected
+from sandbox_server.errors import MalformedRequest, RowRejected
 from sandbox_server.plugins import discover
 
 _IMPORTERS = {name: cast(Importer, importer) for name, importer in discover(importers, "IMPORTER").items()}
 
 
-def read_instances(path: Path, *, swebench4_dir: Path | None = None) -> list[TaskInstance]:
+def read_instances(path: Path, *, swebench4_dir: Path | None = None, family: str = "") -> list[TaskInstance]:
     """The instances of every row of `path`, in its order. Blocks: seconds for thousands of rows.
 
-    `swebench4_dir` holds swebench 4.1.0 for old SWE-bench rows; None: the environment's own.
+    `swebench4_dir` holds swebench 4.1.0 for old SWE-bench rows; None: the environment's own. `family` is what all rows
+    are taken for, whatever they look like; "": each is told apart.
 
     Raises:
         RowRejected: a row is unusable, of no family, or names an id twice; then there is nothing of the file.
-        MalformedRequest: the file cannot be read.
+        MalformedRequest: the file cannot be read, or there is no such family.
         GraderBroken: old rows, and swebench 4.1.0 is not there or failed.
 
     """
+    if family and family not in _IMPORTERS:
+        raise MalformedRequest(f"no family {family!r}; there are {', '.join(_IMPORTERS)}")
     families: defaultdict[str, list[SourceRow]] = defaultdict(list)
     for row in read_rows(path):
-        families[_family(row)].append(row)
+        families[family or _family(row)].append(row)
     converter = Swebench41(swebench4_dir)
     found: dict[int, TaskInstance] = {}
     for family, rows in families.items():

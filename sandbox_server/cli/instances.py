@@ -30,6 +30,7 @@ def import_files(
     repos: Path | None = typer.Option(  # noqa: B008 -- as above
         None, metavar="DIR", help="With it: clones named owner__repo or owner/repo, for modules and entities."
     ),
+    family: str = typer.Option("", help="What all rows are taken for, such as localization; else each is told apart."),
 ) -> None:
     """Import task instances from JSON Lines, JSON or parquet; docs/instances.md lists the families.
 
@@ -37,7 +38,8 @@ def import_files(
     """
     if repos is not None and not localization:
         raise SystemExit("error: --repos says where --localization finds base trees; give both")
-    asyncio.run(_import(files, _Localizing(CloneFolder(repos) if repos else None) if localization else None))
+    localizing = _Localizing(CloneFolder(repos) if repos else None) if localization else None
+    asyncio.run(_import(files, family, localizing))
 
 
 @app.command("list")
@@ -99,11 +101,11 @@ class _Localizing:
         return made
 
 
-async def _import(files: Sequence[Path], localizing: _Localizing | None) -> None:
+async def _import(files: Sequence[Path], family: str, localizing: _Localizing | None) -> None:
     async with _catalogue() as instances:
         for file in files:
             try:
-                found = read_instances(file, swebench4_dir=configuration.load().swebench4_dir)
+                found = read_instances(file, swebench4_dir=configuration.load().swebench4_dir, family=family)
             except RowRejected as error:
                 raise SystemExit(f"error: {file}: {error.detail} (nothing of this file was imported)") from None
             if localizing is not None:

@@ -26,8 +26,8 @@ class OwnImporter:
         if fields.get("grader") is None:
             fields["ungradable_because"] = fields.get("ungradable_because") or "The row names no grader."
         instance = TaskInstance.model_validate(fields)
-        if not instance.sandbox.images:
-            raise row.rejected("sandbox.images is empty")
+        if not instance.sandbox.images and instance.sandbox.source is None:
+            raise row.rejected("sandbox.images is empty, and there is no sandbox.source to make an image of")
         return instance
 
 

@@ -32,15 +32,18 @@ def found_truth(patch: str, *, repo: str, commit: str, puts_bug_in: bool, trees:
 def localized(instance: TaskInstance, trees: Trees | None) -> TaskInstance:
     """The instance as a task of code search, scored by what its gold patch changes, or by what it says itself.
 
+    Where a patch of its source brings the bug, that one tells what the fix changes.
+
     Raises:
         UnreadablePatch: as `found_truth`.
 
     """
     task = instance.localization
     if task is None:
-        truth = found_truth(
-            instance.gold_patch, repo=instance.repo, commit=instance.base_commit, puts_bug_in=False, trees=trees
-        )
+        source = instance.sandbox.source
+        bug = source.patch if source is not None else ""
+        patch, commit = bug or instance.gold_patch, instance.base_commit
+        truth = found_truth(patch, repo=instance.repo, commit=commit, puts_bug_in=bool(bug), trees=trees)
         task = LocalizationTask(truth=truth)
     scored = {"localization": task, "grader": LocalizationGrader(), "ungradable_because": ""}
     return instance.model_copy(update=scored)

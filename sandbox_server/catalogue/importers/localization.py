@@ -1,0 +1,74 @@
+"""Code search: rows that name a repository and a commit, and no image; SWE-smith's, whose patch brings the bug, too."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from sandbox_server.catalogue.instance import GitSource, SandboxSpec, TaskInstance
+from sandbox_server.catalogue.rows import OldRowConverter, SourceRow
+
+_BECAUSE = "The row names what to search in, but nothing that an answer could be held against."
+_TRUE = {"1", "true", "yes"}
+
+
+class LocalizationImporter:
+    """Told by the columns of a row that cannot be run: repository and commit (or `use_patch`), but no tests."""
+
+    general = True
+
+    def matches(self, row: Mapping[str, object]) -> bool:
+        """See `Importer`."""
+        if "sandbox" in row or "metadata" in row or not {"instance_id", "repo"} <= row.keys():
+            return False
+        return _brings_the_bug(row) or ({"base_commit", "patch"} <= row.keys() and "test_patch" not in row)
+
+    def convert(self, rows: Sequence[SourceRow], converter: OldRowConverter) -> Iterator[TaskInstance]:
+        """See `Importer`."""
+        return (self._instance(row) for row in rows)
+
+    def _instance(self, row: SourceRow) -> TaskInstance:
+        patch = row.text("patch", default="")
+        brings_the_bug = _brings_the_bug(row.fields)
+        if brings_the_bug and not patch.strip():
+            raise row.rejected("its patch should bring the bug (use_patch, SWE-smith), and there is none")
+        commit = row.text("base_commit", default="")
+        image = row.text("image", default="")  # SWE-smith's `image_name` has a repository of its own
+        return TaskInstance(
+            instance_id=row.text("instance_id"),
+            dataset=row.text("dataset", default="localization"),
+            repo=row.text("repo"),
+            version=row.text("version", default=""),
+            base_commit=commit,
+            language=row.text("language", default="python"),
+            problem_statement=row.text("problem_statement", default=""),
+            hints=row.text("hints_text", "hints", default=""),
+            sandbox=SandboxSpec(
+                images=(image,) if image else (),
+                source=self._source(row, commit, patch if brings_the_bug else ""),
+                workdir=row.text("workdir", default="/testbed"),
+            ),
+            dialect=row.text("dialect", default="") or None,
+            profile=row.text("profile", default="") or None,
+            ungradable_because=_BECAUSE,
+            gold_patch="" if brings_the_bug else patch,
+            row_sha256=row.sha256,
+        )
+
+    def _source(self, row: SourceRow, commit: str, patch: str) -> GitSource:
+        given = row.mapping("source")
+        if given:
+            return GitSource.model_validate({"commit": commit, "patch": patch, **given})
+        where = row.text("repository", "repo_url", "clone_url", default="")
+        if where.startswith("/"):
+            return GitSource(path=where, commit=commit, patch=patch)
+        if where:
+            return GitSource(url=where, commit=commit, patch=patch)
+        return GitSource(repo=row.text("repo"), commit=commit, patch=patch)
+
+
+def _brings_the_bug(row: Mapping[str, object]) -> bool:
+    said = row.get("use_patch")
+    if said is None or said == "":
+        return str(row.get("repo")).startswith("swesmith/")
+    return str(said).lower() in _TRUE
+
+
+IMPORTER = LocalizationImporter()
