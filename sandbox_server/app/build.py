@@ -14,13 +14,12 @@ from sandbox_server.app.parts import Parts
 from sandbox_server.app.scoring import batch_grading_of, localizing_of
 from sandbox_server.app.single import NodeNameTaken, only_server
 from sandbox_server.app.state import open_store
+from sandbox_server.app.workspaces import open_workspaces
 from sandbox_server.catalogue.boxes import BoxHistory
 from sandbox_server.catalogue.database import Database
-from sandbox_server.catalogue.git_fetch import MirrorConfig
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
-from sandbox_server.catalogue.repositories import Mirrors
 from sandbox_server.grading.base import Baseline
 from sandbox_server.grading.containers import Bounds, Containers
 from sandbox_server.grading.grading import Grading
@@ -44,10 +43,8 @@ from sandbox_server.sessions.log import SessionLog
 from sandbox_server.sessions.lookahead import Lookahead
 from sandbox_server.sessions.owners import Owners
 from sandbox_server.sessions.placement import Placement
-from sandbox_server.sessions.preparing import REPOSITORY, Preparing
 from sandbox_server.sessions.processes import Processes
 from sandbox_server.sessions.reaper import Reaper
-from sandbox_server.sessions.repository_images import RepositoryImages
 from sandbox_server.sessions.restoring import Restoring
 from sandbox_server.sessions.rewards import Rewards
 from sandbox_server.sessions.running import Running
@@ -57,8 +54,6 @@ from sandbox_server.sessions.workspace import Workspaces
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import NodeRecord, Nodes
 from sandbox_server.state.store import Store
-
-_PREPARE_S = 1800.0  # for repacking a large history on a busy disk; starts give up long before, it goes on
 
 
 @asynccontextmanager
@@ -144,39 +139,6 @@ def grading_of(
         attempts=settings.grade_attempts,
         bounds=bounds,
     )
-
-
-@asynccontextmanager
-async def open_mirrors(settings: Settings) -> AsyncIterator[Mirrors]:
-    """The repositories of this host, made and fetched when they are asked for."""
-    mirrors = Mirrors(
-        MirrorConfig(
-            folder=settings.repositories,
-            url=settings.repository_url,
-            folders=settings.repository_folders,
-            protocols=settings.repository_protocols,
-            fetch_timeout_s=settings.repository_fetch_timeout_s,
-            silence_s=settings.repository_silence_s,
-            attempts=settings.repository_attempts,
-            pause_s=settings.repository_pause_s,
-            concurrency=settings.repository_fetches,
-            max_bytes=settings.repositories_max_mb << 20,
-        )
-    )
-    try:
-        yield mirrors
-    finally:
-        await mirrors.close()
-
-
-@asynccontextmanager
-async def open_workspaces(settings: Settings, runtime: DockerRuntime) -> AsyncIterator[Workspaces]:
-    """Prepares images as the settings say."""
-    limits = limits_of(settings)
-    preparing = Preparing(runtime, limits=limits, timeout_s=_PREPARE_S)
-    async with open_mirrors(settings) as mirrors:
-        repositories = RepositoryImages(mirrors, preparing)
-        yield Workspaces(runtime, preparing, repositories, limits=limits, search_image=settings.search_image)
 
 
 async def disk_path(settings: Settings, runtime: DockerRuntime) -> Path:

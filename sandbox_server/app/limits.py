@@ -6,7 +6,7 @@ from sandbox_server.sandbox.base import Limits
 from sandbox_server.sandbox.image_names import tagged
 from sandbox_server.sessions.box_policy import BoxPolicy, BoxSize
 from sandbox_server.sessions.engine_disk import ImageRules
-from sandbox_server.sessions.workspace import REPOSITORY
+from sandbox_server.sessions.preparing import REPOSITORY
 from sandbox_server.settings import Settings
 
 

@@ -11,9 +11,10 @@ from datetime import UTC, datetime, timedelta
 
 import typer
 
-from sandbox_server.app.build import open_catalogue, open_runtime, open_workspaces
+from sandbox_server.app.build import open_catalogue, open_runtime
 from sandbox_server.app.limits import image_rules
 from sandbox_server.app.state import open_connection
+from sandbox_server.app.workspaces import open_workspaces
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.cli import configuration
 from sandbox_server.errors import ServiceError

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import typer
 
-from sandbox_server.app.build import grading_of, open_catalogue, open_runtime, open_workspaces
+from sandbox_server.app.build import grading_of, open_catalogue, open_runtime
+from sandbox_server.app.workspaces import open_workspaces
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.catalogue.localization.truth import RewardItem, Truth

@@ -1,0 +1,48 @@
+"""What prepares images, and the repositories that some are made of, as the settings say."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from sandbox_server.app.limits import limits_of
+from sandbox_server.catalogue.git_fetch import MirrorConfig
+from sandbox_server.catalogue.repositories import Mirrors
+from sandbox_server.sandbox.base import Runtime
+from sandbox_server.sessions.preparing import Preparing
+from sandbox_server.sessions.repository_images import RepositoryImages
+from sandbox_server.sessions.workspace import Workspaces
+from sandbox_server.settings import Settings
+
+_PREPARE_S = 1800.0  # for repacking a large history on a busy disk; starts give up long before, it goes on
+
+
+@asynccontextmanager
+async def open_mirrors(settings: Settings) -> AsyncIterator[Mirrors]:
+    """The repositories of this host, made and fetched when they are asked for."""
+    mirrors = Mirrors(
+        MirrorConfig(
+            folder=settings.repositories,
+            url=settings.repository_url,
+            folders=settings.repository_folders,
+            protocols=settings.repository_protocols,
+            fetch_timeout_s=settings.repository_fetch_timeout_s,
+            silence_s=settings.repository_silence_s,
+            attempts=settings.repository_attempts,
+            pause_s=settings.repository_pause_s,
+            concurrency=settings.repository_fetches,
+            max_bytes=settings.repositories_max_mb << 20,
+        )
+    )
+    try:
+        yield mirrors
+    finally:
+        await mirrors.close()
+
+
+@asynccontextmanager
+async def open_workspaces(settings: Settings, runtime: Runtime) -> AsyncIterator[Workspaces]:
+    """Prepares images as the settings say."""
+    limits = limits_of(settings)
+    preparing = Preparing(runtime, limits=limits, timeout_s=_PREPARE_S)
+    async with open_mirrors(settings) as mirrors:
+        repositories = RepositoryImages(mirrors, preparing)
+        yield Workspaces(runtime, preparing, repositories, limits=limits, search_image=settings.search_image)
