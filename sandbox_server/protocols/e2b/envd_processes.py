@@ -4,11 +4,13 @@ A command belongs to its box, not to the stream that began it: a client that goe
 call that began it ends it and all that it began.
 """
 
+import asyncio
 import base64
 import posixpath
 import signal
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from typing import cast
 
 from fastapi import APIRouter, Request, Response
@@ -37,6 +39,11 @@ _SIGNALS = {
     9: signal.SIGKILL,
 }
 _SHELLS = frozenset({"bash", "sh", "dash"})
+_KILLED_S = 1.0
+"""That a SIGKILL is waited for: a client that looks right after it finds the process gone."""
+_NUDGE_S = 0.5
+"""Before a command's timeout something is said: SDKs before 2.30 wait as long for the next word themselves, and would
+give up while the command is being killed."""
 _KEEPALIVE = connect.frame(b'{"event":{"keepalive":{}}}')
 
 
@@ -149,7 +156,9 @@ async def start(call: Call, asked: Start) -> Response:
         [config.cmd, *config.args], env=config.envs, cwd=config.cwd, tag=asked.tag, pty=asked.pty is not None
     )
     running, follower = processes_of(call.request).add(call.view.sid, process, command)
-    return connect.stream(_told(call, running, follower, keepalive_s, timeout_exit=policy.timeout_exit))
+    return connect.stream(
+        _told(call, running, follower, keepalive_s, timeout_s=timeout_s, timeout_exit=policy.timeout_exit)
+    )
 
 
 @streaming(ROUTER, f"{_SERVICE}/Connect", Selected)
@@ -178,6 +187,10 @@ async def send_signal(call: Call, asked: SendSignal) -> dict[str, object]:
     running = await _find(call, asked.process)
     if not await running.process.signal(number):
         raise ConnectError(Code.NOT_FOUND, f"process with pid {running.pid} not found; it has ended")
+    if number == signal.SIGKILL:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_KILLED_S):
+                await running.over.wait()
     return {}
 
 
@@ -299,10 +312,12 @@ async def _told(
     keepalive_s: float,
     *,
     follow_s: float | None = None,
+    timeout_s: float | None = None,
     timeout_exit: bool | None = None,
 ) -> AsyncIterator[bytes]:
-    """A command's events as frames; `timeout_exit` is None for one that only follows."""
+    """A command's events as frames; `timeout_exit` is None for one that only follows, `timeout_s` is the command's."""
     until = None if follow_s is None else time.monotonic() + follow_s
+    nudge = None if timeout_s is None else time.monotonic() + max(timeout_s - _NUDGE_S, 0.75 * timeout_s)
     try:
         yield connect.frame(b'{"event":{"start":{"pid":%d}}}' % running.pid)
         while True:
@@ -310,7 +325,11 @@ async def _told(
             if left <= 0:
                 yield connect.last_frame(ConnectError(Code.DEADLINE_EXCEEDED, "context deadline exceeded"))
                 return
+            if nudge is not None:
+                left = max(0.0, min(left, nudge - time.monotonic()))
             piece = await follower.next(left)
+            if nudge is not None and time.monotonic() >= nudge:
+                nudge = None
             if piece is not None:
                 yield _data(*piece)
             elif until is None or time.monotonic() < until:
