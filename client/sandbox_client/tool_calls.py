@@ -12,6 +12,8 @@ from sandbox_client.errors import BadAnswer
 ANSWER_CALLS = ("localization_finish", "result", "finish")
 """Calls that are the policy's answer."""
 _CALL_NAME = re.compile(r'<tool_call>\s*\{\s*"name"\s*:\s*"(\w+)"')
+_TO_THE_TURN = ("Error: ", "Your answer is recorded.")
+"""How an answer to a turn as a whole begins: it had too many calls, or an answer beside calls that run nothing."""
 _BLOCK = re.compile(r"<tool_response>\n(.*?)\n</tool_response>", re.DOTALL)
 
 
@@ -37,8 +39,8 @@ def responses(observation: str, count: int) -> list[str]:
     """
     found = _BLOCK.findall(observation)
     if len(found) != count:
-        if observation.startswith("Error: "):
-            return [observation] * count  # to the turn as a whole: it had too many calls
+        if observation.startswith(_TO_THE_TURN):
+            return [observation] * count
         raise BadAnswer(
             f"{count} calls got {len(found)} answers: the instance's dialect (or SANDBOX_DIALECT) is not tool_calls"
         )

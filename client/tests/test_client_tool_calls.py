@@ -44,6 +44,7 @@ def test_an_observation_splits_in_the_order_of_the_calls() -> None:
     assert responses("\n".join(map(block, ("one\n\ntwo", "three"))), 2) == ["one\n\ntwo", "three"]
     assert responses(f"[It was restored.]\n{block('one')}\n{block('two')}", 2) == ["[It was restored.]\none", "two"]
     assert responses("Error: a turn has at most 64 tool calls; none of these was run.", 2)[1].startswith("Error: ")
+    assert responses("Your answer is recorded.", 1) == ["Your answer is recorded."]
 
 
 @pytest.mark.parametrize("observation", ["Please continue working", block("one"), ""])

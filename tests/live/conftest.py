@@ -40,8 +40,9 @@ def rows(sample_images: dict[str, str], tmp_path_factory: pytest.TempPathFactory
         },
     }
     del find["grader"]
+    locate = {**find, "instance_id": "samples__locate-1", "dialect": "tool_calls"}
     path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
-    path.write_text("\n".join([*texts, *map(json.dumps, (ungradable, absent, bare, search, find))]) + "\n")
+    path.write_text("\n".join([*texts, *map(json.dumps, (ungradable, absent, bare, search, find, locate))]) + "\n")
     return path
 
 

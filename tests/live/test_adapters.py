@@ -50,17 +50,22 @@ def call(command: str) -> str:
     return f"<tool_call>\n{json.dumps({'name': 'bash', 'arguments': {'command': command}})}\n</tool_call>"
 
 
-ANSWER = "It is here:\n<files>\nledger/split.py\n</files>"
+FOUND = "samples__locate-1"
+ANSWER = "It is here:\n<files>\ntimespan/reader.py\ntimespan/writer.py\n</files>"
+PLACES = [
+    {"file": "timespan/reader.py", "class_name": None, "function_name": "read"},
+    {"file": "timespan/writer.py", "class_name": None, "function_name": None},
+]
 
 
-def test_skyrl(live: Server, roll, solve: str) -> None:
+def test_skyrl(live: Server, roll) -> None:
     """A rollout of the trainer's ends without its reward, with someone else's output, or with its session left over."""
-    right = [f"I look.{call('sleep 0.5; echo one')}{call('echo two')}", call(solve), ANSWER]
-    wrong = ["Where could it be?", ANSWER]
+    right = [f"I look.{call('sleep 0.5; echo one')}{call('echo two')}", call("ls"), ANSWER]
+    wrong = ["Where could it be?", "<files>\nsetup.py\n</files>"]
     endless = [call("true")] * 9
     job = {
         "config": {"url": live.url, "run": "skyrl", "max_turns": 4},
-        "extras": {"instance_id": "samples__search-1"},
+        "extras": {"instance_id": FOUND},
         "policies": [right, wrong, endless],
     }
     done = roll("skyrl", job)
@@ -77,6 +82,7 @@ def test_skyrl(live: Server, roll, solve: str) -> None:
     assert (second["steps"][-1]["reward"], len(third["steps"])) == (0.0, 4)
     assert third["steps"][-1]["done"] and not third["metrics"]["answered"]
     assert [one["metrics"]["masked"] for one in done["rollouts"]] == [0.0] * 3
+    assert [one["metrics"]["reward/multilevel_localization_f1_reward"] for one in done["rollouts"]] == [1.0, 0.0, 0.0]
     assert done["mean"]["turns"] == 3.0
     for rollout in done["rollouts"]:
         session = live.session(rollout["info"]["sid"])
@@ -95,7 +101,6 @@ def test_skyrl_masks_what_the_service_failed_at(live: Server, roll) -> None:
 
 def test_verifiers(live: Server, roll, solve: str) -> None:
     """As for SkyRL, by tool calls that are objects."""
-    instance = "samples__search-1"
     scripts = {
         "right": [
             {
@@ -109,12 +114,12 @@ def test_verifiers(live: Server, roll, solve: str) -> None:
             {"calls": [["bash", {"command": solve}]]},
             {"text": ANSWER},
         ],
-        "called": [{"calls": [["localization_finish", {"locations": [{"file": "ledger/split.py"}]}]]}],
+        "called": [{"calls": [["localization_finish", {"locations": PLACES}]]}],
         "talk": [{"text": "Where could it be?"}, {"text": ANSWER}],
         "endless": [{"calls": [["bash", {"command": "true"}]]}] * 9,
         "unknown": [{"text": ANSWER}],
     }
-    instances = {name: instance for name in scripts} | {"unknown": "no__such-1"}
+    instances = dict.fromkeys(scripts, FOUND) | {"right": "samples__search-1", "unknown": "no__such-1"}
     done = roll("verifiers", {"url": live.url, "max_turns": 4, "scripts": scripts, "instances": instances})
     rollouts = done["rollouts"]
     assert {tool["name"] for tool in done["tools"]} == {"bash", "localization_finish"}
@@ -122,9 +127,13 @@ def test_verifiers(live: Server, roll, solve: str) -> None:
     assert [one["content"] for one in replies[:2]] == ["one", "two"]
     assert replies[2]["content"].startswith("Error: there is no tool 'grep'")
     assert [one["tool_call_id"] for one in replies[:3]] == ["call_0", "call_1", "call_2"]
-    assert {name: one["reward"] for name, one in rollouts.items()} == {"right": 1.0} | dict.fromkeys(
-        ("called", "talk", "endless", "unknown"), 0.0
-    )
+    assert {name: one["reward"] for name, one in rollouts.items()} == {
+        "right": 1.0,  # by its tests, in a container
+        "called": 3.0,  # files, modules and entities
+        "talk": 1.0,
+        "endless": 0.0,
+        "unknown": 0.0,
+    }
     assert rollouts["right"]["stop"] == rollouts["talk"]["stop"] == "no_tools_called"
     assert (rollouts["called"]["stop"], rollouts["endless"]["stop"]) == ("has_final_env_response", "max_turns_reached")
     assert "<files>" in rollouts["talk"]["seen"][-1]["content"]
