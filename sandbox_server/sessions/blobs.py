@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import os
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -53,19 +53,21 @@ class Blobs:
         part = self._folder / f"{secrets.token_hex(8)}{_PARTIAL}"
         digest, came = hashlib.sha256(), 0
         try:
-            with part.open("xb") as stream:
+            with _stored(sha256):
+                stream = part.open("xb")
+            with stream:
                 async for chunk in chunks:
                     came += len(chunk)
                     if came > self._most:
                         raise RequestTooLarge(f"blobs take {self._most >> 20} MiB at most, together (SANDBOX_BLOBS_MB)")
-                    # in a thread: 190 MB take half a second, which no session should wait for
-                    await asyncio.to_thread(_add, digest, stream, chunk)
+                    with _stored(sha256):
+                        # in a thread: 190 MB take half a second, which no session should wait for
+                        await asyncio.to_thread(_add, digest, stream, chunk)
             if digest.hexdigest() != sha256:
                 raise MalformedRequest(f"what was sent has the SHA-256 {digest.hexdigest()}, not {sha256}")
-            await asyncio.to_thread(self._make_room, came, sha256)
-            part.replace(self._folder / sha256)
-        except OSError as error:
-            raise InfrastructureError(f"blob {sha256} cannot be stored: {error.strerror}") from error
+            with _stored(sha256):
+                await asyncio.to_thread(self._make_room, came, sha256)
+                part.replace(self._folder / sha256)
         finally:
             part.unlink(missing_ok=True)
         return came
@@ -92,6 +94,16 @@ class Blobs:
             path.unlink(missing_ok=True)
             total -= size
             log.info("blob removed for others", sha256=path.name, bytes=size)
+
+
+@contextlib.contextmanager
+def _stored(sha256: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InfrastructureError(
+            f"blob {sha256} cannot be stored: {error.strerror}; free space on its disk"
+        ) from error
 
 
 def _add(digest: "hashlib._Hash", stream: BinaryIO, chunk: bytes) -> None:
