@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
 import uvicorn
 
@@ -27,6 +28,7 @@ from sandbox_server.errors import (
     SessionOver,
     SessionStillLive,
     Ungradable,
+    UnknownImage,
     UnknownInstance,
     UnknownNode,
     UnknownSession,
@@ -37,6 +39,8 @@ from sandbox_server.grading.registry import load_rewards
 from sandbox_server.records import ActionRecord, GradedSession, PatchRecord, SessionRecord, Verdict, VerdictName
 from sandbox_server.sessions.base import ActionAnswer, Announced, BatchAnswer, PoolView, RewardAnswer, SessionView
 from sandbox_server.sessions.batch_grading import BatchGrading
+from sandbox_server.sessions.blobs import Blobs
+from sandbox_server.sessions.boxes import Boxes, BoxRequest, BoxView
 from sandbox_server.sessions.localizing import Localizing
 from sandbox_server.sessions.lookahead import Failure
 from sandbox_server.sessions.shelf import ShelfView
@@ -229,6 +233,31 @@ async def small_catalogue() -> AsyncIterator[tuple[History, Instances, Rollouts]
             await database.dispose()
 
 
+class NoBoxes:
+    """A node without boxes; what it says of one that nobody made is what the real one says."""
+
+    async def get(self, sid: str) -> BoxView:
+        raise UnknownSession(f"no box {sid}")
+
+    async def here(self, view: BoxView) -> None:
+        """Nothing is elsewhere."""
+
+    async def set_timeout(self, sid: str, seconds: float, **_: object) -> BoxView:
+        return await self.get(sid)
+
+    async def set_network(self, sid: str, *_: object, **__: object) -> BoxView:
+        return await self.get(sid)
+
+    async def kill(self, sid: str) -> bool:
+        return False
+
+    async def list(self) -> list[BoxView]:
+        return []
+
+    async def create_while(self, asked: BoxRequest, gone: object) -> BoxView:
+        raise UnknownImage("no image may run here")
+
+
 class Wire:
     """The running server and what a test may look at behind it."""
 
@@ -248,7 +277,17 @@ class Wire:
         async with small_catalogue() as (history, instances, rollouts):
             scoring = Localizing(NoJournals(), rollouts, {}, dialect="", default=load("file_loc"))
             grading = BatchGrading(instances, NoGradings(), scoring, load_rewards()["resolved"], wait_s=1.0, most=8)
-            yield Parts(self.sessions, history, instances, probes, grading=grading, rollouts=rollouts)
+            with tempfile.TemporaryDirectory() as folder:
+                yield Parts(
+                    self.sessions,
+                    history,
+                    instances,
+                    probes,
+                    boxes=cast(Boxes, NoBoxes()),
+                    blobs=Blobs(Path(folder), most_bytes=2**20),
+                    grading=grading,
+                    rollouts=rollouts,
+                )
 
     async def _probe(self, name: str) -> None:
         match self.broken.get(name):
