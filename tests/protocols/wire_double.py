@@ -7,7 +7,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -254,7 +254,8 @@ class NoBoxes:
     async def list(self) -> list[BoxView]:
         return []
 
-    async def create_while(self, asked: BoxRequest, gone: object) -> BoxView:
+    async def create_while(self, asked: BoxRequest, gone: Coroutine[None, None, None]) -> BoxView:
+        gone.close()
         raise UnknownImage("no image may run here")
 
 
