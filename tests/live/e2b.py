@@ -52,7 +52,7 @@ def sdk(server: Server, release: str, script: str) -> Any:
     """What `script`, in the environment of that release, gives as `result`."""
     python = SDKS / f"e2b-{release}" / "bin" / "python"
     if not python.exists():
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"{python} is needed: `make setup`")
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"{python} is needed: make test makes it")
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(Path.home()),

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
-
+from .e2b import SDKS
 from .serving import Server, docker, serving
 
 CHECKS = Path(__file__).with_name("e2b_checks.py")
 NAMES = re.findall(r"^def check_(\w+)\(", CHECKS.read_text(), re.MULTILINE)
+RELEASES = ("oldest", "older", "newest")
+"""As in requirements/sdk-e2b-*.in."""
 IMAGE = "sandbox-samples/e2b:latest"
 DOCKERFILE = """
 FROM sandbox-samples/base:latest
@@ -31,20 +32,13 @@ SETTINGS = {
 }
 
 
-def environments() -> list[Path]:
-    """The interpreters that have a release of the SDK: SANDBOX_E2B_PYTHONS, colon-separated, else .e2b/*/bin/python."""
-    named = os.environ.get("SANDBOX_E2B_PYTHONS", "")
-    if named:
-        return [Path(path) for path in named.split(":")]
-    return sorted((ROOT / ".e2b").glob("*/bin/python"))
-
-
-@pytest.fixture(scope="session", params=environments() or [None], ids=lambda path: path and path.parts[-3])
+@pytest.fixture(scope="session", params=RELEASES)
 def python(request: pytest.FixtureRequest, missing: Callable[[str], None]) -> Path:
-    """One release of the SDK."""
-    if request.param is None:
-        missing("an environment with the e2b package (SANDBOX_E2B_PYTHONS)")
-    return request.param
+    """The interpreter that has one release of the SDK."""
+    found = SDKS / f"e2b-{request.param}" / "bin" / "python"
+    if not found.exists():
+        missing(f"{found} (make test makes it)")
+    return found
 
 
 @pytest.fixture(scope="session")
