@@ -6,7 +6,7 @@ import signal
 import sys
 from pathlib import Path
 
-from bench import actions, containers, gradings, imports, machine, report, rl_step, scale, search, starts
+from bench import actions, boxes, containers, gradings, imports, machine, report, rl_step, scale, search, starts
 from bench.results import Run
 from bench.subject import Bench
 
@@ -21,6 +21,7 @@ SUBJECTS = {
     "rl_step": rl_step.measure,
     "search": search.measure,
     "scale": scale.measure,
+    "boxes": boxes.measure,
 }
 """In this order."""
 

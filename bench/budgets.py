@@ -53,6 +53,8 @@ BUDGETS = (
     Budget("whole grading, ours / the benchmark harness's run", "grade_total_s", 0.6, "ratio"),
     Budget("reward of a graded session", "reward_cached_ms", 10),
     Budget("reward of a patch that was graded for another session", "reward_identical_ms", 10),
+    Budget('`commands.run("true")` by the E2B SDK, beyond its own cost', "e2b_true_ms", 3.75),
+    Budget("64 boxes polled every 5 s, of one core", "e2b_polled64_pct", 10),
     Budget("`import sandbox_server.app`", "import_s", 1.0),
     Budget("`import sandbox_server.app`, heavy benchmark dependencies loaded", "import_heavy", 0),
 )
