@@ -1,5 +1,7 @@
 """`sandbox-server dataset build`: data for training and evaluating code search, out of rows with gold patches."""
 
+import asyncio
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -7,6 +9,8 @@ from pathlib import Path
 import typer
 
 from sandbox_server.catalogue.localization.dataset import BuildOptions, BuildReport, build
+from sandbox_server.catalogue.localization.fetched import Fetched
+from sandbox_server.cli import configuration
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -27,6 +31,9 @@ def build_dataset(
     repos: Path | None = typer.Option(  # noqa: B008 -- as above
         None, metavar="DIR", help="Clones named owner__repo or owner/repo; without them no modules and entities."
     ),
+    mirrors: bool = typer.Option(
+        False, help="Fetch what the rows name into this host's mirrors, and read it there, in place of --repos."
+    ),
     split: float = typer.Option(0.2, min=0, max=0.999, help="The part that is for validation."),
     seed: int = typer.Option(42, help="Chooses the instances for validation."),
     workers: int = typer.Option(os.cpu_count() or 1, min=1, help="Processes."),
@@ -35,7 +42,10 @@ def build_dataset(
 
     Exit code 3: rows were left out, each named with its line.
     """
-    options = BuildOptions(output, repos, split, seed, workers)
+    if mirrors and repos:
+        raise SystemExit("error: --mirrors stands in place of --repos; give one of them")
+    fetched = asyncio.run(_fetched(source)) if mirrors else None
+    options = BuildOptions(output, repos, split, seed, workers, fetched)
     shown = 0
     with typer.progressbar(length=1, label="rows", file=sys.stderr, hidden=not sys.stderr.isatty()) as bar:
 
@@ -49,6 +59,15 @@ def build_dataset(
     _tell(report, output)
     if report.bad:
         raise typer.Exit(_LEFT_OUT)
+
+
+async def _fetched(source: Path) -> Fetched:
+    # only --mirrors needs what a server is made of
+    workspaces = importlib.import_module("sandbox_server.app.workspaces")
+    fetched = Fetched()
+    async with workspaces.open_mirrors(configuration.load()) as mirrors:
+        await fetched.fetch_rows(mirrors, source)
+    return fetched
 
 
 def _tell(report: BuildReport, output: Path) -> None:

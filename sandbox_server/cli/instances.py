@@ -14,6 +14,7 @@ from sandbox_server.catalogue.importing import read_instances
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances, InstanceSummary
 from sandbox_server.catalogue.localization.extract import LEVELS
+from sandbox_server.catalogue.localization.fetched import Fetched
 from sandbox_server.catalogue.localization.task import localized
 from sandbox_server.catalogue.localization.trees import CloneFolder, Trees
 from sandbox_server.catalogue.localization.truth import Truth
@@ -30,16 +31,19 @@ def import_files(
     repos: Path | None = typer.Option(  # noqa: B008 -- as above
         None, metavar="DIR", help="With it: clones named owner__repo or owner/repo, for modules and entities."
     ),
+    mirrors: bool = typer.Option(False, help="In place of --repos: fetch what the rows name into this host's mirrors."),
     family: str = typer.Option("", help="What all rows are taken for, such as localization; else each is told apart."),
 ) -> None:
     """Import task instances from JSON Lines, JSON or parquet; docs/instances.md lists the families.
 
     A file is imported whole or not at all. Files before a bad one stay imported, those after it are not tried.
     """
-    if repos is not None and not localization:
-        raise SystemExit("error: --repos says where --localization finds base trees; give both")
-    localizing = _Localizing(CloneFolder(repos) if repos else None) if localization else None
-    asyncio.run(_import(files, family, localizing))
+    if (repos is not None or mirrors) and not localization:
+        raise SystemExit("error: --repos and --mirrors say where --localization finds base trees; give that too")
+    if repos is not None and mirrors:
+        raise SystemExit("error: --mirrors stands in place of --repos; give one of them")
+    localizing = _Localizing(CloneFolder(repos) if repos else None, Fetched() if mirrors else None)
+    asyncio.run(_import(files, family, localizing if localization else None))
 
 
 @app.command("list")
@@ -85,14 +89,29 @@ async def _catalogue() -> AsyncIterator[Instances]:
 class _Localizing:
     """Makes instances tasks of code search, and counts those that stay as they are."""
 
-    def __init__(self, trees: Trees | None) -> None:
-        self._trees = trees
+    def __init__(self, clones: CloneFolder | None, fetched: Fetched | None) -> None:
+        self._clones = clones
+        self._fetched = fetched
         self.failed: Counter[str] = Counter()
         self.missing: Counter[str] = Counter()
 
+    async def fetch(self, instances: Sequence[TaskInstance]) -> None:
+        """Have the trees of these here, where mirrors are to be used."""
+        if self._fetched is None:
+            return
+        # only --mirrors needs what a server is made of
+        workspaces = importlib.import_module("sandbox_server.app.workspaces")
+        async with workspaces.open_mirrors(configuration.load()) as mirrors:
+            await self._fetched.fetch_instances(mirrors, instances)
+
+    def _trees(self, instance: TaskInstance) -> Trees | None:
+        if self._fetched is None:
+            return self._clones
+        return self._fetched.instance_tree(instance)
+
     def __call__(self, instance: TaskInstance) -> TaskInstance:
         try:
-            made = localized(instance, self._trees)
+            made = localized(instance, self._trees(instance))
         except UnreadablePatch as error:
             self.failed[str(error)] += 1
             return instance
@@ -109,6 +128,7 @@ async def _import(files: Sequence[Path], family: str, localizing: _Localizing | 
             except RowRejected as error:
                 raise SystemExit(f"error: {file}: {error.detail} (nothing of this file was imported)") from None
             if localizing is not None:
+                await localizing.fetch(found)
                 found = [localizing(instance) for instance in found]
             report = await instances.add(found)
             typer.echo(f"{file}: {report.new} new, {report.updated} updated, {report.unchanged} unchanged")

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from sandbox_server.catalogue.instance import GitSource, SandboxSpec, TaskInstance
+from sandbox_server.catalogue.instance import SandboxSpec, TaskInstance
+from sandbox_server.catalogue.row_source import row_source
 from sandbox_server.catalogue.rows import OldRowConverter, SourceRow
 
 _BECAUSE = "The row names what to search in, but nothing that an answer could be held against."
@@ -22,9 +23,9 @@ class LocalizationImporter:
 
     def convert(self, rows: Sequence[SourceRow], converter: OldRowConverter) -> Iterator[TaskInstance]:
         """See `Importer`."""
-        return (self._instance(row) for row in rows)
+        return (self._instance(_with_extra(row), row.sha256) for row in rows)
 
-    def _instance(self, row: SourceRow) -> TaskInstance:
+    def _instance(self, row: SourceRow, sha256: str) -> TaskInstance:
         patch = row.text("patch", default="")
         brings_the_bug = _brings_the_bug(row.fields)
         if brings_the_bug and not patch.strip():
@@ -42,26 +43,23 @@ class LocalizationImporter:
             hints=row.text("hints_text", "hints", default=""),
             sandbox=SandboxSpec(
                 images=(image,) if image else (),
-                source=self._source(row, commit, patch if brings_the_bug else ""),
+                source=row_source(row, commit=commit, patch=patch if brings_the_bug else ""),
                 workdir=row.text("workdir", default="/testbed"),
             ),
             dialect=row.text("dialect", default="") or None,
             profile=row.text("profile", default="") or None,
             ungradable_because=_BECAUSE,
             gold_patch="" if brings_the_bug else patch,
-            row_sha256=row.sha256,
+            row_sha256=sha256,
         )
 
-    def _source(self, row: SourceRow, commit: str, patch: str) -> GitSource:
-        given = row.mapping("source")
-        if given:
-            return GitSource.model_validate({"commit": commit, "patch": patch, **given})
-        where = row.text("repository", "repo_url", "clone_url", default="")
-        if where.startswith("/"):
-            return GitSource(path=where, commit=commit, patch=patch)
-        if where:
-            return GitSource(url=where, commit=commit, patch=patch)
-        return GitSource(repo=row.text("repo"), commit=commit, patch=patch)
+
+def _with_extra(row: SourceRow) -> SourceRow:
+    """With the columns that `dataset build` has no place for, which it keeps in one."""
+    if not {"instance_hash", "extra"} <= row.fields.keys():
+        return row
+    own = {name: value for name, value in row.fields.items() if value is not None}
+    return SourceRow(row.line, {**row.mapping("extra"), **own}, row.folder)
 
 
 def _brings_the_bug(row: Mapping[str, object]) -> bool:

@@ -29,7 +29,8 @@ import pyarrow.parquet
 from sandbox_server import __version__
 from sandbox_server.catalogue.localization.dataset_row import SCHEMA, Row, dataset_row
 from sandbox_server.catalogue.localization.extract import LEVELS
-from sandbox_server.catalogue.localization.trees import CloneFolder
+from sandbox_server.catalogue.localization.fetched import Fetched
+from sandbox_server.catalogue.localization.trees import CloneFolder, Trees
 from sandbox_server.catalogue.read import stream_rows
 from sandbox_server.catalogue.rows import SourceRow
 from sandbox_server.errors import InfrastructureError, MalformedRequest, RowRejected
@@ -51,18 +52,23 @@ class BadRow:
     why: str
 
 
+_Job = tuple[SourceRow | BadRow, Trees | None]
+
+
 @dataclass(frozen=True, slots=True)
 class BuildOptions:
     """What a build depends on besides its input."""
 
     output: Path
     repos: Path | None = None
-    """Folder of clones; None: no base tree, so no modules and entities."""
+    """Folder of clones; neither it nor `fetched`: no base tree, so no modules and entities."""
     split: float = 0.2
     """The part of the instances that is for validation, rounded to whole ones."""
     seed: int = 42
     workers: int = 1
     """Processes; has no part in what comes out."""
+    fetched: Fetched | None = None
+    """What the input's rows name, in place of clones."""
 
 
 @dataclass(slots=True)
@@ -144,7 +150,8 @@ def _work_folder(source: Path, options: BuildOptions) -> Path:
     with source.open("rb") as file:
         while chunk := file.read(1 << 20):
             digest.update(chunk)
-    digest.update(f"{__version__} {_PART_ROWS} {SCHEMA} {options.repos and options.repos.resolve()}".encode())
+    trees = options.fetched.digest if options.fetched else options.repos and options.repos.resolve()
+    digest.update(f"{__version__} {_PART_ROWS} {SCHEMA} {trees}".encode())
     folder = options.output / ".building" / digest.hexdigest()[:32]
     folder.mkdir(parents=True, exist_ok=True)
     for other in folder.parent.iterdir():
@@ -169,11 +176,11 @@ def _make_parts(
                 report.resumed += len(batch)
                 done += len(batch)
             elif executor is None:
-                _make_part(path, _without_repeated(batch, first), options.repos)
+                _make_part(path, _with_trees(_without_repeated(batch, first), options))
                 done += len(batch)
             else:
-                checked = _without_repeated(batch, first)
-                under_way.append((executor.submit(_make_part, path, checked, options.repos), len(batch)))
+                checked = _with_trees(_without_repeated(batch, first), options)
+                under_way.append((executor.submit(_make_part, path, checked), len(batch)))
                 if len(under_way) > 2 * options.workers:  # the rest of the input waits outside of memory
                     done += _ended(under_way)
             progress(done, first.rows)
@@ -181,6 +188,12 @@ def _make_parts(
             done += _ended(under_way)
             progress(done, first.rows)
     return parts
+
+
+def _with_trees(rows: Iterable[SourceRow | BadRow], options: BuildOptions) -> list[_Job]:
+    clones = CloneFolder(options.repos) if options.repos else None
+    fetched = options.fetched
+    return [(row, fetched.row_tree(row) if fetched and isinstance(row, SourceRow) else clones) for row in rows]
 
 
 def _without_repeated(rows: Iterable[SourceRow | RowRejected], first: _FirstLines) -> list[SourceRow | BadRow]:
@@ -225,12 +238,11 @@ def _die_with_parent() -> None:
         threading.Thread(target=lambda: (wait([sentinel]), os._exit(1)), daemon=True).start()
 
 
-def _make_part(path: Path, rows: Sequence[SourceRow | BadRow], repos: Path | None) -> None:
+def _make_part(path: Path, jobs: Sequence[_Job]) -> None:
     """Each row's columns, or why it has none, as a line of JSON; the file is there whole or not at all."""
-    trees = CloneFolder(repos) if repos else None
     unfinished = path.with_suffix(".unfinished")
     with unfinished.open("w", encoding="utf-8") as file:
-        for row in rows:
+        for row, trees in jobs:
             made: dict[str, object]
             if isinstance(row, BadRow):
                 made = {"bad": row.why, "line": row.line}
