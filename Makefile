@@ -1,6 +1,6 @@
 # Each target works alone and first, also on a fresh Debian 12 as root; a second run does only what is left to do.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint accept bench bench-quick chaos soak images search-image lock clean
+.PHONY: help setup demo demo-search test lint accept bench bench-quick chaos soak images search-image lock clean
 
 engine := scripts/with-engine.sh
 bin := .venv/bin
@@ -21,6 +21,9 @@ search-image: ## make the image of code-search sandboxes
 
 demo: setup ## drive the samples through all four endpoints and check every verdict
 	@$(engine) sh -c 'scripts/images.sh && $(bin)/sandbox-server demo'
+
+demo-search: setup ## play a rollout of code search on each of three instances and check every reward
+	@$(engine) sh -c 'scripts/search-image.sh && $(bin)/python examples/build_search.py .cache/search && $(bin)/sandbox-server demo-search'
 
 test: setup ## run all tests
 	@scripts/environments.sh sdk .cache/sdk

@@ -13,6 +13,7 @@ from sandbox_server.errors import ServiceError
 VERBS = {
     "serve": "Serve until SIGTERM or SIGINT.",
     "demo": "Drive the samples through the four endpoints.",
+    "demo-search": "Play rollouts of code search, with their rewards.",
     "doctor": "Check all that a server needs.",
     "instances": "Import, list and show task instances.",
     "dataset": "Build data sets for code search from rows with gold patches.",
@@ -25,7 +26,7 @@ VERBS = {
     "settings": "Print the settings in force, or the reference of all.",
     "gc": "Remove what a server that is gone for good left here.",
 }
-"""Verb -> its line in `--help`; the module has the same name."""
+"""Verb -> its line in `--help`; the module has the same name, with _ for -."""
 
 
 def main() -> None:
@@ -38,7 +39,8 @@ def main() -> None:
     )
     asked = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), "")
     for verb, help_text in VERBS.items():
-        verb_app = importlib.import_module(f"{__name__}.{verb}").app if verb == asked else _only_named()
+        module = f"{__name__}.{verb.replace('-', '_')}"
+        verb_app = importlib.import_module(module).app if verb == asked else _only_named()
         root.add_typer(verb_app, name=verb, help=help_text)
     try:
         root()

@@ -131,21 +131,21 @@ def _rollout(client: httpx.Client, sample: Sample, answer: str) -> Rollout:
     rollout = Rollout(sample, answer)
     try:
         begin = time.monotonic()
-        sid = _post(client, "/start_instance", instance_hash=instance_hash(sample.instance_id))["sid"]
+        sid = post(client, "/start_instance", instance_hash=instance_hash(sample.instance_id))["sid"]
         rollout.start_s = time.monotonic() - begin
         for did, content, wanted in _script(sample, answer):
             begin = time.monotonic()
-            observation = _post(client, "/process_action", sid=sid, content=content)["content"]
+            observation = post(client, "/process_action", sid=sid, content=content)["content"]
             rollout.actions_s.append(time.monotonic() - begin)
             rollout.did.append(did)
             if wanted not in str(observation):
                 rollout.problem = f"{did}: the observation lacks {wanted!r}: {observation}"
         begin = time.monotonic()
-        _post(client, "/postprocess", sid=sid)
+        post(client, "/postprocess", sid=sid)
         rollout.postprocess_s = time.monotonic() - begin
         begin = time.monotonic()
         for _ in range(_ASKS):
-            rollout.reply = _post(client, "/compute_reward", sid=int(str(sid)))
+            rollout.reply = post(client, "/compute_reward", sid=int(str(sid)))
             if rollout.reply.get("verdict") != "pending":
                 break
         rollout.reward_s = time.monotonic() - begin
@@ -157,7 +157,13 @@ def _rollout(client: httpx.Client, sample: Sample, answer: str) -> Rollout:
     return rollout
 
 
-def _post(client: httpx.Client, path: str, **body: object) -> dict[str, object]:
+def post(client: httpx.Client, path: str, **body: object) -> dict[str, object]:
+    """What a server that is there answers with.
+
+    Raises:
+        httpx.HTTPError: it cannot be reached, or refuses; ValueError: its answer is no JSON object.
+
+    """
     response = client.post(path, json=body)
     if response.is_error:
         raise httpx.HTTPStatusError(f"{path}: {response.status_code} {response.text}", request=response.request,

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,11 +39,13 @@ class LocalServer:
 
 
 @contextmanager
-def local_server(instances: Path, settings: Mapping[str, str] | None = None) -> Iterator[LocalServer]:
+def local_server(
+    instances: Path, settings: Mapping[str, str] | None = None, *, import_options: Sequence[str] = ()
+) -> Iterator[LocalServer]:
     """Import the rows of `instances`, serve them on a free loopback port, stop at the end of the block.
 
-    `settings` are SANDBOX_* variables; those of the caller's environment do not reach the server, whose
-    Redis and SQL database are its own.
+    `import_options` are those of `instances import`. `settings` are SANDBOX_* variables; those of the caller's
+    environment do not reach the server, whose Redis and SQL database are its own.
 
     Raises:
         LocalServerFailed: it is not ready within 60 s, or containers of it outlive it.
@@ -64,7 +66,7 @@ def local_server(instances: Path, settings: Mapping[str, str] | None = None) -> 
             **(settings or {}),
         }
         log = Path(folder, "server.log")
-        _run("instances", "import", str(instances), environment=environment)
+        _run("instances", "import", str(instances), *import_options, environment=environment)
         with log.open("wb") as stream:
             process = subprocess.Popen([*_COMMAND, "serve"], env=environment, stdout=stream, stderr=stream)
         server = LocalServer(f"http://127.0.0.1:{port}", environment["SANDBOX_NODE_ID"], process.pid, log)

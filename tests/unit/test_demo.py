@@ -5,17 +5,20 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import httpx
 import pytest
 import typer
 
 from sandbox_server.cli.demo import demo
+from sandbox_server.cli.demo_search import Script, drive
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 REPLY = {
     "sid": "7",
-    "content": "42 README applied-21 shown-21 No errors found in test. test_merge",
+    "content": "42 README applied-21 shown-21 No errors found in test. test_merge Your answer is recorded.",
     "verdict": "resolved",
     "reward": 1.0,
+    "mask": False,
 }
 
 
@@ -54,3 +57,11 @@ def test_a_reward_for_a_wrong_answer_fails_the_demo(generous_url, capsys):
     samples = len(list(EXAMPLES.glob("*/instance.json")))
     assert f"{2 * samples} verdicts are not as expected" in printed.err
     assert printed.out.count("NOT AS EXPECTED") == 2 * samples
+
+
+def test_a_total_that_is_not_the_answers_fails_the_search_demo(generous_url, capsys):
+    """Every rollout earns 1.0 there, whatever it answered."""
+    script = Script("samples__almanac-x", "A bug", "a wrong answer", (), "<files>\na.py\n</files>", 0.5)
+    with httpx.Client(base_url=generous_url) as client:
+        assert not drive(client, script)
+    assert "NOT AS EXPECTED: 1.0 instead of 0.5" in capsys.readouterr().out

@@ -1,0 +1,1 @@
+"""Days, the moon, and reports of them."""
