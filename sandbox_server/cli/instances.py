@@ -17,7 +17,7 @@ from sandbox_server.catalogue.localization.extract import LEVELS
 from sandbox_server.catalogue.localization.fetched import Fetched
 from sandbox_server.catalogue.localization.task import localized
 from sandbox_server.catalogue.localization.trees import CloneFolder, Trees
-from sandbox_server.catalogue.localization.truth import Truth
+from sandbox_server.catalogue.localization.truth import RewardItem, Truth
 from sandbox_server.cli import configuration
 from sandbox_server.errors import RowRejected
 
@@ -32,17 +32,20 @@ def import_files(
         None, metavar="DIR", help="With it: clones named owner__repo or owner/repo, for modules and entities."
     ),
     mirrors: bool = typer.Option(False, help="In place of --repos: fetch what the rows name into this host's mirrors."),
+    rewards: str = typer.Option(
+        "", metavar="NAME|FILE", help="With --localization: how answers are scored, where not as the service has it."
+    ),
     family: str = typer.Option("", help="What all rows are taken for, such as localization; else each is told apart."),
 ) -> None:
     """Import task instances from JSON Lines, JSON or parquet; docs/instances.md lists the families.
 
     A file is imported whole or not at all. Files before a bad one stay imported, those after it are not tried.
     """
-    if (repos is not None or mirrors) and not localization:
-        raise SystemExit("error: --repos and --mirrors say where --localization finds base trees; give that too")
+    if (repos is not None or mirrors or rewards) and not localization:
+        raise SystemExit("error: --repos, --mirrors and --rewards are about --localization; give that too")
     if repos is not None and mirrors:
         raise SystemExit("error: --mirrors stands in place of --repos; give one of them")
-    localizing = _Localizing(CloneFolder(repos) if repos else None, Fetched() if mirrors else None)
+    localizing = _Localizing(CloneFolder(repos) if repos else None, Fetched() if mirrors else None, _items(rewards))
     asyncio.run(_import(files, family, localizing if localization else None))
 
 
@@ -86,12 +89,28 @@ async def _catalogue() -> AsyncIterator[Instances]:
         await database.dispose()
 
 
+def _items(named: str) -> tuple[RewardItem, ...]:
+    if not named:
+        return ()
+    # only --rewards needs what grades
+    composition = importlib.import_module("sandbox_server.grading.localization.composition")
+    try:
+        found = composition.load(named)
+    except ValueError as error:
+        raise SystemExit(f"error: --rewards: {error}") from None
+    if found.discount is not None:
+        raise SystemExit("error: --rewards: instances keep no discount; that is for SANDBOX_LOCALIZATION_REWARDS")
+    items: tuple[RewardItem, ...] = found.items
+    return items
+
+
 class _Localizing:
     """Makes instances tasks of code search, and counts those that stay as they are."""
 
-    def __init__(self, clones: CloneFolder | None, fetched: Fetched | None) -> None:
+    def __init__(self, clones: CloneFolder | None, fetched: Fetched | None, rewards: tuple[RewardItem, ...]) -> None:
         self._clones = clones
         self._fetched = fetched
+        self._rewards = rewards
         self.failed: Counter[str] = Counter()
         self.missing: Counter[str] = Counter()
 
@@ -111,7 +130,7 @@ class _Localizing:
 
     def __call__(self, instance: TaskInstance) -> TaskInstance:
         try:
-            made = localized(instance, self._trees(instance))
+            made = localized(instance, self._trees(instance), self._rewards)
         except UnreadablePatch as error:
             self.failed[str(error)] += 1
             return instance

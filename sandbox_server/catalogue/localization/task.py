@@ -4,7 +4,7 @@ from sandbox_server.catalogue.changes import UnreadablePatch, read_changes
 from sandbox_server.catalogue.instance import LocalizationGrader, TaskInstance
 from sandbox_server.catalogue.localization.extract import NO_TREE, Tree, truth_of, truth_of_bug
 from sandbox_server.catalogue.localization.trees import NoTree, Trees
-from sandbox_server.catalogue.localization.truth import LocalizationTask, Truth
+from sandbox_server.catalogue.localization.truth import LocalizationTask, RewardItem, Truth
 
 
 def found_truth(patch: str, *, repo: str, commit: str, puts_bug_in: bool, trees: Trees | None) -> Truth:
@@ -29,10 +29,11 @@ def found_truth(patch: str, *, repo: str, commit: str, puts_bug_in: bool, trees:
     return (truth_of_bug if puts_bug_in else truth_of)(patch, tree, no_tree=why)
 
 
-def localized(instance: TaskInstance, trees: Trees | None) -> TaskInstance:
+def localized(instance: TaskInstance, trees: Trees | None, rewards: tuple[RewardItem, ...] = ()) -> TaskInstance:
     """The instance as a task of code search, scored by what its gold patch changes, or by what it says itself.
 
-    Where a patch of its source brings the bug, that one tells what the fix changes.
+    `rewards` () leaves those that it has. Where a patch of its source brings the bug, that one tells what the fix
+    changes.
 
     Raises:
         UnreadablePatch: as `found_truth`.
@@ -45,5 +46,7 @@ def localized(instance: TaskInstance, trees: Trees | None) -> TaskInstance:
         patch, commit = bug or instance.gold_patch, instance.base_commit
         truth = found_truth(patch, repo=instance.repo, commit=commit, puts_bug_in=bool(bug), trees=trees)
         task = LocalizationTask(truth=truth)
+    if rewards:
+        task = task.model_copy(update={"rewards": rewards})
     scored = {"localization": task, "grader": LocalizationGrader(), "ungradable_because": ""}
     return instance.model_copy(update=scored)

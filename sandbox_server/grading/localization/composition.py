@@ -51,7 +51,15 @@ class Composition:
         self.name = name
         self.description = description
         self._parts = tuple(parts)
-        self._discount = discount
+        self.discount = discount
+
+    @property
+    def items(self) -> tuple[RewardItem, ...]:
+        """As an instance keeps them; `discount` is not in them."""
+        return tuple(
+            RewardItem(fn=part.fn, weight=part.weight, args=part.args.model_dump(mode="json", exclude_unset=True))
+            for part in self._parts
+        )
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -81,7 +89,7 @@ class Composition:
         items = tuple(_value(part, context) for part in self._parts)
         total = math.fsum(item.weight * item.value for item in items)
         turns = 0 if context.events is None else context.events.turn_count
-        steps = () if self._discount is None else discounted(total, turns, self._discount)
+        steps = () if self.discount is None else discounted(total, turns, self.discount)
         return Score(total, items, context.answer, steps, flags(context.truth))
 
 

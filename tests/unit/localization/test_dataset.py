@@ -363,3 +363,22 @@ def test_import_as_tasks_of_code_search(tmp_path: Path, clones: Clones) -> None:
     assert shown("a-2") is None
     assert shown("a-3")["truth"]["entities"] is None  # type: ignore[index]
     assert command(tmp_path, "instances", "import", source, "--repos", clones.folder).returncode == 1
+
+
+def test_rewards_of_a_data_set(tmp_path: Path, clones: Clones) -> None:
+    """Every session would have to name them, or all data sets of a service share one composition."""
+    instance = {"sandbox": {"images": ["x"]}, "repo": "acme/ledger", "base_commit": clones.commit}
+    source = written(tmp_path, {"instance_id": "a-1", "gold_patch": EDIT, **instance})
+    options = ("instances", "import", source, "--localization", "--rewards")
+    assert command(tmp_path, *options, "tool_use_capped").returncode == 0
+    shown = json.loads(command(tmp_path, "instances", "show", "a-1", "--json").stdout)["localization"]
+    assert shown["rewards"] == [
+        {"fn": "tool_use_reward", "weight": 1.0, "args": {"max_tool_use": 5.0}},
+        {"fn": "turn_efficiency", "weight": 1.0, "args": {"max_turns": 5}},
+        {"fn": "multilevel_localization_f1_reward", "weight": 1.0, "args": {}},
+    ]
+    discounted = tmp_path / "mine.yaml"
+    discounted.write_text("reward: [{fn: turn_efficiency}]\ndiscount: 0.9\n")
+    for named, why in (("nope", "nor one of cosine"), (discounted, "instances keep no discount")):
+        refused = command(tmp_path, *options, named)
+        assert refused.returncode == 1 and why in refused.stderr
