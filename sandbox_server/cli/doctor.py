@@ -119,16 +119,21 @@ async def _disk(settings: Settings) -> str:
 
 
 async def _images(settings: Settings) -> str:
-    missing = []
+    missing, searching = [], 0
     async with open_catalogue(settings) as database, open_runtime(settings) as runtime:
         instances = Instances(database)
         summaries = await instances.list(gradable=True, limit=_LOOKED_AT)
         for summary in summaries:
             instance = await instances.by_id(summary.instance_id)
-            if not any(
-                [await runtime.find_image(name) for name in instance.sandbox.images or (settings.search_image,)]
-            ):
+            if instance.sandbox.source and not instance.sandbox.images:
+                searching += 1
+            elif not any([await runtime.find_image(name) for name in instance.sandbox.images]):
                 missing.append(summary.instance_id)
+        if searching and await runtime.find_image(settings.search_image) is None:
+            raise _Unwell(
+                f"{searching} of {len(summaries)} instances start from {settings.search_image}, which is not here; make"
+                " it: `make search-image`"
+            )
     if missing and settings.pull == "never":
         raise _Unwell(
             f"{len(missing)} of {len(summaries)} instances have no image here, e.g. {missing[0]}; load or build it"

@@ -13,6 +13,7 @@ from functools import partial
 from importlib import resources
 
 from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.errors import ImageUnavailable
 from sandbox_server.sandbox.base import ContainerSpec, ImageInfo, Limits, Role, Runtime, Sandbox
 from sandbox_server.sessions.preparing import REPOSITORY, Preparing
 from sandbox_server.sessions.repository_images import LEFT_OUT_LABEL, RepositoryImages
@@ -112,8 +113,15 @@ class Workspaces:
 
     async def _base(self, instance: TaskInstance) -> ImageInfo:
         own = instance.sandbox
-        names = own.images or ((self._search_image,) if own.source else ())
-        return await self._runtime.resolve_image(names)
+        if own.images or own.source is None:
+            return await self._runtime.resolve_image(own.images)
+        try:
+            return await self._runtime.resolve_image((self._search_image,))
+        except ImageUnavailable as e:
+            what = f"{self._search_image} (SANDBOX_SEARCH_IMAGE), which {instance.instance_id} starts from"
+            raise ImageUnavailable(
+                f"{what}: make it on this host: `make search-image`. {e.detail}", absent=e.absent
+            ) from e
 
     async def _task_image(self, instance: TaskInstance, base: ImageInfo) -> ImageInfo:
         own = instance.sandbox

@@ -231,6 +231,15 @@ async def test_ended_in_the_middle(
     assert (await workspaces.prepared(task.model_copy(update={"sandbox": again}))).base_commit == remote.base
 
 
+async def test_no_search_image(runtime: DockerRuntime, mirrors: Mirrors, remote: Repository) -> None:
+    """No registry has it, so to load it or to correct the instance is the wrong advice."""
+    preparing = Preparing(runtime, limits=LIMITS, timeout_s=60)
+    repositories = RepositoryImages(mirrors, preparing)
+    absent = Workspaces(runtime, preparing, repositories, limits=LIMITS, search_image="sandbox-samples/absent:latest")
+    with pytest.raises(ImageUnavailable, match="`make search-image`"):
+        await absent.prepared(instance(remote))
+
+
 async def test_submodules_are_told(
     start: Callable[[TaskInstance], Any], remote: Repository, runtime: DockerRuntime, workspaces: Workspaces
 ) -> None:
