@@ -1,7 +1,6 @@
 """`sandbox-server dataset build`: data for training and evaluating code search, out of rows with gold patches."""
 
 import asyncio
-import importlib
 import os
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ import typer
 
 from sandbox_server.catalogue.localization.dataset import BuildOptions, BuildReport, build
 from sandbox_server.catalogue.localization.fetched import Fetched
-from sandbox_server.cli import configuration
+from sandbox_server.cli import mirrors
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -31,8 +30,10 @@ def build_dataset(
     repos: Path | None = typer.Option(  # noqa: B008 -- as above
         None, metavar="DIR", help="Clones named owner__repo or owner/repo; without them no modules and entities."
     ),
-    mirrors: bool = typer.Option(
-        False, help="Fetch what the rows name into this host's mirrors, and read it there, in place of --repos."
+    by_mirrors: bool = typer.Option(
+        False,
+        "--mirrors",
+        help="Fetch what the rows name into this host's mirrors, and read it there, in place of --repos.",
     ),
     split: float = typer.Option(0.2, min=0, max=0.999, help="The part that is for validation."),
     seed: int = typer.Option(42, help="Chooses the instances for validation."),
@@ -42,9 +43,9 @@ def build_dataset(
 
     Exit code 3: rows were left out, each named with its line.
     """
-    if mirrors and repos:
+    if by_mirrors and repos:
         raise SystemExit("error: --mirrors stands in place of --repos; give one of them")
-    fetched = asyncio.run(_fetched(source)) if mirrors else None
+    fetched = asyncio.run(_fetched(source)) if by_mirrors else None
     options = BuildOptions(output, repos, split, seed, workers, fetched)
     shown = 0
     with typer.progressbar(length=1, label="rows", file=sys.stderr, hidden=not sys.stderr.isatty()) as bar:
@@ -62,11 +63,9 @@ def build_dataset(
 
 
 async def _fetched(source: Path) -> Fetched:
-    # only --mirrors needs what a server is made of
-    workspaces = importlib.import_module("sandbox_server.app.workspaces")
     fetched = Fetched()
-    async with workspaces.open_mirrors(configuration.load()) as mirrors:
-        await fetched.fetch_rows(mirrors, source)
+    async with mirrors.opened() as found:
+        await fetched.fetch_rows(found, source)
     return fetched
 
 

@@ -18,7 +18,7 @@ from sandbox_server.catalogue.localization.fetched import Fetched
 from sandbox_server.catalogue.localization.task import localized
 from sandbox_server.catalogue.localization.trees import CloneFolder, Trees
 from sandbox_server.catalogue.localization.truth import RewardItem, Truth
-from sandbox_server.cli import configuration
+from sandbox_server.cli import configuration, mirrors
 from sandbox_server.errors import RowRejected
 
 app = typer.Typer(no_args_is_help=True)
@@ -31,7 +31,9 @@ def import_files(
     repos: Path | None = typer.Option(  # noqa: B008 -- as above
         None, metavar="DIR", help="With it: clones named owner__repo or owner/repo, for modules and entities."
     ),
-    mirrors: bool = typer.Option(False, help="In place of --repos: fetch what the rows name into this host's mirrors."),
+    by_mirrors: bool = typer.Option(
+        False, "--mirrors", help="In place of --repos: fetch what the rows name into this host's mirrors."
+    ),
     rewards: str = typer.Option(
         "", metavar="NAME|FILE", help="With --localization: how answers are scored, where not as the service has it."
     ),
@@ -41,11 +43,11 @@ def import_files(
 
     A file is imported whole or not at all. Files before a bad one stay imported, those after it are not tried.
     """
-    if (repos is not None or mirrors or rewards) and not localization:
+    if (repos is not None or by_mirrors or rewards) and not localization:
         raise SystemExit("error: --repos, --mirrors and --rewards are about --localization; give that too")
-    if repos is not None and mirrors:
+    if repos is not None and by_mirrors:
         raise SystemExit("error: --mirrors stands in place of --repos; give one of them")
-    localizing = _Localizing(CloneFolder(repos) if repos else None, Fetched() if mirrors else None, _items(rewards))
+    localizing = _Localizing(CloneFolder(repos) if repos else None, Fetched() if by_mirrors else None, _items(rewards))
     asyncio.run(_import(files, family, localizing if localization else None))
 
 
@@ -118,10 +120,8 @@ class _Localizing:
         """Have the trees of these here, where mirrors are to be used."""
         if self._fetched is None:
             return
-        # only --mirrors needs what a server is made of
-        workspaces = importlib.import_module("sandbox_server.app.workspaces")
-        async with workspaces.open_mirrors(configuration.load()) as mirrors:
-            await self._fetched.fetch_instances(mirrors, instances)
+        async with mirrors.opened() as found:
+            await self._fetched.fetch_instances(found, instances)
 
     def _trees(self, instance: TaskInstance) -> Trees | None:
         if self._fetched is None:
