@@ -18,6 +18,8 @@ ServiceError
 │   ├── FileUnusable        a path in a box that cannot be read or written
 │   ├── UnknownCommand      no such command of a box
 │   ├── CommandLost         a command's end is not known any more
+│   ├── SandboxPaused       the box is paused: nothing runs in it until it is resumed
+│   ├── SandboxRunning      the box is not paused, so it cannot be resumed
 │   ├── SessionStillLive    asked for what exists only after the end
 │   ├── SessionOver         the session has ended, nothing can run in it
 │   ├── Ungradable          the instance has no grader
@@ -173,6 +175,20 @@ class UnknownImage(RequestError):
 
     code = "unknown_image"
     http_status = 404
+
+
+class SandboxPaused(RequestError):
+    """The box is paused: resume it first. Nothing was run."""
+
+    code = "sandbox_paused"
+    http_status = 409
+
+
+class SandboxRunning(RequestError):
+    """The box is not paused, so there is nothing to resume."""
+
+    code = "sandbox_running"
+    http_status = 409
 
 
 class IsBox(RequestError):

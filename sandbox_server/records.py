@@ -59,11 +59,19 @@ class BoxKind(StrEnum):
     NATIVE = "native"
 
 
+class OnTimeout(StrEnum):
+    """What becomes of a box at its end."""
+
+    KILL = "kill"
+    PAUSE = "pause"
+
+
 @dataclass(frozen=True, slots=True)
 class BoxRecord:
-    """What a box is beyond its session: fixed at its creation, but for the network rules.
+    """What a box is beyond its session: fixed at its creation, but for the network rules and its pauses.
 
-    Its end is the session's `deadline`, which set_timeout moves.
+    Its end is the session's `deadline`, which set_timeout moves. A paused box's session is `live` too; its deadline is
+    then the end of the pause, at which it goes.
     """
 
     sid: str
@@ -96,6 +104,16 @@ class BoxRecord:
     """Addresses and ranges that it cannot reach."""
     owner: str = ""
     """Name of the API key that asked for it."""
+    life_s: float = 0.0
+    """As asked for; what an automatic resume gives it again."""
+    on_timeout: str = OnTimeout.KILL
+    """An OnTimeout's value."""
+    auto_resume: bool = False
+    """Requests into the box resume it."""
+    paused_at: float = 0.0
+    """Unix seconds; 0: it runs."""
+    pausable_s: float = 0.0
+    """Seconds that it may still be paused, all pauses together, the present one not yet counted."""
 
     def to_json(self) -> str:
         """In ASCII, which Redis and every database hold, whatever the client wrote."""

@@ -159,6 +159,9 @@ class Settings(BaseSettings):
     """Life of a box whose request names none."""
     box_max_s: Annotated[float, Field(gt=0)] = 86400.0
     """Longest life of a box, however often its end is moved; idleness does not end it."""
+    box_paused_max_s: Annotated[float, Field(ge=0)] = 14400.0
+    """Seconds that a box may be paused, all its pauses together; then it goes. It keeps its memory and its slot. 0:
+    boxes cannot be paused."""
     box_network: Literal["bridge", "none"] = "bridge"
     """Whether boxes have a network; a request may want less, never more."""
     box_networks: dict[str, Literal["bridge", "none"]] = {}

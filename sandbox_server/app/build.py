@@ -31,6 +31,7 @@ from sandbox_server.sandbox.faults import Faults
 from sandbox_server.sandbox.image_names import tagged
 from sandbox_server.sessions.acting import Acting
 from sandbox_server.sessions.blobs import Blobs
+from sandbox_server.sessions.box_lives import BoxLives
 from sandbox_server.sessions.boxes import Boxes
 from sandbox_server.sessions.commands import Commands, Kept
 from sandbox_server.sessions.config import SessionConfig
@@ -179,6 +180,7 @@ def _session_config(settings: Settings) -> SessionConfig:
         session_idle_s=settings.session_idle_s,
         session_max_s=settings.session_max_s,
         box_max_s=settings.box_max_s,
+        box_paused_max_s=settings.box_paused_max_s,
         postprocess_timeout_s=settings.postprocess_timeout_s,
         max_patch_bytes=int(settings.max_patch_mb * 2**20),
         reward=settings.reward,
@@ -320,12 +322,14 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             localizing=localizing,
             config=config,
         )
+        lives = BoxLives(runtime, store, state.boxes, session_log, wait_s=config.action_wait_s)
         reaper = Reaper(
             runtime,
             store,
             history,
             state.boxes,
             box_history,
+            lives,
             nodes,
             owners,
             restoring,
@@ -346,6 +350,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             owners=owners,
             ending=ending,
             log=session_log,
+            lives=lives,
             policy=box_policy(settings, cpus=facts.cpus),
             may_pull=partial(in_catalogue, instances),
         )

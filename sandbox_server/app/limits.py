@@ -44,6 +44,7 @@ def box_policy(settings: Settings, *, cpus: float) -> BoxPolicy:
         user=settings.box_user,
         default_s=settings.box_default_s,
         max_s=settings.box_max_s,
+        paused_max_s=settings.box_paused_max_s,
         network=settings.box_network,
         networks=settings.box_networks,
         create_wait_s=settings.box_create_wait_s,

@@ -75,6 +75,7 @@ class ContainerInfo:
     image: str
     held: bool
     """This process makes or uses it: it is not an orphan."""
+    paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,6 +362,17 @@ class Runtime(Protocol):
 
     async def connect(self, container_id: str, *, on: bool) -> bool:
         """Give a running container its network back, or cut it off; False: it was made without one for good."""
+        ...
+
+    async def pause(self, container_id: str) -> None:
+        """Freeze all of its processes; memory, files and streams are kept, time limits of commands stand still.
+
+        Until `unpause` its sandbox raises SandboxPaused. No error when it is paused already. Raises SandboxLost.
+        """
+        ...
+
+    async def unpause(self, container_id: str) -> None:
+        """Let its processes go on where they stood; no error when they run. Raises SandboxLost."""
         ...
 
     async def disk_usage(self) -> dict[str, int]:

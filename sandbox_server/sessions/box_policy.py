@@ -41,6 +41,8 @@ class BoxPolicy:
     """Life of a box whose request says nothing."""
     max_s: float
     """Longest life of any box, however often it is prolonged."""
+    paused_max_s: float
+    """How long a box may be paused, all its pauses together; 0: it cannot be."""
     network: str
     """bridge or none."""
     networks: Mapping[str, str]

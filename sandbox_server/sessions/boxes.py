@@ -11,22 +11,26 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sandbox_server import clock, telemetry
+from sandbox_server import telemetry
 from sandbox_server.catalogue.history import History
 from sandbox_server.errors import (
     ImageUnavailable,
     MalformedRequest,
     SandboxLost,
+    SandboxPaused,
+    SandboxRunning,
     ServiceError,
     StateUnavailable,
     UnknownImage,
     UnknownSession,
 )
-from sandbox_server.records import BoxKind, BoxRecord, SessionRecord
+from sandbox_server.records import BoxKind, BoxRecord, OnTimeout
 from sandbox_server.sandbox.base import Runtime, Sandbox
 from sandbox_server.sandbox.image_names import tagged
+from sandbox_server.sessions.box_lives import BoxLives
 from sandbox_server.sessions.box_plan import BoxPlan, Life
 from sandbox_server.sessions.box_policy import BoxPolicy
+from sandbox_server.sessions.box_view import BoxView as BoxView  # what this part's methods give
 from sandbox_server.sessions.ending import Ending
 from sandbox_server.sessions.lifecycle import SessionState
 from sandbox_server.sessions.log import SessionLog
@@ -59,6 +63,9 @@ class BoxRequest:
     cpus: float | None = None
     memory_mb: int | None = None
     """None: as the metadata's size says, else as any session."""
+    on_timeout: OnTimeout = OnTimeout.KILL
+    auto_resume: bool = False
+    """Once it is paused, requests into it resume it."""
     internet: bool | None = None
     """False: no network, whatever the policy allows."""
     allow_out: tuple[str, ...] = ()
@@ -69,33 +76,6 @@ class BoxRequest:
     """For whom it counts in the fair line."""
     idempotency_key: str = ""
     """Sent again, it gives the box that it made, while that lives."""
-
-
-@dataclass(frozen=True, slots=True)
-class BoxView:
-    """A box with its session."""
-
-    record: SessionRecord
-    box: BoxRecord
-
-    @property
-    def sid(self) -> str:
-        """Its name."""
-        return self.record.sid
-
-    @property
-    def ends_at(self) -> float:
-        """Unix seconds; set_timeout moves it."""
-        return self.record.deadline
-
-    @property
-    def live(self) -> bool:
-        """It runs; past its end it does not, also when the reaper has not come yet."""
-        return self.record.state == SessionState.LIVE and clock.now() < self.ends_at
-
-    def order(self) -> tuple[float, str]:
-        """By age."""
-        return self.record.created_at, self.sid
 
 
 class Boxes:
@@ -113,6 +93,7 @@ class Boxes:
         owners: Owners,
         ending: Ending,
         log: SessionLog,
+        lives: BoxLives,
         policy: BoxPolicy,
         may_pull: Callable[[str], Awaitable[bool]],
     ) -> None:
@@ -126,6 +107,7 @@ class Boxes:
         self._owners = owners
         self._ending = ending
         self._log = log
+        self._lives = lives
         self._may_pull = may_pull
         self._giving_back: set[asyncio.Task[None]] = set()
         self.policy = policy
@@ -216,6 +198,9 @@ class Boxes:
         policy = self.policy
         image = policy.image(asked.image, asked.template, asked.metadata)
         limits = policy.size(asked.metadata, asked.cpus, asked.memory_mb)
+        life_s = policy.life_s(asked.timeout_s)
+        if asked.on_timeout is OnTimeout.PAUSE and not policy.paused_max_s:
+            raise MalformedRequest("boxes cannot be paused here (SANDBOX_BOX_PAUSED_MAX_S is 0); let them end")
         box = BoxRecord(
             sid="",
             kind=asked.kind.value,
@@ -231,8 +216,12 @@ class Boxes:
             disk_mb=limits.disk_mb,
             last_s=0.0,
             owner=asked.owner,
+            life_s=life_s,
+            on_timeout=asked.on_timeout.value,
+            auto_resume=asked.auto_resume,
+            pausable_s=policy.paused_max_s,
         )
-        life = Life(policy.life_s(asked.timeout_s), policy.max_s)
+        life = Life(life_s, policy.max_s)
         return BoxPlan(box, limits, life, runtime=self._runtime, store=self._store, facts=self._facts)
 
     async def _permit(self, image: str) -> None:
@@ -267,7 +256,7 @@ class Boxes:
         return await self.get(sid)
 
     async def list(self) -> list[BoxView]:
-        """All that run, on all nodes, the newest first."""
+        """All that run or are paused, on all nodes, the newest first."""
         records = [record for record in await self._store.live() if record.is_box]
         boxes = await self._facts.all([record.sid for record in records])
         views = [BoxView(record, boxes[record.sid]) for record in records if record.sid in boxes]
@@ -279,18 +268,62 @@ class Boxes:
         `only_longer`: an end that is later already stays.
 
         Raises:
-            UnknownSession: there is no such box, or it has ended. MalformedRequest. StateUnavailable.
+            UnknownSession: there is no such box, it has ended, or it is paused. MalformedRequest. SessionBusy.
+            StateUnavailable.
+        """
+        life_s = self.policy.life_s(timeout_s)
+        await self.get(sid)
+        return await self._lives.set_end(sid, life_s, only_longer=only_longer)
+
+    async def pause(self, sid: str) -> BoxView:
+        """Freeze the box: its memory, files and slot are kept, for SANDBOX_BOX_PAUSED_MAX_S over all its pauses.
+
+        Raises:
+            UnknownSession, OwnedElsewhere. SandboxPaused: it is already. MalformedRequest: not any more.
+            SessionBusy, InfrastructureError.
+        """
+        view = await self.get(sid)
+        await self._owned(view)
+        try:
+            return await self._lives.pause(sid)
+        except SandboxLost as e:
+            await self.lose(view, e.detail)
+            raise UnknownSession(f"box {sid} is lost: {e.detail}") from e
+
+    async def resume(self, sid: str, timeout_s: float | None = None, *, on_timeout: OnTimeout | None = None) -> BoxView:
+        """Let a paused box go on; it ends `timeout_s` seconds from now (None: SANDBOX_BOX_DEFAULT_S).
+
+        Raises:
+            UnknownSession, OwnedElsewhere. SandboxRunning: it is not paused. MalformedRequest.
+            SessionBusy, InfrastructureError.
         """
         life_s = self.policy.life_s(timeout_s)
         view = await self.get(sid)
-        deadline = min(clock.now() + life_s, view.box.last_s)
-        if only_longer:
-            deadline = max(deadline, view.ends_at)
-        if not (view.live and await self._facts.prolong(view.box, deadline)):
-            raise UnknownSession(f"box {sid} has ended")
-        record = replace(view.record, deadline=deadline)
-        self._log.add(record, view.box)
-        return BoxView(record, view.box)
+        await self._owned(view)
+        try:
+            return await self._lives.resume(sid, life_s, on_timeout=on_timeout)
+        except SandboxLost as e:
+            await self.lose(view, e.detail)
+            raise UnknownSession(f"box {sid} is lost: {e.detail}") from e
+
+    async def awake(self, view: BoxView) -> BoxView:
+        """The box as it runs on this node, resumed if it is one that requests resume.
+
+        Raises:
+            SandboxPaused: it is not. OwnedElsewhere, UnknownSession, NodeUnreachable, SessionBusy.
+            InfrastructureError.
+        """
+        await self._owned(view)
+        if not view.paused:
+            return view
+        if not view.box.auto_resume:
+            raise SandboxPaused(f"box {view.sid} is paused; connect to it, which resumes it")
+        try:
+            # as E2B does it: for as long as it was made for, and not for a moment only
+            life_s = min(max(view.box.life_s, self.policy.default_s), self.policy.max_s)
+            return await self.resume(view.sid, life_s)
+        except SandboxRunning:  # another request was first
+            return await self.get(view.sid)
 
     async def set_network(
         self, sid: str, internet: bool | None, allow_out: Sequence[str], deny_out: Sequence[str]
@@ -298,8 +331,8 @@ class Boxes:
         """Give a running box its network, or take it away, as the policy allows.
 
         Raises:
-            UnknownSession, OwnedElsewhere. MalformedRequest: it wants a part of the network, or the box was made
-            without one. InfrastructureError.
+            UnknownSession, OwnedElsewhere, SandboxPaused. MalformedRequest: it wants a part of the network, or the box
+            was made without one. InfrastructureError.
         """
         view = await self.get(sid)
         await self.here(view)
@@ -325,7 +358,7 @@ class Boxes:
 
         Raises:
             OwnedElsewhere: the request is another node's. UnknownSession: it has ended, or its node has died.
-            SandboxLost: its container is gone; the box has ended with this.
+            SandboxPaused. SandboxLost: its container is gone; the box has ended with this.
         """
         await self.here(view)
         try:
@@ -335,7 +368,16 @@ class Boxes:
             raise
 
     async def here(self, view: BoxView) -> None:
-        """Return if the box runs on this node. Raises OwnedElsewhere, UnknownSession, NodeUnreachable."""
+        """Return if the box runs on this node.
+
+        Raises:
+            OwnedElsewhere, UnknownSession, NodeUnreachable. SandboxPaused.
+        """
+        await self._owned(view)
+        if view.paused:
+            raise SandboxPaused(f"box {view.sid} is paused; connect to it, which resumes it")
+
+    async def _owned(self, view: BoxView) -> None:
         if not view.live:
             raise UnknownSession(f"box {view.sid} has ended ({view.record.end_reason or 'its time is over'})")
         if not self._owners.is_here(view.record):

@@ -21,6 +21,7 @@ class SessionConfig:
     session_idle_s: float
     session_max_s: float
     box_max_s: float
+    box_paused_max_s: float
     postprocess_timeout_s: float
     max_patch_bytes: int
     reward: str

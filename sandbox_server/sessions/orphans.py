@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import Protocol
 
 from sandbox_server import clock
+from sandbox_server.errors import SandboxPaused
 from sandbox_server.sandbox.base import ExecResult, ProcessEnd, Sandbox, Size, Stream
 from sandbox_server.sessions.command import Command
 
@@ -63,7 +64,7 @@ class Orphan:
 
     async def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
         """Nothing; ends when it has."""
-        while not self._gone.is_set() and await ages(self._sandbox, [self.pid]):
+        while not self._gone.is_set() and await self._lives():
             try:
                 async with asyncio.timeout(LOOK_EVERY_S):
                     await self._gone.wait()
@@ -72,6 +73,12 @@ class Orphan:
         self._gone.set()
         for piece in _NOTHING:
             yield piece
+
+    async def _lives(self) -> bool:
+        try:
+            return bool(await ages(self._sandbox, [self.pid]))
+        except SandboxPaused:
+            return True
 
     async def wait(self) -> ProcessEnd:
         """Its end, of which nothing is known."""

@@ -15,6 +15,7 @@ from sandbox_server.catalogue.history import History
 from sandbox_server.errors import OwnedElsewhere, ServiceError
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import ContainerInfo, Role, Runtime
+from sandbox_server.sessions.box_lives import BoxLives
 from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.sessions.ending import Ending
 from sandbox_server.sessions.lifecycle import SessionState
@@ -43,6 +44,7 @@ class Reaper:
         history: History,
         facts: BoxFacts,
         boxes: BoxHistory,
+        lives: BoxLives,
         nodes: Nodes,
         owners: Owners,
         restoring: Restoring,
@@ -58,6 +60,7 @@ class Reaper:
         self._history = history
         self._facts = facts
         self._boxes = boxes
+        self._lives = lives
         self._nodes = nodes
         self._owners = owners
         self._restoring = restoring
@@ -122,6 +125,7 @@ class Reaper:
         due = [self._session(gate, record, present) for record in sessions.values()]
         due += [self._container(gate, c) for c in containers if self._is_orphan(c, sessions, left_behind)]
         await asyncio.gather(*due)
+        await self._lives.follow(containers, list(sessions.values()))
 
     def _still_mine(self, record: SessionRecord) -> bool:
         """A box is nobody's once it was lost, as others may have said while this node was taken for dead."""
@@ -166,6 +170,8 @@ class Reaper:
                     return
                 if present is not None and not self._reason(current, present):
                     return  # it was touched meanwhile
+                if record.is_box and reason == "timeout" and await self._lives.pause_at_end(record.sid):
+                    return
                 telemetry.REAPED.labels(reason).inc()
                 log.info("session ended", sid=record.sid, instance_id=record.instance_id, reason=reason)
                 if reason == "lost":

@@ -83,7 +83,7 @@ class Starts:
                 min_free_mb=config.pool_min_free_mb,
                 # one for every two CPUs: with two at a time on two CPUs, live sessions waited 0.3 s for theirs
                 together=max(1, config.boot_concurrency // 4),
-                lasts_s=max(config.session_max_s, config.box_max_s) + GRACE_S,
+                lasts_s=max(config.session_max_s, config.box_max_s + config.box_paused_max_s) + GRACE_S,
                 admitted=_ADMITTED * config.boot_concurrency,
             ),
             # what is parked goes before a disk is full, and nothing is parked there

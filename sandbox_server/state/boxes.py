@@ -22,6 +22,16 @@ return 1
 """)
 
 
+# KEYS: session, box, token. ARGV: ms that all are kept, the box, fields... -> 0: it is not live
+_CHANGE = Script("""
+if redis.call('HGET', KEYS[1], 'state') ~= 'live' then return 0 end
+redis.call('HSET', KEYS[1], unpack(ARGV, 3))
+redis.call('SET', KEYS[2], ARGV[2])
+for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, ARGV[1]) end
+return 1
+""")
+
+
 class BoxFacts:
     """Every method raises StateUnavailable when Redis does not answer."""
 
@@ -60,6 +70,12 @@ class BoxFacts:
         now = clock.now()
         fields = flat({"deadline": deadline, "touched_at": now})
         return bool(await self._connection.script(_PROLONG, keys, [self._kept_ms(deadline), now, *fields]))
+
+    async def change(self, box: BoxRecord, deadline: float) -> bool:
+        """Write a live box's changes with its new end, both or none; False: it is not live."""
+        keys = [self._keys.session(box.sid), self._keys.box(box.sid), self._keys.box_token(_digest(box.token))]
+        fields = flat({"deadline": deadline, "touched_at": clock.now()})
+        return bool(await self._connection.script(_CHANGE, keys, [self._kept_ms(deadline), box.to_json(), *fields]))
 
     async def remember(self, key: str, sid: str) -> None:
         """A create with this idempotency key made the box."""

@@ -12,6 +12,7 @@ from sandbox_server.app.build import build
 from sandbox_server.errors import CatalogueUnavailable
 from sandbox_server.records import SessionRecord, VerdictName
 from sandbox_server.sandbox.base import Role
+from sandbox_server.sessions.box_lives import BoxLives
 from sandbox_server.sessions.reaper import Reaper
 from sandbox_server.sessions.service import SessionService
 from sandbox_server.settings import Settings
@@ -47,6 +48,7 @@ def reaper(service: SessionService) -> Reaper:
         service._history,
         FACTS[service],
         service._starts._log._boxes,
+        BoxLives(ending._runtime, service._store, FACTS[service], service._starts._log, wait_s=5),
         service._nodes,
         ending._owners,
         ending._restoring,

@@ -12,7 +12,7 @@ from typing import Literal, cast
 from starlette.requests import Request
 
 from sandbox_server import clock
-from sandbox_server.errors import ServiceError, Unauthorized, UnknownSession
+from sandbox_server.errors import SandboxPaused, ServiceError, Unauthorized, UnknownSession
 from sandbox_server.sessions.boxes import Boxes, BoxView
 
 SANDBOX_ID = "e2b-sandbox-id"
@@ -21,7 +21,7 @@ Operation = Literal["read", "write"]
 
 
 class BoxGone(ServiceError):
-    """The box has ended, or never was: what E2B's own proxy says then, and its clients do not repeat."""
+    """The box has ended, is paused, or never was: what E2B's own proxy says then, and its clients do not repeat."""
 
     code = "box_gone"
     http_status = 502
@@ -37,7 +37,9 @@ def boxes_of(request: Request) -> Boxes:
 
 
 async def box_of(request: Request, operation: Operation | None = None) -> BoxView:
-    """The box that an envd request may use; it runs on this node. Reads nothing of the request's body.
+    """The box that an envd request may use; it runs on this node, resumed for this if it is one that requests resume.
+
+    Reads nothing of the request's body.
 
     `operation`: of the route for files, which a signed URL may ask for without a token.
 
@@ -58,10 +60,9 @@ async def box_of(request: Request, operation: Operation | None = None) -> BoxVie
             view = await boxes.of_token(token)
         else:
             view = await _signer(request, operation)
-        await boxes.here(view)
-    except UnknownSession:
+        return await boxes.awake(view)
+    except (UnknownSession, SandboxPaused):
         raise BoxGone(sid) from None
-    return view
 
 
 async def _signer(request: Request, operation: Operation | None) -> BoxView:

@@ -1,16 +1,17 @@
 """The control plane: sandboxes are made, found, prolonged and ended here. The API key is asked for before."""
 
 import re
+from contextlib import suppress
 from typing import TypeVar
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
-from sandbox_server.errors import MalformedRequest, RequestError, UnknownSession
+from sandbox_server.errors import MalformedRequest, RequestError, SandboxRunning, UnknownSession
 from sandbox_server.protocols._wire import KEY_NAME, hung_up, json_answer, read, run_of
 from sandbox_server.protocols.e2b import listing, wire
 from sandbox_server.protocols.e2b.access import boxes_of
-from sandbox_server.records import BoxKind
+from sandbox_server.records import BoxKind, OnTimeout
 from sandbox_server.sessions.boxes import BoxRequest, BoxView
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -33,8 +34,7 @@ class Unimplemented(RequestError):
 async def create(request: Request) -> Response:
     """201 with a running sandbox."""
     body = await read(request, wire.NewSandbox)
-    if body.autoPause or body.autoResume.enabled:
-        raise Unimplemented("sandboxes cannot be paused here: leave out lifecycle, or let on_timeout be kill")
+    _with_memory(body.autoPauseMemory)
     key = request.headers.get("idempotency-key", "")
     if len(key) > _MAX_KEY:
         raise MalformedRequest(f"Idempotency-Key is longer than {_MAX_KEY} characters.")
@@ -45,6 +45,8 @@ async def create(request: Request) -> Response:
         metadata=body.metadata,
         env=body.envVars,
         timeout_s=body.timeout,
+        on_timeout=_on_timeout(body.autoPause) or OnTimeout.KILL,
+        auto_resume=body.autoResume.enabled,
         internet=body.allow_internet_access,
         allow_out=tuple(network.allowOut),
         deny_out=tuple(network.denyOut),
@@ -61,12 +63,32 @@ async def create(request: Request) -> Response:
 @ROUTER.post("/sandboxes/{sid}/connect")
 @ROUTER.post("/v2/sandboxes/{sid}/connect")
 async def connect(request: Request, sid: str) -> Response:
-    """The sandbox as a create tells it; it ends no earlier than `timeout` from now."""
-    timeout_s = (await _body(request, wire.Timeout)).timeout
+    """The sandbox as a create tells it; it ends no earlier than `timeout` from now. 201: it was paused and runs now."""
+    body = await _body(request, wire.Connect)
     boxes = boxes_of(request)
-    if timeout_s is None:
-        timeout_s = round(boxes.policy.default_s)
-    return json_answer(wire.sandbox(await boxes.set_timeout(_sid(sid), timeout_s, only_longer=True)))
+    timeout_s = round(boxes.policy.default_s) if body.timeout is None else body.timeout
+    if (await _live(request, sid)).paused:
+        _with_memory(body.memory)
+        with suppress(SandboxRunning):  # another request was first
+            return json_answer(wire.sandbox(await boxes.resume(sid, timeout_s)), 201)
+    return json_answer(wire.sandbox(await boxes.set_timeout(sid, timeout_s, only_longer=True)))
+
+
+@ROUTER.post("/sandboxes/{sid}/pause")
+async def pause(request: Request, sid: str) -> Response:
+    """204; 409 when it is paused already."""
+    _with_memory((await _body(request, wire.Pause)).memory)
+    await boxes_of(request).pause(_sid(sid))
+    return Response(status_code=204)
+
+
+@ROUTER.post("/sandboxes/{sid}/resume")
+async def resume(request: Request, sid: str) -> Response:
+    """201 with the sandbox as a create tells it; 409 when it is not paused."""
+    body = await _body(request, wire.Connect)
+    _with_memory(body.memory)
+    view = await boxes_of(request).resume(_sid(sid), body.timeout, on_timeout=_on_timeout(body.autoPause))
+    return json_answer(wire.sandbox(view), 201)
 
 
 @ROUTER.delete("/sandboxes/{sid}")
@@ -111,12 +133,12 @@ async def set_network(request: Request, sid: str) -> Response:
 @ROUTER.get("/sandboxes/{sid}")
 async def info(request: Request, sid: str) -> Response:
     """All that is told of it."""
-    return json_answer(wire.detail(await _running(request, sid)))
+    return json_answer(wire.detail(await _live(request, sid)))
 
 
 @ROUTER.get("/v2/sandboxes")
 async def list_pages(request: Request) -> Response:
-    """A page of those that run, and in a header what to ask the next one with."""
+    """A page of those that run or are paused, and in a header what to ask the next one with."""
     page = listing.page(await boxes_of(request).list(), request.query_params)
     headers = {} if page.next is None else {listing.NEXT: page.next}
     return json_answer([wire.listed(view) for view in page.views], headers=headers)
@@ -126,7 +148,7 @@ async def list_pages(request: Request) -> Response:
 async def list_all(request: Request) -> Response:
     """All that run."""
     views = listing.filtered(await boxes_of(request).list(), request.query_params)
-    return json_answer([wire.listed(view) for view in views])
+    return json_answer([wire.listed(view) for view in views if not view.paused])
 
 
 async def _refused(request: Request) -> Response:
@@ -138,7 +160,7 @@ for _part in _OTHERS:
     ROUTER.add_api_route(_part + "/{rest:path}", _refused, methods=["GET", "POST", "PUT", "PATCH", "DELETE"])
 
 
-async def _running(request: Request, sid: str) -> BoxView:
+async def _live(request: Request, sid: str) -> BoxView:
     view = await boxes_of(request).get(_sid(sid))
     if not view.live:
         raise UnknownSession(f"Sandbox {sid} not found: it has ended")
@@ -148,6 +170,18 @@ async def _running(request: Request, sid: str) -> BoxView:
 async def _body(request: Request, model: type[Model]) -> Model:
     """The body, which may be left out."""
     return await read(request, model) if await request.body() else model()
+
+
+def _with_memory(memory: bool | None) -> None:
+    """Return if memory is to be kept over a pause. Raises Unimplemented."""
+    if memory is False:
+        raise Unimplemented("a paused sandbox keeps its memory here: leave out mode filesystem, and reboot")
+
+
+def _on_timeout(auto_pause: bool | None) -> OnTimeout | None:
+    if auto_pause is None:
+        return None
+    return OnTimeout.PAUSE if auto_pause else OnTimeout.KILL
 
 
 def _sid(text: str) -> str:

@@ -11,6 +11,7 @@ from sandbox_server.errors import (
     InfrastructureError,
     RequestError,
     SandboxLost,
+    SandboxPaused,
     ServiceError,
     Unauthorized,
     UnknownProcess,
@@ -54,7 +55,7 @@ async def opened(request: Request, operation: Operation | None = None) -> Call:
     view = await box_of(request, operation)
     try:
         sandbox = await boxes_of(request).sandbox(view)
-    except UnknownSession:
+    except (UnknownSession, SandboxPaused):
         raise BoxGone(view.sid) from None
     named = request.query_params.get("username") if operation else connect.basic_user(request.headers)
     return Call(request, view, sandbox, named or view.box.user)
@@ -104,6 +105,7 @@ _CODES: tuple[tuple[type[Exception], Code], ...] = (
     (UnknownUser, Code.UNAUTHENTICATED),
     (Unauthorized, Code.UNAUTHENTICATED),
     (UnknownProcess, Code.NOT_FOUND),
+    (SandboxPaused, Code.UNAVAILABLE),
     (RequestError, Code.INVALID_ARGUMENT),
     # a client that asks whether the box still lives is told so, and does not run its command again
     (SandboxLost, Code.UNAVAILABLE),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from fastapi import APIRouter, Request, Response
 
-from sandbox_server.errors import SandboxLost
+from sandbox_server.errors import SandboxLost, SandboxPaused
 from sandbox_server.protocols.e2b import connect
 from sandbox_server.protocols.e2b.connect import Code, ConnectError, Message
 from sandbox_server.protocols.e2b.envd_call import Call, as_connect, streaming, unary
@@ -29,7 +29,7 @@ WATCHERS = 1000
 
 _SERVICE = "/filesystem.Filesystem"
 _DEPTH = 1000  # of "recursive"
-_FAILURES = (ConnectError, OSError, OverflowError, SandboxLost)
+_FAILURES = (ConnectError, OSError, OverflowError, SandboxLost, SandboxPaused)
 
 
 class WatchDir(Message):

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote
 from starlette.datastructures import QueryParams
 
 from sandbox_server.errors import MalformedRequest
-from sandbox_server.protocols.e2b.wire import when
+from sandbox_server.protocols.e2b.wire import state, when
 from sandbox_server.sessions.boxes import BoxView
 
 NEXT = "x-next-token"
@@ -28,7 +28,7 @@ class Page:
 
 
 def page(views: Sequence[BoxView], query: QueryParams) -> Page:
-    """What of `views`, all that run, the query asks for. Raises MalformedRequest."""
+    """What of `views`, all that run or are paused, the query asks for. Raises MalformedRequest."""
     ascending = query.get("order", "desc") == "asc"
     found = sorted(filtered(views, query), key=BoxView.order, reverse=not ascending)
     if token := query.get("nextToken"):
@@ -41,16 +41,15 @@ def page(views: Sequence[BoxView], query: QueryParams) -> Page:
 
 def filtered(views: Sequence[BoxView], query: QueryParams) -> list[BoxView]:
     """Those with all of the metadata, of the template, in one of the states, begun at the time or later."""
-    states = {state for text in query.getlist("state") for state in text.split(",") if state}
-    if states and "running" not in states:
-        return []  # others there are none
+    states = {name for text in query.getlist("state") for name in text.split(",") if name}
     # its clients quote keys and values before they encode the form
     wanted = [(unquote(key), unquote(value)) for key, value in parse_qsl(query.get("metadata", ""), True)]
     after, template = _time(query.get("startedAfter", "")), query.get("template", "")
     return [
         view
         for view in views
-        if all(view.box.metadata.get(key) == value for key, value in wanted)
+        if (not states or state(view) in states)
+        and all(view.box.metadata.get(key) == value for key, value in wanted)
         and (not template or view.box.template == template)
         and (after is None or when(view.record.created_at) >= after)
     ]

@@ -40,15 +40,30 @@ class NewSandbox(_Message):
     metadata: dict[str, str] = {}
     envVars: dict[str, str] = {}
     allow_internet_access: bool | None = None
-    autoPause: bool = False
+    autoPause: bool | None = None
+    autoPauseMemory: bool | None = None
     autoResume: AutoResume = AutoResume()
     network: Network = Network()
 
 
 class Timeout(_Message):
-    """POST /sandboxes/{id}/timeout, /connect."""
+    """POST /sandboxes/{id}/timeout."""
 
     timeout: Seconds | None = None
+
+
+class Pause(_Message):
+    """POST /sandboxes/{id}/pause."""
+
+    memory: bool | None = None
+
+
+class Connect(_Message):
+    """POST /sandboxes/{id}/connect, /resume."""
+
+    timeout: Seconds | None = None
+    memory: bool | None = None
+    autoPause: bool | None = None
 
 
 class Refresh(_Message):
@@ -69,6 +84,11 @@ def sandbox(view: BoxView) -> dict[str, object]:
     }
 
 
+def state(view: BoxView) -> str:
+    """Of one that is live."""
+    return "paused" if view.paused else "running"
+
+
 def listed(view: BoxView) -> dict[str, object]:
     """An entry of a list."""
     box = view.box
@@ -84,7 +104,7 @@ def listed(view: BoxView) -> dict[str, object]:
         "memoryMB": box.memory_mb,
         "diskSizeMB": box.disk_mb,
         "metadata": dict(box.metadata),
-        "state": "running",
+        "state": state(view),
     }
 
 
@@ -94,7 +114,7 @@ def detail(view: BoxView) -> dict[str, object]:
         "envdAccessToken": view.box.token,
         "allowInternetAccess": view.box.network != "none",
         "network": {"allowOut": list(view.box.allow_out), "denyOut": list(view.box.deny_out)},
-        "lifecycle": {"autoResume": False, "onTimeout": "kill"},
+        "lifecycle": {"autoResume": view.box.auto_resume, "onTimeout": view.box.on_timeout},
     }
 
 

@@ -8,9 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from sandbox_server.errors import SandboxExhausted, SandboxLost, ServiceError
+from sandbox_server.sandbox.docker.freezing import Thawed
 from sandbox_server.sandbox.docker.runner import Runner
 from sandbox_server.sandbox.process import ProcessEnd, Size, Stream
 
+_FROZEN_LOOK_S = 0.5  # whether a container that was frozen at a command's timeout runs again
 _AFTER_KILL_S = 5.0  # for the rest of its output; who held it back loses it
 _SIGNALS = 128  # a shell's status of a process that a signal ended is this and the signal
 
@@ -75,6 +77,7 @@ class Command:
         reusable: bool,
         pty: bool,
         timeout_s: float | None,
+        clock: Thawed,
         kill: Callable[[Begun], Awaitable[None]],
         send: Callable[[Begun, int], Awaitable[bool]],
         status: Callable[[Runner], Awaitable[int]],
@@ -98,8 +101,11 @@ class Command:
         self._sent: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: list[asyncio.TimerHandle] = []
+        self._expiry: asyncio.TimerHandle | None = None
+        self._clock = clock
+        self._expires_at = float("inf") if timeout_s is None else clock.now() + timeout_s
         if timeout_s is not None:
-            self._timers.append(asyncio.get_running_loop().call_later(timeout_s, self._expire))
+            self._look_in(timeout_s)
         if errors:
             self._took(Stream.STDERR, errors)
         if first:
@@ -175,7 +181,20 @@ class Command:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _look_in(self, seconds: float) -> None:
+        self._expiry = asyncio.get_running_loop().call_later(seconds, self._expire)
+
+    def _stop_timers(self) -> None:
+        for timer in (*self._timers, *([self._expiry] if self._expiry else [])):
+            timer.cancel()
+
     def _expire(self) -> None:
+        if self._clock.stopped:  # nothing in it can be killed now, nor has it had its time
+            self._look_in(_FROZEN_LOOK_S)
+            return
+        if (left_s := self._expires_at - self._clock.now()) > 0:
+            self._look_in(left_s)
+            return
         self._timed_out = True
         self._spawn(self._expired())
 
@@ -223,8 +242,7 @@ class Command:
             self._end = ProcessEnd(-1, number)
         else:
             self._end = ProcessEnd(code)
-        for timer in self._timers:
-            timer.cancel()
+        self._stop_timers()
 
     async def _closed(self) -> None:
         """The lane has ended, and told no end."""
@@ -243,7 +261,6 @@ class Command:
                 self._ended(await self._status(self._runner), signalled=False)
         except ServiceError as e:
             self._failure = e
-            for timer in self._timers:
-                timer.cancel()
+            self._stop_timers()
         finally:
             self._drop(self._runner)

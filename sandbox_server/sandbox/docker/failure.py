@@ -16,10 +16,12 @@ from sandbox_server.errors import (
     SandboxDiskFull,
     SandboxExhausted,
     SandboxLost,
+    SandboxPaused,
     ServiceError,
 )
 
 _NOT_RUNNING = re.compile(r"[Cc]ontainer [0-9a-f]{12,64} is not running")  # with 409, and with 500 while it ends
+_PAUSED = re.compile(r"[Cc]ontainer [0-9a-f]{12,64} is paused")  # with 409, to an exec
 _DISK = ("no space left on device", "disk quota exceeded")
 _PIDS = ("resource temporarily unavailable", "cannot fork", "eagain")
 
@@ -57,6 +59,8 @@ def _of_status(error: docker.errors.APIError) -> ServiceError:
         return ImageUnavailable(text)
     if _NOT_RUNNING.search(text):
         return SandboxLost(f"the container is not running: {text}")
+    if _PAUSED.search(text):
+        return SandboxPaused(f"the container is paused: {text}")
     if status in (404, 409) and ("container" in lower or "exec" in lower):
         return SandboxLost(f"the container is gone or not running: {text}")
     return EngineUnavailable(f"the Docker daemon answered {status}: {text}")

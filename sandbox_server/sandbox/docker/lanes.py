@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from sandbox_server.errors import MalformedRequest, SandboxExhausted, SandboxLost, UnknownUser
 from sandbox_server.sandbox.docker.command import Begun, Command
 from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.sandbox.docker.freezing import Thawed
 from sandbox_server.sandbox.docker.lane import Lane
 from sandbox_server.sandbox.docker.runner import LaneEnded, Runner
 from sandbox_server.sandbox.process import Size
@@ -62,8 +63,9 @@ class Lanes:
     `shared=False`: each lane is for one command, and nothing that ran before can have touched it.
     """
 
-    def __init__(self, engine: Engine, container_id: str, *, shared: bool) -> None:
+    def __init__(self, engine: Engine, container_id: str, clock: Thawed, *, shared: bool) -> None:
         self._engine = engine
+        self._clock = clock
         self._container_id = container_id
         self._shared = shared
         self._parked: dict[str, list[Runner]] = {}
@@ -78,6 +80,7 @@ class Lanes:
 
     async def start(self, order: Order) -> Command:
         """See `sandbox.base.Sandbox.start`."""
+        self._clock.check()
         user = _ROOT if order.user in (None, "", "root") else order.user or _ROOT
         await self._know(user)
         words = await self._words(order, user)
@@ -241,6 +244,7 @@ class Lanes:
             reusable=not order.stdin,
             pty=terminal,
             timeout_s=order.timeout_s,
+            clock=self._clock,
             kill=self.kill,
             send=self._send,
             status=self._status,

@@ -152,6 +152,8 @@ class DockerRuntime:
         self._held.add(labels[_TOKEN])
         shared = labels[_ROLE] == Role.SESSION
         sandbox = DockerSandbox(self._engine, container_id, labels[_TOKEN], shared_lanes=shared)
+        if found["State"].get("Paused"):
+            sandbox.clock.stop()
         return self._open.setdefault(container_id, sandbox)
 
     async def list(self) -> list[ContainerInfo]:
@@ -195,6 +197,24 @@ class DockerRuntime:
                 )
             )
         return True
+
+    async def pause(self, container_id: str) -> None:
+        """See `sandbox.base.Runtime.pause`."""
+        if (sandbox := self._open.get(container_id)) is not None:
+            sandbox.clock.stop()
+        if not await self._is_paused(container_id):
+            await self._engine.call(lambda api: api.pause(container_id))
+
+    async def unpause(self, container_id: str) -> None:
+        """See `sandbox.base.Runtime.unpause`."""
+        if await self._is_paused(container_id):
+            await self._engine.call(lambda api: api.unpause(container_id))
+        if (sandbox := self._open.get(container_id)) is not None:
+            sandbox.clock.go()
+
+    async def _is_paused(self, container_id: str) -> bool:
+        found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))
+        return bool(found["State"].get("Paused"))
 
     async def _remove(self, container_id: str) -> None:
         try:
@@ -369,4 +389,5 @@ def _info(container: dict[str, Any], held: set[str]) -> ContainerInfo:
         running=container["State"] == "running",
         image=container["Image"],
         held=labels.get(_TOKEN) in held,
+        paused=container["State"] == "paused",
     )

@@ -10,6 +10,7 @@ from sandbox_server.sandbox.base import ExecResult, Process, Size
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.exec import collected
 from sandbox_server.sandbox.docker.files import Files
+from sandbox_server.sandbox.docker.freezing import Thawed
 from sandbox_server.sandbox.docker.lanes import Lanes, Order
 from sandbox_server.sandbox.docker.shell import DockerShell
 from sandbox_server.sandbox.docker.terminal import Terminal
@@ -24,13 +25,14 @@ class DockerSandbox(DockerTree):
 
     def __init__(self, engine: Engine, container_id: str, token: str, *, shared_lanes: bool) -> None:
         """`shared_lanes=False`: what runs there may not be able to forge its own exit status (a grading)."""
-        self._tree_lanes = TreeLanes(engine, container_id)
+        self.clock = Thawed()
+        self._tree_lanes = TreeLanes(engine, container_id, self.clock)
         super().__init__(self._tree_lanes)
         self._engine = engine
         self._container_id = container_id
         self.token = token
         self._files = Files(engine, container_id)
-        self._lanes = Lanes(engine, container_id, shared=shared_lanes)
+        self._lanes = Lanes(engine, container_id, self.clock, shared=shared_lanes)
         self._restarts = 0
         self.boot_s: Mapping[str, float] = {}
         self._shell = DockerShell(open_terminal=self._reattach, signal=self._signal, restart=self._restart)

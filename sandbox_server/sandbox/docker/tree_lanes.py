@@ -13,6 +13,7 @@ from importlib import resources
 
 from sandbox_server.errors import SandboxExhausted, SandboxLost
 from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.sandbox.docker.freezing import Thawed
 from sandbox_server.sandbox.docker.lane import Lane
 
 _LANES = 8  # of one container at the same time; more operations wait their turn
@@ -94,8 +95,9 @@ class Exchange:
 class TreeLanes:
     """The lanes of one container."""
 
-    def __init__(self, engine: Engine, container_id: str) -> None:
+    def __init__(self, engine: Engine, container_id: str, clock: Thawed) -> None:
         self._engine = engine
+        self._clock = clock
         self._container_id = container_id
         self._idle: list[tuple[Lane, AsyncGenerator[tuple[int, bytes], None]]] = []
         self._turns = asyncio.Semaphore(_LANES)
@@ -108,9 +110,10 @@ class TreeLanes:
 
         Raises:
             SandboxLost: the container is not running. BlockingIOError: it can take no further process.
-            TimeoutError: no lane has become free.
+            SandboxPaused. TimeoutError: no lane has become free.
 
         """
+        self._clock.check()
         try:
             async with asyncio.timeout(_TURN_S):
                 await self._turns.acquire()

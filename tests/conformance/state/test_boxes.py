@@ -97,3 +97,16 @@ async def test_what_is_over_is_not_prolonged(facts: BoxFacts, store: Store) -> N
     await store.move("7", "ending", frozenset({"live"}))
     assert not await facts.prolong(BOX, time.time() + 60)
     assert (await store.session("7")).is_box
+
+
+async def test_a_change_is_of_live_boxes_only(facts: BoxFacts, store: Store) -> None:
+    """A pause that revives a box that has ended, or that is written without its new end."""
+    await store.put_session(dataclasses.replace(session("7", deadline=time.time() + 5), instance_id=""))
+    await facts.put(BOX, time.time() + 5)
+    paused, until = dataclasses.replace(BOX, paused_at=time.time(), pausable_s=90.0), time.time() + 90
+    assert await facts.change(paused, until)
+    found = await store.session("7")
+    assert await facts.get("7") == paused and found is not None and found.deadline == until
+    await store.move("7", "ended", frozenset({"live"}))
+    assert not await facts.change(BOX, until + 1)
+    assert await facts.get("7") == paused

@@ -1,0 +1,39 @@
+"""The time that passes in a container: none while it is frozen."""
+
+import asyncio
+
+from sandbox_server.errors import SandboxPaused
+
+
+class Thawed:
+    """A container's own clock; the time limits of its commands are counted by it."""
+
+    def __init__(self) -> None:
+        self._stopped_at: float | None = None
+        self._stood_s = 0.0
+
+    @property
+    def stopped(self) -> bool:
+        """The container is frozen."""
+        return self._stopped_at is not None
+
+    def now(self) -> float:
+        """Seconds; of use only for differences."""
+        now = asyncio.get_running_loop().time()
+        return (now if self._stopped_at is None else self._stopped_at) - self._stood_s
+
+    def stop(self) -> None:
+        """It is about to be frozen."""
+        if self._stopped_at is None:
+            self._stopped_at = asyncio.get_running_loop().time()
+
+    def go(self) -> None:
+        """It runs again."""
+        if self._stopped_at is not None:
+            self._stood_s += asyncio.get_running_loop().time() - self._stopped_at
+            self._stopped_at = None
+
+    def check(self) -> None:
+        """Return if something can run in it. Raises SandboxPaused."""
+        if self.stopped:
+            raise SandboxPaused("the sandbox is paused; resume it first")
