@@ -301,6 +301,8 @@ def test_any_node_answers_for_any_box(rows: Path, tmp_path: Path) -> None:
         assert set(two.ids()) == set(made)
         two.kill(mine.pop())
         one.kill(theirs.pop())
+        assert two.call("POST", f"/sandboxes/{mine[0]}/pause").status_code == 204  # the SDK's connect resumes it
+        assert two.ids(state="paused") == one.ids(state="paused") == [mine[0]]
         flowed = sdk(
             b,
             "newest",

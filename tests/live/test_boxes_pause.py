@@ -55,7 +55,7 @@ def test_the_sdk_pauses_and_connects(server: Server, control: Control) -> None:
         """
 import time
 from e2b import Sandbox, SandboxQuery, SandboxState
-box, other = Sandbox.create(timeout=60), Sandbox.create(timeout=60)
+box, other = Sandbox.create(timeout=120), Sandbox.create(timeout=120)
 counted = box.commands.run("for n in $(seq 30); do sleep 0.1; done; echo done", background=True, timeout=5)
 failures = []
 def failing(call):
@@ -92,7 +92,7 @@ failing(lambda: other.pause())
     box, other = result["ids"]
     assert result["paused"] == [True, False] and result["running"] == [False, True]
     assert result["state"] == "paused" and result["lifecycle"] == {"on_timeout": "kill", "auto_resume": False}
-    assert result["left"] > 10_000  # SANDBOX_BOX_PAUSED_MAX_S, no more the minute that it was made for
+    assert result["left"] > 10_000  # SANDBOX_BOX_PAUSED_MAX_S, no more the two minutes that it was made for
     assert result["lists"] == [[box], [other], [other, box]]
     assert result["again"] == [box, True, "running", True] and 30 < result["left again"] <= 40
     assert result["told"] == "done\n" and result["says"] == "here\n"
@@ -100,7 +100,7 @@ failing(lambda: other.pause())
     names, took = zip(*result["failures"], strict=True)
     not_running, unknown = "SandboxNotRunningException", "SandboxNotFoundException"
     assert list(names) == [not_running, not_running, unknown, "SandboxException", unknown, unknown]
-    assert max(took) < 8, result["failures"]
+    assert max(took) < 15, result["failures"]
 
 
 def test_an_end_that_is_a_pause(server: Server, control: Control) -> None:
@@ -134,7 +134,7 @@ def test_over_a_restart_and_behind_its_back(server: Server, control: Control, mo
     """A box that a restart woke or forgot; one that somebody else unpaused or paused; one lost and still told; a slot
     that was given to another while its box was paused; a pause without end. The file's last: its server is another.
     """
-    made, other = control.create(), control.create(timeout=60)
+    made, other = control.create(timeout=300), control.create(timeout=300)
     sid, running = made["sandboxID"], other["sandboxID"]
     assert control.call("POST", f"/sandboxes/{sid}/pause").status_code == 204
     time.sleep(0.3)  # reaches SQL
@@ -142,17 +142,19 @@ def test_over_a_restart_and_behind_its_back(server: Server, control: Control, mo
     os.kill(server.redis(), signal.SIGKILL)
     for path in (server.folder / "data" / "redis").iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    for name, value in {"MAX_SESSIONS": "2", "BOX_CREATE_WAIT_S": "1", "BOX_PAUSED_MAX_S": "2"}.items():
-        monkeypatch.setitem(server.environment, f"SANDBOX_{name}", value)
+    monkeypatch.setitem(server.environment, "SANDBOX_BOX_PAUSED_MAX_S", "2")
     server.start()
     assert state(control, sid) == "paused" and frozen(server, sid) and health(server, made) == 502
-    full = control.call("POST", "/sandboxes", {"templateID": "base"})
-    assert full.status_code == 500 and "no capacity" in full.json()["message"]
+    until(
+        lambda: [node["used"] for node in httpx.get(f"{server.url}/v1/nodes", timeout=5).json()] == [2],
+        10,
+        "a slot each",
+    )
     docker("unpause", server.container(sid))
     docker("pause", server.container(running))
     until(lambda: frozen(server, sid) and not frozen(server, running), 10, "the engine as the records say")
     assert state(control, sid) == "paused" and health(server, other) == 204
-    assert control.call("POST", f"/sandboxes/{sid}/connect", {"timeout": 20}).status_code == 201
+    assert control.call("POST", f"/sandboxes/{sid}/connect", {"timeout": 200}).status_code == 201
     assert health(server, made) == 204
     assert control.call("POST", f"/sandboxes/{sid}/pause").status_code == 204
     docker("rm", "-f", server.container(sid))
