@@ -114,6 +114,10 @@ class BoxRecord:
     """Unix seconds; 0: it runs."""
     pausable_s: float = 0.0
     """Seconds that it may still be paused, all pauses together, the present one not yet counted."""
+    traffic_token: str = ""
+    """What requests to its ports must bear; "": nothing."""
+    host_mask: str = ""
+    """The host name that its ports see, `${PORT}` for theirs; "": that of the request."""
 
     def to_json(self) -> str:
         """In ASCII, which Redis and every database hold, whatever the client wrote."""

@@ -170,6 +170,15 @@ class Settings(BaseSettings):
     """Bound on making a box, queueing and pulling included; E2B's clients give up at 60. A pull goes on after it."""
     box_login_path: Literal["image", "profile"] = "image"
     """PATH of a login shell (`bash -l`), which E2B's clients always use: the image's own, or what /etc/profile sets."""
+    box_domain: Annotated[str, Field(pattern=r"^([A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*(:[0-9]+)?)?$")] = ""
+    """Requests to the host `<port>-<sandbox id>.` and this go to that port of the box; E2B's clients are told it.
+    Needs DNS and TLS in front (docs/boxes.md). Unset: no such names."""
+    box_port_connections: Annotated[int, Field(gt=0)] = 64
+    """Requests to ports of one box at a time; past it 503. Each takes some processes of the box's."""
+    box_port_open_s: Annotated[float, Field(gt=0)] = 30.0
+    """Bound on connecting to a port of a box."""
+    box_port_idle_s: Annotated[float, Field(gt=0)] = 300.0
+    """A request to a port of a box is cut off when nothing came or went for this long; 504 where it had no answer."""
     box_output_mb: Annotated[float, Field(gt=0)] = 16.0
     """Of each stream of a command of /v1/boxes, kept for its client: half from its head, half from its tail."""
     box_output_total_mb: Annotated[float, Field(gt=0)] = 256.0

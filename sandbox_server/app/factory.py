@@ -13,11 +13,13 @@ from sandbox_server.app import failures, health
 from sandbox_server.app.access import BoundBody, RequireKey
 from sandbox_server.app.direct import Direct, bare_routes
 from sandbox_server.app.forward import Forward
+from sandbox_server.app.hosts import BoxPorts, Hosts
 from sandbox_server.app.loop_watch import watched_loop
 from sandbox_server.app.parts import Build, Parts
 from sandbox_server.app.paths import Paths
 from sandbox_server.protocols._traits import Trait
 from sandbox_server.protocols.v1 import Refused
+from sandbox_server.sessions.tunnels import Tunnels
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import Nodes
 from sandbox_server.telemetry import logger
@@ -62,6 +64,9 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
     failures.install(app)
     # the last one added is the first one asked
     app.add_middleware(Direct, routes=bare_routes(routers), refuse=failures.service_error)
+    if settings.box_domain:
+        tunnels = Tunnels(most=settings.box_port_connections, open_s=settings.box_port_open_s)
+        app.add_middleware(BoxPorts, tunnels=tunnels, idle_s=settings.box_port_idle_s)
     app.add_middleware(
         Forward,
         nodes=lambda: cast(Nodes, app.state.nodes),
@@ -73,6 +78,8 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
     if settings.api_keys:
         app.add_middleware(RequireKey, keys=[key.get_secret_value() for key in settings.api_keys])
     app.add_middleware(Paths, prefix=settings.e2b_prefix, traits=_traits())
+    if settings.box_domain:
+        app.add_middleware(Hosts, domain=settings.box_domain)
     return app
 
 

@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sandbox_server.app.access import has, send_error
 from sandbox_server.app.relay import MISDIRECTED, Relay, of_one_hop
 from sandbox_server.errors import NodeUnreachable, OwnedElsewhere, StateUnavailable
+from sandbox_server.protocols.e2b.ports import TARGET, passed_on
 from sandbox_server.state.nodes import HOP, Fate, Hop, Nodes
 from sandbox_server.telemetry import FORWARDED, logger
 
@@ -234,6 +235,8 @@ class _Request:
 
     def headers_for(self, node: str) -> list[tuple[bytes, bytes]]:
         """Those of the client; a request that may not be repeated as it is bears a key."""
+        if TARGET in self.scope:  # the other node knows it by its host name too, and the headers are for the box
+            return [*passed_on(self.scope["headers"]), (HEADER.encode(), node.encode())]
         headers: list[tuple[bytes, bytes]] = [
             (name, value)
             for name, value in self.scope["headers"]

@@ -50,6 +50,7 @@ def box_policy(settings: Settings, *, cpus: float) -> BoxPolicy:
         create_wait_s=settings.box_create_wait_s,
         login_path=settings.box_login_path,
         timeout_exit=settings.box_timeout_exit,
+        domain=settings.box_domain,
         limits=limits_of(settings),
         cpus=cpus,
     )

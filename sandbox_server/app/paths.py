@@ -8,7 +8,7 @@ from sandbox_server.protocols._traits import TRAIT, Trait
 
 
 class Paths:
-    """Serves every path under `prefix` too, and puts the first trait that fits into the scope."""
+    """Serves every path under `prefix` too, and puts the first trait that fits into the scope, where none is yet."""
 
     def __init__(self, app: ASGIApp, prefix: str, traits: Sequence[Trait]) -> None:
         """`prefix` without a slash at its end; empty: none."""
@@ -18,7 +18,7 @@ class Paths:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As ASGI."""
-        if scope["type"] == "lifespan":
+        if scope["type"] == "lifespan" or TRAIT in scope:
             await self._app(scope, receive, send)
             return
         path: str = scope["path"]

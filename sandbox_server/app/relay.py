@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import httpx
 from starlette.types import Receive, Scope, Send
 
+from sandbox_server.protocols.e2b.ports import TARGET
 from sandbox_server.telemetry import logger
 
 log = logger(__name__)
@@ -55,6 +56,8 @@ class Relay:
                 if response.status_code != MISDIRECTED:
                     await self._answer(response)
         except httpx.TransportError as error:
+            if TARGET in self._scope and not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+                self.taken = True  # no key makes it repeatable
             if self.left:
                 return
             self.failed = True
@@ -81,7 +84,8 @@ class Relay:
 
     async def _answer(self, response: httpx.Response) -> None:
         own = [(name.lower(), value) for name, value in response.headers.raw]
-        headers = [(name, value) for name, value in own if not of_one_hop(name)]
+        # dated by our own server
+        headers = [(name, value) for name, value in own if not of_one_hop(name) and name != b"date"]
         self.begun = True
         await self._send({"type": "http.response.start", "status": response.status_code, "headers": headers})
         async for chunk in response.aiter_raw():

@@ -67,6 +67,7 @@ def run(settings: Settings, build: Build) -> None:
         ws="none",
         lifespan="on",
         access_log=False,
+        server_header=False,  # an answer of a box's port has its own
         proxy_headers=False,  # nothing here asks who the client is
         log_config=None,  # its warnings and errors reach stderr; its chatter would break JSON lines
         log_level=settings.log_level,

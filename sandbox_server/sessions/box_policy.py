@@ -53,6 +53,8 @@ class BoxPolicy:
     """image: a login shell finds the image's PATH again after its profile was read; profile: what the profile says."""
     timeout_exit: bool
     """A command that ran out of time ends with exit code 124 in place of the protocol's own error."""
+    domain: str = ""
+    """Under which ports of boxes have host names; "": they have none."""
     limits: Limits = field(default_factory=Limits)
     """Of a box without a size."""
     cpus: float = 0.0

@@ -70,6 +70,10 @@ class BoxRequest:
     """False: no network, whatever the policy allows."""
     allow_out: tuple[str, ...] = ()
     deny_out: tuple[str, ...] = ()
+    private: bool = False
+    """Its ports take only requests with its traffic token."""
+    host_mask: str = ""
+    """As of BoxRecord."""
     owner: str = ""
     """Name of the API key."""
     run: str = ""
@@ -220,6 +224,8 @@ class Boxes:
             on_timeout=asked.on_timeout.value,
             auto_resume=asked.auto_resume,
             pausable_s=policy.paused_max_s,
+            traffic_token=secrets.token_urlsafe(_TOKEN_BYTES) if asked.private else "",
+            host_mask=asked.host_mask,
         )
         life = Life(life_s, policy.max_s)
         return BoxPlan(box, limits, life, runtime=self._runtime, store=self._store, facts=self._facts)

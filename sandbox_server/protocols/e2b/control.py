@@ -50,14 +50,17 @@ async def create(request: Request) -> Response:
         internet=body.allow_internet_access,
         allow_out=tuple(network.allowOut),
         deny_out=tuple(network.denyOut),
+        private=network.allowPublicTraffic is False,
+        host_mask=network.maskRequestHost,
         owner=str(request.scope.get(KEY_NAME, "")),
         run=run_of(request),
         idempotency_key=key,
     )
-    view = await boxes_of(request).create_while(asked, hung_up(request))
+    boxes = boxes_of(request)
+    view = await boxes.create_while(asked, hung_up(request))
     if view is None:
         return json_answer({})  # nobody reads it
-    return json_answer(wire.sandbox(view), 201)
+    return json_answer(wire.sandbox(view, boxes.policy.domain), 201)
 
 
 @ROUTER.post("/sandboxes/{sid}/connect")
@@ -70,8 +73,8 @@ async def connect(request: Request, sid: str) -> Response:
     if (await _live(request, sid)).paused:
         _with_memory(body.memory)
         with suppress(SandboxRunning):  # another request was first
-            return json_answer(wire.sandbox(await boxes.resume(sid, timeout_s)), 201)
-    return json_answer(wire.sandbox(await boxes.set_timeout(sid, timeout_s, only_longer=True)))
+            return json_answer(wire.sandbox(await boxes.resume(sid, timeout_s), boxes.policy.domain), 201)
+    return json_answer(wire.sandbox(await boxes.set_timeout(sid, timeout_s, only_longer=True), boxes.policy.domain))
 
 
 @ROUTER.post("/sandboxes/{sid}/pause")
@@ -88,7 +91,7 @@ async def resume(request: Request, sid: str) -> Response:
     body = await _body(request, wire.Connect)
     _with_memory(body.memory)
     view = await boxes_of(request).resume(_sid(sid), body.timeout, on_timeout=_on_timeout(body.autoPause))
-    return json_answer(wire.sandbox(view), 201)
+    return json_answer(wire.sandbox(view, boxes_of(request).policy.domain), 201)
 
 
 @ROUTER.delete("/sandboxes/{sid}")
@@ -133,7 +136,7 @@ async def set_network(request: Request, sid: str) -> Response:
 @ROUTER.get("/sandboxes/{sid}")
 async def info(request: Request, sid: str) -> Response:
     """All that is told of it."""
-    return json_answer(wire.detail(await _live(request, sid)))
+    return json_answer(wire.detail(await _live(request, sid), boxes_of(request).policy.domain))
 
 
 @ROUTER.get("/v2/sandboxes")

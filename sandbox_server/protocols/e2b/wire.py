@@ -30,6 +30,10 @@ class Network(_Message):
     allowOut: list[str] = []
     denyOut: list[str] = []
     allow_internet_access: bool | None = None
+    allowPublicTraffic: bool | None = None
+    """False: requests to its ports need the traffic token."""
+    maskRequestHost: Annotated[str, Field(max_length=300, pattern=r"^[A-Za-z0-9.:_${}-]*$")] = ""
+    """The host name that they see."""
 
 
 class NewSandbox(_Message):
@@ -72,7 +76,7 @@ class Refresh(_Message):
     duration: Seconds | None = None
 
 
-def sandbox(view: BoxView) -> dict[str, object]:
+def sandbox(view: BoxView, domain: str) -> dict[str, object]:
     """The answer to a create or a connect."""
     return {
         "templateID": view.box.template,
@@ -81,6 +85,8 @@ def sandbox(view: BoxView) -> dict[str, object]:
         "envdVersion": ENVD_VERSION,
         "envdAccessToken": view.box.token,
         "alias": view.box.template,
+        "trafficAccessToken": view.box.traffic_token or None,
+        "domain": domain or None,
     }
 
 
@@ -108,12 +114,18 @@ def listed(view: BoxView) -> dict[str, object]:
     }
 
 
-def detail(view: BoxView) -> dict[str, object]:
+def detail(view: BoxView, domain: str) -> dict[str, object]:
     """All that is told of one."""
     return listed(view) | {
         "envdAccessToken": view.box.token,
         "allowInternetAccess": view.box.network != "none",
-        "network": {"allowOut": list(view.box.allow_out), "denyOut": list(view.box.deny_out)},
+        "domain": domain or None,
+        "network": {
+            "allowOut": list(view.box.allow_out),
+            "denyOut": list(view.box.deny_out),
+            "allowPublicTraffic": not view.box.traffic_token,
+            **({"maskRequestHost": view.box.host_mask} if view.box.host_mask else {}),
+        },
         "lifecycle": {"autoResume": view.box.auto_resume, "onTimeout": view.box.on_timeout},
     }
 

@@ -1,0 +1,52 @@
+"""Requests whose host name is that of a port of a box: told from all others first, answered before any route."""
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from sandbox_server.app.failures import service_error
+from sandbox_server.errors import ServiceError
+from sandbox_server.protocols._traits import TRAIT
+from sandbox_server.protocols.e2b import ports
+from sandbox_server.protocols.e2b.access import SANDBOX_ID
+from sandbox_server.sessions.tunnels import Tunnels
+
+
+class Hosts:
+    """The first look: puts what the name says into the scope. envd's port is this server itself."""
+
+    def __init__(self, app: ASGIApp, domain: str) -> None:
+        self._app = app
+        self._names = ports.Names(domain)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI."""
+        target = self._names.read(Headers(scope=scope).get("host", "")) if scope["type"] == "http" else None
+        if target is not None and target.port == ports.ENVD_PORT:
+            own = SANDBOX_ID.encode()
+            headers = [(name, value) for name, value in scope["headers"] if name != own]
+            scope = {**scope, "headers": [*headers, (own, target.sid.encode())]}
+        elif target is not None:
+            scope = {**scope, ports.TARGET: target, TRAIT: ports.TRAIT}
+        await self._app(scope, receive, send)
+
+
+class BoxPorts:
+    """Answers those requests, and hands everything else on."""
+
+    def __init__(self, app: ASGIApp, tunnels: Tunnels, idle_s: float) -> None:
+        self._app = app
+        self._tunnels = tunnels
+        self._idle_s = idle_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI."""
+        if ports.TARGET not in scope:
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope, receive, send)
+        try:
+            response = await ports.answer(request, self._tunnels, self._idle_s)
+        except ServiceError as error:
+            response = await service_error(request, error)
+        await response(scope, receive, send)

@@ -1,0 +1,271 @@
+"""What listens on a port of a box, by its host name: `<port>-<sandbox id>.<domain>`. One request, one connection there.
+
+HTTP/1.1, both ways as it flows. Knowingly not there: websockets, which the server in front of this cannot take.
+"""
+
+import asyncio
+import hmac
+import re
+from dataclasses import dataclass
+
+import h11
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from sandbox_server.errors import MalformedRequest, RequestError, SandboxLost, ServiceError, UnknownSession
+from sandbox_server.protocols._traits import Refusal, Trait
+from sandbox_server.protocols._wire import json_answer
+from sandbox_server.protocols.e2b.access import BoxGone, boxes_of
+from sandbox_server.protocols.e2b.refusals import refuse
+from sandbox_server.sessions.boxes import BoxView
+from sandbox_server.sessions.tunnels import PortClosed, Tunnel, Tunnels
+from sandbox_server.telemetry import logger
+
+log = logger(__name__)
+
+ENVD_PORT = 49983
+"""Where E2B's envd listens; there our own routes answer."""
+TARGET = "sandbox_server.box_port"
+"""Where the Target of a request stands in its ASGI scope."""
+_TOKEN = "e2b-traffic-access-token"
+_HEAD = 1 << 16  # bytes of an answer's head
+_OURS = frozenset((_TOKEN.encode(), b"sandbox-forwarded"))
+_OF_ONE_HOP = frozenset(
+    (b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect")
+)
+_ALWAYS = frozenset((b"host", b"content-length", _TOKEN.encode()))  # whatever a Connection header says of them
+_BODILESS = (204, 304)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a host name says."""
+
+    sid: str
+    port: int
+
+
+class TrafficRefused(RequestError):
+    """The box takes no request without its traffic token."""
+
+    code = "traffic_refused"
+    http_status = 403
+
+
+class NoWebsockets(RequestError):
+    """A websocket was asked for."""
+
+    code = "unimplemented"
+    http_status = 501
+
+
+class NoAnswer(ServiceError):
+    """Something listens, and does not answer in HTTP."""
+
+    code = "no_answer"
+    http_status = 502
+
+
+class TookTooLong(NoAnswer):
+    """Nothing came for too long."""
+
+    http_status = 504
+
+
+class Names:
+    """Reads host names under `domain`."""
+
+    def __init__(self, domain: str) -> None:
+        """`domain`: with or without a port, which host names may have or not."""
+        bare = re.escape(domain.rpartition(":")[0] if ":" in domain else domain)
+        self._pattern = re.compile(rf"([0-9]+)-([a-z0-9]+)\.{bare}\.?(?::[0-9]+)?", re.IGNORECASE)
+
+    def read(self, host: str) -> Target | None:
+        """What `host` is the name of; port 0 where that cannot be one. None: it is not one of a box."""
+        match = self._pattern.fullmatch(host)
+        if match is None:
+            return None
+        port = int(match[1][:6])
+        return Target(match[2], port if port < 1 << 16 else 0)
+
+
+def _refuse(error: ServiceError, headers: Headers) -> Refusal:
+    """As E2B's own proxy tells it: `{"sandboxId", "message", "port", "code"}`, the port where it is the port's."""
+    refusal = refuse(error, headers)
+    name = headers.get("host", "").partition(".")[0]
+    port, _, sid = name.partition("-")
+    told = {"sandboxId": sid, **refusal.body}
+    if isinstance(error, PortClosed | NoAnswer) and port.isdecimal():
+        told["port"] = int(port)
+    return Refusal(refusal.status, told, refusal.headers)
+
+
+TRAIT = Trait(re.compile(""), opens=True, streams=True, refuse=_refuse)
+
+
+async def answer(request: Request, tunnels: Tunnels, idle_s: float) -> Response:
+    """The exchange with the port, begun; it is cut off when no byte has come or gone for `idle_s`.
+
+    Raises:
+        BoxGone, PortClosed, TrafficRefused, MalformedRequest, CapacityError, InfrastructureError.
+        OwnedElsewhere: the request is another node's.
+    """
+    target: Target = request.scope[TARGET]
+    if not target.port:
+        raise MalformedRequest("Invalid sandbox port")
+    boxes = boxes_of(request)
+    try:
+        if not re.fullmatch("[1-9][0-9]{0,18}", target.sid):
+            raise UnknownSession(target.sid)
+        view = await boxes.get(target.sid)
+        _admit(request, view)
+        if request.headers.get("upgrade", "").lower() == "websocket":
+            raise NoWebsockets("websockets to ports of sandboxes are not implemented by this server")
+        sandbox = await boxes.sandbox(view)
+        head = _head(request, view, target.port)
+        tunnel = await tunnels.open(view.sid, sandbox, target.port)
+    except (UnknownSession, SandboxLost):
+        raise BoxGone(target.sid) from None
+    return _Exchange(tunnel, head, target, idle_s)
+
+
+def _admit(request: Request, view: BoxView) -> None:
+    own, offered = view.box.traffic_token, request.headers.get(_TOKEN, "")
+    if own and not offered:
+        raise TrafficRefused(f"Sandbox is secured with traffic access token. Token header '{_TOKEN}' is missing")
+    if own and not hmac.compare_digest(offered.encode("utf-8", "surrogatepass"), own.encode()):
+        raise TrafficRefused(
+            f"Sandbox is secured with traffic access token. Provided token in header '{_TOKEN}' is invalid"
+        )
+
+
+def _head(request: Request, view: BoxView, port: int) -> h11.Request:
+    """The request as the port gets it. Raises MalformedRequest."""
+    scope = request.scope
+    headers = [(name, value) for name, value in passed_on(scope["headers"]) if name not in _OURS]
+    if view.box.host_mask:
+        mask = view.box.host_mask.replace("${PORT}", str(port)).encode()
+        headers = [(name, mask if name == b"host" else value) for name, value in headers]
+    if "transfer-encoding" in request.headers:
+        headers = [(name, value) for name, value in headers if name != b"content-length"]
+        headers.append((b"transfer-encoding", b"chunked"))
+    headers.append((b"connection", b"close"))
+    path: bytes = scope.get("raw_path") or scope["path"].encode()
+    query: bytes = scope["query_string"]
+    try:
+        return h11.Request(
+            method=scope["method"],
+            target=path + (b"?" + query if query else b""),
+            headers=[(name.title(), value) for name, value in headers],  # as E2B's proxy: some programs look for that
+        )
+    except h11.LocalProtocolError as error:
+        raise MalformedRequest(f"the request cannot be passed on: {error}") from None
+
+
+def passed_on(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Those that are not between two neighbours alone; names in lower case."""
+    named = b",".join(value for name, value in headers if name == b"connection").lower().split(b",")
+    dropped = _OF_ONE_HOP | ({name.strip() for name in named} - _ALWAYS)
+    return [(name, value) for name, value in headers if name not in dropped]
+
+
+class _Exchange(Response):
+    """One request to a port and its answer, as they flow; called once."""
+
+    def __init__(self, tunnel: Tunnel, head: h11.Request, target: Target, idle_s: float) -> None:
+        super().__init__()
+        self._tunnel = tunnel
+        self._head = head
+        self._target = target
+        self._idle_s = idle_s
+        self._wire = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD)
+        self._begun = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI."""
+        try:
+            await self._bounded(receive, send)
+        except (h11.RemoteProtocolError, ServiceError, TimeoutError) as error:
+            if self._begun:  # the client sees an answer that does not end
+                log.info("answer of a port cut off", sid=self._target.sid, port=self._target.port, error=str(error))
+                return
+            refusal = _refuse(self._told(error), Headers(scope=scope))
+            await json_answer(dict(refusal.body), refusal.status, dict(refusal.headers))(scope, receive, send)
+        finally:
+            await self._tunnel.close()
+
+    def _told(self, error: Exception) -> ServiceError:
+        if isinstance(error, TimeoutError):
+            return TookTooLong(f"port {self._target.port} answered nothing for {self._idle_s:g} s")
+        if isinstance(error, ServiceError):
+            return BoxGone(self._target.sid)
+        return NoAnswer(f"what listens on port {self._target.port} did not answer in HTTP/1.1: {error}")
+
+    async def _bounded(self, receive: Receive, send: Send) -> None:
+        async with asyncio.timeout(self._idle_s) as bound:
+            asking = asyncio.create_task(self._ask(receive, bound))
+            telling = asyncio.create_task(self._tell(send, bound))
+            try:
+                await asyncio.wait({asking, telling}, return_when=asyncio.FIRST_COMPLETED)
+                if asking.done():
+                    asking.result()  # else the client is gone
+                if telling.done():
+                    telling.result()
+            finally:
+                for task in (asking, telling):
+                    task.cancel()
+                await asyncio.gather(asking, telling, return_exceptions=True)
+
+    def _stir(self, bound: asyncio.Timeout) -> None:
+        if not bound.expired():
+            bound.reschedule(asyncio.get_running_loop().time() + self._idle_s)
+
+    async def _ask(self, receive: Receive, bound: asyncio.Timeout) -> None:
+        """Send the request; return once the client is gone."""
+        await self._write(self._head)
+        names = {name for name, _ in self._head.headers}
+        more = bool(names & {b"content-length", b"transfer-encoding"})
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            self._stir(bound)
+            if chunk := message.get("body", b""):
+                await self._write(h11.Data(data=chunk))
+                self._stir(bound)
+            more = message.get("more_body", False)
+        await self._write(h11.EndOfMessage())
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async def _write(self, event: h11.Event) -> None:
+        data = self._wire.send(event)
+        if data:
+            await self._tunnel.write(data)
+
+    async def _tell(self, send: Send, bound: asyncio.Timeout) -> None:
+        """Pass the answer on, to its end."""
+        while True:
+            event = self._wire.next_event()
+            if event is h11.NEED_DATA:
+                self._wire.receive_data(await self._tunnel.read())
+                self._stir(bound)
+            elif isinstance(event, h11.Response):
+                self._begun = True
+                await send({"type": "http.response.start", "status": event.status_code, "headers": _told(event)})
+            elif isinstance(event, h11.Data):
+                await send({"type": "http.response.body", "body": bytes(event.data), "more_body": True})
+                self._stir(bound)
+            elif isinstance(event, h11.EndOfMessage):
+                await send({"type": "http.response.body", "body": b""})
+                return
+            elif not isinstance(event, h11.InformationalResponse):
+                raise h11.RemoteProtocolError("it hung up")
+
+
+def _told(answer: h11.Response) -> list[tuple[bytes, bytes]]:
+    """The headers of an answer; our own server dates it and frames its body."""
+    dropped = {b"date", *((b"content-length",) if answer.status_code in _BODILESS else ())}
+    return [(name, value) for name, value in passed_on(list(answer.headers)) if name not in dropped]

@@ -1,0 +1,311 @@
+"""Ports of boxes by their host names, asked through the box's own server and through another one."""
+
+import hashlib
+import json
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from .e2b import TEMPLATES, Control
+from .fleet import fleet
+from .serving import Server, docker, until
+
+DOMAIN = "boxes.example"
+PORT = 8001
+PROGRAM = r"""
+import hashlib, http.server, json, sys, time
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def log_message(self, *words): pass
+    def pieces(self):
+        if "chunked" in self.headers.get("transfer-encoding", ""):
+            while size := int(self.rfile.readline(), 16):
+                yield self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
+        else:
+            left = int(self.headers.get("content-length", 0))
+            while left:
+                data = self.rfile.read(min(left, 65536))
+                left -= len(data)
+                yield data
+    def begin(self, *headers, status=200):
+        self.send_response(status)
+        for name, value in headers:
+            self.send_header(name, value)
+        self.end_headers()
+    def tell(self, data):
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        self.wfile.flush()
+    def do_POST(self):
+        if self.path == "/refused":
+            self.begin(("content-length", "4"), ("connection", "close"), status=413)
+            self.wfile.write(b"much")
+            self.close_connection = True
+            return
+        if self.path == "/echo":
+            self.begin(("transfer-encoding", "chunked"))
+            for piece in self.pieces():
+                self.tell(piece)
+            self.wfile.write(b"0\r\n\r\n")
+            return
+        digest, size = hashlib.sha256(), 0
+        for piece in self.pieces():
+            digest.update(piece)
+            size += len(piece)
+        text = json.dumps([size, digest.hexdigest()]).encode()
+        self.begin(("content-length", str(len(text))))
+        self.wfile.write(text)
+    def do_GET(self):
+        path, _, query = self.path.partition("?")
+        if path == "/ticks":
+            self.begin(("content-type", "text/event-stream"))
+            try:
+                for number in range(int(query)):
+                    self.wfile.write(b"%d\n" % number)
+                    self.wfile.flush()
+                    time.sleep(0.2)
+            except OSError:
+                open("/tmp/left", "w").close()
+            self.close_connection = True
+        elif path == "/cut":
+            self.begin(("content-length", "1000"))
+            self.wfile.write(b"x")
+            self.close_connection = True
+        elif path == "/big":
+            self.begin(("content-length", query))
+            for _ in range(int(query) >> 20):
+                self.wfile.write(bytes(1 << 20))
+        elif path == "/kept":
+            self.begin(("content-length", "7"), ("etag", '"a"'), status=304)
+        else:
+            text = json.dumps([self.command, self.path, self.headers.items()]).encode()
+            self.begin(("content-length", str(len(text))), ("connection", "x-hop"), ("x-hop", "1"),
+                       ("set-cookie", "a=1"), ("set-cookie", "b=2"))
+            if self.command != "HEAD":
+                self.wfile.write(text)
+    do_HEAD = do_PATCH = do_GET
+
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+@pytest.fixture(scope="module")
+def servers(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
+    """Two nodes of one fleet that ask for API keys."""
+    settings = {
+        "box_templates": TEMPLATES,
+        "box_domain": DOMAIN,
+        "box_port_idle_s": 2,
+        "box_port_connections": 3,
+        "pool_size": 0,
+        "max_body_mb": 1,
+    }
+    with fleet(tmp_path_factory.mktemp("ports"), rows, 2, **settings) as (servers, _):
+        yield servers
+
+
+class Box:
+    """One whose program listens on its loopback."""
+
+    def __init__(self, servers: list[Server], **body: object) -> None:
+        self.control = Control(servers[0])
+        self.made = self.control.create(**body)
+        self.sid = str(self.made["sandboxID"])
+        (self.own,) = [server for server in servers if server.containers(f"sid={self.sid}")]
+        (self.container,) = self.own.containers(f"sid={self.sid}")
+        docker("exec", "-d", self.container, "python3", "-c", PROGRAM, str(PORT))
+        until(lambda: self.ask(self.own, "GET", "/").status_code == 200, 10, "its program")
+
+    def host(self, port: object = PORT) -> str:
+        """The name of a port."""
+        return f"{port}-{self.sid}.{DOMAIN}"
+
+    def ask(self, server: Server, method: str, path: str, port: object = PORT, **options: Any) -> httpx.Response:
+        """One request, with no API key."""
+        headers = {"Host": self.host(port), **options.pop("headers", {})}
+        return httpx.request(method, server.url + path, headers=headers, timeout=30, trust_env=False, **options)
+
+    def stream(self, server: Server, path: str) -> Any:
+        """An answer as it comes."""
+        return httpx.stream("GET", server.url + path, headers={"Host": self.host()}, timeout=30, trust_env=False)
+
+    def tunnels(self) -> int:
+        """Processes of them in the box."""
+        return docker("exec", self.container, "ps", "-eo", "args").count("/dev/tcp")
+
+
+@pytest.fixture(scope="module")
+def box(servers: list[Server]) -> Iterator[Box]:
+    """One without a network."""
+    box = Box(servers, allow_internet_access=False)
+    yield box
+    box.control.kill(box.sid)
+
+
+@pytest.fixture(params=["own", "other"])
+def server(request: pytest.FixtureRequest, servers: list[Server], box: Box) -> Server:
+    """The box's own, or another."""
+    return next(server for server in servers if (server is box.own) == (request.param == "own"))
+
+
+def test_a_create_names_the_domain(box: Box) -> None:
+    """Else the SDK builds a name of E2B's own service."""
+    info = box.control.call("GET", f"/sandboxes/{box.sid}").json()
+    again = box.control.call("POST", f"/sandboxes/{box.sid}/connect", {"timeout": 60}).json()
+    assert box.made["domain"] == info["domain"] == again["domain"] == DOMAIN
+    assert box.made["trafficAccessToken"] is None and info["network"]["allowPublicTraffic"] is True
+
+
+@pytest.mark.parametrize("method", ["GET", "PATCH"])
+def test_a_request_arrives_as_it_was(server: Server, box: Box, method: str) -> None:
+    """A path that was decoded, a header of ours or of one hop, a cookie that was lost."""
+    sent = {"X-Own": "1", "Connection": "close, x-secret", "X-Secret": "2", "TE": "trailers", "X-API-KEY": "theirs"}
+    answer = box.ask(server, method, "/v1/sessions/a%2Fb?q=%20", headers=sent)
+    seen, path, items = answer.json()
+    headers = {name.lower(): value for name, value in items}
+    assert (seen, path) == (method, "/v1/sessions/a%2Fb?q=%20")
+    assert headers["host"] == box.host() and headers["x-own"] == "1" and headers["x-api-key"] == "theirs"
+    assert dict(items)["Host"] == box.host() and headers["connection"] == "close" and len(headers) == len(items)
+    assert not headers.keys() & {"x-secret", "te", "sandbox-forwarded", "idempotency-key", "transfer-encoding"}
+    assert answer.headers.get_list("set-cookie") == ["a=1", "b=2"]
+    assert "x-hop" not in answer.headers and len(answer.headers.get_list("date")) == 1
+    assert "BaseHTTP" in answer.headers["server"] and "uvicorn" not in answer.headers["server"]
+
+
+def test_answers_without_a_body(server: Server, box: Box) -> None:
+    """A client that waits for one."""
+    assert box.ask(server, "HEAD", "/").headers["content-length"].isdigit()
+    kept = box.ask(server, "GET", "/kept")
+    assert (kept.status_code, kept.headers["etag"], kept.content) == (304, '"a"', b"")
+
+
+def test_large_bodies_flow(server: Server, box: Box) -> None:
+    """A bound on bodies that is not for streams, or bytes that are lost where pieces meet."""
+    piece = bytes(range(256)) * 4096
+    whole = hashlib.sha256(piece * 20).hexdigest()
+    assert box.ask(server, "POST", "/", content=piece * 20).json() == [20 << 20, whole]
+    assert box.ask(server, "POST", "/", content=iter([piece] * 20)).json() == [20 << 20, whole]
+    with box.stream(server, f"/big?{20 << 20}") as answer:
+        assert sum(map(len, answer.iter_raw())) == 20 << 20
+
+
+def test_an_answer_flows_as_it_is_written(server: Server, box: Box) -> None:
+    """One that is kept until it is whole; one that is cut off although it goes on, only slowly."""
+    began, came = time.monotonic(), []
+    with box.stream(server, "/ticks?12") as answer:
+        came += [time.monotonic() - began for _ in answer.iter_lines()]
+    assert len(came) == 12 and came[0] < 1.5 and came[-1] - came[0] > 2
+
+
+def test_both_ways_at_once(box: Box) -> None:
+    """An exchange in which either waits for what the other said would never end."""
+    address = httpx.URL(box.own.url)
+    with socket.create_connection((address.host, address.port or 80), timeout=10) as wire:
+        wire.sendall(f"POST /echo HTTP/1.1\r\nHost: {box.host()}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        seen = b""
+        for word in (b"first", b"second"):
+            wire.sendall(b"%x\r\n%s\r\n" % (len(word), word))
+            while word not in seen:
+                seen += wire.recv(1000) or pytest.fail(f"hung up after {seen!r}")
+        wire.sendall(b"0\r\n\r\n")
+        while not seen.endswith(b"\r\n0\r\n\r\n"):
+            seen += wire.recv(1000) or pytest.fail(f"hung up after {seen!r}")
+
+
+def test_an_answer_before_the_request_is_whole(box: Box) -> None:
+    """A refusal that is lost because nobody reads the rest of the upload."""
+    address = httpx.URL(box.own.url)
+    with socket.create_connection((address.host, address.port or 80), timeout=10) as wire:
+        wire.sendall(f"POST /refused HTTP/1.1\r\nHost: {box.host()}\r\nContent-Length: 99\r\n\r\nx".encode())
+        seen = b""
+        while b"much" not in seen:
+            seen += wire.recv(1000) or pytest.fail(f"hung up after {seen!r}")
+    assert seen.startswith(b"HTTP/1.1 413")
+
+
+def test_nothing_is_left_of_a_client_that_hung_up(server: Server, box: Box) -> None:
+    """A program that writes for ever to nobody, and processes that fill the box."""
+    docker("exec", box.container, "rm", "-f", "/tmp/left")
+    with box.stream(server, "/ticks?1000") as answer:
+        next(answer.iter_lines())
+    until(lambda: docker("exec", box.container, "ls", "/tmp").split() == ["left"], 10, "told that the client left")
+    until(lambda: not box.tunnels(), 10, "no tunnel left")
+
+
+def test_what_is_cut_off_does_not_look_whole(server: Server, box: Box) -> None:
+    """An answer whose end never came, taken for the answer."""
+    with pytest.raises(httpx.RemoteProtocolError):
+        box.ask(server, "GET", "/cut")
+
+
+def test_refusals(server: Server, box: Box) -> None:
+    """A client that cannot tell a program that has not begun to listen from a box that is gone."""
+    closed = box.ask(server, "GET", "/", 8002)
+    assert closed.status_code == 502
+    text = "The sandbox is running but port is not open"
+    assert closed.json() == {"sandboxId": box.sid, "message": text, "port": 8002, "code": 502}
+    for host in (f"{PORT}-9999.{DOMAIN}", f"{PORT}-x{box.sid}.{DOMAIN}", f"{PORT}-9999.{DOMAIN.upper()}:443"):
+        gone = httpx.get(server.url, headers={"Host": host}, trust_env=False)
+        assert gone.status_code == 502 and gone.json()["message"] == "The sandbox was not found", host
+    assert [box.ask(server, "GET", "/", port).status_code for port in (0, 65536, 10**9)] == [400] * 3
+    assert httpx.get(f"{server.url}/", headers={"Host": DOMAIN}, trust_env=False).status_code == 404
+    upgrade = {"Connection": "upgrade", "Upgrade": "websocket"}
+    assert box.ask(server, "GET", "/", headers=upgrade).status_code == 501
+
+
+def test_bounds(box: Box) -> None:
+    """A program that never answers would keep the client; many clients would fill the box with tunnels."""
+    silent = (
+        "import socket, time; s = socket.create_server(('', 8003)); c = [s.accept() for _ in range(3)]; time.sleep(99)"
+    )
+    docker("exec", "-d", box.container, "timeout", "5", "python3", "-c", silent)
+    until(lambda: ":1F43" in docker("exec", box.container, "cat", "/proc/net/tcp"), 10, "listening")
+    with ThreadPoolExecutor(5) as threads:
+        answers = list(threads.map(lambda _: box.ask(box.own, "GET", "/", 8003), range(5)))
+    statuses = sorted(answer.status_code for answer in answers)
+    assert statuses == [503, 503, 504, 504, 504], [answer.text for answer in answers]
+    docker("exec", box.container, "pkill", "-f", "^python3.*s.accept")
+
+
+def test_envd_by_its_own_name(server: Server, box: Box) -> None:
+    """The SDK's newer releases and signed URLs name the box by the host alone."""
+    token = {"X-Access-Token": box.made["envdAccessToken"]}
+    assert box.ask(server, "GET", "/health", 49983, headers=token).status_code == 204
+    assert box.ask(server, "GET", "/health", 49983, headers={"X-Access-Token": "wrong"}).status_code == 401
+    docker("exec", box.container, "sh", "-c", f"echo {box.sid} > /tmp/name")
+    path = {"params": {"path": "/tmp/name", "username": "root"}}
+    assert box.ask(server, "GET", "/files", 49983, headers=token, **path).text == f"{box.sid}\n"
+
+
+def test_the_traffic_token(servers: list[Server]) -> None:
+    """A box that was asked for as private and is open to all; and one that dies while it is asked."""
+    network = {"allowPublicTraffic": False, "maskRequestHost": "own.example:${PORT}"}
+    made = Control(servers[0]).create(network=network)
+    token, sid = made["trafficAccessToken"], made["sandboxID"]
+    (container,) = [found for server in servers for found in server.containers(f"sid={sid}")]
+    docker("exec", "-d", container, "python3", "-c", PROGRAM, str(PORT))
+
+    def ask(server: Server, **headers: str) -> httpx.Response:
+        named = {"Host": f"{PORT}-{sid}.{DOMAIN}", **{name.replace("_", "-"): text for name, text in headers.items()}}
+        return httpx.get(server.url, headers=named, timeout=30, trust_env=False)
+
+    until(lambda: ask(servers[0], e2b_traffic_access_token=token).status_code == 200, 10, "its program")
+    for server in servers:
+        assert "is missing" in ask(server).json()["message"] and ask(server).status_code == 403
+        assert ask(server, e2b_traffic_access_token="wrong").status_code == 403
+        headers = {name.lower(): text for name, text in ask(server, e2b_traffic_access_token=token).json()[2]}
+        assert headers["host"] == f"own.example:{PORT}" and token not in json.dumps(headers)
+    Control(servers[0]).kill(sid)
+    for server in servers:
+        gone = ask(server, e2b_traffic_access_token=token)
+        assert gone.status_code == 502
+        assert gone.json() == {"sandboxId": sid, "message": "The sandbox was not found", "code": 502}
+    assert not [entry for server in servers for entry in server.entries() if entry["event"] == "unforeseen error"]
