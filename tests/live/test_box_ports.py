@@ -303,7 +303,13 @@ def test_the_traffic_token(servers: list[Server]) -> None:
         assert ask(server, e2b_traffic_access_token="wrong").status_code == 403
         headers = {name.lower(): text for name, text in ask(server, e2b_traffic_access_token=token).json()[2]}
         assert headers["host"] == f"own.example:{PORT}" and token not in json.dumps(headers)
-    Control(servers[0]).kill(sid)
+    named = {"Host": f"{PORT}-{sid}.{DOMAIN}", "e2b-traffic-access-token": token}
+    with httpx.stream("GET", servers[0].url + "/ticks?100", headers=named, timeout=30, trust_env=False) as answer:
+        lines = answer.iter_lines()
+        next(lines)
+        Control(servers[0]).kill(sid)
+        with pytest.raises(httpx.RemoteProtocolError):
+            list(lines)
     for server in servers:
         gone = ask(server, e2b_traffic_access_token=token)
         assert gone.status_code == 502
