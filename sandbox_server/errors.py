@@ -35,6 +35,7 @@ ServiceError
     ├── ImageUnavailable    the task image is not here and cannot be had
     │   └── RepositoryUnavailable  the repository that it is made of cannot be had
     ├── EngineUnavailable   the Docker daemon does not answer
+    ├── EgressUnavailable   what a sandbox may reach could not be enforced, so it was not started
     ├── StateUnavailable    Redis does not answer
     ├── CatalogueUnavailable  SQL does not answer
     ├── NodeUnreachable     the node that has the session does not answer, or is dead and cannot be replaced yet
@@ -331,6 +332,12 @@ class EngineUnavailable(InfrastructureError):
 
     code = "engine_unavailable"
     reason = "daemon"
+
+
+class EgressUnavailable(InfrastructureError):
+    """What a sandbox may reach could not be enforced, so it was not started, or keeps what it had."""
+
+    code = "egress_unavailable"
 
 
 class StateUnavailable(InfrastructureError):

@@ -166,6 +166,12 @@ class Settings(BaseSettings):
     """Whether boxes have a network; a request may want less, never more."""
     box_networks: dict[str, Literal["bridge", "none"]] = {}
     """JSON object, pattern of image to bridge or none; the first that fits counts, before SANDBOX_BOX_NETWORK."""
+    box_egress: Annotated[tuple[str, ...], NoDecode] | None = None
+    """Comma-separated list of all that boxes, and sessions whose instance has a network, may reach: `host:port`,
+    `host`, `10.0.0.0/8`, `10.0.0.0/8:443`; names are looked up when a container is made. A request may want less;
+    nothing where this is empty, all that the network leads to where it is unset."""
+    egress_image: str = "sandbox-egress"
+    """Image with nft, which puts such rules in place; scripts/egress-image.sh makes it. See docs/boxes.md."""
     box_create_wait_s: float = 50.0
     """Bound on making a box, queueing and pulling included; E2B's clients give up at 60. A pull goes on after it."""
     box_login_path: Literal["image", "profile"] = "image"
@@ -303,6 +309,7 @@ class Settings(BaseSettings):
         "pinned_images",
         "box_image_keys",
         "box_images",
+        "box_egress",
         "repository_folders",
         "repository_protocols",
         mode="before",

@@ -4,4 +4,5 @@ set -eu
 cd "$(dirname "$0")/.."
 
 scripts/base-image.sh
+scripts/egress-image.sh
 "$(scripts/python.sh)" examples/build.py "$@"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sandbox_server import __version__
 from sandbox_server.actions import registry as actions
-from sandbox_server.app.limits import batches_of, box_policy, image_rules, in_catalogue, limits_of
+from sandbox_server.app.limits import batches_of, box_policy, image_rules, in_catalogue, limits_of, runtime_config
 from sandbox_server.app.parts import Parts
 from sandbox_server.app.scoring import batch_grading_of, localizing_of
 from sandbox_server.app.single import NodeNameTaken, only_server
@@ -26,7 +26,7 @@ from sandbox_server.grading.grading import Grading
 from sandbox_server.grading.queue import GradingQueue
 from sandbox_server.grading.registry import load_graders, load_rewards
 from sandbox_server.sandbox.docker.engine import Engine
-from sandbox_server.sandbox.docker.runtime import DockerRuntime, RuntimeConfig
+from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sandbox.faults import Faults
 from sandbox_server.sandbox.image_names import tagged
 from sandbox_server.sessions.acting import Acting
@@ -86,16 +86,7 @@ async def open_runtime(
         failures=settings.breaker_failures,
         fault=partial((faults or Faults()).tell, "daemon"),
     )
-    runtime = DockerRuntime(
-        engine,
-        RuntimeConfig(
-            node=f"{settings.node_id}+{guest}" if guest else settings.node_id,
-            oci_runtime=settings.runtime,
-            boot_concurrency=settings.boots,
-            pull=settings.pull == "missing",
-            pull_timeout_s=settings.pull_timeout_s,
-        ),
-    )
+    runtime = DockerRuntime(engine, runtime_config(settings, guest))
     try:
         yield runtime
     finally:
@@ -282,6 +273,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             kept_s=settings.result_ttl_s,
         )
         await stack.enter_async_context(_running(runtime.watch_images))
+        await stack.enter_async_context(_running(runtime.watch_egress))
         box_history = BoxHistory(database)
         session_log = SessionLog(history, box_history)
         stack.push_async_callback(session_log.drain)

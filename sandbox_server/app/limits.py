@@ -3,6 +3,8 @@
 from sandbox_server.actions.batch import BatchBounds, Batches
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.sandbox.base import Limits
+from sandbox_server.sandbox.docker.runtime import RuntimeConfig
+from sandbox_server.sandbox.egress import Egress, Target
 from sandbox_server.sandbox.image_names import tagged
 from sandbox_server.sessions.box_policy import BoxPolicy, BoxSize
 from sandbox_server.sessions.engine_disk import ImageRules
@@ -18,6 +20,29 @@ def limits_of(settings: Settings) -> Limits:
         pids=settings.pids,
         open_files=settings.open_files,
         disk_mb=settings.disk_mb,
+    )
+
+
+def _egress_of(settings: Settings) -> Egress | None:
+    """What sessions and boxes may reach at most; None: all. Raises ValueError: an entry is none."""
+    if settings.box_egress is None:
+        return None
+    try:
+        return Egress(tuple(map(Target.parse, settings.box_egress)))
+    except ValueError as e:
+        raise ValueError(f"SANDBOX_BOX_EGRESS: {e}") from e
+
+
+def runtime_config(settings: Settings, guest: str) -> RuntimeConfig:
+    """What all containers have in common; `guest`: a command line beside the node's server."""
+    return RuntimeConfig(
+        node=f"{settings.node_id}+{guest}" if guest else settings.node_id,
+        oci_runtime=settings.runtime,
+        boot_concurrency=settings.boots,
+        pull=settings.pull == "missing",
+        pull_timeout_s=settings.pull_timeout_s,
+        egress=_egress_of(settings),
+        egress_image=settings.egress_image,
     )
 
 

@@ -10,6 +10,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
+from sandbox_server.sandbox.egress import Egress
+from sandbox_server.sandbox.image import ImageInfo as ImageInfo
+from sandbox_server.sandbox.image import StoredImage as StoredImage
 from sandbox_server.sandbox.process import Process as Process  # part of what a sandbox is; its own file for its size
 from sandbox_server.sandbox.process import ProcessEnd as ProcessEnd
 from sandbox_server.sandbox.process import Size as Size
@@ -55,6 +58,8 @@ class ContainerSpec:
     activate: str = ""
     """Shell text that the persistent shell runs once at its start (conda activation and the like)."""
     network: str = "none"
+    egress: Egress | None = None
+    """What of the network it may reach; a session, at most what the server's sessions may."""
     limits: Limits = field(default_factory=Limits)
     with_shell: bool = True
     """False: no persistent shell; the container only waits for `exec`."""
@@ -301,35 +306,6 @@ class Sandbox(Tree, Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ImageInfo:
-    """An image as it is on this engine."""
-
-    name: str
-    digest: str
-    """The image id (`sha256:...`); goes into receipts."""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    env: Mapping[str, str] = field(default_factory=dict)
-    """The environment that it sets; not told by `Runtime.images`."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredImage:
-    """An image with what it takes and what stands on it."""
-
-    names: tuple[str, ...]
-    """`repository:tag`, each; none: it has only its id."""
-    digest: str
-    size_bytes: int
-    """With the layers that it shares with others."""
-    created_at: float
-    """Unix seconds."""
-    pulled: bool
-    """It is known to a registry, so it may be had there again."""
-    used: bool
-    """A container, or another image, stands on it."""
-
-
 class Runtime(Protocol):
     """Makes, finds and removes containers on one engine."""
 
@@ -362,6 +338,15 @@ class Runtime(Protocol):
 
     async def connect(self, container_id: str, *, on: bool) -> bool:
         """Give a running container its network back, or cut it off; False: it was made without one for good."""
+        ...
+
+    async def restrict(self, container_id: str, egress: Egress | None) -> None:
+        """What a running session's container may reach, from now on; None: what every session may.
+
+        Raises:
+            EgressUnavailable: the rules are not in place, what was before still holds. SandboxLost, EngineUnavailable.
+
+        """
         ...
 
     async def pause(self, container_id: str) -> None:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 from sandbox_server.records import BoxRecord, SessionRecord
 from sandbox_server.sandbox.base import ContainerSpec, Limits, Role, Runtime
+from sandbox_server.sandbox.egress import Egress
 from sandbox_server.state.boxes import BoxFacts
 from sandbox_server.state.store import Store
 
@@ -26,16 +27,26 @@ class BoxPlan:
     cwd = ""
 
     def __init__(
-        self, box: BoxRecord, limits: Limits, life: Life, *, runtime: Runtime, store: Store, facts: BoxFacts
+        self,
+        box: BoxRecord,
+        limits: Limits,
+        egress: Egress | None,
+        life: Life,
+        *,
+        runtime: Runtime,
+        store: Store,
+        facts: BoxFacts,
     ) -> None:
         """`box` has all but its sid, its last moment and what its image says: known only when it begins."""
         self._limits = limits
+        self._egress = egress
         self._life = life
         self._runtime = runtime
         self._store = store
         self._facts = facts
         self.box = box
-        self.name = f"box {box.image} {box.network} {limits.cpus:g} {limits.memory_mb}"
+        reach = " ".join((box.network, *box.allow_out, "-", *box.deny_out))
+        self.name = f"box {box.image} {reach} {limits.cpus:g} {limits.memory_mb}"
         self.lasts_s = life.lasts_s
 
     async def spec(self) -> ContainerSpec:
@@ -48,6 +59,7 @@ class BoxPlan:
             sid="",
             deadline=datetime.max.replace(tzinfo=UTC),
             network=self.box.network,
+            egress=self._egress,
             limits=self._limits,
             with_shell=False,
         )

@@ -26,10 +26,11 @@ from sandbox_server.errors import (
 )
 from sandbox_server.records import BoxKind, BoxRecord, OnTimeout
 from sandbox_server.sandbox.base import Runtime, Sandbox
+from sandbox_server.sandbox.egress import Egress
 from sandbox_server.sandbox.image_names import tagged
 from sandbox_server.sessions.box_lives import BoxLives
 from sandbox_server.sessions.box_plan import BoxPlan, Life
-from sandbox_server.sessions.box_policy import BoxPolicy
+from sandbox_server.sessions.box_policy import BoxPolicy, egress_of
 from sandbox_server.sessions.box_view import BoxView as BoxView  # what this part's methods give
 from sandbox_server.sessions.ending import Ending
 from sandbox_server.sessions.lifecycle import SessionState
@@ -202,6 +203,7 @@ class Boxes:
         policy = self.policy
         image = policy.image(asked.image, asked.template, asked.metadata)
         limits = policy.size(asked.metadata, asked.cpus, asked.memory_mb)
+        egress = egress_of(asked.allow_out, asked.deny_out)
         life_s = policy.life_s(asked.timeout_s)
         if asked.on_timeout is OnTimeout.PAUSE and not policy.paused_max_s:
             raise MalformedRequest("boxes cannot be paused here (SANDBOX_BOX_PAUSED_MAX_S is 0); let them end")
@@ -214,7 +216,9 @@ class Boxes:
             env=dict(asked.env),
             user=asked.user or self.policy.user,
             token=secrets.token_urlsafe(_TOKEN_BYTES),
-            network=policy.network_of(image, asked.internet, asked.allow_out, asked.deny_out),
+            network=policy.network_of(image, asked.internet, egress),
+            allow_out=tuple(asked.allow_out),
+            deny_out=tuple(asked.deny_out),
             cpus=limits.cpus,
             memory_mb=limits.memory_mb,
             disk_mb=limits.disk_mb,
@@ -228,7 +232,7 @@ class Boxes:
             host_mask=asked.host_mask,
         )
         life = Life(life_s, policy.max_s)
-        return BoxPlan(box, limits, life, runtime=self._runtime, store=self._store, facts=self._facts)
+        return BoxPlan(box, limits, egress, life, runtime=self._runtime, store=self._store, facts=self._facts)
 
     async def _permit(self, image: str) -> None:
         """Return if boxes may run the image. Raises UnknownImage."""
@@ -334,20 +338,33 @@ class Boxes:
     async def set_network(
         self, sid: str, internet: bool | None, allow_out: Sequence[str], deny_out: Sequence[str]
     ) -> None:
-        """Give a running box its network, or take it away, as the policy allows.
+        """Give a running box its network, or take it away, or a part of it, as the policy allows.
 
         Raises:
-            UnknownSession, OwnedElsewhere, SandboxPaused. MalformedRequest: it wants a part of the network, or the box
-            was made without one. InfrastructureError.
+            UnknownSession, OwnedElsewhere, SandboxPaused. MalformedRequest: the rules are none, or the box was made
+            without a network. InfrastructureError: it has the rules that it had.
         """
         view = await self.get(sid)
         await self.here(view)
-        network = self.policy.network_of(view.box.image, internet, allow_out, deny_out)
-        if not await self._runtime.connect(view.record.container_id, on=network != "none"):
-            raise MalformedRequest(f"box {sid} was made without a network and cannot be given one; make another box")
-        box = replace(view.box, network=network)
+        egress = egress_of(allow_out, deny_out)
+        network = self.policy.network_of(view.box.image, internet, egress)
+        await self._set_network(view, network, egress)
+        box = replace(view.box, network=network, allow_out=tuple(allow_out), deny_out=tuple(deny_out))
         await self._facts.put(box, view.ends_at)
         self._log.add(view.record, box)
+
+    async def _set_network(self, view: BoxView, network: str, egress: Egress | None) -> None:
+        """Rules change while it has no network, or while those before them hold; without a network it has none."""
+        container_id, off = view.record.container_id, network == "none"
+        if off:
+            await self._runtime.connect(container_id, on=False)
+        restricted = view.box.network != "none" and (view.box.allow_out or view.box.deny_out)
+        if restricted or (egress and not off):
+            await self._runtime.restrict(container_id, None if off else egress)
+        if not off and not await self._runtime.connect(container_id, on=True):
+            raise MalformedRequest(
+                f"box {view.sid} was made without a network and cannot be given one; make another box"
+            )
 
     async def kill(self, sid: str) -> bool:
         """End it; False: it is unknown or has ended. Raises OwnedElsewhere, SessionBusy, InfrastructureError."""

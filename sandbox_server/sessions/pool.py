@@ -370,7 +370,7 @@ class Pool:
 
     def _shelf(self, spec: ContainerSpec) -> Shelf:
         of_image = (spec.image, spec.workdir, tuple(sorted(spec.env.items())), spec.activate, spec.with_shell)
-        key = (*of_image, spec.network, spec.limits)
+        key = (*of_image, spec.network, spec.egress, spec.limits)
         return self._shelves.setdefault(key, Shelf(spec))
 
     def _count(self) -> int:

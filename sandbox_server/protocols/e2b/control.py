@@ -125,7 +125,7 @@ async def refresh(request: Request, sid: str) -> Response:
 
 @ROUTER.put("/sandboxes/{sid}/network")
 async def set_network(request: Request, sid: str) -> Response:
-    """204; from now on it reaches what the body says: all of the network, or nothing."""
+    """204; from now on it reaches what the body says, of what boxes may."""
     wanted = await read(request, wire.Network)
     await boxes_of(request).set_network(
         _sid(sid), wanted.allow_internet_access, tuple(wanted.allowOut), tuple(wanted.denyOut)

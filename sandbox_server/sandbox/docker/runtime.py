@@ -16,13 +16,12 @@ import docker.types
 from sandbox_server import clock
 from sandbox_server.errors import EngineUnavailable, ImageUnavailable, SandboxLost, ServiceError
 from sandbox_server.sandbox.base import DEFAULT_ACTIVATION, ContainerInfo, ContainerSpec, ImageInfo, Role, StoredImage
+from sandbox_server.sandbox.docker.egress import NETWORK, Guard
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.images import Images
+from sandbox_server.sandbox.docker.labels import DEADLINE, EGRESS, NODE, ROLE, SID, TOKEN
 from sandbox_server.sandbox.docker.sandbox import DockerSandbox
-
-_NODE, _ROLE, _SID, _DEADLINE = "sandbox.node", "sandbox.role", "sandbox.sid", "sandbox.deadline"
-_TOKEN = "sandbox.token"
-_NETWORK = "bridge"
+from sandbox_server.sandbox.egress import Egress
 
 # What package managers, test suites and git need of root; no raw sockets, devices, tracing or namespaces.
 _CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "SYS_CHROOT"]
@@ -63,6 +62,10 @@ class RuntimeConfig:
     pull_timeout_s: float = 540.0
     hostname: str = "openhands-workspace"
     """As in the prompt that policies were trained with."""
+    egress: Egress | None = None
+    """What sessions and boxes that have a network may reach at most; None: all that it leads to."""
+    egress_image: str = "sandbox-egress"
+    """Has nft; it puts such rules in place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,11 @@ class DockerRuntime:
             own.joinpath(name).read_text() for name in ("boot.bash", "rc.bash", "ready.bash")
         )
         self._open: dict[str, DockerSandbox] = {}
-        self._held: set[str] = set()  # tokens of the containers being made or open
+        own_token = secrets.token_hex(16)
+        self._held = {own_token}  # tokens of the containers being made or open
+        self._guard = Guard(
+            engine, self._images, config.egress, image=config.egress_image, node=config.node, token=own_token
+        )
 
     async def create(self, spec: ContainerSpec) -> DockerSandbox:
         """See `sandbox.base.Runtime.create`."""
@@ -109,7 +116,8 @@ class DockerRuntime:
 
     async def _boot_container(self, spec: ContainerSpec, token: str) -> DockerSandbox:
         began = time.monotonic()
-        creating = asyncio.ensure_future(self._engine.call(lambda api: self._create(api, spec, token)))
+        rules, hosts = await self._guard.rules_of(spec)
+        creating = asyncio.ensure_future(self._engine.call(lambda api: self._create(api, spec, token, rules, hosts)))
         try:
             container_id = await asyncio.shield(creating)
         except ImageUnavailable:
@@ -119,13 +127,14 @@ class DockerRuntime:
             # the daemon may create it all the same: wait for its answer, then take it away
             await asyncio.shield(self._undo(creating))
             raise
-        sandbox = DockerSandbox(self._engine, container_id, token, shared_lanes=spec.role is Role.SESSION)
+        shared = spec.role is Role.SESSION
+        sandbox = DockerSandbox(self._engine, container_id, token, shared_lanes=shared, guard=self._guard, rules=rules)
         try:
             if spec.with_shell:
                 await sandbox.boot()
                 sandbox.boot_s = {"create": time.monotonic() - began - sandbox.boot_s["shell"], **sandbox.boot_s}
             else:
-                await self._engine.call(lambda api: api.start(container_id))
+                await sandbox.begin()
         except SandboxLost as e:
             how = await self._ended(container_id)
             sandbox.close()
@@ -147,11 +156,16 @@ class DockerRuntime:
             return known
         found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))
         labels = found["Config"]["Labels"] or {}
-        if labels.get(_NODE) != self._config.node or _TOKEN not in labels:
+        if labels.get(NODE) != self._config.node or TOKEN not in labels:
             raise SandboxLost(f"the container {container_id[:12]} is not one of node {self._config.node}")
-        self._held.add(labels[_TOKEN])
-        shared = labels[_ROLE] == Role.SESSION
-        sandbox = DockerSandbox(self._engine, container_id, labels[_TOKEN], shared_lanes=shared)
+        rules = labels.get(EGRESS, "")
+        if rules:
+            await self._guard.found(container_id, rules, found["State"], with_shell=found["Config"]["Tty"])
+        self._held.add(labels[TOKEN])
+        shared = labels[ROLE] == Role.SESSION
+        sandbox = DockerSandbox(
+            self._engine, container_id, labels[TOKEN], shared_lanes=shared, guard=self._guard, rules=rules
+        )
         if found["State"].get("Paused"):
             sandbox.clock.stop()
         return self._open.setdefault(container_id, sandbox)
@@ -159,7 +173,7 @@ class DockerRuntime:
     async def list(self) -> list[ContainerInfo]:
         """See `sandbox.base.Runtime.list`."""
         found: list[dict[str, Any]] = await self._engine.call(
-            lambda api: api.containers(all=True, filters={"label": [_NODE, _ROLE]})
+            lambda api: api.containers(all=True, filters={"label": [NODE, ROLE]})
         )
         infos = [_info(c, self._held) for c in found]
         # what a command line of this node made (node "<node>+..."), it also removes, unless it was killed
@@ -173,6 +187,7 @@ class DockerRuntime:
 
     async def remove(self, container_id: str) -> None:
         """See `sandbox.base.Runtime.remove`."""
+        self._guard.forget(container_id)
         sandbox = self._open.pop(container_id, None)
         if sandbox is not None:
             sandbox.close()
@@ -188,15 +203,25 @@ class DockerRuntime:
         found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))
         if found["Config"].get("NetworkDisabled"):
             return not on
-        if on != (_NETWORK in found["NetworkSettings"]["Networks"]):
+        if on != (NETWORK in found["NetworkSettings"]["Networks"]):
             await self._engine.call(
                 lambda api: (
-                    api.connect_container_to_network(container_id, _NETWORK)
+                    api.connect_container_to_network(container_id, NETWORK)
                     if on
-                    else api.disconnect_container_from_network(container_id, _NETWORK, force=True)
+                    else api.disconnect_container_from_network(container_id, NETWORK, force=True)
                 )
             )
         return True
+
+    async def restrict(self, container_id: str, egress: Egress | None) -> None:
+        """See `sandbox.base.Runtime.restrict`."""
+        rules = await self._guard.change(container_id, egress)
+        if container_id in self._open:
+            self._open[container_id].rules = rules
+
+    async def watch_egress(self) -> None:
+        """Until cancelled: restricted containers that somebody else starts are killed."""
+        await self._guard.watch()
 
     async def pause(self, container_id: str) -> None:
         """See `sandbox.base.Runtime.pause`."""
@@ -313,17 +338,18 @@ class DockerRuntime:
         thousand files. Call it at a slow period, and not for one container.
         """
         found: list[dict[str, Any]] = await self._engine.call(
-            lambda api: api.containers(all=True, size=True, filters={"label": f"{_NODE}={self._config.node}"}),
+            lambda api: api.containers(all=True, size=True, filters={"label": f"{NODE}={self._config.node}"}),
             timeout_s=_DISK_USAGE_S,
         )
         return {container["Id"]: container.get("SizeRw", 0) for container in found}
 
-    def _create(self, api: Any, spec: ContainerSpec, token: str) -> str:
+    def _create(self, api: Any, spec: ContainerSpec, token: str, rules: str, hosts: Sequence[str]) -> str:
         limits = spec.limits
         host = api.create_host_config(
             # a grading's tests may kill all they can: bash itself is the init there, and outlives that
             init=spec.with_shell,
             network_mode=spec.network,
+            extra_hosts=list(hosts),
             mem_limit=f"{limits.memory_mb}m",
             memswap_limit=f"{limits.memory_mb}m",
             nano_cpus=int(limits.cpus * 1e9),
@@ -358,11 +384,12 @@ class DockerRuntime:
             stdin_open=spec.with_shell,
             environment={**(_SHELL_ENVIRONMENT if spec.with_shell else {}), **spec.env},
             labels={
-                _NODE: self._config.node,
-                _ROLE: spec.role.value,
-                _SID: spec.sid,
-                _DEADLINE: spec.deadline.astimezone(UTC).isoformat(),
-                _TOKEN: token,
+                NODE: self._config.node,
+                ROLE: spec.role.value,
+                SID: spec.sid,
+                DEADLINE: spec.deadline.astimezone(UTC).isoformat(),
+                TOKEN: token,
+                **({EGRESS: rules} if rules else {}),
             },
             host_config=host,
         )
@@ -377,17 +404,17 @@ class DockerRuntime:
 def _info(container: dict[str, Any], held: set[str]) -> ContainerInfo:
     labels = container["Labels"]
     try:
-        deadline = datetime.fromisoformat(labels.get(_DEADLINE, ""))
+        deadline = datetime.fromisoformat(labels.get(DEADLINE, ""))
     except ValueError:
         deadline = datetime.fromtimestamp(container["Created"], UTC)
     return ContainerInfo(
         container_id=container["Id"],
-        role=Role(labels[_ROLE]),
-        sid=labels.get(_SID, ""),
-        node=labels[_NODE],
+        role=Role(labels[ROLE]),
+        sid=labels.get(SID, ""),
+        node=labels[NODE],
         deadline=deadline,
         running=container["State"] == "running",
         image=container["Image"],
-        held=labels.get(_TOKEN) in held,
+        held=labels.get(TOKEN) in held,
         paused=container["State"] == "paused",
     )

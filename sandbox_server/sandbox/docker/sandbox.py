@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from sandbox_server.errors import EngineUnavailable, SandboxLost
 from sandbox_server.sandbox.base import ExecResult, Process, Size
+from sandbox_server.sandbox.docker.egress import Guard
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.exec import collected
 from sandbox_server.sandbox.docker.files import Files
@@ -23,14 +24,21 @@ _RESTARTS = 20  # of one container; past it something is wrong that a restart do
 class DockerSandbox(DockerTree):
     """A container of ours; knows how to reach it, not when it ends."""
 
-    def __init__(self, engine: Engine, container_id: str, token: str, *, shared_lanes: bool) -> None:
-        """`shared_lanes=False`: what runs there may not be able to forge its own exit status (a grading)."""
+    def __init__(
+        self, engine: Engine, container_id: str, token: str, *, shared_lanes: bool, guard: Guard, rules: str
+    ) -> None:
+        """`shared_lanes=False`: what runs there may not be able to forge its own exit status (a grading).
+
+        `rules`: what `guard` has in place whenever it is started; "": none.
+        """
         self.clock = Thawed()
         self._tree_lanes = TreeLanes(engine, container_id, self.clock)
         super().__init__(self._tree_lanes)
         self._engine = engine
         self._container_id = container_id
+        self._guard = guard
         self.token = token
+        self.rules = rules
         self._files = Files(engine, container_id)
         self._lanes = Lanes(engine, container_id, self.clock, shared=shared_lanes)
         self._restarts = 0
@@ -122,6 +130,13 @@ class DockerSandbox(DockerTree):
         await self._shell.start(terminal)
         self.boot_s = {"shell": time.monotonic() - started}
 
+    async def begin(self) -> None:
+        """Start the created or ended container, restricted before anything runs in it. Raises as `Guard.start`."""
+        if self.rules:
+            await self._guard.start(self._container_id, self.rules)
+        else:
+            await self._engine.call(lambda api: api.start(self._container_id))
+
     def close(self) -> None:
         """Let go of all streams; the container is left as it is."""
         self._shell.close()
@@ -132,7 +147,7 @@ class DockerSandbox(DockerTree):
     async def _start(self) -> Terminal:
         terminal = await self._attach()
         try:
-            await self._engine.call(lambda api: api.start(self._container_id))
+            await self.begin()
         except BaseException:
             terminal.close()
             raise

@@ -1,0 +1,245 @@
+"""Rules for what leaves a container, put into its network namespace from outside.
+
+By a helper that shares the namespace for the quarter of a second that it lives: the container itself has no right to
+change them, and its image needs no tool. A namespace ends with its container's run, and its rules with it; so a
+restricted container is always started without a network and is connected once they stand.
+"""
+
+import asyncio
+import re
+import socket
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from json import dumps
+from typing import Any
+from urllib.parse import quote
+
+import docker.types
+
+from sandbox_server import clock, telemetry
+from sandbox_server.errors import EgressUnavailable, ImageUnavailable, SandboxLost, ServiceError
+from sandbox_server.sandbox.base import ContainerSpec, Role
+from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.sandbox.docker.images import Images
+from sandbox_server.sandbox.docker.labels import DEADLINE, EGRESS, NODE, ROLE, SID, TOKEN
+from sandbox_server.sandbox.egress import REMOVE, Egress, ruleset
+
+log = telemetry.logger(__name__)
+
+NETWORK = "bridge"
+_NFT = "/usr/sbin/nft"
+_RESOLVE_S = 10.0
+_HELPER_S = 30  # it takes 0.2 s; on a host with many starts at once, seconds
+_MAX_RULES = 100_000  # bytes; one argument of a command holds 128 KiB
+_WATCH_AGAIN_S = 2.0
+
+
+class Guard:
+    """Restricts containers of one engine, with an image that has nft."""
+
+    def __init__(
+        self, engine: Engine, images: Images, ceiling: Egress | None, *, image: str, node: str, token: str
+    ) -> None:
+        """`ceiling`: what any session may reach at most. `token`: by it this process knows its helpers from orphans."""
+        self._engine = engine
+        self._ceiling = ceiling
+        self._images = images
+        self._image = image
+        self._node = node
+        self._token = token
+        self._starts: Counter[str] = Counter()
+        """Starts of ours that the engine has not told of yet."""
+        self._removing: set[asyncio.Task[None]] = set()
+
+    async def rules_of(self, spec: ContainerSpec) -> tuple[str, list[str]]:
+        """What `apply` takes, and lines `name:address` for the container's hosts file: it may have no name server.
+
+        "" where nothing restricts it.
+
+        Raises:
+            EgressUnavailable: a name has no address that a container could reach.
+        """
+        parties = self._parties(spec.egress, session=spec.role is Role.SESSION)
+        return await self._rules(parties) if parties and spec.network != "none" else ("", [])
+
+    async def change(self, container_id: str, egress: Egress | None) -> str:
+        """Restrict a running session anew; its rules, as of `rules_of`. Raises as `apply`."""
+        parties = self._parties(egress, session=True)
+        rules = (await self._rules(parties))[0] if parties else REMOVE
+        await self.apply(container_id, rules)
+        return rules
+
+    async def found(self, container_id: str, rules: str, state: dict[str, Any], *, with_shell: bool) -> None:
+        """A restricted container of a former server: nobody saw by whom it was started, if not by its creation.
+
+        Raises:
+            SandboxLost: it had no rules; it does not run any more. EgressUnavailable.
+        """
+        if not state["Running"] or datetime.fromisoformat(str(state["FinishedAt"])[:19]).year == 1:
+            return  # it will be started with them, or is in its first run
+        if not with_shell:  # those never are started again by us, and theirs may have changed
+            await self.kill(container_id)
+            raise SandboxLost(f"the container {container_id[:12]} was started again by others, without its rules")
+        await self.apply(container_id, rules)
+
+    def _parties(self, egress: Egress | None, *, session: bool) -> list[Egress]:
+        return [party for party in (self._ceiling if session else None, egress) if party is not None]
+
+    async def _rules(self, parties: Sequence[Egress]) -> tuple[str, list[str]]:
+        names = sorted({name for party in parties for name in party.names})
+        found = dict(zip(names, await asyncio.gather(*map(_addresses, names)), strict=True))
+        text = ruleset(parties, found)
+        if len(text) > _MAX_RULES:
+            raise EgressUnavailable("the rules for what a sandbox may reach are too many; name ranges of addresses")
+        return text, [f"{name}:{address}" for name, addresses in found.items() for address in addresses]
+
+    async def start(self, container_id: str, rules: str) -> None:
+        """Start a created or ended container; nothing in it ever runs with more than it may.
+
+        Raises:
+            EgressUnavailable, and as of a start; then it does not run.
+        """
+        try:
+            if await self._is_connected(container_id):
+                await self._engine.call(
+                    lambda api: api.disconnect_container_from_network(container_id, NETWORK, force=True)
+                )
+            self._starts[container_id] += 1
+            await self._engine.call(lambda api: api.start(container_id))
+            await self.apply(container_id, rules)
+            if not await self._is_connected(container_id):
+                await self._engine.call(lambda api: api.connect_container_to_network(container_id, NETWORK))
+        except BaseException:
+            await asyncio.shield(self.kill(container_id))
+            raise
+
+    async def apply(self, container_id: str, rules: str) -> None:
+        """Have `rules` in place of all that were there, in a running container.
+
+        Raises:
+            EgressUnavailable: they are not; what was there still is. EngineUnavailable, SandboxLost.
+        """
+        try:
+            helper = await self._create(container_id, rules)
+        except ImageUnavailable:
+            await self._pull()
+            helper = await self._create(container_id, rules)
+        try:
+            await self._engine.call(lambda api: api.start(helper))
+            ended = await self._engine.call(lambda api: api.wait(helper, timeout=_HELPER_S), timeout_s=_HELPER_S + 5)
+            if ended["StatusCode"] != 0:
+                said: bytes = await self._engine.call(lambda api: api.logs(helper, tail=5))
+                raise EgressUnavailable(
+                    f"the rules for what a sandbox may reach could not be put in place: {_NFT} of {self._image} ended"
+                    f" with {ended['StatusCode']}: {said.decode('utf-8', 'replace').strip()[:500]}; does the host's"
+                    " kernel have nf_tables?"
+                )
+        finally:
+            task = asyncio.create_task(self._remove(helper))  # 50 ms that no start waits for
+            self._removing.add(task)
+            task.add_done_callback(self._removing.discard)
+
+    async def kill(self, container_id: str) -> None:
+        """End what must not run."""
+        with suppress(ServiceError):
+            await self._engine.call(lambda api: api.kill(container_id, "KILL"))
+
+    def forget(self, container_id: str) -> None:
+        """It is removed."""
+        self._starts.pop(container_id, None)
+
+    async def watch(self) -> None:
+        """Until cancelled: kill restricted containers that somebody else starts, for those have no rules then."""
+        while True:
+            with suppress(ServiceError, OSError):
+                await self._listen()
+            await asyncio.sleep(_WATCH_AGAIN_S)
+
+    async def _listen(self) -> None:
+        wanted = {"type": ["container"], "event": ["start"], "label": [EGRESS, f"{NODE}={self._node}"]}
+        sock, text = await self._engine.hijack("/events?filters=" + quote(dumps(wanted)), method="GET")
+        loop = asyncio.get_running_loop()
+        with sock:
+            while True:
+                complete, _, text = text.rpartition(b"\n")
+                for started in re.findall(rb'"id":"([0-9a-f]{64})"', complete):
+                    await self._started(started.decode())
+                piece = await loop.sock_recv(sock, 1 << 16)
+                if not piece:
+                    return
+                text += piece
+
+    async def _started(self, container_id: str) -> None:
+        if self._starts[container_id] > 0:
+            self._starts[container_id] -= 1
+            return
+        log.warning("killed: started by others, so without its egress rules", container_id=container_id[:12])
+        await self.kill(container_id)
+        self.forget(container_id)
+
+    async def _is_connected(self, container_id: str) -> bool:
+        found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))
+        return NETWORK in found["NetworkSettings"]["Networks"]
+
+    async def _pull(self) -> None:
+        try:
+            await self._images.resolve([self._image])
+        except ImageUnavailable as e:
+            raise EgressUnavailable(
+                f"no sandbox starts whose network is restricted: {e.detail}; make the image with"
+                " scripts/egress-image.sh, or name one that has nft in SANDBOX_EGRESS_IMAGE"
+            ) from e
+
+    async def _create(self, container_id: str, rules: str) -> str:
+        labels = {
+            NODE: self._node,
+            ROLE: Role.PREPARE.value,
+            SID: "",
+            DEADLINE: (clock.today() + timedelta(seconds=2 * _HELPER_S)).astimezone(UTC).isoformat(),
+            TOKEN: self._token,
+        }
+        created: dict[str, Any] = await self._engine.call(
+            lambda api: api.create_container(
+                self._image,
+                command=[rules],
+                entrypoint=[_NFT],
+                user="0",
+                labels=labels,
+                host_config=api.create_host_config(
+                    network_mode=f"container:{container_id}",
+                    cap_drop=["ALL"],
+                    cap_add=["NET_ADMIN"],
+                    security_opt=["no-new-privileges"],
+                    read_only=True,
+                    mem_limit="64m",
+                    pids_limit=8,
+                    log_config=docker.types.LogConfig(type="json-file"),
+                ),
+            )
+        )
+        return str(created["Id"])
+
+    async def _remove(self, helper: str) -> None:
+        with suppress(ServiceError):  # else it is the reaper's
+            await self._engine.call(lambda api: api.remove_container(helper, force=True, v=True))
+
+
+async def _addresses(name: str) -> list[str]:
+    try:
+        async with asyncio.timeout(_RESOLVE_S):
+            found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except (OSError, TimeoutError) as e:
+        raise EgressUnavailable(f"the host {name} that a sandbox may reach has no address: {e or 'no answer'}") from e
+    addresses = _reachable(str(address[0]) for *_, address in found)
+    if not addresses:
+        raise EgressUnavailable(
+            f"the host {name} that a sandbox may reach is this machine's own loopback, which is another one in a"
+            " sandbox; name an address that the sandbox's network leads to"
+        )
+    return addresses
+
+
+def _reachable(addresses: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(a for a in addresses if not (a.startswith("127.") or a == "::1" or "%" in a)))

@@ -1,0 +1,139 @@
+"""A restricted container keeps its rules for as long as it runs, and has them before anything runs in it again."""
+
+import asyncio
+import secrets
+
+import pytest
+
+from sandbox_server.errors import EgressUnavailable, ServiceError
+from sandbox_server.sandbox.base import Role
+from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.sandbox.docker.runtime import DockerRuntime, RuntimeConfig
+from sandbox_server.sandbox.egress import Egress, Target
+
+from .specs import IMAGE, say, spec
+
+_OUTSIDE = "192.0.2.9"
+_CONNECT = """python3 -c '
+import socket, sys
+try:
+    socket.create_connection((sys.argv[1], 9), 1)
+except OSError as error:
+    print(error.errno)
+' """
+_UP = "grep -c eth0 /proc/net/dev"
+_HOST_UNREACHABLE = "113"
+
+
+async def test_rules_outlive_a_restart(runtime: DockerRuntime) -> None:
+    """An agent that ends all processes of its container, its shell put in another's place, and is free then."""
+    sandbox = await runtime.create(spec(network="bridge", egress=Egress((Target.parse("192.0.2.1"),))))
+    try:
+        # what runs first after a restart is the agent's own
+        spy = f"#!/usr/bin/python3\nimport os, socket, sys\n{_SPY}os.execv('/bin/bash.real', ['bash', *sys.argv[1:]])\n"
+        await sandbox.write_file("/spy", spy.encode(), mode=0o755)
+        assert await say(sandbox, _CONNECT + _OUTSIDE) == _HOST_UNREACHABLE
+        await say(sandbox, "mv /bin/bash /bin/bash.real && cp /spy /bin/bash")
+        await sandbox.restart()
+        assert await say(sandbox, _CONNECT + _OUTSIDE) == _HOST_UNREACHABLE
+        assert await say(sandbox, _UP) == "1", "its network has not come back"
+        seen = set((await say(sandbox, "cat /seen")).split())
+        assert "101" in seen and seen <= {"101", "1"}, seen  # no network yet; then, refused by a rule
+    finally:
+        await runtime.remove(sandbox.container_id)
+
+
+_SPY = f"""
+probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+try:
+    probe.connect(("{_OUTSIDE}", 9))
+    probe.send(b"out")
+    found = "sent"
+except OSError as error:
+    found = str(error.errno)
+open("/seen", "a").write(found + "\\n")
+"""
+
+
+async def test_rules_change_while_it_runs(runtime: DockerRuntime) -> None:
+    """A later word that adds to the first one in place of replacing it."""
+    sandbox = await runtime.create(spec(network="bridge", egress=Egress(()), with_shell=False))
+
+    async def refused() -> bool:
+        done = await sandbox.exec(["bash", "-c", _CONNECT + _OUTSIDE], timeout_s=20)
+        return done.stdout.text().strip() == _HOST_UNREACHABLE
+
+    try:
+        assert await refused()
+        await runtime.restrict(sandbox.container_id, Egress((Target.parse(_OUTSIDE),)))
+        assert not await refused()
+        await runtime.restrict(sandbox.container_id, Egress((), (Target.parse(_OUTSIDE),), rest=True))
+        assert await refused()
+        with pytest.raises(EgressUnavailable, match=r"host\.invalid"):
+            await runtime.restrict(sandbox.container_id, Egress((Target("host.invalid"),)))
+        assert await refused()
+        await runtime.restrict(sandbox.container_id, None)
+        assert not await refused()
+    finally:
+        await runtime.remove(sandbox.container_id)
+
+
+async def test_names_are_found_without_a_name_server(runtime: DockerRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that is allowed and cannot be looked up is of no use."""
+
+    async def known(name: str) -> list[str]:
+        return ["192.0.2.1", "192.0.2.2"]
+
+    monkeypatch.setattr("sandbox_server.sandbox.docker.egress._addresses", known)
+    rules = Egress((Target.parse("trainer.example:8000"),))
+    sandbox = await runtime.create(spec(network="bridge", egress=rules, with_shell=False))
+    try:
+        done = await sandbox.exec(["getent", "ahostsv4", "trainer.example"], timeout_s=20)
+        assert {line.split()[0] for line in done.stdout.text().splitlines()} == {"192.0.2.1", "192.0.2.2"}
+    finally:
+        await runtime.remove(sandbox.container_id)
+
+
+async def test_nothing_starts_where_no_rules_can_be_set(engine: Engine) -> None:
+    """A box that is open because its guard could not be made."""
+    config = RuntimeConfig(
+        node=f"test-{secrets.token_hex(4)}", pull=False, egress=Egress(()), egress_image="sandbox-test/none:1"
+    )
+    runtime = DockerRuntime(engine, config)
+    for with_shell in (True, False):
+        with pytest.raises(EgressUnavailable, match="SANDBOX_EGRESS_IMAGE"):
+            await runtime.create(spec(network="bridge", with_shell=with_shell))
+    assert await runtime.list() == []
+    for unrestricted in (spec(with_shell=False), spec(network="bridge", role=Role.GRADE, with_shell=False)):
+        await runtime.remove((await runtime.create(unrestricted)).container_id)
+
+
+async def test_an_image_without_nft_starts_nothing(engine: Engine) -> None:
+    """A helper that never ran, taken for one that did its work."""
+    config = RuntimeConfig(node=f"test-{secrets.token_hex(4)}", pull=False, egress=Egress(()), egress_image=IMAGE)
+    runtime = DockerRuntime(engine, config)
+    with pytest.raises(ServiceError, match="nft"):
+        await runtime.create(spec(network="bridge", with_shell=False))
+    await _all_gone(runtime)
+
+
+async def test_refused_rules_are_not_taken_for_set(engine: Engine) -> None:
+    """A helper that ran and did nothing; what was not restricted must not run."""
+    runtime = DockerRuntime(engine, RuntimeConfig(node=f"test-{secrets.token_hex(4)}", pull=False))
+    sandbox = await runtime.create(spec(network="bridge", with_shell=False))
+    await engine.call(lambda api: api.kill(sandbox.container_id))
+    with pytest.raises(EgressUnavailable, match="ended with 1: "):
+        await runtime._guard.start(sandbox.container_id, "no rules")
+    (ended,) = [info for info in await runtime.list() if info.container_id == sandbox.container_id]
+    assert not ended.running
+    await runtime.remove(sandbox.container_id)
+    await _all_gone(runtime)
+
+
+async def _all_gone(runtime: DockerRuntime) -> None:
+    """Nothing is left of a failed start within a few seconds."""
+    for _ in range(50):
+        if not (left := await runtime.list()):
+            return
+        await asyncio.sleep(0.1)
+    pytest.fail(f"{left} left behind")

@@ -1,0 +1,185 @@
+"""What a box reaches: what it may and nothing else, whoever in it tries, and whatever happens to its container."""
+
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from .e2b import TEMPLATES, Control, sdk
+from .serving import Server, docker, serving, until
+
+IMAGE = "sandbox-egress:latest"
+_ASK = """
+import socket, sys
+for place in sys.argv[1:]:
+    host, _, port = place.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), 3) as connection:
+            connection.sendall(b"GET / HTTP/1.0\\r\\n\\r\\n")
+            with connection.makefile() as answer:
+                print(answer.read()[-2:])
+    except OSError as error:
+        print(type(error).__name__, error.errno)
+"""
+
+
+class _Answer(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"hi")
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Not into the test's output."""
+
+
+@pytest.fixture(scope="module")
+def ports() -> Iterator[tuple[int, int]]:
+    """Of two HTTP servers on all addresses of this host."""
+    with ExitStack() as stack:
+        found = []
+        for _ in range(2):
+            http = stack.enter_context(ThreadingHTTPServer(("0.0.0.0", 0), _Answer))
+            threading.Thread(target=http.serve_forever, daemon=True).start()
+            stack.callback(http.shutdown)
+            found.append(http.server_port)
+        yield found[0], found[1]
+
+
+@pytest.fixture(scope="module")
+def gateway() -> str:
+    """This host's address on the network of boxes."""
+    return docker("network", "inspect", "-f", "{{(index .IPAM.Config 0).Gateway}}", "bridge").strip()
+
+
+@pytest.fixture(scope="module")
+def elsewhere() -> str:
+    """Another address of this host, which boxes reach just as well."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # sends nothing
+        return str(probe.getsockname()[0])
+
+
+@pytest.fixture(scope="module")
+def server(
+    rows: Path, tmp_path_factory: pytest.TempPathFactory, gateway: str, ports: tuple[int, int]
+) -> Iterator[Server]:
+    settings = {
+        "box_templates": TEMPLATES,
+        "reaper_period_s": 0.5,
+        "pool_size": 0,
+        "box_egress": f"{gateway}:{ports[0]}",
+    }
+    with serving(tmp_path_factory.mktemp("egress"), rows, **settings) as server:
+        yield server
+
+
+@pytest.fixture
+def control(server: Server) -> Iterator[Control]:
+    control = Control(server)
+    yield control
+    control.kill(*control.ids())
+    until(lambda: not server.containers(), 20, "no container left")
+
+
+def container_of(server: Server, sid: str) -> str:
+    (container,) = server.containers(f"sid={sid}")
+    return container
+
+
+def asked(container: str, *places: str) -> list[str]:
+    """What each of the places said to root in the container."""
+    return docker("exec", container, "python3", "-c", _ASK, *places).splitlines()
+
+
+def test_a_box_reaches_what_it_may_and_nothing_else(
+    server: Server, control: Control, gateway: str, elsewhere: str, ports: tuple[int, int]
+) -> None:
+    """An agent that finds the solution on the network, or carries something out; and root that opens its own way."""
+    allowed, other = ports
+    places = (f"{gateway}:{allowed}", f"{gateway}:{other}", f"{elsewhere}:{allowed}")
+    open_to_all = docker("run", "-d", "--rm", "sandbox-samples/base:latest", "sleep", "60").strip()
+    try:
+        assert asked(open_to_all, *places) == ["hi"] * 3, "the addresses tell nothing on this host"
+    finally:
+        docker("rm", "-f", open_to_all)
+    box = container_of(server, control.create()["sandboxID"])
+    closed = ["hi", "OSError 113", "OSError 113"]
+    assert asked(box, *places) == closed
+    resolving = subprocess.run(["docker", "exec", box, "getent", "hosts", "example.org"], timeout=60, check=False)
+    assert resolving.returncode, "names are resolved: a way out"
+
+    helper = docker("create", IMAGE).strip()
+    try:
+        tools = subprocess.run(["docker", "export", helper], capture_output=True, timeout=60, check=True).stdout
+    finally:
+        docker("rm", helper)
+    docker("exec", box, "mkdir", "/nft")
+    subprocess.run(["docker", "exec", "-i", box, "tar", "-C", "/nft", "-x"], input=tools, timeout=60, check=True)
+    for words in (["flush", "ruleset"], ["list", "ruleset"]):
+        undo = subprocess.run(
+            ["docker", "exec", box, "chroot", "/nft", "/usr/sbin/nft", *words],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert "Operation not permitted" in undo.stderr, undo
+    assert asked(box, *places) == closed
+
+
+def test_a_request_gets_less_never_more(server: Server, control: Control, gateway: str, ports: tuple[int, int]) -> None:
+    """Rules that are taken and not held to, or that open what the operator closed; also while the box runs."""
+    places = [f"{gateway}:{port}" for port in ports]
+    wide = control.create(network={"allowOut": ["0.0.0.0/0", "::/0"]})["sandboxID"]
+    box = container_of(server, wide)
+    assert asked(box, *places) == ["hi", "OSError 113"]
+    for body, first in (
+        ({"denyOut": [gateway]}, "OSError 113"),
+        ({"allowOut": [f"{gateway}:{ports[0]}"], "denyOut": ["0.0.0.0/0"]}, "hi"),
+        ({"allowOut": ["192.0.2.7"]}, "OSError 113"),
+        ({"allow_internet_access": False}, "OSError 101"),
+        ({}, "hi"),
+    ):
+        answer = control.call("PUT", f"/sandboxes/{wide}/network", body)
+        assert answer.status_code == 204, answer.text
+        assert asked(box, *places)[0] == first, body
+        told = control.call("GET", f"/sandboxes/{wide}").json()["network"]
+        assert told == {"allowOut": body.get("allowOut", []), "denyOut": body.get("denyOut", [])}
+    assert asked(box, *places) == ["hi", "OSError 113"]
+    for some in ({"allowOut": ["*.example.org"]}, {"denyOut": ["example.org"]}):
+        assert control.call("POST", "/sandboxes", {"network": some}).status_code == 400
+
+
+def test_rules_as_the_sdk_sends_them(server: Server, control: Control, gateway: str, ports: tuple[int, int]) -> None:
+    """Words of the SDK that mean something else here."""
+    allowed = ports[0]
+    result = sdk(
+        server,
+        "newest",
+        f"""
+from e2b import ALL_TRAFFIC, Sandbox
+box = Sandbox.create(timeout=60, network={{"allow_out": ["{gateway}"], "deny_out": [ALL_TRAFFIC]}})
+ask = "timeout 5 bash -c 'exec 3<>/dev/tcp/{gateway}/{allowed}' && echo open || echo closed"
+result = [box.commands.run(ask).stdout]
+for rules in ({{"deny_out": ["{gateway}/32"]}}, {{"allow_out": lambda ctx: [ctx.all_traffic]}}):
+    box.update_network(rules)
+    result.append(box.commands.run(ask).stdout)
+box.kill()
+""",
+    )
+    assert result == ["open\n", "closed\n", "open\n"]
+
+
+def test_a_box_that_others_start_again_is_ended(server: Server, control: Control) -> None:
+    """The engine's restart gives a container its network back, and not its rules."""
+    sid = control.create()["sandboxID"]
+    box = container_of(server, sid)
+    docker("restart", "-t", "0", box)
+    until(lambda: docker("inspect", "-f", "{{.State.Running}}", box).strip() == "false", 10, "ended")
+    assert "without its egress rules" in server.log.read_text()

@@ -1,0 +1,84 @@
+"""What a container may reach: entries are read as they were meant, and the rules hold to all of them."""
+
+import pytest
+
+from sandbox_server.sandbox.egress import Egress, Target, ruleset
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("10.1.2.3", "10.1.2.3/32", None),
+        ("10.1.2.3:8000", "10.1.2.3/32", 8000),
+        ("10.1.2.3/8", "10.0.0.0/8", None),
+        ("10.0.0.0/8:443", "10.0.0.0/8", 443),
+        ("0.0.0.0/0", "0.0.0.0/0", None),
+        ("2001:db8::1", "2001:db8::1/128", None),
+        ("[2001:db8::1]:80", "2001:db8::1/128", 80),
+        ("[2001:db8::]", "2001:db8::/128", None),
+        ("Trainer-0.cluster.local:8000", "trainer-0.cluster.local", 8000),
+        ("example.com.", "example.com", None),
+    ],
+)
+def test_an_entry_is_read(text: str, host: str, port: int | None) -> None:
+    """A range that lost its port would open a whole host."""
+    target = Target.parse(text)
+    assert (target.host, target.port) == (host, port)
+    assert target.is_name is ("/" not in host)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", ":80", "a:0", "a:65536", "a:b", "10.0.0.256", "1.2.3", "10.0.0.0/33", "*.example.com", "a b", "a;drop", "a}\n",
+     "http://a", "2001:db8::1:80:x", "-a", "[::1", "a" * 254],
+)  # fmt: skip
+def test_what_is_none_is_refused(text: str) -> None:
+    """A misread entry would close what was wanted, or open something else; a crafted one would write rules."""
+    with pytest.raises(ValueError, match="is no address, range or host name"):
+        Target.parse(text)
+
+
+def chains(text: str) -> dict[str, list[str]]:
+    """Chain -> its lines."""
+    found: dict[str, list[str]] = {}
+    name = ""
+    for line in text.splitlines():
+        if line.startswith("chain "):
+            name = line.split()[1]
+            found[name] = []
+        elif line == "}":
+            name = ""
+        elif name:
+            found[name].append(line)
+    return found
+
+
+REFUSE = "reject with icmpx type admin-prohibited"
+
+
+def test_every_party_has_to_let_it_through() -> None:
+    """A request that allows more than the operator would get more."""
+    operator = Egress((Target.parse("trainer:8000"),))
+    asked = Egress((Target.parse("0.0.0.0/0"),), (Target.parse("10.0.0.0/8"),), rest=True)
+    found = chains(ruleset([operator, asked], {"trainer": ["10.9.0.1", "2001:db8::1"]}))
+    assert found["party0"] == [
+        "ip daddr 10.9.0.1/32 meta l4proto { tcp, udp } th dport 8000 return",
+        "ip6 daddr 2001:db8::1/128 meta l4proto { tcp, udp } th dport 8000 return",
+        REFUSE,
+    ]
+    assert found["party1"] == ["meta nfproto ipv4 return", f"ip daddr 10.0.0.0/8 {REFUSE}", "return"]
+    out = found["out"]
+    assert out[0] == "type filter hook output priority 0; policy drop;"
+    assert out[-3:] == ["jump party0", "jump party1", "accept"]
+
+
+def test_nothing_is_open_beside_the_entries() -> None:
+    """The engine's resolver passes questions on, and IPv6 would be a second way out."""
+    out = chains(ruleset([Egress((Target.parse("10.0.0.1:80"),))], {}))["out"]
+    assert out[1:] == [f"ip daddr 127.0.0.11 {REFUSE}", 'oifname "lo" accept', "jump party0", "accept"]
+
+
+def test_rules_take_the_place_of_earlier_ones() -> None:
+    """A second application would add to the first, whose first match counts."""
+    text = ruleset([Egress(())], {})
+    assert text.startswith("add table inet sandbox_egress\ndelete table inet sandbox_egress\ntable inet")
