@@ -61,4 +61,4 @@ lock: ## remake requirements/*.txt (LOCK_ARGS=--upgrade for the newest versions)
 
 clean: ## remove .venv, caches and the sample images
 	rm -rf .venv .cache build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis bench/results bench/.peers chaos/results
-	@-{ docker images -q 'sandbox-samples/*'; docker images -q 'sandbox-bench/*'; } 2>/dev/null | sort -u | xargs -r docker rmi -f
+	@-{ docker images -q 'sandbox-samples/*'; docker images -q 'sandbox-bench/*'; docker images -q sandbox-egress; } 2>/dev/null | sort -u | xargs -r docker rmi -f
