@@ -1,17 +1,16 @@
 """What a box may be: which image a request means, how large it is, how long it lives, what it reaches. Pure."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from sandbox_server.errors import MalformedRequest, UnknownImage
 from sandbox_server.sandbox.base import Limits
-from sandbox_server.sandbox.egress import EVERYTHING, Egress, Target
+from sandbox_server.sandbox.egress import Egress
 
 # it becomes a part of a path of the engine's API
 _IMAGE = re.compile("[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
-_MOST_TARGETS = 256
 SIZE_KEY = "size"
 """The metadata key that names a size."""
 
@@ -113,28 +112,3 @@ class BoxPolicy:
             (network for pattern, network in self.networks.items() if fnmatchcase(image, pattern)), self.network
         )
         return "none" if internet is False else allowed
-
-
-def egress_of(allow: Sequence[str], deny: Sequence[str]) -> Egress | None:
-    """What a request wants to be held to, in E2B's words; None: to nothing.
-
-    What it allows wins over what it denies. When it only allows, the rest is denied: a list of what may be reached that
-    holds back nothing is never what was meant.
-
-    Raises:
-        MalformedRequest: an entry is not what a rule can hold to.
-    """
-    if not allow and not deny:
-        return None
-    if len(allow) + len(deny) > _MOST_TARGETS:
-        raise MalformedRequest(f"more than {_MOST_TARGETS} rules for the network; name ranges of addresses")
-    if any("*" in entry for entry in (*allow, *deny)):
-        raise MalformedRequest("rules hold to addresses here, so no name with * can be allowed: name each host")
-    try:
-        allowed, denied = (tuple(map(Target.parse, entries)) for entries in (allow, deny))
-    except ValueError as e:
-        raise MalformedRequest(f"rules for the network: {e}") from e
-    if any(target.is_name for target in denied):
-        raise MalformedRequest("a host name cannot be denied, for it has other addresses tomorrow: deny addresses")
-    everything = any(target.host in EVERYTHING and target.port is None for target in denied)
-    return Egress(allowed, denied, rest=bool(denied) and not everything)

@@ -26,11 +26,11 @@ from sandbox_server.errors import (
 )
 from sandbox_server.records import BoxKind, BoxRecord, OnTimeout
 from sandbox_server.sandbox.base import Runtime, Sandbox
-from sandbox_server.sandbox.egress import Egress
 from sandbox_server.sandbox.image_names import tagged
 from sandbox_server.sessions.box_lives import BoxLives
+from sandbox_server.sessions.box_network import connect, egress_of
 from sandbox_server.sessions.box_plan import BoxPlan, Life
-from sandbox_server.sessions.box_policy import BoxPolicy, egress_of
+from sandbox_server.sessions.box_policy import BoxPolicy
 from sandbox_server.sessions.box_view import BoxView as BoxView  # what this part's methods give
 from sandbox_server.sessions.ending import Ending
 from sandbox_server.sessions.lifecycle import SessionState
@@ -348,23 +348,10 @@ class Boxes:
         await self.here(view)
         egress = egress_of(allow_out, deny_out)
         network = self.policy.network_of(view.box.image, internet, egress)
-        await self._set_network(view, network, egress)
+        await connect(self._runtime, view, network, egress)
         box = replace(view.box, network=network, allow_out=tuple(allow_out), deny_out=tuple(deny_out))
         await self._facts.put(box, view.ends_at)
         self._log.add(view.record, box)
-
-    async def _set_network(self, view: BoxView, network: str, egress: Egress | None) -> None:
-        """Rules change while it has no network, or while those before them hold; without a network it has none."""
-        container_id, off = view.record.container_id, network == "none"
-        if off:
-            await self._runtime.connect(container_id, on=False)
-        restricted = view.box.network != "none" and (view.box.allow_out or view.box.deny_out)
-        if restricted or (egress and not off):
-            await self._runtime.restrict(container_id, None if off else egress)
-        if not off and not await self._runtime.connect(container_id, on=True):
-            raise MalformedRequest(
-                f"box {view.sid} was made without a network and cannot be given one; make another box"
-            )
 
     async def kill(self, sid: str) -> bool:
         """End it; False: it is unknown or has ended. Raises OwnedElsewhere, SessionBusy, InfrastructureError."""

@@ -4,7 +4,7 @@ import pytest
 
 from sandbox_server.errors import MalformedRequest
 from sandbox_server.sandbox.egress import Egress, Target
-from sandbox_server.sessions.box_policy import egress_of
+from sandbox_server.sessions.box_network import egress_of
 
 TRAINER, OTHER = Target("10.0.0.1/32"), Target("10.0.0.0/8")
 ALL = Target("0.0.0.0/0")

@@ -6,7 +6,6 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
@@ -16,6 +15,8 @@ import docker.types
 from sandbox_server import clock
 from sandbox_server.errors import EngineUnavailable, ImageUnavailable, SandboxLost, ServiceError
 from sandbox_server.sandbox.base import DEFAULT_ACTIVATION, ContainerInfo, ContainerSpec, ImageInfo, Role, StoredImage
+from sandbox_server.sandbox.docker.config import EngineFacts as EngineFacts
+from sandbox_server.sandbox.docker.config import RuntimeConfig as RuntimeConfig
 from sandbox_server.sandbox.docker.egress import NETWORK, Guard
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.images import Images
@@ -49,35 +50,6 @@ _WAIT = "trap 'exit 143' TERM; while :; do sleep 3600 & wait $!; done"
 _HOSTS = r"""printf '%s\t%s\n' 127.0.0.1 localhost ::1 'localhost ip6-localhost ip6-loopback' \
   fe00::0 ip6-localnet ff00::0 ip6-mcastprefix ff02::1 ip6-allnodes ff02::2 ip6-allrouters >| /etc/hosts
 """
-
-
-@dataclass(frozen=True, slots=True)
-class RuntimeConfig:
-    """What is the same for every container of this server."""
-
-    node: str
-    oci_runtime: str | None = None
-    boot_concurrency: int = 4
-    pull: bool = True
-    pull_timeout_s: float = 540.0
-    hostname: str = "openhands-workspace"
-    """As in the prompt that policies were trained with."""
-    egress: Egress | None = None
-    """What sessions and boxes that have a network may reach at most; None: all that it leads to."""
-    egress_image: str = "sandbox-egress"
-    """Has nft; it puts such rules in place."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineFacts:
-    """What the daemon says of itself and its host."""
-
-    version: str
-    storage_driver: str
-    root_dir: str
-    cpus: int
-    memory_mb: int
-    time: datetime
 
 
 class DockerRuntime:
