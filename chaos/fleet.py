@@ -20,6 +20,7 @@ from chaos.network import Namespace, free_port, namespace
 from chaos.node import Node
 from chaos.processes import ChaosFailed
 from chaos.redis_server import RedisServer
+from sandbox_server.sessions.workspace import TASK_IMAGE_LABEL
 
 SAMPLES = ("ledger", "timespan")
 """One that swebench grades and one that a script does; their tests take half a second."""
@@ -106,7 +107,9 @@ def _built(stack: ExitStack, run_id: str, folder: Path, logs: Path, count: int, 
     disk = stack.enter_context(tmpfs(folder / "engine", _ENGINE_MB))
     engine = stack.enter_context(own_engine(disk, logs, far.enter, run_id))
     wanted = sample_rows()
-    engine.copy_images(Engine(None), [image_of(row) for row in wanted.values()])
+    images = [image_of(row) for row in wanted.values()]
+    # with what other servers have prepared of them here, or the node that has it would get every session
+    engine.copy_images(Engine(None), [*images, *_prepared_of(images)])
     shared = {**_SETTINGS, "SANDBOX_REDIS_URL": redis.url, "SANDBOX_DATABASE_URL": sql.url, **settings}
     victim = Node(f"{run_id}-b", engine, folder, logs, (far.address, free_port()), shared, far.enter)
     nodes = [victim]
@@ -124,6 +127,13 @@ def _built(stack: ExitStack, run_id: str, folder: Path, logs: Path, count: int, 
     url = stack.enter_context(balancer(folder, logs, {node.name: f"{node.at[0]}:{node.at[1]}" for node in nodes}))
     instances = [(name, str(row["instance_id"])) for name, row in numbered]
     return Fleet(url, tuple(nodes), victim, engine, redis, sql, far, instances, folder)
+
+
+def _prepared_of(images: Sequence[str]) -> list[str]:
+    labelled = (f"label={TASK_IMAGE_LABEL}={image}" for image in images)
+    listed = (Engine(None).docker("images", "-q", "--filter", label) for label in labelled)
+    named = (Engine(None).docker("inspect", "-f", '{{join .RepoTags " "}}', *ids.split()) for ids in listed if ids)
+    return [name for names in named for name in names.split()]
 
 
 def require(*programs: str) -> None:
