@@ -17,6 +17,7 @@ from sandbox_server.app.hosts import BoxPorts, Hosts
 from sandbox_server.app.loop_watch import watched_loop
 from sandbox_server.app.parts import Build, Parts
 from sandbox_server.app.paths import Paths
+from sandbox_server.grading.localization import composition
 from sandbox_server.protocols._traits import Trait
 from sandbox_server.protocols.v1 import Refused
 from sandbox_server.sessions.tunnels import Tunnels
@@ -62,6 +63,7 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
     for router in routers:
         app.include_router(router)
     failures.install(app)
+    _warm(app)
     # the last one added is the first one asked
     app.add_middleware(Direct, routes=bare_routes(routers), refuse=failures.service_error)
     if settings.box_domain:
@@ -81,6 +83,14 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
     if settings.box_domain:
         app.add_middleware(Hosts, domain=settings.box_domain)
     return app
+
+
+def _warm(app: FastAPI) -> None:
+    """What would else be built within the loop: rewards at the start, routes by the first request that meets them."""
+    composition.rewards()
+    nowhere = {"type": "http", "method": "GET", "path": "/-", "root_path": "", "headers": [], "query_string": b""}
+    for route in app.routes:
+        route.matches(nowhere)
 
 
 def _traits() -> list[Trait]:
