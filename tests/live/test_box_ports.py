@@ -315,3 +315,15 @@ def test_the_traffic_token(servers: list[Server]) -> None:
         assert gone.status_code == 502
         assert gone.json() == {"sandboxId": sid, "message": "The sandbox was not found", "code": 502}
     assert not [entry for server in servers for entry in server.entries() if entry["event"] == "unforeseen error"]
+
+
+def test_a_paused_box(servers: list[Server]) -> None:
+    """A web application would stay asleep although its box was made to wake for requests, or wake although not."""
+    for wakes, status in ((True, 200), (False, 502)):
+        box = Box(servers, autoPause=True, autoResume={"enabled": wakes})
+        assert box.control.call("POST", f"/sandboxes/{box.sid}/pause").status_code == 204
+        for server in servers:
+            assert box.ask(server, "GET", "/").status_code == status
+        state = box.control.call("GET", f"/sandboxes/{box.sid}").json()["state"]
+        assert state == ("running" if wakes else "paused")
+        box.control.kill(box.sid)

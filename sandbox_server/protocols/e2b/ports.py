@@ -14,7 +14,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from sandbox_server.errors import MalformedRequest, RequestError, SandboxLost, ServiceError, UnknownSession
+from sandbox_server.errors import (
+    MalformedRequest,
+    RequestError,
+    SandboxLost,
+    SandboxPaused,
+    ServiceError,
+    UnknownSession,
+)
 from sandbox_server.protocols._traits import Refusal, Trait
 from sandbox_server.protocols._wire import json_answer
 from sandbox_server.protocols.e2b.access import BoxGone, boxes_of
@@ -123,10 +130,11 @@ async def answer(request: Request, tunnels: Tunnels, idle_s: float) -> Response:
         _admit(request, view)
         if request.headers.get("upgrade", "").lower() == "websocket":
             raise NoWebsockets("websockets to ports of sandboxes are not implemented by this server")
+        view = await boxes.awake(view)
         sandbox = await boxes.sandbox(view)
         head = _head(request, view, target.port)
         tunnel = await tunnels.open(view.sid, sandbox, target.port)
-    except (UnknownSession, SandboxLost):
+    except (UnknownSession, SandboxLost, SandboxPaused):
         raise BoxGone(target.sid) from None
     return _Exchange(tunnel, head, target, idle_s)
 
