@@ -1,8 +1,7 @@
 """Files of boxes: streamed in and out, or copied from a store that holds what many boxes get once on each node."""
 
-import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, Any, cast
 
@@ -11,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import StreamingResponse
 
 from sandbox_server.errors import FileUnusable, InfrastructureError, MalformedRequest, UnknownFile
+from sandbox_server.protocols._flow import after, steady
 from sandbox_server.protocols._traits import Trait
 from sandbox_server.protocols._wire import json_answer, read, takes
 from sandbox_server.protocols.e2b.access import boxes_of
@@ -18,9 +18,6 @@ from sandbox_server.protocols.v1 import Refused, Sid
 from sandbox_server.sandbox.base import Sandbox
 from sandbox_server.sandbox.tree import FileInfo
 from sandbox_server.sessions.blobs import Blobs
-
-IDLE_S = 120.0
-"""Seconds that an upload may stand still before it is given up."""
 
 _CHMOD_S = 60.0
 
@@ -79,7 +76,7 @@ async def read_file(request: Request, sid: Sid, path: FilePath, user: User = Non
         first = await anext(data, b"")
     except (OSError, ValueError) as error:
         raise _refused(path, error) from None
-    return StreamingResponse(_after(first, data), media_type="application/octet-stream")
+    return StreamingResponse(after(first, data), media_type="application/octet-stream")
 
 
 @ROUTER.post(
@@ -147,23 +144,11 @@ def _refused(path: str, error: Exception) -> UnknownFile | FileUnusable | Malfor
 
 async def _arriving(request: Request) -> AsyncGenerator[bytes, None]:
     """The body; MalformedRequest where it stands still."""
-    body = request.stream()
-    while True:
-        try:
-            async with asyncio.timeout(IDLE_S):
-                chunk = await anext(body)
-        except StopAsyncIteration:
-            return
-        except TimeoutError:
-            raise MalformedRequest(f"nothing of the body came for {IDLE_S:g} s") from None
-        yield chunk
-
-
-async def _after(first: bytes, data: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
-    async with aclosing(data):
-        yield first
-        async for piece in data:
-            yield piece
+    try:
+        async for chunk in steady(request.stream()):
+            yield chunk
+    except TimeoutError as error:
+        raise MalformedRequest(str(error)) from None
 
 
 def _blobs(request: Request) -> Blobs:

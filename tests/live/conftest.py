@@ -9,7 +9,8 @@ import pytest
 
 from tests.conftest import ROOT
 
-from .serving import Server, serving
+from .e2b import Control
+from .serving import Server, serving, until
 
 
 @pytest.fixture(scope="session")
@@ -58,3 +59,12 @@ def serve(rows: Path, tmp_path: Path) -> Iterator[Callable[..., Server]]:
     """serve(**settings): a server of this test's own."""
     with ExitStack() as stack:
         yield lambda **settings: stack.enter_context(serving(tmp_path, rows, **settings))
+
+
+@pytest.fixture
+def control(server: Server) -> Iterator[Control]:
+    """The control plane of the module's server; every box of it has gone at the end."""
+    control = Control(server)
+    yield control
+    control.kill(*control.ids())
+    until(lambda: not server.containers(), 20, "no container left")

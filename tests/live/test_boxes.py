@@ -27,14 +27,6 @@ def server(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
         yield server
 
 
-@pytest.fixture
-def control(server: Server) -> Iterator[Control]:
-    control = Control(server)
-    yield control
-    control.kill(*control.ids())
-    until(lambda: not server.containers(), 20, "no container left")
-
-
 def until_removed(server: Server, sid: str) -> None:
     until(lambda: not server.containers(f"sid={sid}"), 20, "its container removed")
 

@@ -22,14 +22,6 @@ def server(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
         yield server
 
 
-@pytest.fixture
-def control(server: Server) -> Iterator[Control]:
-    control = Control(server)
-    yield control
-    control.kill(*control.ids())
-    until(lambda: not server.containers(), 20, "no container left")
-
-
 def state(control: Control, sid: str) -> str:
     """As its info tells it; "" once it has ended."""
     answer = control.call("GET", f"/sandboxes/{sid}")

@@ -87,14 +87,6 @@ def server(
         yield server
 
 
-@pytest.fixture
-def control(server: Server) -> Iterator[Control]:
-    control = Control(server)
-    yield control
-    control.kill(*control.ids())
-    until(lambda: not server.containers(), 20, "no container left")
-
-
 def container_of(server: Server, sid: str) -> str:
     (container,) = server.containers(f"sid={sid}")
     return container

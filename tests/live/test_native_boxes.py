@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from .serving import Server, docker, serving
+from .serving import Server, docker, serving, until
 
 IMAGE = "sandbox-samples/ledger:latest"
 
@@ -93,7 +93,7 @@ def test_a_box_from_its_creation_to_its_end(boxes: Boxes) -> None:
     refused(boxes.http.delete(f"/v1/boxes/{box['sid']}"), 404, "unknown_session")
     refused(boxes.run(box["sid"], "true"), 404, "unknown_session")
     assert boxes.http.get(f"/v1/boxes/{box['sid']}").json()["state"] == "ended"
-    assert container not in docker("ps", "-q").split()
+    until(lambda: container not in docker("ps", "-q").split(), 20, "its container removed")
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
 """GET and POST /files: whole files in and out, streamed."""
 
-import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from urllib.parse import quote
 
@@ -11,6 +10,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
 
 from sandbox_server.errors import SandboxDiskFull, ServiceError, UnknownUser
+from sandbox_server.protocols._flow import after, steady
 from sandbox_server.protocols._wire import json_answer
 from sandbox_server.protocols.e2b.access import Operation
 from sandbox_server.protocols.e2b.connect import ConnectError
@@ -20,9 +20,6 @@ from sandbox_server.protocols.e2b.uploads import BadUpload, Part, content, parts
 from sandbox_server.sandbox.tree import FileInfo
 
 ROUTER = APIRouter(include_in_schema=False)
-
-IDLE_S = 120.0
-"""Seconds that an upload may stand still before it is cut off: meanwhile it holds one of the box's few lanes."""
 
 _METADATA = "x-metadata-"
 _METADATA_BYTES = 4096
@@ -56,7 +53,7 @@ async def download(request: Request) -> Response:
         return _failed(error, path)
     name = path.rstrip("/").rpartition("/")[2]
     headers = {"Content-Disposition": f"inline; filename*=utf-8''{quote(name, errors='surrogateescape')}"}
-    return StreamingResponse(_after(first, data), media_type="application/octet-stream", headers=headers)
+    return StreamingResponse(after(first, data), media_type="application/octet-stream", headers=headers)
 
 
 @ROUTER.post("/files", response_class=Response)
@@ -66,7 +63,7 @@ async def upload(request: Request) -> Response:
     if isinstance(call, Response):
         return call
     path = request.query_params.get("path")
-    body = _steady(request.stream())
+    body = steady(request.stream())
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
         attributes = _attributes(request)
@@ -121,26 +118,6 @@ async def _put_parts(
             named.add(target)
             written.append(await _put(call, target, content(events), attributes))
     return written
-
-
-async def _after(first: bytes, data: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
-    async with aclosing(data):
-        yield first
-        async for piece in data:
-            yield piece
-
-
-async def _steady(body: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """The same; TimeoutError where it stands still."""
-    while True:
-        try:
-            async with asyncio.timeout(IDLE_S):
-                chunk = await anext(body)
-        except StopAsyncIteration:
-            return
-        except TimeoutError:
-            raise TimeoutError(f"nothing came for {IDLE_S:g} s") from None
-        yield chunk
 
 
 async def _drain(body: AsyncIterator[bytes]) -> None:
