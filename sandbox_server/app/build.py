@@ -252,6 +252,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             state.jobs,
             state.signals,
             localizing,
+            faults,
             reward=config.reward,
             node=config.node,
             slots=settings.gradings,

@@ -67,7 +67,8 @@ class Helping:
     async def work(self, sid: str, stream_of: str) -> bool:
         """A job of that node's stream; False: it is given back."""
         if not self._rewards.known(sid):
-            if not self._rewards.accepting:
+            if not self._rewards.well:
+                self._rewards.accepting = False  # so that the stream is taken up again
                 await self._jobs.hold(stream_of)
                 return False
             if stream_of != self._node and not await self._suits(sid):

@@ -23,6 +23,7 @@ from sandbox_server.grading.base import GradeRequest, Reward
 from sandbox_server.grading.queue import GradingQueue
 from sandbox_server.grading.verdicts import ungraded
 from sandbox_server.records import GradedSession, PatchRecord, SessionRecord, Verdict, VerdictName
+from sandbox_server.sandbox.faults import Faults
 from sandbox_server.sessions.base import RewardAnswer
 from sandbox_server.sessions.lifecycle import SessionState
 from sandbox_server.sessions.localizing import Localizing
@@ -48,6 +49,7 @@ class Rewards:
         jobs: GradingJobs,
         signals: Signals,
         localizing: Localizing,
+        faults: Faults,
         *,
         reward: str,
         node: str,
@@ -62,6 +64,7 @@ class Rewards:
             raise ValueError(f"there is no reward {reward!r}; SANDBOX_REWARD is one of {', '.join(sorted(rewards))}")
         self._queue = queue
         self._localizing = localizing
+        self._faults = faults
         self._history = history
         self._instances = instances
         self._reward = rewards[reward]
@@ -77,19 +80,24 @@ class Rewards:
         self.alone = True
         """No other node takes gradings."""
         self.accepting = True
-        """Nothing is wrong with this node."""
+        """This node reads jobs; it stops, and begins again, some time after something went wrong with it or right."""
         self._closing = False
         self._later: set[asyncio.Task[None]] = set()
 
     @property
+    def well(self) -> bool:
+        """Nothing is wrong with this node: what is begun now is not refused a container."""
+        return self.accepting and not self._faults.present
+
+    @property
     def idle(self) -> bool:
         """A grading that came now would be begun at once."""
-        return self.accepting and not self._closing and len(self._running) < self._slots
+        return self.well and not self._closing and len(self._running) < self._slots
 
     def room(self) -> bool:
         """Whether this node takes one more."""
         most = self._slots + self._prefetch
-        return self.accepting and not self._closing and (self.alone or len(self._running) < most)
+        return self.well and not self._closing and (self.alone or len(self._running) < most)
 
     def prepare(self, instance: TaskInstance) -> None:
         """A session of `instance` has started: have what its grading needs and what is slow to begin, by and by."""
