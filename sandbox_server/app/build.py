@@ -12,6 +12,7 @@ from sandbox_server.actions import registry as actions
 from sandbox_server.app.limits import batches_of, box_policy, image_rules, in_catalogue, limits_of, runtime_config
 from sandbox_server.app.parts import Parts
 from sandbox_server.app.scoring import batch_grading_of, localizing_of
+from sandbox_server.app.session_config import session_config
 from sandbox_server.app.single import NodeNameTaken, only_server
 from sandbox_server.app.state import open_store
 from sandbox_server.app.workspaces import open_workspaces
@@ -34,7 +35,6 @@ from sandbox_server.sessions.blobs import Blobs
 from sandbox_server.sessions.box_lives import BoxLives
 from sandbox_server.sessions.boxes import Boxes
 from sandbox_server.sessions.commands import Commands, Kept
-from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.sessions.disk import DiskWatch
 from sandbox_server.sessions.ending import Ending
 from sandbox_server.sessions.engine_disk import DiskMarks, EngineDisk
@@ -157,39 +157,6 @@ def _engine_disk(
     )
 
 
-def _session_config(settings: Settings) -> SessionConfig:
-    return SessionConfig(
-        node=settings.node_id,
-        limits=limits_of(settings),
-        dialect=actions.dialect(settings.dialect).name,
-        profile=None if settings.profile is None else actions.profile(settings.profile),
-        command_timeout_s=settings.command_timeout_s,
-        soft_timeout_s=settings.soft_timeout_s,
-        action_wait_s=settings.action_wait_s,
-        start_timeout_s=settings.start_timeout_s,
-        max_sessions=settings.max_sessions,
-        session_idle_s=settings.session_idle_s,
-        session_max_s=settings.session_max_s,
-        box_max_s=settings.box_max_s,
-        box_paused_max_s=settings.box_paused_max_s,
-        postprocess_timeout_s=settings.postprocess_timeout_s,
-        max_patch_bytes=int(settings.max_patch_mb * 2**20),
-        reward=settings.reward,
-        reward_wait_s=settings.reward_wait_s,
-        allow_ungradable=settings.allow_ungradable,
-        reaper_period_s=settings.reaper_period_s,
-        pool_size=settings.pool_size,
-        pool_idle_s=settings.pool_idle_s,
-        pool_min_free_mb=settings.pool_min_free_mb,
-        pool_group=settings.pool_group,
-        pool_group_window_s=settings.pool_group_window_s,
-        boot_concurrency=settings.boots,
-        restore=settings.restore,
-        restore_timeout_s=settings.restore_timeout_s,
-        start_queue=settings.start_queue,
-    )
-
-
 async def _alone_by_this_name(settings: Settings, nodes: Nodes) -> None:
     """Two servers of one node name would end each other's sessions.
 
@@ -225,7 +192,7 @@ async def _facts(settings: Settings, boot: str, runtime: DockerRuntime) -> NodeR
 @asynccontextmanager
 async def build(settings: Settings) -> AsyncIterator[Parts]:
     """Everything a server needs, recovered from what a former one left."""
-    config = _session_config(settings)
+    config = session_config(settings)
     async with AsyncExitStack() as stack:
         stack.enter_context(only_server(settings.data_dir))
         database = await stack.enter_async_context(open_catalogue(settings))
