@@ -17,7 +17,7 @@ from shlex import quote
 from types import TracebackType
 
 from sandbox_client.boxes import Box, CommandResult
-from sandbox_client.errors import CommandFailed, CommandLost, SandboxError, SettingsError
+from sandbox_client.errors import CommandFailed, CommandLost, SandboxError, SettingsError, UnknownFile
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -162,9 +162,13 @@ class DockerServiceSandbox:
         return EXIT_TIME_BUDGET_EXCEEDED if ended is None else ended.exit_code
 
     async def _until_marked(self, until: float, done_file: str, user: str) -> int:
+        """Raises SandboxError when the sandbox is gone: that is no command that took too long."""
         while time.monotonic() < until:
-            mark = (await self.read_file(done_file, user=user)).strip()
-            if mark:
+            try:
+                mark = (await self._there().read(done_file, user=user)).strip()
+            except UnknownFile:
+                mark = b""
+            if mark.isdigit():  # else it is being written
                 return int(mark)
             await asyncio.sleep(min(_POLL_S, max(0.0, until - time.monotonic())))
         return EXIT_TIME_BUDGET_EXCEEDED

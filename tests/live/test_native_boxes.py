@@ -1,15 +1,18 @@
 """Our own API of boxes over real HTTP: commands that are waited for and run once, files, blobs."""
 
+import asyncio
 import hashlib
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from sandbox_client.errors import SandboxError
+from sandbox_client.slime import DockerServiceSandbox
 
 from .serving import Server, docker, serving, until
 
@@ -230,3 +233,26 @@ def test_a_container_that_dies_is_told(boxes: Boxes) -> None:
     threading.Timer(0.5, docker, ("kill", boxes.server.container(sid))).start()
     refused(boxes.http.get(f"/v1/boxes/{sid}/commands/{key}?wait_s=30"), 500, "sandbox_lost")
     assert boxes.run(sid, "true").status_code in (404, 500)
+
+
+def test_slimes_wait_over_a_restart(narrow: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mark that the command leaves tells its end; a box that is gone is an error, not a command that took long."""
+    monkeypatch.setenv("SANDBOX_URL", narrow.url)
+
+    async def waited(cmd: str, harm: Callable[[str], object]) -> tuple[int, str]:
+        async with DockerServiceSandbox(IMAGE) as sandbox:
+            waiting = asyncio.create_task(sandbox.exec_and_wait(cmd=cmd, time_budget_sec=60, tag="t"))
+            await asyncio.sleep(2)
+            await asyncio.to_thread(harm, sandbox.sandbox_id)
+            return await waiting
+
+    assert asyncio.run(waited("sleep 6; echo done; exit 3", lambda _: narrow.restart())) == (3, "done\n")
+
+    def both(sid: str) -> None:
+        container = narrow.container(sid)
+        narrow.kill()
+        docker("rm", "-f", container)
+        narrow.start()
+
+    with pytest.raises(SandboxError):
+        asyncio.run(waited("sleep 600", both))
