@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sandbox_server import clock, telemetry
 from sandbox_server.errors import ServiceError, UnknownProcess
@@ -172,6 +172,17 @@ class Running:
                 follower.wake()
 
 
+@dataclass(slots=True)
+class _OfBox:
+    """By process id, the oldest first."""
+
+    running: dict[int, Running] = field(default_factory=dict)
+    ended: dict[int, Running] = field(default_factory=dict)
+
+    def all(self) -> list[Running]:
+        return [*self.ended.values(), *self.running.values()]
+
+
 class Processes:
     """Of all boxes of this node."""
 
@@ -180,7 +191,7 @@ class Processes:
         self._limits = limits or ProcessLimits()
         self._notes = notes
         self._adopted: dict[str, None] = {}
-        self._of: dict[str, dict[int, Running]] = {}
+        self._of: dict[str, _OfBox] = {}
         self._pumps: set[asyncio.Task[None]] = set()
 
     def add(self, sid: str, process: Process, command: Command) -> tuple[Running, Follower]:
@@ -192,13 +203,13 @@ class Processes:
 
     def _take_in(self, sid: str, running: Running) -> None:
         command = running.command
-        of_box = self._of.setdefault(sid, {})
-        of_box.pop(running.pid, None)  # the same number again: the older one's end is of no more use
+        of_box = self._of.setdefault(sid, _OfBox())
+        of_box.running.pop(running.pid, None)
+        of_box.ended.pop(running.pid, None)  # the same number again: the older one's end is of no more use
         if command.tag is not None:
-            for other in [other for other in of_box.values() if other.over.is_set()]:
-                if other.command.tag == command.tag:
-                    del of_box[other.pid]
-        of_box[running.pid] = running
+            for other in [other for other in of_box.ended.values() if other.command.tag == command.tag]:
+                del of_box.ended[other.pid]
+        of_box.running[running.pid] = running
         pump = asyncio.create_task(self._pump(sid, running))
         self._pumps.add(pump)
         pump.add_done_callback(self._pumps.discard)
@@ -212,8 +223,9 @@ class Processes:
         """
         if self._notes is None or sid in self._adopted:
             return
-        for orphan, command, began_at in await orphans.left(self._notes, sid, sandbox, self._of.get(sid, {})):
-            if orphan.pid not in self._of.get(sid, {}):  # another request may have been first
+        known = {running.pid for running in self._all(sid)}
+        for orphan, command, began_at in await orphans.left(self._notes, sid, sandbox, known):
+            if all(orphan.pid != running.pid for running in self._all(sid)):  # another request may have been first
                 running = Running(orphan, command, self._limits, began_at)
                 running.noted = True
                 self._take_in(sid, running)
@@ -231,10 +243,17 @@ class Processes:
             log.exception("a command's output broke off", sid=sid, pid=running.pid)
         finally:
             noting.cancel()
-            ended = [other for other in self._of.get(sid, {}).values() if other.over.is_set()]
-            for other in ended[: max(0, len(ended) - self._limits.ended)]:
-                self._forget(sid, other)
-            asyncio.get_running_loop().call_later(self._limits.ended_s, self._forget, sid, running)
+            self._ended(sid, running)
+
+    def _ended(self, sid: str, running: Running) -> None:
+        of_box = self._of.get(sid)
+        if of_box is None or of_box.running.get(running.pid) is not running:
+            return  # another has its number
+        del of_box.running[running.pid]
+        of_box.ended[running.pid] = running
+        if len(of_box.ended) > self._limits.ended:
+            self._forget(sid, next(iter(of_box.ended.values())))
+        asyncio.get_running_loop().call_later(self._limits.ended_s, self._forget, sid, running)
 
     def _note(self, sid: str, running: Running) -> None:
         if self._notes is not None and not running.noted:
@@ -250,15 +269,22 @@ class Processes:
             log.warning("a command is not noted: a restart would lose it", sid=sid, error=error.detail)
 
     def _forget(self, sid: str, running: Running) -> None:
-        of_box = self._of.get(sid, {})
-        if of_box.get(running.pid) is running:
-            del of_box[running.pid]
-        if not of_box:
-            self._of.pop(sid, None)
+        of_box = self._of.get(sid)
+        if of_box is None:
+            return
+        if of_box.ended.get(running.pid) is running:
+            del of_box.ended[running.pid]
+        if not of_box.ended and not of_box.running:
+            del self._of[sid]
+
+    def _all(self, sid: str) -> list[Running]:
+        of_box = self._of.get(sid)
+        return [] if of_box is None else of_box.all()
 
     def listed(self, sid: str) -> list[Running]:
         """Those that run."""
-        return [running for running in self._of.get(sid, {}).values() if not running.over.is_set()]
+        of_box = self._of.get(sid)
+        return [running for running in of_box.running.values() if not running.over.is_set()] if of_box else []
 
     def find(self, sid: str, *, pid: int | None = None, tag: str | None = None, ended: bool = False) -> Running:
         """The one with this number, else the newest with this tag; `ended`: also when it has ended.
@@ -267,16 +293,16 @@ class Processes:
             UnknownProcess.
 
         """
-        of_box = self._of.get(sid, {})
-        if pid is not None:
-            found = [of_box[pid]] if pid in of_box else []
-        else:
-            found = [running for running in of_box.values() if running.command.tag == tag]
+        found = [
+            running
+            for running in self._all(sid)
+            if (running.pid == pid if pid is not None else running.command.tag == tag)
+        ]
         found = [running for running in found if ended or not running.over.is_set()]
         if not found:
             named = f"pid {pid}" if pid is not None else f"tag {tag}"
             raise UnknownProcess(f"process with {named} not found; it has ended, or was never begun here")
-        return found[-1]
+        return sorted(found, key=lambda running: running.began_at)[-1]
 
     async def close(self) -> None:
         """Let go of all; they live on in their containers."""
