@@ -31,36 +31,41 @@ __sb_passwd() {
   [[ $all =~ $'\n'("$1"):$part:($part):($part):$part:($part) || $all =~ $'\n'($part):$part:("$1"):($part):$part:($part) ]]
 }
 
-# Becomes the command: $1 the nonce, $2 the tag, $3 its user if it begins at home, $4 its folder, $5 its input (null,
-# pipe), $6 where its stderr goes (err, out), $7 the number of NAME=VALUE that follow, then the command.
+# Becomes the command: $1 the nonce, $2 the tag, $3 the login (below) that a login shell needs not begin with, $4 its user
+# if it begins at home, $5 its folder, $6 its input (null, pipe), $7 where its stderr goes (err, out), $8 the number of
+# NAME=VALUE that follow, then the command.
 # The tag is a limit that Linux has not enforced since 2.4. Children inherit it, also by setsid, a double fork and
 # `env -i`; nobody without CAP_SYS_RESOURCE can raise it again, and every user may read it in /proc.
 __sb_become() {
   ulimit -x "$2"
   # closed, or written to before we began: the order was taken back
   read -r -t 0 -u "$__sb_in" && exit 125
-  if [[ $5 == pipe ]]; then exec <&"$__sb_in"; fi
+  if [[ $6 == pipe ]]; then exec <&"$__sb_in"; fi
   exec >&"$__sb_out" 2>&"$__sb_err" {__sb_in}<&- {__sb_out}>&- {__sb_err}>&-
   if [[ $__sb_own ]]; then exec {__sb_own}>&-; fi
-  printf '%s %s %s %s\n' "$1" "$BASHPID" "$__sb_tick" "$__sb_last"
-  if [[ $6 == out ]]; then exec 2>&1; fi
-  if [[ $3 ]]; then
-    __sb_passwd "$3"
-    export USER=${BASH_REMATCH[1]:-$3} LOGNAME=${BASH_REMATCH[1]:-$3} HOME=${BASH_REMATCH[4]:-/}
+  printf '%s %s %s %s %s\n' "$1" "$BASHPID" "$__sb_tick" "$__sb_last" "${3:--}"
+  if [[ $7 == out ]]; then exec 2>&1; fi
+  if [[ $4 ]]; then
+    __sb_passwd "$4"
+    export USER=${BASH_REMATCH[1]:-$4} LOGNAME=${BASH_REMATCH[1]:-$4} HOME=${BASH_REMATCH[4]:-/}
     cd -P -- "$HOME" 2> /dev/null || cd /
   fi
-  if ! cd -P -- "$4" 2> /dev/null; then
-    printf 'the command could not be started: no folder %s that its user may enter\n' "$4" >&2
+  if ! cd -P -- "$5" 2> /dev/null; then
+    printf 'the command could not be started: no folder %s that its user may enter\n' "$5" >&2
     exit 126
   fi
   unset OLDPWD LC_ALL
   if [[ $__sb_had_lc ]]; then export LC_ALL=$__sb_lc; fi
-  local __sb_count=$7
-  shift 7
+  local __sb_count=$8 __sb_login=$3
+  shift 8
   while ((__sb_count--)); do
     export "$1"
     shift
   done
+  if [[ $__sb_login ]]; then
+    "__sb_env_$__sb_login"
+    set -- "$1" --noprofile "${@:2}"
+  fi
   exec -- "$@"
 }
 
@@ -105,6 +110,8 @@ __sb_run() {
     return
   fi
   [[ $__sb_own ]] || __sb_watch
+  # what the login was found to depend on is not as it was: the profile has to run
+  if [[ $3 ]] && ! "__sb_same_$3"; then set -- "$1" "$2" '' "${@:4}"; fi
   __sb_now
   set -m # for a process group of its own, and for SIGINT not to be ignored
   __sb_become "$@" &

@@ -7,20 +7,21 @@ engine tells its status.
 
 import asyncio
 import itertools
-import posixpath
-import re
 import secrets
 import shlex
-from collections.abc import Mapping, Sequence
+import time
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from sandbox_server.errors import MalformedRequest, SandboxExhausted, SandboxLost, UnknownUser
+from sandbox_server.errors import SandboxExhausted, SandboxLost, UnknownUser
+from sandbox_server.sandbox.base import ExecResult
 from sandbox_server.sandbox.docker.command import Begun, Command
 from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.sandbox.docker.exec import collected
 from sandbox_server.sandbox.docker.freezing import Thawed
 from sandbox_server.sandbox.docker.lane import Lane
+from sandbox_server.sandbox.docker.logins import Login, Logins
+from sandbox_server.sandbox.docker.order import Order
 from sandbox_server.sandbox.docker.runner import LaneEnded, Runner
 from sandbox_server.sandbox.process import Size
 
@@ -38,23 +39,6 @@ _EXIT_CODE_PAUSES = (0.001, 0.002, 0.005, 0.01)  # then 20 ms each; mostly the f
 _END_TRIES = 50  # x 20 ms: for the daemon to note a container's end
 _KILLED = 137
 _NOT_STARTED = 126  # also what a command gives that may not be executed
-_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
-_READ_ONLY = frozenset(("BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID", "_"))  # of bash
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What is to run, and how."""
-
-    argv: Sequence[str]
-    cwd: str | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
-    user: str | None = None
-    stdin: bool = False
-    pty: Size | None = None
-    timeout_s: float | None = None
-    home_cwd: bool = False
-    merge_streams: bool = False
 
 
 class Lanes:
@@ -72,6 +56,7 @@ class Lanes:
         self._open: set[Runner] = set()
         self._known = {_ROOT, "root"}
         self._workdir: str | None = None
+        self._logins = Logins(self.run)
 
     @property
     def parked(self) -> int:
@@ -84,13 +69,14 @@ class Lanes:
         user = _ROOT if order.user in (None, "", "root") else order.user or _ROOT
         await self._know(user)
         words = await self._words(order, user)
+        login = await self._logins.of(order) if self._shared and order.pty is None else None
         for _ in range(_PARKED + 2):
             if order.pty is not None:
                 return await self._begin_on_terminal(order, user, words)
             parked = self._take(user)
             runner = parked or await self._new(user)
             try:
-                command = await self._begin(runner, order, words, self._answer_s(parked))
+                command = await self._begin(runner, order, words, login, self._answer_s(parked))
             except LaneEnded:
                 if parked is None:
                     await self._refused()
@@ -100,6 +86,11 @@ class Lanes:
                 self._known.discard(user)
                 await self._know(user)
         raise SandboxExhausted("the container's lanes end as soon as they are opened; its processes are being killed")
+
+    async def run(self, order: Order, stdin: bytes = b"", keep_bytes: int = 1 << 20) -> ExecResult:
+        """See `sandbox.base.Sandbox.exec`."""
+        started = time.monotonic()
+        return await collected(await self.start(order), stdin, keep_bytes, started)
 
     async def open_ahead(self, commands: int) -> None:
         """See `sandbox.base.Sandbox.stand_by`."""
@@ -133,34 +124,14 @@ class Lanes:
         if self._workdir is None:
             found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(self._container_id))
             self._workdir = found["Config"]["WorkingDir"] or "/"
-        folder = order.cwd or "."
-        if not order.home_cwd:
-            folder = posixpath.join(self._workdir, order.cwd or "")
-        argv = list(order.argv)
-        plain = {name: value for name, value in order.env.items() if _NAME.fullmatch(name) and name not in _READ_ONLY}
-        if odd := [f"{name}={value}" for name, value in order.env.items() if name not in plain]:
-            argv = ["env", "--", *odd, *argv]
-        words = [
-            user.partition(":")[0] if order.home_cwd else "",
-            folder,
-            "pipe" if order.stdin or order.pty is not None else "null",
-            "out" if order.merge_streams else "err",
-            str(len(plain)),
-            *(f"{name}={value}" for name, value in plain.items()),
-            *argv,
-        ]
-        try:
-            whole = "".join(words).encode("utf-8", "surrogateescape")
-        except UnicodeEncodeError:
-            raise MalformedRequest("the command, its folder or environment is no text: a lone surrogate") from None
-        if b"\0" in whole or not order.argv:
-            raise MalformedRequest("the command is empty, or it, its folder or environment holds a NUL byte")
-        return words
+        return order.words(user, self._workdir)
 
     def _answer_s(self, parked: Runner | None) -> float:
         return _PARKED_ANSWER_S if parked and self._shared else _ANSWER_S
 
-    async def _begin(self, runner: Runner, order: Order, words: list[str], within_s: float) -> Command | None:
+    async def _begin(
+        self, runner: Runner, order: Order, words: list[str], login: Login | None, within_s: float
+    ) -> Command | None:
         """The command once it runs; None: the lane is not the user's any more.
 
         Raises:
@@ -168,22 +139,24 @@ class Lanes:
         """
         nonce, tag = secrets.token_hex(16), _tag()
         if self._shared:
-            text = shlex.join(["__sb_run", nonce, tag, *words])
+            text = shlex.join(["__sb_run", nonce, tag, login.name if login else "", *words])
+            if not runner.user[0].isdigit():
+                text = f"__sb_as {nonce} {shlex.quote(runner.user.partition(':')[0])} {text}"
+            if login is not None and login.name not in runner.logins:
+                text = login.definition + text
+                runner.logins.add(login.name)
             if order.stdin:
                 text += "\nexit"  # what follows on its input is the command's
         else:
-            text = "__sb_now; " + shlex.join(["__sb_become", nonce, tag, *words])
-        if not runner.user[0].isdigit():
-            name = shlex.quote(runner.user.partition(":")[0])
-            text = text.replace("__sb_run", f"__sb_as {nonce} {name} __sb_run", 1) if self._shared else text
+            text = "__sb_now; " + shlex.join(["__sb_become", nonce, tag, "", *words])
         answered = await self._ask(runner, nonce, tag, text, within_s)
-        return self._command(runner, order, nonce, tag, answered)
+        return self._command(runner, order, nonce, tag, answered, login)
 
     async def _begin_on_terminal(self, order: Order, user: str, words: list[str]) -> Command:
         nonce, tag = secrets.token_hex(16), _tag()
         size = order.pty or Size(24, 80)
         text = f'stty rows {size.rows} cols {size.cols} <&"$__sb_in"; __sb_now; ' + shlex.join(
-            ["__sb_become", nonce, tag, *words]
+            ["__sb_become", nonce, tag, "", *words]
         )
         runner = await self._new(user, terminal_order=text)
         try:
@@ -221,7 +194,13 @@ class Lanes:
             await self.kill(Begun("", tag, 0, "", ""))
 
     def _command(
-        self, runner: Runner, order: Order, nonce: str, tag: str, answered: tuple[list[str], bytes, bytes]
+        self,
+        runner: Runner,
+        order: Order,
+        nonce: str,
+        tag: str,
+        answered: tuple[list[str], bytes, bytes],
+        login: Login | None = None,
     ) -> Command | None:
         words, first, errors = answered
         if words == ["stale"]:
@@ -233,7 +212,9 @@ class Lanes:
             else:
                 self._give_back(runner)
             raise SandboxExhausted("the container takes no further process; it is at its limit of processes")
-        pid, tick, last = words
+        pid, tick, last, used = words
+        if login is not None and used != login.name:
+            self._logins.changed(login)
         terminal = order.pty is not None
         return Command(
             runner,

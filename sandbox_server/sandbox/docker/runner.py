@@ -23,6 +23,8 @@ class Runner:
         self.user = user
         self.idle: asyncio.TimerHandle | None = None
         """Closes it, while it is parked."""
+        self.logins: set[str] = set()
+        """Names of those whose definitions it was told."""
 
     @classmethod
     async def open(cls, engine: Engine, container_id: str, user: str, *, terminal_order: str | None = None) -> "Runner":

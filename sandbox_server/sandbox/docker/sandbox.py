@@ -9,10 +9,10 @@ from sandbox_server.errors import EngineUnavailable, SandboxLost
 from sandbox_server.sandbox.base import ExecResult, Process, Size
 from sandbox_server.sandbox.docker.egress import Guard
 from sandbox_server.sandbox.docker.engine import Engine
-from sandbox_server.sandbox.docker.exec import collected
 from sandbox_server.sandbox.docker.files import Files
 from sandbox_server.sandbox.docker.freezing import Thawed
-from sandbox_server.sandbox.docker.lanes import Lanes, Order
+from sandbox_server.sandbox.docker.lanes import Lanes
+from sandbox_server.sandbox.docker.order import Order
 from sandbox_server.sandbox.docker.shell import DockerShell
 from sandbox_server.sandbox.docker.terminal import Terminal
 from sandbox_server.sandbox.docker.tree import DockerTree
@@ -95,7 +95,6 @@ class DockerSandbox(DockerTree):
         keep_bytes: int = 1 << 20,
     ) -> ExecResult:
         """See `sandbox.base.Sandbox.exec`."""
-        started = time.monotonic()
         order = Order(
             argv,
             cwd=cwd,
@@ -105,7 +104,7 @@ class DockerSandbox(DockerTree):
             timeout_s=timeout_s,
             merge_streams=merge_streams,
         )
-        return await collected(await self._lanes.start(order), stdin, keep_bytes, started)
+        return await self._lanes.run(order, stdin, keep_bytes)
 
     async def stand_by(self, commands: int) -> None:
         """See `sandbox.base.Sandbox.stand_by`."""

@@ -1,0 +1,97 @@
+"""Login shells of one container whose profile need not run, for what it does is known; see `profile`."""
+
+import itertools
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from sandbox_server import telemetry
+from sandbox_server.sandbox.base import ExecResult
+from sandbox_server.sandbox.docker import profile
+from sandbox_server.sandbox.docker.order import Order
+
+log = telemetry.logger(__name__)
+
+_LEARN_AT = 3  # uses; many boxes run a command or two, and looking costs as much as they do
+_LEARN_S = 1.0  # that a profile may take
+_LEARN_TRIES = 3  # of a profile that changes
+_KEPT = 16  # of a container: users, folders and environments that commands come with
+_SHELLS = frozenset(("bash", "/bin/bash", "/usr/bin/bash"))
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A profile that is known."""
+
+    name: str
+    definition: str
+    """For a lane's bash, once: `__sb_same_NAME`, whether what it depends on is unchanged, and `__sb_env_NAME`, which
+    sets what it sets."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    uses: int = 0
+    tries: int = 0
+    login: Login | None = None
+
+
+class Logins:
+    """Learns what the profile does for login shells that are begun alike again and again."""
+
+    def __init__(self, run: Callable[[Order], Awaitable[ExecResult]]) -> None:
+        """`run` has an order carried out in the container."""
+        self._run = run
+        self._seen: OrderedDict[object, _Seen] = OrderedDict()
+        self._numbers = itertools.count()
+
+    async def of(self, order: Order) -> Login | None:
+        """What is known of the profile that a command begins with; None: it is to run.
+
+        Raises:
+            ServiceError.
+        """
+        if not _is_login_shell(order):
+            return None
+        key = order.argv[0], order.user, order.home_cwd, order.cwd, tuple(order.env.items())
+        seen = self._seen.setdefault(key, _Seen())
+        self._seen.move_to_end(key)
+        if len(self._seen) > _KEPT:
+            self._seen.popitem(last=False)
+        seen.uses += 1
+        if seen.login is None and seen.uses >= _LEARN_AT and seen.tries < _LEARN_TRIES:
+            seen.uses, seen.tries = 0, seen.tries + 1  # others meanwhile do not learn it too
+            try:
+                seen.login = await self._learn(order)
+            except profile.NotPlain as e:
+                log.debug("a profile runs for each command", reason=str(e))
+                seen.tries = _LEARN_TRIES
+        return seen.login
+
+    def changed(self, login: Login) -> None:
+        """A lane has found it out of date."""
+        for seen in self._seen.values():
+            if seen.login is login:
+                seen.login = None
+
+    async def _learn(self, order: Order) -> Login:
+        first = await self._report(order, profile.NOTHING)
+        # once more, with what it depends on as it is before: both must have been the same for the same to come of it
+        again = await self._report(order, first.dependencies)
+        if (again.dependencies, again.exports) != (first.dependencies, first.exports):
+            raise profile.NotPlain("it is different each time")
+        name = str(next(self._numbers))
+        return Login(name, profile.definition(name, again))
+
+    async def _report(self, order: Order, dependencies: profile.Dependencies) -> profile.Report:
+        argv = [order.argv[0], "--noprofile", "-l", "-c", profile.script(dependencies)]
+        told = await self._run(
+            replace(order, argv=argv, stdin=False, pty=None, merge_streams=False, timeout_s=_LEARN_S)
+        )
+        if told.exit_code != 0 or told.stdout.dropped:
+            raise profile.NotPlain("it fails, takes long or says much")
+        return profile.report(told.stdout.text(), told.stderr.text())
+
+
+def _is_login_shell(order: Order) -> bool:
+    return len(order.argv) == 4 and order.argv[0] in _SHELLS and tuple(order.argv[1:3]) == ("-l", "-c")

@@ -1,0 +1,57 @@
+"""What is to run in a container, and how, as a lane is told it."""
+
+import posixpath
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sandbox_server.errors import MalformedRequest
+from sandbox_server.sandbox.process import Size
+
+_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_READ_ONLY = frozenset(("BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID", "_"))  # of bash
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The fields are those of `sandbox.base.Sandbox.start`."""
+
+    argv: Sequence[str]
+    cwd: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    user: str | None = None
+    stdin: bool = False
+    pty: Size | None = None
+    timeout_s: float | None = None
+    home_cwd: bool = False
+    merge_streams: bool = False
+
+    def words(self, user: str, workdir: str) -> list[str]:
+        """The arguments of `__sb_become` in lane.bash, from the user on.
+
+        Raises:
+            MalformedRequest: there is no way to tell them.
+        """
+        folder = self.cwd or "."
+        if not self.home_cwd:
+            folder = posixpath.join(workdir, self.cwd or "")
+        argv = list(self.argv)
+        plain = {name: value for name, value in self.env.items() if _NAME.fullmatch(name) and name not in _READ_ONLY}
+        if odd := [f"{name}={value}" for name, value in self.env.items() if name not in plain]:
+            argv = ["env", "--", *odd, *argv]
+        words = [
+            user.partition(":")[0] if self.home_cwd else "",
+            folder,
+            "pipe" if self.stdin or self.pty is not None else "null",
+            "out" if self.merge_streams else "err",
+            str(len(plain)),
+            *(f"{name}={value}" for name, value in plain.items()),
+            *argv,
+        ]
+        try:
+            whole = "".join(words).encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            raise MalformedRequest("the command, its folder or environment is no text: a lone surrogate") from None
+        if b"\0" in whole or not self.argv:
+            raise MalformedRequest("the command is empty, or it, its folder or environment holds a NUL byte")
+        return words

@@ -1,0 +1,178 @@
+"""Login shells that are begun again and again: the profile need not run, and nobody can tell but by the time."""
+
+import shlex
+
+import pytest
+
+from sandbox_server.sandbox.docker.sandbox import DockerSandbox
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+USES = 4
+"""Past which a profile that can be known is known."""
+
+# variables that are others in every shell, and BASH_ARGC, which is (0) once something was sourced
+_OTHERS = "BASHPID|BASH_ARGC|BASH_EXECUTION_STRING|EPOCH\\w+|RANDOM|SRANDOM|SECONDS|LINENO|PPID|_"
+
+STATE = rf"""
+status=$?
+declare -p | grep -Ev '^declare -[-a-zA-Z]+ ({_OTHERS})='
+declare -f; alias; shopt; set +o; umask; pwd; trap
+echo "$0 $# $- $status"
+"""
+"""Says what a command may see of how its shell began."""
+
+PLAIN = [
+    "",
+    "# nothing",
+    "export A='x y' B=\"$HOME/é $ \\`\" C=\n",
+    "if [ -d /opt/tool/bin ]; then PATH=/opt/tool/bin:$PATH; fi",
+    'export WHO=$(id -un) HERE="$PWD" OF="$GIVEN"',
+    "for f in /etc/*.conf /nowhere/*; do if [ -r $f ]; then export LAST=$f; fi; done; unset f",
+    "case $- in *i*) ;; *) return;; esac; alias ll='ls -l'",
+    "mesg n 2> /dev/null || true",
+    "[[ -x /bin/sh && ! -e '/no where' ]] && export SH=1; true",
+]
+
+NOT_PLAIN = {
+    "function": "f() { echo f; }",
+    "alias": "shopt -s expand_aliases; alias t=true",
+    "variable": "UNEXPORTED=1",
+    "array": "declare -ax LIST=(/etc/*.conf)",
+    "option": "set -u",
+    "umask": "umask 077",
+    "folder": "cd /usr",
+    "status": "false",
+    "trap": "trap 'echo bye' EXIT",
+    "says": "echo hello",
+    "program": "export NOW=$(date +%s%N)",
+    "time": "export NOW=$EPOCHREALTIME",
+    "random": "export R=$RANDOM",
+    "number": "export ME=$$",
+    "file": "export TOKEN=$(< /etc/hostname)",
+    "effect": "echo x >> /tmp/effects",
+    "input": "read -r WHO < /etc/hostname; export WHO",
+    "end": "exit 3",
+}
+
+
+async def run(sandbox: DockerSandbox, text: str, **how: object) -> str:
+    """What a login shell says that is begun as the E2B SDK begins it."""
+    done = await sandbox.exec(["/bin/bash", "-l", "-c", text], timeout_s=20, **how)  # type: ignore[arg-type]
+    return done.stdout.text() + done.stderr.text()
+
+
+async def fresh(sandbox: DockerSandbox, text: str, **how: object) -> str:
+    """The same of one that is begun in a way that is not looked at."""
+    done = await sandbox.exec(["env", "/bin/bash", "-l", "-c", text], timeout_s=20, **how)  # type: ignore[arg-type]
+    return done.stdout.text() + done.stderr.text()
+
+
+async def is_known(sandbox: DockerSandbox, **how: object) -> bool:
+    """Whether the profile is not run any more, after as many uses as it takes."""
+    for _ in range(USES):
+        said = await run(sandbox, "tr '\\0' ' ' < /proc/$$/cmdline", **how)
+    return "--noprofile" in said
+
+
+async def have(sandbox: DockerSandbox, path: str, text: str) -> None:
+    """Have the file hold the text."""
+    done = await sandbox.exec(["bash", "-c", f"printf %s {shlex.quote(text)} > {path}"], timeout_s=20)
+    assert done.exit_code == 0
+
+
+@pytest.mark.parametrize("text", PLAIN)
+async def test_a_shell_without_its_profile_is_as_one_with_it(sandbox: DockerSandbox, text: str) -> None:
+    await have(sandbox, "/root/.profile", text)
+    how = {"env": {"GIVEN": "by the call", "OTHER": "x"}, "cwd": "/usr"}
+    assert await is_known(sandbox, **how)
+    assert await run(sandbox, STATE, **how) == await fresh(sandbox, STATE, **how)
+    assert await run(sandbox, "exit 7", **how) == ""
+
+
+@pytest.mark.parametrize("kind", NOT_PLAIN)
+async def test_a_profile_that_does_more_runs_for_each_command(sandbox: DockerSandbox, kind: str) -> None:
+    await have(sandbox, "/root/.profile", NOT_PLAIN[kind])
+    assert not await is_known(sandbox)
+    if kind not in ("program", "time", "random", "number", "end"):
+        assert await run(sandbox, STATE) == await fresh(sandbox, STATE)
+
+
+async def test_effects_are_had_each_time(sandbox: DockerSandbox) -> None:
+    await have(sandbox, "/root/.profile", NOT_PLAIN["effect"])
+    looked = 1  # the one time that it was looked at
+    for _ in range(10):
+        await run(sandbox, "true")
+    assert len((await fresh(sandbox, "cat /tmp/effects")).split()) == 10 + looked + 1
+
+
+CHANGES = {
+    "appended": "echo 'export A=2' >> ~/.profile",
+    "replaced by an older one": "cp -p ~/.profile /tmp/p; echo 'export A=2' > /tmp/q; touch -r ~/.profile /tmp/q;"
+    " cp -p /tmp/q ~/.profile",
+    "removed": "rm ~/.profile",
+    "another comes first": "echo 'export A=2' > ~/.bash_profile",
+    "a part is added": "echo 'export A=2' > /etc/profile.d/a.sh; echo > ~/.profile",
+    "a part is changed": "echo 'export A=2' > /root/part",
+    "a folder appears": "mkdir -p ~/.local/bin",
+    "it does more now": "echo 'A=$(date +%s%N)' >> ~/.profile",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a_change_is_seen_by_the_next_command(sandbox: DockerSandbox, change: str) -> None:
+    await have(sandbox, "/root/part", "export B=1")
+    text = "export A=1\n. /root/part\nif [ -d ~/.local/bin ]; then A=local; fi\n"
+    await have(sandbox, "/root/.profile", text)
+    assert await is_known(sandbox)
+    before = await run(sandbox, "echo $A $B")
+    assert before == "1 1\n"
+    await run(sandbox, CHANGES[change])
+    after = await run(sandbox, "echo $A $B")
+    assert after != before
+    if change != "it does more now":
+        assert after == await fresh(sandbox, "echo $A $B")
+        assert await is_known(sandbox)
+        assert await run(sandbox, "echo $A $B") == after
+    else:
+        assert not await is_known(sandbox)
+
+
+async def test_users_folders_and_environments_are_kept_apart(sandbox: DockerSandbox) -> None:
+    await sandbox.exec(["useradd", "-m", "-s", "/bin/bash", "agent"], timeout_s=20)
+    await have(sandbox, "/etc/profile.d/x.sh", 'export SEEN="$GIVEN $PWD $HOME"')
+    calls = [
+        {"user": user, "cwd": cwd, "env": {"GIVEN": given}}
+        for user in ("root", "agent")
+        for cwd in ("/usr", "/tmp")
+        for given in ("a", "b")
+    ]
+    for _ in range(USES + 1):
+        for how in calls:
+            assert await run(sandbox, "echo $SEEN", **how) == await fresh(sandbox, "echo $SEEN", **how)
+    for how in calls:
+        assert await is_known(sandbox, **how)
+
+
+async def test_a_users_own_programs_are_found_once_they_are_there(sandbox: DockerSandbox) -> None:
+    """The usual ~/.profile of Debian adds ~/.local/bin if that is a folder: `pip install --user` makes it."""
+    await sandbox.exec(["useradd", "-m", "-s", "/bin/bash", "agent"], timeout_s=20)
+    how = {"user": "agent", "home_cwd": True}
+    process = None
+    for _ in range(USES):
+        process = await sandbox.start(["/bin/bash", "-l", "-c", "tool"], **how)  # type: ignore[arg-type]
+        assert (await process.wait()).exit_code == 127
+    made = "mkdir -p ~/.local/bin; printf '#!/bin/sh\\necho here' > ~/.local/bin/tool; chmod +x ~/.local/bin/tool"
+    process = await sandbox.start(["/bin/bash", "-l", "-c", made], **how)  # type: ignore[arg-type]
+    assert (await process.wait()).exit_code == 0
+    process = await sandbox.start(["/bin/bash", "-l", "-c", "tool"], **how)  # type: ignore[arg-type]
+    assert b"".join([data async for _, data in process.output()]) == b"here\n"
+
+
+async def test_a_profile_that_hangs_costs_its_commands_their_time(sandbox: DockerSandbox) -> None:
+    await have(sandbox, "/root/.profile", "sleep 0.1; while [ ! -e /tmp/go ]; do sleep 0.1; done")
+    for _ in range(USES):
+        done = await sandbox.exec(["/bin/bash", "-l", "-c", "true"], timeout_s=0.5)
+        assert done.timed_out
+    await have(sandbox, "/tmp/go", "")
+    assert await run(sandbox, "echo on") == "on\n"
