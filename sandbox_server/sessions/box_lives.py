@@ -145,5 +145,5 @@ class BoxLives:
         return view
 
     async def _view(self, sid: str) -> BoxView | None:
-        record, box = await self._store.session(sid), await self._facts.get(sid)
+        record, box = await self._facts.with_session(sid)
         return None if record is None or box is None else BoxView(record, box)

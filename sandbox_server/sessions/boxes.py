@@ -248,12 +248,11 @@ class Boxes:
 
     async def get(self, sid: str) -> BoxView:
         """The box, from any node, live or ended. Raises UnknownSession, StateUnavailable."""
-        record = await self._store.session(sid)
+        record, box = await self._facts.with_session(sid)
         if record is None:
             record = await self._history.session(sid)
             if record is not None and record.state == SessionState.LIVE:
                 raise StateUnavailable(f"Redis has lost session {sid}; the reaper puts it back, ask again")
-        box = await self._facts.get(sid) if record is not None and record.is_box else None
         if record is None or box is None:
             raise UnknownSession(f"no box {sid}")
         return BoxView(record, box)

@@ -65,7 +65,7 @@ class DiskWatch:
 
     async def _limit_mb(self, session: SessionRecord) -> int:
         if session.is_box:
-            box = await self._boxes.get(session.sid)
+            _, box = await self._boxes.with_session(session.sid)
             return self._config.limits.disk_mb if box is None else box.disk_mb
         instance = await self._instances.by_id(session.instance_id)
         return instance.sandbox.disk_mb or self._config.limits.disk_mb

@@ -2,15 +2,22 @@
 
 import hashlib
 from collections.abc import Sequence
+from functools import lru_cache
 
 from sandbox_server import clock
-from sandbox_server.records import BoxRecord
-from sandbox_server.state.codec import flat
+from sandbox_server.records import BoxRecord, SessionRecord
+from sandbox_server.state.codec import flat, session_of
 from sandbox_server.state.connection import Connection, Script
 from sandbox_server.state.keys import Keys
 
 _KEY_S = 600.0
 """A client that sends a create again does so within its own bound, a minute or two."""
+
+_PARSED = 1024
+"""Boxes whose record is kept parsed; each request into one asks for it, and it seldom changes."""
+
+# KEYS: session, box
+_BOTH = Script("return {redis.call('HGETALL', KEYS[1]), redis.call('GET', KEYS[2])}")
 
 # KEYS: session, box, token. ARGV: ms that all are kept, now, fields... -> 0: it is not live, or past its end
 _PROLONG = Script("""
@@ -47,17 +54,17 @@ class BoxFacts:
         await self._connection.send("SET", self._keys.box(box.sid), box.to_json(), "PX", ms)
         await self._connection.send("SET", self._keys.box_token(_digest(box.token)), box.sid, "PX", ms)
 
-    async def get(self, sid: str) -> BoxRecord | None:
-        """The box; None when it is unknown."""
-        text = await self._connection.send("GET", self._keys.box(sid))
-        return None if text is None else BoxRecord.from_json(text)
+    async def with_session(self, sid: str) -> tuple[SessionRecord | None, BoxRecord | None]:
+        """The session and its box, of one moment; None: unknown."""
+        session, text = await self._connection.script(_BOTH, [self._keys.session(sid), self._keys.box(sid)], [])
+        return session_of(session), None if text is None else _parsed(text)
 
     async def all(self, sids: Sequence[str]) -> dict[str, BoxRecord]:
         """Those of them that are known."""
         if not sids:
             return {}
         texts = await self._connection.send("MGET", *map(self._keys.box, sids))
-        return {sid: BoxRecord.from_json(text) for sid, text in zip(sids, texts, strict=True) if text is not None}
+        return {sid: _parsed(text) for sid, text in zip(sids, texts, strict=True) if text is not None}
 
     async def of_token(self, token: str) -> str | None:
         """The sid of the box that the token opens."""
@@ -102,6 +109,11 @@ class BoxFacts:
 
     def _kept_ms(self, deadline: float) -> int:
         return max(1, int(1000 * (max(0.0, deadline - clock.now()) + self._result_ttl_s)))
+
+
+@lru_cache(_PARSED)
+def _parsed(text: bytes) -> BoxRecord:
+    return BoxRecord.from_json(text)
 
 
 def _digest(secret: str) -> str:

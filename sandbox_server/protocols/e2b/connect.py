@@ -9,14 +9,15 @@ Source: connectrpc.com/docs/protocol.
 import base64
 import json
 import struct
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from enum import StrEnum
 from typing import TypeVar
 
 from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
-from starlette.responses import StreamingResponse
+
+from sandbox_server.protocols.e2b.streamed import Last, Streamed
 
 UNARY = "application/json"
 STREAM = "application/connect+json"
@@ -190,9 +191,9 @@ def frame(content: bytes, flags: int = 0) -> bytes:
     return _HEAD.pack(flags, len(content)) + content
 
 
-def last_frame(error: ConnectError | None = None) -> bytes:
+def last_frame(error: ConnectError | None = None) -> Last:
     """What every stream ends with."""
-    return frame(json.dumps({"error": error.json} if error else {}).encode(), LAST)
+    return Last(frame(json.dumps({"error": error.json} if error else {}).encode(), LAST))
 
 
 def timeout_s(headers: Mapping[str, str]) -> float | None:
@@ -249,9 +250,9 @@ def unary_error(error: ConnectError) -> Response:
     return Response(json.dumps(error.json), _STATUS.get(error.code, 500), media_type=UNARY)
 
 
-def stream(frames: AsyncIterator[bytes]) -> Response:
+def stream(frames: AsyncGenerator[bytes, None]) -> Response:
     """The answer of a stream; `frames` ends with `last_frame`."""
-    return StreamingResponse(frames, media_type=STREAM)
+    return Streamed(frames, STREAM)
 
 
 def stream_error(error: ConnectError) -> Response:

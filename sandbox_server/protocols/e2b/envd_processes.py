@@ -9,7 +9,7 @@ import base64
 import posixpath
 import signal
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 from typing import cast
 
@@ -21,6 +21,7 @@ from sandbox_server.protocols.e2b import connect
 from sandbox_server.protocols.e2b.access import boxes_of
 from sandbox_server.protocols.e2b.connect import Code, ConnectError, Message
 from sandbox_server.protocols.e2b.envd_call import Call, as_connect, opened, streaming, unary
+from sandbox_server.protocols.e2b.streamed import Last
 from sandbox_server.sandbox.base import ProcessEnd, Size, Stream
 from sandbox_server.sessions.command import Command
 from sandbox_server.sessions.processes import Follower, Lagging, Over, Processes, Running
@@ -314,7 +315,7 @@ async def _told(
     follow_s: float | None = None,
     timeout_s: float | None = None,
     timeout_exit: bool | None = None,
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     """A command's events as frames; `timeout_exit` is None for one that only follows, `timeout_s` is the command's."""
     until = None if follow_s is None else time.monotonic() + follow_s
     nudge = None if timeout_s is None else time.monotonic() + max(timeout_s - _NUDGE_S, 0.75 * timeout_s)
@@ -372,7 +373,8 @@ def _last(running: Running, timeout_exit: bool | None) -> bytes:
     end = running.end
     if end.timed_out and timeout_exit is False:
         return connect.last_frame(ConnectError(Code.DEADLINE_EXCEEDED, "context deadline exceeded"))
-    return connect.frame(connect.dumped({"event": {"end": _ended(end, timeout_exit is True)}})) + connect.last_frame()
+    told = connect.dumped({"event": {"end": _ended(end, timeout_exit is True)}})
+    return Last(connect.frame(told) + connect.last_frame())
 
 
 def _ended(end: ProcessEnd, timeout_exit: bool) -> Mapping[str, object]:

@@ -8,7 +8,7 @@ import asyncio
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from dataclasses import dataclass
 
 from fastapi import APIRouter, Request, Response
@@ -162,7 +162,7 @@ async def _look(call: Call, path: str, depth: int) -> dict[str, FileInfo]:
     return {info.path.removeprefix(path).lstrip("/"): info for info in found}
 
 
-async def _told(call: Call, watch: Watch, timeout_s: float | None, keepalive_s: float) -> AsyncIterator[bytes]:
+async def _told(call: Call, watch: Watch, timeout_s: float | None, keepalive_s: float) -> AsyncGenerator[bytes, None]:
     yield connect.frame(b'{"start":{}}')
     spoke = time.monotonic()
     until = None if timeout_s is None else spoke + timeout_s

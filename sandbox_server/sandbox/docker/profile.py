@@ -59,7 +59,9 @@ class Dependencies:
         """A bash function that puts all of it into `__sb_seen`."""
         lines = ["local t IFS=", "__sb_seen="]
         for path in map(shlex.quote, self.files):
-            lines.append(f"t=(); [[ -f {path} && -r {path} ]] && mapfile t < {path}; __sb_seen+=${{#t[@]}}:${{t[*]}}")
+            lines.append(
+                f"t=(); [[ -f {path} && -r {path} ]] && mapfile t < {path}; __sb_seen+=${{#t[@]}}$'\\n'${{t[*]}}"
+            )
         lines += [f"[[ {test} {shlex.quote(path)} ]]; __sb_seen+=$?" for test, path in self.tests]
         lines += [f't=({glob}); __sb_seen+="${{t[*]/%/ }}"' for glob in self.globs]
         return "\n".join([f"{name}() {{", *lines, "}"])

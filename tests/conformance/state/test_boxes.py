@@ -42,19 +42,19 @@ async def test_a_box_comes_back_as_it_was(facts: BoxFacts) -> None:
     """Any field lost or of another type would break a restart."""
     deadline = time.time() + 60
     await facts.put(BOX, deadline)
-    assert await facts.get("7") == BOX and await facts.get("8") is None
+    assert await facts.with_session("7") == (None, BOX) and await facts.with_session("8") == (None, None)
     assert await facts.all(["7", "8"]) == {"7": BOX} and await facts.all([]) == {}
     assert await facts.of_token("secret") == "7" and await facts.of_token("Secret") is None
     changed = dataclasses.replace(BOX, deny_out=())
     await facts.put(changed, deadline)
-    assert await facts.get("7") == changed
+    assert (await facts.with_session("7"))[1] == changed
 
 
 async def test_a_box_of_a_newer_server_is_read(facts: BoxFacts, connection: Connection, keys: Keys) -> None:
     """A fleet could not be updated node by node."""
     text = BOX.to_json()
     await connection.send("SET", keys.box("7"), text[:-1] + ', "colour": "red"}')
-    assert await facts.get("7") == BOX
+    assert (await facts.with_session("7"))[1] == BOX
 
 
 async def test_the_token_is_no_part_of_a_key(facts: BoxFacts, connection: Connection, keys: Keys) -> None:
@@ -106,7 +106,7 @@ async def test_a_change_is_of_live_boxes_only(facts: BoxFacts, store: Store) -> 
     paused, until = dataclasses.replace(BOX, paused_at=time.time(), pausable_s=90.0), time.time() + 90
     assert await facts.change(paused, until)
     found = await store.session("7")
-    assert await facts.get("7") == paused and found is not None and found.deadline == until
+    assert await facts.with_session("7") == (found, paused) and found is not None and found.deadline == until
     await store.move("7", "ended", frozenset({"live"}))
     assert not await facts.change(BOX, until + 1)
-    assert await facts.get("7") == paused
+    assert (await facts.with_session("7"))[1] == paused

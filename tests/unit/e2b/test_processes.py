@@ -153,3 +153,32 @@ async def test_keepalive() -> None:
     process.go.set()
     assert await follower.next(5) == (Stream.STDOUT, b"x")
     await processes.close()
+
+
+async def test_of_many_that_ended_the_last_are_known() -> None:
+    """A box whose client polls it for weeks would fill the memory."""
+    processes = Processes(ProcessLimits(ended=2))
+    for pid in (1, 2, 3):
+        running, _ = processes.add("s", Played(pid, [], ProcessEnd(pid)), Command(["x"], tag="t"[: pid % 2]))
+        await running.over.wait()
+        await asyncio.sleep(0)
+    with pytest.raises(UnknownProcess):
+        processes.find("s", pid=1, ended=True)
+    assert [processes.find("s", pid=pid, ended=True).end for pid in (2, 3)] == [ProcessEnd(2), ProcessEnd(3)]
+    await processes.close()
+
+
+async def test_a_number_that_is_used_again() -> None:
+    """The end of the older command would be taken for the younger one's."""
+    processes = Processes()
+    older, _ = processes.add("s", Played(7, [], ProcessEnd(1)), Command(["x"]))
+    await older.over.wait()
+    younger = Played(7, [])
+    younger.go.clear()
+    running, _ = processes.add("s", younger, Command(["x"]))
+    assert processes.find("s", pid=7, ended=True) is running
+    assert processes.listed("s") == [running]
+    younger.go.set()
+    await running.over.wait()
+    assert processes.find("s", pid=7, ended=True).end == ProcessEnd(0)
+    await processes.close()
