@@ -21,7 +21,9 @@ from sandbox_server.telemetry import LOOP_STALL_SECONDS, logger
 
 log = logger(__name__)
 
-_PERIOD_S = 0.02  # 50 timers a second cost 0.1 % of a core
+_PERIOD_S = 0.02  # 50 timers and 20 looks a second cost 1 % of a core
+_IDLE_PERIOD_S = 0.08  # towards which it goes while nothing else happens; a stall out of rest may seem so much shorter
+_IDLE_CPU_S = 0.0005  # between two beats; a request takes more
 _LOOK_S = 0.05
 _BUSY_S = 0.05  # worth a warning: CPU time of the loop's thread, so a full machine is no excuse
 _BLOCKED_S = 0.25  # likewise; more, for the thread that holds the GIL may itself be waiting for a CPU
@@ -46,6 +48,7 @@ class _Watch:
         self._thread_id = threading.get_ident()
         # kept open: the path is of this thread, and each look is one system call
         self._schedstat = _opened(Path(f"/proc/self/task/{threading.get_native_id()}/schedstat"))
+        self._period_s = _PERIOD_S
         self._due = time.monotonic() + _PERIOD_S
         self._cpu_s = time.thread_time()
         self._queued_s = self._queued()
@@ -77,16 +80,18 @@ class _Watch:
             seconds = {"busy_s": round(busy_s, 3), "blocked_s": round(stall_s - busy_s, 3)}
             log.warning("event loop stood still", **seconds, stack=self._stack or "not seen: it held the GIL")
         self._stack = ""
+        rests = cpu_s - self._cpu_s < _IDLE_CPU_S and not stall_s > _PERIOD_S
+        self._period_s = min(2 * self._period_s, _IDLE_PERIOD_S) if rests else _PERIOD_S
         self._cpu_s, self._queued_s = cpu_s, queued_s
-        self._due = time.monotonic() + _PERIOD_S
-        self._timer = self._loop.call_later(_PERIOD_S, self._beat)
+        self._due = time.monotonic() + self._period_s
+        self._timer = self._loop.call_later(self._period_s, self._beat)
 
     def _queued(self) -> float:
         """Seconds that this thread was ready to run without a CPU, since it began; 0.0 where the kernel keeps none."""
         return int(os.pread(self._schedstat, 64, 0).split()[1]) / 1e9 if self._schedstat is not None else 0.0
 
     def _look(self) -> None:
-        while not self._over.wait(_LOOK_S):
+        while not self._over.wait(max(_LOOK_S, self._period_s)):
             if not self._stack and time.monotonic() > self._due + _LOOK_S / 2:
                 frame = sys._current_frames().get(self._thread_id)
                 self._stack = _shown(frame) if frame is not None else ""

@@ -10,7 +10,7 @@ from sandbox_server.app.loop_watch import watched_loop
 
 
 def _seen(cause: str) -> float:
-    """Seconds, summed."""
+    """Seconds, summed; a stall that follows on a rest seems up to 0.08 s shorter than it was."""
     return REGISTRY.get_sample_value("sandbox_loop_stall_seconds_sum", {"cause": cause}) or 0.0
 
 
@@ -28,15 +28,15 @@ async def _stalls_during(work: float, block: float) -> tuple[float, float]:
 
 async def test_a_computation_is_seen_as_busy(capsys: pytest.CaptureFixture[str]) -> None:
     """A parser that takes long would show in nobody's numbers but the clients'."""
-    busy, _ = await _stalls_during(0.3, 0)
-    assert 0.25 < busy < 0.5
+    busy, _ = await _stalls_during(0.4, 0)
+    assert 0.25 < busy < 0.6
     out, _ = capsys.readouterr()
     assert "event loop stood still" in out and "_stalls_during" in out
 
 
 async def test_a_blocking_call_is_seen_as_blocked() -> None:
     """A synchronous call takes no CPU, and stops every session all the same."""
-    busy, blocked = await _stalls_during(0, 0.3)
+    busy, blocked = await _stalls_during(0, 0.4)
     assert blocked > 0.25 and busy < 0.05
 
 
