@@ -5,6 +5,7 @@ nobody follows is thrown away; how it ended is kept a while for those who come l
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,6 +24,8 @@ PIECE = 32 << 10
 """Bytes that are told at a time, at most."""
 NOTED_AFTER_S = 0.5
 """Commands that run so long are noted for the server after this one; most are shorter, and it would not pay."""
+_FORGOTTEN_IN = 6
+"""Turns in which the commands that end within `ended_s` are forgotten."""
 _ADOPTED = 10_000
 """Boxes of which is known that all commands noted are here."""
 
@@ -131,6 +134,8 @@ class Running:
         self.pid = process.pid
         self.over = asyncio.Event()
         """Set once it has ended and all of its output was handed out."""
+        self.over_since = 0.0
+        """By `time.monotonic`; 0.0 until its box lists it among those that have ended."""
         self.end: ProcessEnd | None = None
         self.fault: ServiceError | None = None
         """Why its end will never be known: its sandbox is gone."""
@@ -193,6 +198,7 @@ class Processes:
         self._adopted: dict[str, None] = {}
         self._of: dict[str, _OfBox] = {}
         self._pumps: set[asyncio.Task[None]] = set()
+        self._forgetting: asyncio.TimerHandle | None = None
 
     def add(self, sid: str, process: Process, command: Command) -> tuple[Running, Follower]:
         """Take a command in that has just begun; the follower misses nothing of it."""
@@ -251,9 +257,10 @@ class Processes:
             return  # another has its number
         del of_box.running[running.pid]
         of_box.ended[running.pid] = running
+        running.over_since = time.monotonic()
         if len(of_box.ended) > self._limits.ended:
-            self._forget(sid, next(iter(of_box.ended.values())))
-        asyncio.get_running_loop().call_later(self._limits.ended_s, self._forget, sid, running)
+            del of_box.ended[next(iter(of_box.ended))]
+        self._forget_later(self._limits.ended_s)
 
     def _note(self, sid: str, running: Running) -> None:
         if self._notes is not None and not running.noted:
@@ -268,14 +275,26 @@ class Processes:
         except ServiceError as error:
             log.warning("a command is not noted: a restart would lose it", sid=sid, error=error.detail)
 
-    def _forget(self, sid: str, running: Running) -> None:
-        of_box = self._of.get(sid)
-        if of_box is None:
-            return
-        if of_box.ended.get(running.pid) is running:
-            del of_box.ended[running.pid]
-        if not of_box.ended and not of_box.running:
-            del self._of[sid]
+    def _forget_later(self, seconds: float) -> None:
+        # one timer for all: one for each command would wake the server once more for each
+        if self._forgetting is None:
+            self._forgetting = asyncio.get_running_loop().call_later(seconds, self._forget)
+
+    def _forget(self) -> None:
+        """Those that ended long enough ago."""
+        self._forgetting = None
+        now, next_s = time.monotonic(), float("inf")
+        for sid, of_box in list(self._of.items()):
+            for running in list(of_box.ended.values()):
+                left_s = running.over_since + self._limits.ended_s - now
+                if left_s > 0:
+                    next_s = min(next_s, left_s)
+                    break
+                del of_box.ended[running.pid]
+            if not of_box.ended and not of_box.running:
+                del self._of[sid]
+        if next_s < float("inf"):
+            self._forget_later(max(next_s, self._limits.ended_s / _FORGOTTEN_IN))
 
     def _all(self, sid: str) -> list[Running]:
         of_box = self._of.get(sid)
@@ -306,6 +325,8 @@ class Processes:
 
     async def close(self) -> None:
         """Let go of all; they live on in their containers."""
+        if self._forgetting is not None:
+            self._forgetting.cancel()
         for task in self._pumps:
             task.cancel()
         await asyncio.gather(*self._pumps, return_exceptions=True)

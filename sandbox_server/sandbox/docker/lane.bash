@@ -23,12 +23,18 @@ __sb_now() {
   __sb_tick=${__sb_tick/./} __sb_began=$SECONDS
 }
 
-# The line of user $1 (name or number) in /etc/passwd, in BASH_REMATCH: name, uid, gid, home.
+# The line of user $1 (name or number) in /etc/passwd, in __sb_entry: all of it, name, uid, gid, home.
 __sb_passwd() {
-  local lines IFS=
+  local lines all IFS= part=$'[^:\n]*'
   mapfile lines < /etc/passwd
-  local all=$'\n'${lines[*]} part=$'[^:\n]*'
-  [[ $all =~ $'\n'("$1"):$part:($part):($part):$part:($part) || $all =~ $'\n'($part):$part:("$1"):($part):$part:($part) ]]
+  all=$'\n'${lines[*]}
+  # mostly it is who was asked for last, and to look again is a tenth of what a command costs
+  [[ $1 == "$__sb_name" ]] && [ "$all" = "$__sb_users" ] && return "$__sb_absent"
+  __sb_name=$1 __sb_users=$all __sb_absent=0
+  [[ $all =~ $'\n'("$1"):$part:($part):($part):$part:($part) || $all =~ $'\n'($part):$part:("$1"):($part):$part:($part) ]] ||
+    __sb_absent=1
+  __sb_entry=("${BASH_REMATCH[@]}")
+  return "$__sb_absent"
 }
 
 # Becomes the command: $1 the nonce, $2 the tag, $3 the login (below) that a login shell needs not begin with, $4 its user
@@ -46,8 +52,8 @@ __sb_become() {
   printf '%s %s %s %s %s\n' "$1" "$BASHPID" "$__sb_tick" "$__sb_last" "${3:--}"
   if [[ $7 == out ]]; then exec 2>&1; fi
   if [[ $4 ]]; then
-    __sb_passwd "$4"
-    export USER=${BASH_REMATCH[1]:-$4} LOGNAME=${BASH_REMATCH[1]:-$4} HOME=${BASH_REMATCH[4]:-/}
+    [[ $4 == "$__sb_name" ]] || __sb_passwd "$4"
+    export USER=${__sb_entry[1]:-$4} LOGNAME=${__sb_entry[1]:-$4} HOME=${__sb_entry[4]:-/}
     cd -P -- "$HOME" 2> /dev/null || cd /
   fi
   if ! cd -P -- "$5" 2> /dev/null; then
@@ -112,6 +118,7 @@ __sb_run() {
   [[ $__sb_own ]] || __sb_watch
   # what the login was found to depend on is not as it was: the profile has to run
   if [[ $3 ]] && ! "__sb_same_$3"; then set -- "$1" "$2" '' "${@:4}"; fi
+  if [[ $4 ]]; then __sb_passwd "$4"; fi # here, not in the child, so that it is remembered
   __sb_now
   set -m # for a process group of its own, and for SIGINT not to be ignored
   __sb_become "$@" &
@@ -184,12 +191,12 @@ __sb_who() {
     mapfile lines < /etc/group
     [[ $'\n'${lines[*]} == *$'\n'"$3":* ]] || word=unknown
   fi
-  printf '%s %s %s\n' "$1" "$word" "${BASH_REMATCH[2]}" >&"$__sb_out"
+  printf '%s %s %s\n' "$1" "$word" "${__sb_entry[2]}" >&"$__sb_out"
 }
 
 # Carries out the order $3 if user $2 still is whom this lane runs as.
 __sb_as() {
-  if __sb_passwd "$2" && [[ ${BASH_REMATCH[2]} == "$EUID" ]]; then
+  if __sb_passwd "$2" && [[ ${__sb_entry[2]} == "$EUID" ]]; then
     "${@:3}"
   else
     printf '%s stale\n' "$1" >&"$__sb_out"
