@@ -3,34 +3,115 @@
 import asyncio
 import socket
 import struct
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import suppress
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator
+from typing import Any, cast
 
 from sandbox_server.sandbox.docker.engine import Engine
 
-T = TypeVar("T")
-
 _HEADER = struct.Struct(">BxxxL")  # stream (1 stdout, 2 stderr), three zero bytes, length
-_READ = 1 << 16
 _PIECE = 1 << 15
+_AHEAD = 1 << 17  # bytes that are taken off the socket before they are asked for
 _TERMINAL = 3
+
+
+class _Stream(asyncio.Protocol):
+    """The bytes of a socket. It stays registered with the loop: `sock_recv` takes ten system calls for each piece."""
+
+    def __init__(self, first: bytes) -> None:
+        self.buffer = bytearray(first)
+        self._ended = False
+        self._paused = False
+        self._transport: asyncio.Transport | None = None
+        self._news = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+
+    @classmethod
+    async def of(cls, sock: socket.socket, first: bytes) -> "_Stream":
+        """It owns the socket, whose first bytes were read already."""
+        stream = cls(first)
+        loop = asyncio.get_running_loop()
+        # uvloop takes a unix socket only here
+        connect = loop.create_unix_connection if sock.family is socket.AF_UNIX else loop.create_connection
+        try:
+            await connect(lambda: stream, sock=sock)
+        except BaseException:
+            stream.close()
+            sock.close()
+            raise
+        return stream
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but ancestry
+
+    def data_received(self, data: bytes) -> None:
+        self.buffer += data
+        self._news.set()
+        if len(self.buffer) >= _AHEAD and not self._paused and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def eof_received(self) -> bool:
+        self._end()
+        return True  # its owner closes it
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end()
+        self._room.set()
+
+    def pause_writing(self) -> None:
+        self._room.clear()
+
+    def resume_writing(self) -> None:
+        self._room.set()
+
+    async def more(self) -> bool:
+        """Wait for more bytes than `buffer` holds; False: there will be none. To be cancelled at will."""
+        if self._ended:
+            return False
+        if self._paused and self._transport is not None:
+            self._paused = False
+            self._transport.resume_reading()
+        had = len(self.buffer)
+        while len(self.buffer) == had and not self._ended:
+            self._news.clear()
+            await self._news.wait()
+        return len(self.buffer) > had
+
+    async def write(self, data: bytes) -> None:
+        """Queue `data`; return when little waits to be sent. What comes after the end is lost."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+            if not self._room.is_set():
+                await self._room.wait()
+
+    def end_input(self) -> None:
+        """Nothing more is written."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write_eof()
+
+    def close(self) -> None:
+        """At once; who waits learns it."""
+        self._end()
+        self._room.set()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _end(self) -> None:
+        self._ended = True
+        self._news.set()
 
 
 class Lane:
     """One `docker exec` with its stream held open. Source: Engine API, "Attach to a container", stream format."""
 
-    def __init__(self, engine: Engine, exec_id: str, sock: socket.socket, first: bytes, *, tty: bool = False) -> None:
+    def __init__(self, engine: Engine, exec_id: str, stream: _Stream, *, tty: bool = False) -> None:
         self._engine = engine
         self._id = exec_id
-        self._sock = sock
-        self._buffer = bytearray(first)
+        self._bytes = stream
         self._tty = tty
         self._stream = _TERMINAL if tty else 0
         self._left = 0  # of the frame that is being read
-        self._busy = 0  # reads and writes that wait
-        self._closed = False
-        self._loop = asyncio.get_running_loop()
 
     @classmethod
     async def open(
@@ -63,19 +144,15 @@ class Lane:
             )
         )
         sock, first = await engine.hijack(f"/exec/{created['Id']}/start", {"Detach": False, "Tty": tty})
-        return cls(engine, created["Id"], sock, first, tty=tty)
+        return cls(engine, created["Id"], await _Stream.of(sock, first), tty=tty)
 
     async def write(self, data: bytes) -> None:
         """Write to the process's stdin; a process that has closed it ignores the rest."""
-        with suppress(OSError):
-            await self._use(lambda: self._loop.sock_sendall(self._sock, data))
+        await self._bytes.write(data)
 
     def end_input(self) -> None:
         """Close the process's stdin."""
-        try:
-            self._sock.shutdown(socket.SHUT_WR)
-        except OSError:
-            return  # it has closed already
+        self._bytes.end_input()
 
     async def frames(self) -> AsyncGenerator[tuple[int, bytes], None]:
         """What `receive` gives, until its end."""
@@ -83,41 +160,24 @@ class Lane:
             yield frame
 
     async def receive(self) -> tuple[int, bytes] | None:
-        """(1 for stdout, 2 for stderr, 3 for a terminal; up to 32 KiB), read only now.
+        """(1 for stdout, 2 for stderr, 3 for a terminal; up to 32 KiB).
 
         None: the process and all who hold its output have ended. A caller that is cancelled loses nothing.
         """
+        buffer = self._bytes.buffer
         while not self._tty and not self._left:
-            while len(self._buffer) < _HEADER.size:
-                if not await self._fill():
+            while len(buffer) < _HEADER.size:
+                if not await self._bytes.more():
                     return None
-            self._stream, self._left = _HEADER.unpack_from(self._buffer)
-            del self._buffer[: _HEADER.size]
-        if not self._buffer and not await self._fill():
+            self._stream, self._left = _HEADER.unpack_from(buffer)
+            del buffer[: _HEADER.size]
+        if not buffer and not await self._bytes.more():
             return None
-        piece = bytes(self._buffer[: _PIECE if self._tty else min(self._left, _PIECE)])
-        del self._buffer[: len(piece)]
+        piece = bytes(buffer[: _PIECE if self._tty else min(self._left, _PIECE)])
+        del buffer[: len(piece)]
         if not self._tty:
             self._left -= len(piece)
         return self._stream, piece
-
-    async def _fill(self) -> bool:
-        try:
-            data = await self._use(lambda: self._loop.sock_recv(self._sock, _READ))
-        except OSError:
-            return False  # reset, or closed here
-        self._buffer += data
-        return bool(data)
-
-    async def _use(self, waiting: Callable[[], Awaitable[T]]) -> T:
-        if self._closed:
-            raise OSError
-        self._busy += 1
-        try:
-            return await waiting()
-        finally:
-            self._busy -= 1
-            self._give_up()
 
     async def exit_code(self) -> int | None:
         """The process's exit status; None while it runs."""
@@ -131,12 +191,4 @@ class Lane:
 
     def close(self) -> None:
         """Drop the stream; the process is not killed by that. Whoever waits in `receive` is given its end."""
-        self._closed = True
-        with suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)
-        self._give_up()
-
-    def _give_up(self) -> None:
-        # the loop would not wake who waits for a socket that is gone
-        if self._closed and not self._busy:
-            self._sock.close()
+        self._bytes.close()

@@ -7,7 +7,7 @@ __sb_dump='declare -p; printf %s "$__sb_part"; declare -F; alias -p; shopt -p; s
   shopt -s nullglob
   LC_ALL=C
   __sb_look
-  printf '%s%s' "$__sb_seen" "$__sb_part"
+  printf %s "$__sb_part"
 ); eval "$__sb_dump"; } >&"$__sb_told"
 BASH_XTRACEFD=$__sb_told PS4=$'\x1e '
 set -x

@@ -7,12 +7,13 @@ here it is not plain, and runs each time.
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 
 _SCRIPT = resources.files(__package__).joinpath("profile.bash").read_text()
-_PART, _COMMAND = "\x1d", "\x1e"
+_PART, _COMMAND, _ITEM = "\x1d", "\x1e", "\x1f"
+_BROKEN = "\ufffd"  # where a byte is of no text
 _MOST_BYTES = 32 << 10  # of what it depends on: it is compared before every command
 _MOST_DEPENDENCIES = 100
 
@@ -55,16 +56,34 @@ class Dependencies:
     """Of files: operator, path."""
     globs: tuple[str, ...]
 
-    def look(self, name: str) -> str:
-        """A bash function that puts all of it into `__sb_seen`."""
-        lines = ["local t IFS=", "__sb_seen="]
-        for path in map(shlex.quote, self.files):
-            lines.append(
-                f"t=(); [[ -f {path} && -r {path} ]] && mapfile t < {path}; __sb_seen+=${{#t[@]}}$'\\n'${{t[*]}}"
-            )
-        lines += [f"[[ {test} {shlex.quote(path)} ]]; __sb_seen+=$?" for test, path in self.tests]
-        lines += [f't=({glob}); __sb_seen+="${{t[*]/%/ }}"' for glob in self.globs]
-        return "\n".join([f"{name}() {{", *lines, "}"])
+    def look(self) -> str:
+        """A bash function `__sb_look` that tells all of it, in this order, each with a mark behind it."""
+        lines = [f't=; [[ -f {path} ]] && {_read(path)}; tell "$t"' for path in map(shlex.quote, self.files)]
+        lines += [f"[[ {test} {shlex.quote(path)} ]]; tell $?" for test, path in self.tests]
+        lines += [f't=({glob}); tell "${{t[*]}}"' for glob in self.globs]
+        return "\n".join(["__sb_look() {", "local t IFS=", f"tell() {{ printf '%s{_ITEM}' \"$1\"; }}", *lines, "}"])
+
+    def same(self, name: str, told: Sequence[str]) -> str:
+        """A bash function of this name that is true where `look` would tell the same.
+
+        Raises:
+            NotPlain: what was told is not of these.
+        """
+        if len(told) != len(self):
+            raise NotPlain("a file that holds marks of ours")
+        parts = iter(told)
+        contents = list(zip(map(shlex.quote, self.files), parts, strict=False))
+        tests = [f"-f {path}" for path, _ in contents]
+        for (test, path), result in zip(self.tests, parts, strict=False):
+            tests.append(f"{'' if result == '0' else '! '}{test} {shlex.quote(path)}")
+        checks = [f"[[ {' && '.join(tests)} ]]"] if tests else []
+        checks += [f'{{ t=; {_read(path)}; [ "$t" = {shlex.quote(text)} ]; }}' for path, text in contents]
+        for glob, names in zip(self.globs, parts, strict=True):
+            checks.append(f'{{ t=({glob}); [ "${{t[*]}}" = {shlex.quote(names)} ]; }}')
+        return "\n".join([f"{name}() {{", "local t IFS=", " &&\n".join(checks or [":"]), "}"])
+
+    def __len__(self) -> int:
+        return len(self.files) + len(self.tests) + len(self.globs)
 
 
 NOTHING = Dependencies((), (), ())
@@ -74,8 +93,8 @@ NOTHING = Dependencies((), (), ())
 class Report:
     """What profile.bash tells."""
 
-    seen: str
-    """Of the dependencies that it was given, before."""
+    told: tuple[str, ...]
+    """What the dependencies that it was given were before: texts, exit codes, names."""
     dependencies: Dependencies
     exports: tuple[str, ...]
     """NAME=VALUE, as bash quotes it."""
@@ -83,17 +102,18 @@ class Report:
 
 def script(dependencies: Dependencies) -> str:
     """Tells what the profile does, for `report`; for a login shell without one."""
-    return f"{dependencies.look('__sb_look')}\n{_SCRIPT}"
+    return f"{dependencies.look()}\n{_SCRIPT}"
 
 
 def definition(name: str, known: Report) -> str:
-    """For a lane's bash: `__sb_same_NAME`, whether all is as it was, and `__sb_env_NAME`, which does what it does."""
-    look = known.dependencies.look(f"__sb_look_{name}")
-    same = f"__sb_same_{name}() {{ __sb_look_{name}; [[ $__sb_seen == {shlex.quote(known.seen)} ]]; }}"
-    env = (
-        f"__sb_env_{name}() {{ export {' '.join(known.exports)}; }}" if known.exports else f"__sb_env_{name}() {{ :; }}"
-    )
-    return f"{look}\n{same}\n{env}\n"
+    """For a lane's bash: `__sb_same_NAME`, whether all is as it was, and `__sb_env_NAME`, which does what it does.
+
+    Raises:
+        NotPlain.
+
+    """
+    env = " ".join(["export", *known.exports]) if known.exports else ":"
+    return f"{known.dependencies.same(f'__sb_same_{name}', known.told)}\n__sb_env_{name}() {{ {env}; }}\n"
 
 
 def report(stdout: str, stderr: str) -> Report:
@@ -109,9 +129,19 @@ def report(stdout: str, stderr: str) -> Report:
     seen, before, state, trace, status, after, state_after, _ = parts
     if status != "00" or state != state_after:
         raise NotPlain("it fails, or changes the shell's options, functions, folder or umask")
-    if len(seen) > _MOST_BYTES or _UNSEEN.search(_TO_NOWHERE.sub("", _COMMENT.sub("", seen))):
-        raise NotPlain("it is long, redirects, or uses what is different each time")
-    return Report(seen, _dependencies(trace), _exports(_variables(before), _variables(after)))
+    told = tuple(seen.split(_ITEM)[:-1])
+    if len(seen) > _MOST_BYTES or _BROKEN in stdout or any(map(_is_unsure, told)):
+        raise NotPlain("it is long, no text, redirects, or uses what is different each time")
+    return Report(told, _dependencies(trace), _exports(_variables(before), _variables(after)))
+
+
+def _is_unsure(text: str) -> bool:
+    return _UNSEEN.search(_TO_NOWHERE.sub("", _COMMENT.sub("", text))) is not None
+
+
+def _read(path: str) -> str:
+    """Of a file, whole, into `t`; bash has no cheaper way without a fork."""
+    return f"read -r -d '' t < {path}"
 
 
 def _exports(before: dict[str, str], after: dict[str, str]) -> tuple[str, ...]:
@@ -149,9 +179,10 @@ def _dependencies(trace: str) -> Dependencies:
             globs.update(dict.fromkeys(_globs(words)))
         elif not _is_harmless(name, words):
             raise NotPlain(f"it runs {command.strip()}")
-    if len(files) + len(tests) + len(globs) > _MOST_DEPENDENCIES:
+    found = Dependencies(tuple(files), tuple(tests), tuple(globs))
+    if len(found) > _MOST_DEPENDENCIES:
         raise NotPlain("it depends on too much")
-    return Dependencies(tuple(files), tuple(tests), tuple(globs))
+    return found
 
 
 def _words(command: str) -> tuple[str, list[str]]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandbox_server.sandbox.docker.profile import Dependencies, NotPlain, Report, report
+from sandbox_server.sandbox.docker.profile import Dependencies, NotPlain, Report, definition, report
 
 BEFORE = 'declare -x HOME="/root"\ndeclare -- IFS=$\' \\t\\n\'\ndeclare -ir PPID="1"\n'
 
@@ -81,10 +81,11 @@ def test_what_is_not_plain(command: str) -> None:
         {"after": BEFORE + "declare -x A\n"},
         {"after": BEFORE + 'declare -x BASH_ENV="/x"\n'},
         {"after": BEFORE + 'declare -x A="1\n" and more\n'},
-        {"seen": "1\nx=$(< /etc/x)\n"},
-        {"seen": "1\nexport A=$EPOCHSECONDS\n"},
-        {"seen": "1\nexport A=$$\n"},
+        {"seen": "x=$(< /etc/x)\n\x1f"},
+        {"seen": "export A=$EPOCHSECONDS\n\x1f"},
+        {"seen": "export A=$$\n\x1f"},
         {"seen": "x" * 100_000},
+        {"seen": "\ufffd\x1f"},
     ],
 )
 def test_effects_that_are_not_plain(parts: dict[str, str]) -> None:
@@ -99,8 +100,8 @@ def test_exports() -> None:
 
 
 def test_comments_and_what_goes_nowhere_do_not_matter() -> None:
-    seen = "3\n# < and $$ and RANDOM\n  # >\nmesg n 2> /dev/null || true\ntput setaf 1 >&/dev/null 2>&1\n"
-    assert of(seen=seen).seen == seen
+    seen = "# < and $$ and RANDOM\n  # >\nmesg n 2> /dev/null || true\ntput setaf 1 >&/dev/null 2>&1\n"
+    assert of(seen=f"{seen}\x1f0\x1f").told == (seen, "0")
 
 
 @pytest.mark.parametrize("stderr, stdout", [("oh", told()), ("", ""), ("", told() + "\x1d")])
@@ -108,3 +109,10 @@ def test_what_a_profile_says_itself(stderr: str, stdout: str) -> None:
     """It is to be said for each command."""
     with pytest.raises(NotPlain):
         report(stdout, stderr)
+
+
+def test_a_file_that_holds_our_marks() -> None:
+    """What follows on it would be taken for what it is not."""
+    report = Report(("a", "b", "0"), Dependencies(("/etc/profile",), (("-f", "/x"),), ()), ())
+    with pytest.raises(NotPlain):
+        definition("1", report)
