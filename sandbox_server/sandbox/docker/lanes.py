@@ -171,24 +171,25 @@ class Lanes:
     async def _ask(
         self, runner: Runner, nonce: str, tag: str, text: str | None, within_s: float
     ) -> tuple[list[str], bytes, bytes]:
-        asking = asyncio.ensure_future(runner.ask(nonce, text))
         try:
             async with asyncio.timeout(within_s):
-                return await asyncio.shield(asking)
+                return await runner.ask(nonce, text)
         except LaneEnded:
             self._drop(runner)
             raise
         except TimeoutError:
-            await self._take_back(asking, runner, tag, 0.0)
+            await self._take_back(runner, tag)
             raise LaneEnded from None
         except asyncio.CancelledError:
-            await asyncio.shield(self._take_back(asking, runner, tag, _PARKED_ANSWER_S))
+            await asyncio.shield(self._take_back(runner, tag, nonce))
             raise
 
-    async def _take_back(self, asking: asyncio.Future[Any], runner: Runner, tag: str, within_s: float) -> None:
+    async def _take_back(self, runner: Runner, tag: str, nonce: str | None = None) -> None:
         """Only what has begun can be killed: wait for the answer first. Past it the lane's end takes the order back."""
-        with suppress(LaneEnded, TimeoutError):
-            await asyncio.wait_for(asking, within_s)
+        if nonce is not None:
+            with suppress(LaneEnded, TimeoutError):
+                async with asyncio.timeout(_PARKED_ANSWER_S):
+                    await runner.ask(nonce, None)
         self._drop(runner)
         with suppress(SandboxLost):
             await self.kill(Begun("", tag, 0, "", ""))

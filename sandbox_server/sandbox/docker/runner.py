@@ -23,6 +23,7 @@ class Runner:
         self.user = user
         self.idle: asyncio.TimerHandle | None = None
         """Closes it, while it is parked."""
+        self._seen, self._errors = bytearray(), bytearray()  # of the answer that is waited for
         self.logins: set[str] = set()
         """Names of those whose definitions it was told."""
 
@@ -47,14 +48,16 @@ class Runner:
     async def ask(self, nonce: str, order: str | None) -> tuple[list[str], bytes, bytes]:
         """The words after `nonce` on the line that answers `order`, what stdout brought behind it, and stderr.
 
+        One that was cancelled can be asked again, without the order, and loses nothing.
+
         Raises:
             LaneEnded: it will not answer.
         """
         if order is not None:
+            self._seen, self._errors = bytearray(), bytearray()
             text = order.encode("utf-8", "surrogateescape")
             await self.lane.write(b"%08d" % len(text) + text)
-        mark = nonce.encode() + b" "
-        seen, errors = bytearray(), bytearray()
+        mark, seen, errors = nonce.encode() + b" ", self._seen, self._errors
         while len(seen) + len(errors) < _JUNK:
             frame = await self.lane.receive()
             if frame is None:
