@@ -80,7 +80,7 @@ class _Watch:
             seconds = {"busy_s": round(busy_s, 3), "blocked_s": round(stall_s - busy_s, 3)}
             log.warning("event loop stood still", **seconds, stack=self._stack or "not seen: it held the GIL")
         self._stack = ""
-        rests = cpu_s - self._cpu_s < _IDLE_CPU_S and not stall_s > _PERIOD_S
+        rests = cpu_s - self._cpu_s < _IDLE_CPU_S and stall_s <= _PERIOD_S
         self._period_s = min(2 * self._period_s, _IDLE_PERIOD_S) if rests else _PERIOD_S
         self._cpu_s, self._queued_s = cpu_s, queued_s
         self._due = time.monotonic() + self._period_s

@@ -1,6 +1,5 @@
 """Login shells of one container whose profile need not run, for what it does is known; see `profile`."""
 
-import itertools
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -15,8 +14,8 @@ log = telemetry.logger(__name__)
 _LEARN_AT = 3  # uses; many boxes run a command or two, and looking costs as much as they do
 _LEARN_S = 1.0  # that a profile may take
 _LEARN_TRIES = 3  # of a profile that changes
+_LEARN_MOST = 48  # in a container; one whose every call has another environment would learn for ever
 _KEPT = 16  # of a container: users, folders and environments that commands come with
-_SHELLS = frozenset(("bash", "/bin/bash", "/usr/bin/bash"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class Logins:
         """`run` has an order carried out in the container."""
         self._run = run
         self._seen: OrderedDict[object, _Seen] = OrderedDict()
-        self._numbers = itertools.count()
+        self._learned = 0
 
     async def of(self, order: Order) -> Login | None:
         """What is known of the profile that a command begins with; None: it is to run.
@@ -51,7 +50,7 @@ class Logins:
         Raises:
             ServiceError.
         """
-        if not _is_login_shell(order):
+        if not order.is_login_shell:
             return None
         key = order.argv[0], order.user, order.home_cwd, order.cwd, tuple(order.env.items())
         seen = self._seen.setdefault(key, _Seen())
@@ -59,10 +58,11 @@ class Logins:
         if len(self._seen) > _KEPT:
             self._seen.popitem(last=False)
         seen.uses += 1
-        if seen.login is None and seen.uses >= _LEARN_AT and seen.tries < _LEARN_TRIES:
+        if seen.login is None and seen.uses >= _LEARN_AT and seen.tries < _LEARN_TRIES and self._learned < _LEARN_MOST:
             seen.uses, seen.tries = 0, seen.tries + 1  # others meanwhile do not learn it too
+            self._learned += 1
             try:
-                seen.login = await self._learn(order)
+                seen.login = await self._learn(order, str(self._learned))
             except profile.NotPlain as e:
                 log.debug("a profile runs for each command", reason=str(e))
                 seen.tries = _LEARN_TRIES
@@ -74,14 +74,14 @@ class Logins:
             if seen.login is login:
                 seen.login = None
 
-    async def _learn(self, order: Order) -> Login:
+    async def _learn(self, order: Order, name: str) -> Login:
         first = await self._report(order, profile.NOTHING)
+        found = replace(first.dependencies, files=(profile.USERS, *first.dependencies.files))
         # once more, with what it depends on as it is before: both must have been the same for the same to come of it
-        again = await self._report(order, first.dependencies)
+        again = await self._report(order, found)
         if (again.dependencies, again.exports) != (first.dependencies, first.exports):
             raise profile.NotPlain("it is different each time")
-        name = str(next(self._numbers))
-        return Login(name, profile.definition(name, again))
+        return Login(name, profile.definition(name, found, again))
 
     async def _report(self, order: Order, dependencies: profile.Dependencies) -> profile.Report:
         argv = [order.argv[0], "--noprofile", "-l", "-c", profile.script(dependencies)]
@@ -91,7 +91,3 @@ class Logins:
         if told.exit_code != 0 or told.stdout.dropped:
             raise profile.NotPlain("it fails, takes long or says much")
         return profile.report(told.stdout.text(), told.stderr.text())
-
-
-def _is_login_shell(order: Order) -> bool:
-    return len(order.argv) == 4 and order.argv[0] in _SHELLS and tuple(order.argv[1:3]) == ("-l", "-c")

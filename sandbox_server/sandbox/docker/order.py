@@ -9,6 +9,7 @@ from sandbox_server.errors import MalformedRequest
 from sandbox_server.sandbox.process import Size
 
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_SHELLS = frozenset(("bash", "/bin/bash", "/usr/bin/bash"))
 _READ_ONLY = frozenset(("BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID", "_"))  # of bash
 
 
@@ -26,6 +27,13 @@ class Order:
     home_cwd: bool = False
     merge_streams: bool = False
 
+    @property
+    def is_login_shell(self) -> bool:
+        """It is `bash -l -c TEXT`, which the lane begins itself."""
+        argv = self.argv
+        is_shell = len(argv) == 4 and argv[0] in _SHELLS and list(argv[1:3]) == ["-l", "-c"]
+        return is_shell and all(map(_is_plain, self.env))
+
     def words(self, user: str, workdir: str) -> list[str]:
         """The arguments of `__sb_become` in lane.bash, from the user on.
 
@@ -35,10 +43,9 @@ class Order:
         folder = self.cwd or "."
         if not self.home_cwd:
             folder = posixpath.join(workdir, self.cwd or "")
-        argv = list(self.argv)
-        plain = {name: value for name, value in self.env.items() if _NAME.fullmatch(name) and name not in _READ_ONLY}
-        if odd := [f"{name}={value}" for name, value in self.env.items() if name not in plain]:
-            argv = ["env", "--", *odd, *argv]
+        plain = {name: value for name, value in self.env.items() if _is_plain(name)}
+        odd = [f"{name}={value}" for name, value in self.env.items() if name not in plain]
+        argv = ["env", "--", *odd, *self.argv] if odd else self.argv
         words = [
             user.partition(":")[0] if self.home_cwd else "",
             folder,
@@ -55,3 +62,8 @@ class Order:
         if b"\0" in whole or not self.argv:
             raise MalformedRequest("the command is empty, or it, its folder or environment holds a NUL byte")
         return words
+
+
+def _is_plain(name: str) -> bool:
+    """Whether bash can set a variable of this name."""
+    return _NAME.fullmatch(name) is not None and name not in _READ_ONLY

@@ -22,7 +22,11 @@ _BUILTINS = frozenset((
     ":", "true", "false", "return", "break", "continue", "shift", "local", "declare", "typeset", "readonly", "export",
     "unset", "shopt", "eval", "case", "((",
 ))  # fmt: skip
-_PROGRAMS = frozenset(("id", "mesg", "uname", "locale-check"))  # always say the same, or nothing
+_PROGRAMS = frozenset(("mesg", "uname", "locale-check"))  # always say the same, or nothing
+_ID = frozenset(("-u", "-un", "-n", "-r", "-ru"))  # of `id`: what USERS decides
+_LOCALE_CHECK = "locale-check"  # of Ubuntu: says nothing where no locale is set, else it depends on those installed
+USERS = "/etc/passwd"
+"""Decides HOME, and what `id` says, so every profile depends on it."""
 _FILE_TESTS = frozenset(["-e", "-f", "-d", "-r", "-w", "-x", "-s", "-L", "-h"])
 _OTHER_TESTS = frozenset(["-N", "-O", "-G", "-R", "-S", "-b", "-c", "-g", "-k", "-nt", "-ot", "-p", "-ef", "-t", "-u"])
 _PATH = re.compile(r"/[^\x00-\x1f]*")
@@ -105,15 +109,15 @@ def script(dependencies: Dependencies) -> str:
     return f"{dependencies.look()}\n{_SCRIPT}"
 
 
-def definition(name: str, known: Report) -> str:
-    """For a lane's bash: `__sb_same_NAME`, whether all is as it was, and `__sb_env_NAME`, which does what it does.
+def definition(name: str, dependencies: Dependencies, known: Report) -> str:
+    """For a lane's bash: `__sb_same_NAME`, whether all is as it was told, and `__sb_env_NAME`, which does what it does.
 
     Raises:
         NotPlain.
 
     """
     env = " ".join(["export", *known.exports]) if known.exports else ":"
-    return f"{known.dependencies.same(f'__sb_same_{name}', known.told)}\n__sb_env_{name}() {{ {env}; }}\n"
+    return f"{dependencies.same(f'__sb_same_{name}', known.told)}\n__sb_env_{name}() {{ {env}; }}\n"
 
 
 def report(stdout: str, stderr: str) -> Report:
@@ -132,7 +136,10 @@ def report(stdout: str, stderr: str) -> Report:
     told = tuple(seen.split(_ITEM)[:-1])
     if len(seen) > _MOST_BYTES or _BROKEN in stdout or any(map(_is_unsure, told)):
         raise NotPlain("it is long, no text, redirects, or uses what is different each time")
-    return Report(told, _dependencies(trace), _exports(_variables(before), _variables(after)))
+    variables = _variables(before)
+    if _LOCALE_CHECK in trace and any(name.startswith(("LANG", "LC_")) for name in variables):
+        raise NotPlain("it looks at the locales that are installed")
+    return Report(told, _dependencies(trace), _exports(variables, _variables(after)))
 
 
 def _is_unsure(text: str) -> bool:
@@ -198,7 +205,8 @@ def _words(command: str) -> tuple[str, list[str]]:
 def _is_harmless(name: str, words: list[str]) -> bool:
     if name == "set":  # of options, which are compared
         return all(word.startswith(("-", "+")) and word != "--" for word in words)
-    return name in _BUILTINS or name.removeprefix("/usr").removeprefix("/bin/") in _PROGRAMS
+    program = name.removeprefix("/usr").removeprefix("/bin/")
+    return name in _BUILTINS or program in _PROGRAMS or (program == "id" and _ID.issuperset(words))
 
 
 def _tests(words: list[str]) -> Iterator[tuple[str, str]]:

@@ -1,5 +1,6 @@
 """Login shells that are begun again and again: the profile need not run, and nobody can tell but by the time."""
 
+import asyncio
 import shlex
 
 import pytest
@@ -152,6 +153,39 @@ async def test_users_folders_and_environments_are_kept_apart(sandbox: DockerSand
             assert await run(sandbox, "echo $SEEN", **how) == await fresh(sandbox, "echo $SEEN", **how)
     for how in calls:
         assert await is_known(sandbox, **how)
+
+
+async def test_an_environment_that_bash_cannot_set(sandbox: DockerSandbox) -> None:
+    """Such variables are set by env, which would be given the shell's option."""
+    for _ in range(USES + 1):
+        done = await sandbox.exec(
+            ["/bin/bash", "-l", "-c", "env | grep -a odd; echo $A"], timeout_s=20, env={"odd-name": "1", "A": "2"}
+        )
+        assert (done.exit_code, done.stdout.text()) == (0, "odd-name=1\n2\n")
+
+
+async def test_several_are_learned_at_once(sandbox: DockerSandbox) -> None:
+    """One would be taken for the other."""
+    await have(sandbox, "/root/.profile", 'export SEEN="$GIVEN"')
+    given = [str(number) for number in range(6)]
+    for _ in range(USES + 1):
+        said = await asyncio.gather(*(run(sandbox, "echo $SEEN", env={"GIVEN": text}) for text in given))
+        assert [text.strip() for text in said] == given
+
+
+async def test_a_user_whose_home_moves(sandbox: DockerSandbox) -> None:
+    """What the profile made of the old one would stay."""
+    await sandbox.exec(["bash", "-c", "useradd -m -s /bin/bash agent; cp -r ~agent /srv/agent"], timeout_s=20)
+    await have(sandbox, "/etc/profile.d/x.sh", 'export SEEN="$HOME"')
+
+    async def seen() -> bytes:
+        process = await sandbox.start(["/bin/bash", "-l", "-c", "echo $SEEN"], user="agent", home_cwd=True)
+        return b"".join([data async for _, data in process.output()])
+
+    for _ in range(USES):
+        assert await seen() == b"/home/agent\n"
+    await sandbox.exec(["sed", "-i", "s#/home/agent#/srv/agent#", "/etc/passwd"], timeout_s=20)
+    assert await seen() == b"/srv/agent\n"
 
 
 async def test_a_users_own_programs_are_found_once_they_are_there(sandbox: DockerSandbox) -> None:

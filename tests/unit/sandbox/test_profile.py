@@ -46,6 +46,7 @@ def test_what_a_plain_profile_depends_on() -> None:
     "command",
     [
         "cat /etc/motd",
+        "id -Gn",
         "/opt/bin/id -u",
         "read -r x",
         "LIST=(/opt/*)",
@@ -113,6 +114,13 @@ def test_what_a_profile_says_itself(stderr: str, stdout: str) -> None:
 
 def test_a_file_that_holds_our_marks() -> None:
     """What follows on it would be taken for what it is not."""
-    report = Report(("a", "b", "0"), Dependencies(("/etc/profile",), (("-f", "/x"),), ()), ())
+    known = Dependencies(("/etc/profile",), (("-f", "/x"),), ())
     with pytest.raises(NotPlain):
-        definition("1", report)
+        definition("1", known, Report(("a", "b", "0"), known, ()))
+
+
+def test_a_check_of_locales() -> None:
+    """What it says is another once a locale is installed; without one in the environment it says nothing."""
+    assert of("\x1e /usr/bin/locale-check C.UTF-8", "eval").exports == ()
+    with pytest.raises(NotPlain):
+        report(told("\x1e /usr/bin/locale-check C.UTF-8").replace("declare -x HOME", "declare -x LANG"), "")
