@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from sandbox_server import telemetry
+from sandbox_server.errors import ServiceError
 from sandbox_server.sandbox.base import ExecResult
 from sandbox_server.sandbox.docker import profile
 from sandbox_server.sandbox.docker.order import Order
@@ -45,11 +46,7 @@ class Logins:
         self._learned = 0
 
     async def of(self, order: Order) -> Login | None:
-        """What is known of the profile that a command begins with; None: it is to run.
-
-        Raises:
-            ServiceError.
-        """
+        """What is known of the profile that a command begins with; None: it is to run."""
         if not order.is_login_shell:
             return None
         key = order.argv[0], order.user, order.home_cwd, order.cwd, tuple(order.env.items())
@@ -66,6 +63,8 @@ class Logins:
             except profile.NotPlain as e:
                 log.debug("a profile runs for each command", reason=str(e))
                 seen.tries = _LEARN_TRIES
+            except ServiceError as e:  # if it is one for the command too, that will meet it itself
+                log.debug("a profile could not be looked at", code=e.code, error=e.detail)
         return seen.login
 
     def changed(self, login: Login) -> None:
