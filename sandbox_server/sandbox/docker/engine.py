@@ -206,3 +206,11 @@ class Engine:
         """Give the threads and connections back; calls under way are left to their own timeouts."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._api.close()
+
+
+async def follow(sock: socket.socket, protocol: asyncio.Protocol) -> None:
+    """Have the loop read a hijacked connection for `protocol`, which owns it from now on."""
+    loop = asyncio.get_running_loop()
+    # uvloop takes a unix socket only here
+    connect = loop.create_unix_connection if sock.family is socket.AF_UNIX else loop.create_connection
+    await connect(lambda: protocol, sock=sock)

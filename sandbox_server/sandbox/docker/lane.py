@@ -6,7 +6,7 @@ import struct
 from collections.abc import AsyncGenerator
 from typing import Any, cast
 
-from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.sandbox.docker.engine import Engine, follow
 
 _HEADER = struct.Struct(">BxxxL")  # stream (1 stdout, 2 stderr), three zero bytes, length
 _PIECE = 1 << 15
@@ -30,11 +30,8 @@ class _Stream(asyncio.Protocol):
     async def of(cls, sock: socket.socket, first: bytes) -> "_Stream":
         """It owns the socket, whose first bytes were read already."""
         stream = cls(first)
-        loop = asyncio.get_running_loop()
-        # uvloop takes a unix socket only here
-        connect = loop.create_unix_connection if sock.family is socket.AF_UNIX else loop.create_connection
         try:
-            await connect(lambda: stream, sock=sock)
+            await follow(sock, stream)
         except BaseException:
             stream.close()
             sock.close()

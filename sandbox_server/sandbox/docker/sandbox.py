@@ -1,14 +1,12 @@
 """One container as a `sandbox.base.Sandbox`."""
 
-import asyncio
-import socket
 import time
 from collections.abc import Mapping, Sequence
 
 from sandbox_server.errors import EngineUnavailable, SandboxLost
 from sandbox_server.sandbox.base import ExecResult, Process, Size
 from sandbox_server.sandbox.docker.egress import Guard
-from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.sandbox.docker.engine import Engine, follow
 from sandbox_server.sandbox.docker.files import Files
 from sandbox_server.sandbox.docker.freezing import Thawed
 from sandbox_server.sandbox.docker.lanes import Lanes
@@ -160,10 +158,7 @@ class DockerSandbox(DockerTree):
             f"/containers/{self._container_id}/attach?stream=1&stdin=1&stdout=1&stderr=1"
         )
         terminal = Terminal(self.token, self._shell)
-        loop = asyncio.get_running_loop()
-        # uvloop takes a unix socket only here
-        connect = loop.create_unix_connection if sock.family is socket.AF_UNIX else loop.create_connection
-        await connect(lambda: terminal, sock=sock)
+        await follow(sock, terminal)
         if first:
             terminal.data_received(first)
         return terminal
