@@ -6,12 +6,15 @@ environment says SANDBOX_CLIENT_HOOK=1, so Ray's workers get it too. Standard li
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import wraps
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -37,8 +40,46 @@ def _await_actions(module: ModuleType) -> None:
             setattr(module, name, getattr(awaiting, name))
 
 
+def _keep_rewards(module: ModuleType) -> None:
+    """A reward manager that asks once and takes every fault for a 0.0 does so no more."""
+    import_module("sandbox_client.swedev_manager").rebind(module)
+
+
+def _begin_run(_module: ModuleType) -> None:
+    """A trainer is about to begin."""
+    import_module("sandbox_client.runs").end_at_start()
+    if find_spec("verl.utils.swedev_utils") is None:
+        logging.getLogger("sandbox_client").error(
+            "SANDBOX_CLIENT_HOOK=1, but this veRL has no swedev task for the hook to take over: nothing of it reaches"
+            " the sandbox service. Use sandbox_client.verl.SandboxAgentLoop (docs/verl.md), and unset the hook"
+        )
+
+
+def _complete_batches(module: ModuleType) -> None:
+    """What the rollout posts by itself goes through the client, and a batch is over once its sessions' ends are."""
+    import_module("sandbox_client.swedev_posts").route(module)
+    rollout = getattr(module, "AsyncRollout", None)
+    original = getattr(rollout, "generate_sequences", None)
+    if rollout is None or original is None:
+        return
+    wait_for_ends = import_module("sandbox_client.swedev_ends").wait_for_ends
+
+    @wraps(original)
+    def generate_sequences(*arguments: Any, **named: Any) -> Any:
+        batch = original(*arguments, **named)
+        wait_for_ends()  # where the original blocked, the rewards came after them
+        return batch
+
+    rollout.generate_sequences = generate_sequences
+
+
 def _changes() -> dict[str, Callable[[ModuleType], None]]:
-    changes: dict[str, Callable[[ModuleType], None]] = {"verl.utils.swedev_utils": _replace}
+    changes: dict[str, Callable[[ModuleType], None]] = {
+        "verl.utils.swedev_utils": _replace,
+        "verl.workers.reward_manager.swedev": _keep_rewards,
+        "verl.workers.agentic.async_rollout": _complete_batches,
+        "verl.trainer.ppo.ray_trainer": _begin_run,
+    }
     if os.environ.get("SANDBOX_CLIENT_HOOK_CONCURRENCY", "1") != "0":
         changes["verl.workers.agentic.tasks"] = _await_actions
     return changes

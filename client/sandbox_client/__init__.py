@@ -1,7 +1,7 @@
 """Client of the sandbox service. `sandbox_client.swedev_utils` is the drop-in for veRL."""
 
 from sandbox_client.answers import AnswerError, CommandResult, Observation, Reward
-from sandbox_client.client import SandboxClient, Session, Timeouts
+from sandbox_client.client import SandboxClient, Session
 from sandbox_client.errors import (
     BadAnswer,
     CallTimedOut,
@@ -17,6 +17,7 @@ from sandbox_client.errors import (
     Unreachable,
 )
 from sandbox_client.hashing import instance_hash
+from sandbox_client.timeouts import Timeouts
 
 __all__ = [
     "AnswerError",

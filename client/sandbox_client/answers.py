@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from sandbox_client.errors import BadAnswer
+from sandbox_client.timeouts import Timeouts
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,16 @@ class Reward:
                 raise BadAnswer(f"the reward answer's {one.name} is not a {one.type}")
             values[one.name] = value
         return cls(**values, items=_items(body.get("items")))
+
+
+def ask_again_within_s(verdict: object, receipt: object, bounds: Timeouts) -> float:
+    """How long a reward that this was the answer to is asked again; 0.0: it is settled.
+
+    A verdict `infra` that no record was stored of is a fault of that moment, such as a database that was away.
+    """
+    if verdict == "pending":
+        return bounds.reward_total_s
+    return bounds.reward_retry_s if verdict == "infra" and not receipt else 0.0
 
 
 def _items(listed: object) -> dict[str, float]:

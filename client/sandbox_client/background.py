@@ -10,7 +10,7 @@ import asyncio
 import atexit
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
@@ -31,6 +31,7 @@ class Background:
         self._loop = asyncio.SelectorEventLoop()
         self._transports: dict[tuple[str, ...], Transport] = {}
         self._clients: dict[tuple[str, str | None, str | None], SandboxClient] = {}
+        self._staying: Future[None] | None = None
         self._in_flight: set[Future[Any]] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, name="sandbox-client", daemon=True)
         self._thread.start()
@@ -41,6 +42,11 @@ class Background:
         self._in_flight.add(future)
         future.add_done_callback(self._in_flight.discard)
         return future
+
+    def stay(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Have `work` run until this process ends; the first call counts."""
+        if self._staying is None:
+            self._staying = asyncio.run_coroutine_threadsafe(work(), self._loop)
 
     def transport(self, urls: list[str]) -> Transport:
         """The connections to these hosts; only on the background loop."""

@@ -5,8 +5,8 @@ All of a process share the background's loop and its kept connections, so a call
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from sandbox_client.answers import Observation, Reward
 from sandbox_client.background import background
@@ -37,6 +37,14 @@ class BlockingClient:
     def reward(self, sid: str) -> Reward:
         """As `SandboxClient.reward`."""
         return self._call(lambda client: client.reward(sid))
+
+    def grade(self, items: Sequence[Mapping[str, Any]], **others: Any) -> list[dict[str, Any]]:
+        """As `SandboxClient.grade`."""
+        return self._call(lambda client: client.grade(items, **others))
+
+    def end_run(self, run: str | None = None) -> int:
+        """As `SandboxClient.end_run`."""
+        return self._call(lambda client: client.end_run(run))
 
     def _call(self, request: Callable[[SandboxClient], Awaitable[_T]]) -> _T:
         home = background()

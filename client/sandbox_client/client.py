@@ -8,33 +8,20 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any
+from urllib.parse import quote
 
 from sandbox_client import environment
-from sandbox_client.answers import CommandResult, Observation, Reward
-from sandbox_client.errors import BadAnswer, SandboxError
+from sandbox_client.answers import CommandResult, Observation, Reward, ask_again_within_s
+from sandbox_client.errors import BadAnswer, CallTimedOut, SandboxError, SettingsError
 from sandbox_client.hashing import instance_hash
+from sandbox_client.timeouts import Timeouts
 from sandbox_client.transport import Transport, parse_host
 
 _LOGGER = logging.getLogger(__name__)
 _PENDING_PAUSE_S = 1.0
-
-
-@dataclass(frozen=True)
-class Timeouts:
-    """Seconds. Each call, with all its retries, ends within its own."""
-
-    start_s: float = 600.0
-    action_s: float = 300.0
-    finish_s: float = 600.0
-    reward_s: float = 300.0
-    """One request; the service itself answers `pending` before."""
-    reward_total_s: float = 3600.0
-    """How long a `pending` reward is asked again."""
-    retry_s: float = 60.0
-    """How long anything but a start is tried again while the service is away; a start: all of its own."""
 
 
 class SandboxClient:
@@ -59,8 +46,9 @@ class SandboxClient:
         """
         urls = [base_url] if isinstance(base_url, str) else list(base_url)
         named = environment.run() if run is None else run
+        self._run = named
         self._transport = Transport([parse_host(url, api_key) for url in urls], run=named)
-        self._timeouts = timeouts or Timeouts()
+        self._timeouts = timeouts or Timeouts.of_environment()
 
     async def __aenter__(self) -> SandboxClient:
         return self
@@ -84,9 +72,13 @@ class SandboxClient:
         Raises:
             UnknownInstance, Ungradable, NoCapacity, Unreachable, CallTimedOut.
         """
-        timeout_s = self._timeouts.start_s
         answer = await self._transport.post(
-            "/start_instance", {"instance_hash": _number(instance)}, timeout_s=timeout_s, retry_s=timeout_s
+            "/start_instance",
+            {"instance_hash": _number(instance)},
+            timeout_s=self._timeouts.start_s,
+            retry_s=self._timeouts.start_s,
+            attempt_s=self._timeouts.start_attempt_s,
+            idempotency_key=uuid.uuid4().hex,
         )
         if not isinstance(answer.get("sid"), (str, int)):
             raise BadAnswer("the answer to a start holds no sid")
@@ -98,9 +90,12 @@ class SandboxClient:
         Raises:
             As `start`, when there was room for none.
         """
-        timeout_s = self._timeouts.start_s
         answer = await self._transport.post(
-            "/v1/groups", {"instance": _number(instance), "n": n}, timeout_s=timeout_s, retry_s=timeout_s
+            "/v1/groups",
+            {"instance": _number(instance), "n": n},
+            timeout_s=self._timeouts.start_s,
+            retry_s=self._timeouts.start_s,
+            attempt_s=self._timeouts.start_attempt_s,
         )
         sids = answer.get("sids")
         if not isinstance(sids, list) or not sids:
@@ -117,6 +112,7 @@ class SandboxClient:
             {"instances": [_number(instance) for instance in instances]},
             timeout_s=self._timeouts.action_s,
             retry_s=self._timeouts.retry_s,
+            attempt_s=self._timeouts.action_attempt_s,
         )
         if answer.get("unknown") or answer.get("dropped"):
             _LOGGER.warning("not prepared ahead: unknown %s, no room for %s", answer["unknown"], answer["dropped"])
@@ -131,6 +127,7 @@ class SandboxClient:
             {"sid": sid, "content": content},
             timeout_s=self._timeouts.action_s,
             retry_s=self._timeouts.retry_s,
+            attempt_s=self._timeouts.action_attempt_s,
             idempotency_key=uuid.uuid4().hex,
         )
         return Observation.from_wire(answer)
@@ -153,6 +150,7 @@ class SandboxClient:
             body,
             timeout_s=self._timeouts.action_s,
             retry_s=self._timeouts.retry_s,
+            attempt_s=self._timeouts.action_attempt_s,
             idempotency_key=uuid.uuid4().hex,
         )
         results = answer.get("results")
@@ -160,24 +158,121 @@ class SandboxClient:
             raise BadAnswer("the answer to a batch does not hold a result for each command")
         return [CommandResult.from_wire(result) for result in results]
 
+    async def grade(self, items: Sequence[Mapping[str, Any]], **others: Any) -> list[dict[str, Any]]:
+        """Grade patches and answers without a session: `{"instance", "patch"}` or `{"instance", "answer"}` each.
+
+        The results in their order, as POST /v1/grade gives them; one with `mask` or `error` says nothing about its
+        item. `others` are fields of the request: `rewards`, `discount`.
+        """
+        answer = await self._transport.post(
+            "/v1/grade",
+            {"items": [dict(item) for item in items], **others},
+            timeout_s=self._timeouts.reward_total_s,
+            retry_s=self._timeouts.reward_retry_s,
+        )
+        results = answer.get("results")
+        if not isinstance(results, list) or len(results) != len(items):
+            raise BadAnswer("the answer to a grading does not hold a result for each item")
+        return results
+
+    async def end_run(self, run: str | None = None) -> int:
+        """End every session that a run has on the service, this client's own run by default; how many there were.
+
+        For a trainer that begins again after it was killed: its old sessions hold slots until they are idle for long.
+
+        Raises:
+            SettingsError: there is no name of a run. RequestRejected: the run is another API key's.
+            CallTimedOut: some are still ending after `finish_s`.
+        """
+        path = f"/v1/runs/{quote(self._named(run))}/sessions"
+        ended: set[str] = set()
+        until = time.monotonic() + self._timeouts.finish_s
+        while True:
+            answer = await self._transport.post(
+                path,
+                {},
+                method="DELETE",
+                timeout_s=self._timeouts.finish_s,
+                retry_s=self._timeouts.retry_s,
+                attempt_s=self._timeouts.finish_attempt_s,
+            )
+            if not isinstance(answer.get("ended"), list) or not isinstance(answer.get("ending"), list):
+                raise BadAnswer("the answer to the end of a run does not say which sessions have ended")
+            ended.update(map(str, answer["ended"]))
+            if not answer["ending"]:
+                return len(ended)
+            if time.monotonic() > until:
+                raise CallTimedOut(f"sessions of the run are still ending: {', '.join(map(str, answer['ending'][:5]))}")
+
+    @asynccontextmanager
+    async def keep_run_alive(self, ttl_s: float = 60.0, run: str | None = None) -> AsyncIterator[None]:
+        """Within it the run lives, and says so; once its process is gone for `ttl_s`, the service ends its sessions.
+
+        Raises:
+            SettingsError: there is no name of a run. RequestRejected: the run is another API key's.
+        """
+        path = f"/v1/runs/{quote(self._named(run))}/lease"
+
+        async def renew(method: str = "PUT") -> None:
+            attempt_s = max(1.0, ttl_s / 4)
+            await self._transport.post(
+                path, {"ttl_s": ttl_s}, method=method, timeout_s=ttl_s, retry_s=ttl_s, attempt_s=attempt_s
+            )
+
+        async def beat() -> None:
+            while True:
+                await asyncio.sleep(ttl_s / 4)
+                try:
+                    await renew()
+                except SandboxError as error:
+                    _LOGGER.error("the run's lease could not be renewed, its sessions may end: %s", error)
+
+        await renew()
+        beating = asyncio.ensure_future(beat())
+        try:
+            yield
+        finally:
+            beating.cancel()
+            await asyncio.gather(beating, return_exceptions=True)
+            try:
+                await renew("DELETE")
+            except SandboxError as error:
+                _LOGGER.warning("the run's lease could not be given back; its sessions end with it: %s", error)
+
+    def _named(self, run: str | None) -> str:
+        name = self._run if run is None else run
+        if not name:
+            raise SettingsError("the run has no name: give `run`, or set SANDBOX_RUN")
+        return name
+
     async def finish(self, sid: str) -> None:
         """End the session: its patch is kept, its container goes, its grading begins. May be repeated."""
         await self._transport.post(
-            "/postprocess", {"sid": sid}, timeout_s=self._timeouts.finish_s, retry_s=self._timeouts.retry_s
+            "/postprocess",
+            {"sid": sid},
+            timeout_s=self._timeouts.finish_s,
+            retry_s=self._timeouts.retry_s,
+            attempt_s=self._timeouts.finish_attempt_s,
         )
 
     async def reward(self, sid: str) -> Reward:
         """The session's reward; ends the session if it is still live.
 
-        A `pending` verdict is asked again until `reward_total_s` have passed, then given as it is (its `mask` is true).
+        A `pending` verdict is asked again until `reward_total_s` have passed, and one that the service could not look
+        up just now until `reward_retry_s` have; then it is given as it is (its `mask` is true).
         """
-        give_up = time.monotonic() + self._timeouts.reward_total_s
+        began = time.monotonic()
         while True:
             answer = await self._transport.post(
-                "/compute_reward", {"sid": sid}, timeout_s=self._timeouts.reward_s, retry_s=self._timeouts.retry_s
+                "/compute_reward",
+                {"sid": sid},
+                timeout_s=self._timeouts.reward_s,
+                retry_s=self._timeouts.reward_retry_s,
+                attempt_s=self._timeouts.reward_attempt_s,
             )
             reward = Reward.from_wire(answer)
-            if reward.verdict != "pending" or time.monotonic() + _PENDING_PAUSE_S > give_up:
+            until = began + ask_again_within_s(reward.verdict, reward.receipt, self._timeouts)
+            if time.monotonic() + _PENDING_PAUSE_S > until:
                 return reward
             await asyncio.sleep(_PENDING_PAUSE_S)
 
@@ -188,12 +283,21 @@ class SandboxClient:
         try:
             yield session
         except BaseException:
+            # shielded: who is cancelled once more leaves it to end by itself, within its own bound
+            ending = asyncio.ensure_future(session.finish())
             try:
-                await session.finish()
+                await asyncio.shield(ending)
             except SandboxError as error:  # the first exception is the one to see; the service's idle limit cleans up
                 _LOGGER.error("session %s could not be finished: %s", session.sid, error)
+            except asyncio.CancelledError:
+                ending.add_done_callback(partial(_finished_alone, session.sid))
             raise
         await session.finish()
+
+
+def _finished_alone(sid: str, ending: asyncio.Future[None]) -> None:
+    if not ending.cancelled() and (error := ending.exception()):
+        _LOGGER.error("session %s could not be finished: %s", sid, error)
 
 
 def _number(instance: str | int) -> int:

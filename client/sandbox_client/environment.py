@@ -6,7 +6,8 @@ import logging
 import os
 
 from sandbox_client.errors import SettingsError
-from sandbox_client.transport import parse_host
+from sandbox_client.hosts import parse_host
+from sandbox_client.timeouts import Timeouts, connect_s, seconds
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -32,6 +33,16 @@ def base_urls() -> list[str]:
 def run() -> str:
     """SANDBOX_RUN: what the service calls this trainer; runs share the service evenly. "": the API key's name."""
     return os.environ.get("SANDBOX_RUN", "").strip()
+
+
+def run_lease_s() -> float:
+    """SANDBOX_RUN_LEASE_S: once no process of the run lives for so long, the service ends its sessions; 0.0: never."""
+    return seconds("SANDBOX_RUN_LEASE_S", 0.0)
+
+
+def end_run_at_start() -> bool:
+    """SANDBOX_END_RUN_AT_START: sessions that a former trainer of this run has left behind end first."""
+    return _switch("SANDBOX_END_RUN_AT_START", default=False)
 
 
 def masked_reward() -> float:
@@ -63,6 +74,10 @@ def check() -> None:
     masked_reward()
     dead_sessions()
     chat_wrap()
+    run_lease_s()
+    end_run_at_start()
+    connect_s()
+    Timeouts.of_environment()
 
 
 def _switch(name: str, *, default: bool) -> bool:

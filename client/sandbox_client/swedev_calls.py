@@ -6,28 +6,17 @@ Plain functions: the call itself sends. They fail as upstream does, by a printed
 from __future__ import annotations
 
 import logging
-import random
-import uuid
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
-from sandbox_client import environment
+from sandbox_client import environment, swedev_ends, swedev_manager
 from sandbox_client.background import background
+from sandbox_client.hosts import MEMORY, Round, parse_host
 from sandbox_client.reply import Reply
+from sandbox_client.swedev_wire import PATHS, submit, total_s
 
 _LOGGER = logging.getLogger(__name__)
-_DICE = random.SystemRandom()  # the global source is the trainer's, seeded
-
-_PATHS = {
-    "start": "/start_instance",
-    "action": "/process_action",
-    "postprocess": "/postprocess",
-    "reward": "/compute_reward",
-}
-_START_S = 600.0
-_ACTION_S = 300.0
-_POSTPROCESS_S = 600.0
-_RETRY_S = 60.0  # a restart of the service takes seconds; a rollout should not wait minutes for one that is gone
 
 DEAD_SID = "0"
 """The sid of a session that could not be started (SANDBOX_DEAD_SESSIONS); as an int it is falsy."""
@@ -37,11 +26,29 @@ _DEAD_OBSERVATION = "ERROR: the sandbox of this session could not be started; no
 def get_api(type: str) -> str:
     """The URL of "start", "action", "postprocess" or "reward", on one of SANDBOX_URL's hosts, at random.
 
-    Holds the base URL's user and password, for callers that send it themselves; do not print it.
+    Not on one that lately did not answer a call of this process, as long as another is well. Holds the base URL's user
+    and password, for callers that send it themselves; do not print it.
     """
-    if type not in _PATHS:
-        raise AssertionError(f"no such API: {type!r}; one of {', '.join(_PATHS)}")
-    return _DICE.choice(environment.base_urls()) + _PATHS[type]
+    if type not in PATHS:
+        raise AssertionError(f"no such API: {type!r}; one of {', '.join(PATHS)}")
+    urls = environment.base_urls()
+    hosts = {parse_host(url): url for url in urls}
+    if type == "reward" and swedev_manager.rebind_imported():
+        # the request that asks goes the old way, once, and to no other host
+        _look(urls, at_all=True).result()
+    elif any(MEMORY.failed_at(host.url) is not None for host in hosts):
+        _look(urls, at_all=False)
+    return hosts[Round(list(hosts)).next()] + PATHS[type]
+
+
+def _look(urls: list[str], *, at_all: bool) -> Future[None]:
+    home = background()
+
+    async def look() -> None:
+        transport = home.transport(urls)
+        await (transport.look_at_all() if at_all else transport.look_again())
+
+    return home.submit(look())
 
 
 def initialize_runtime(*arguments: Any) -> Reply:
@@ -60,26 +67,18 @@ def initialize_runtime(*arguments: Any) -> Reply:
             answer = {"sid": DEAD_SID, "content": _DEAD_OBSERVATION}
         return (index[0], answer) if index else answer
 
-    return _call(
-        "Initializing",
-        "start",
-        {"instance_hash": _plain(instance)},
-        timeout_s=_START_S,
-        retry_s=_START_S,
-        then=finished,
-    )
+    return _call("Initializing", "start", {"instance_hash": _plain(instance)}, then=finished, sent=swedev_ends.started)
 
 
 def call_observation_api(sid: Any, text: str) -> Reply:
     """Run an action; the dict holds `content`. Sent again after a fault, it still runs once."""
     if environment.dead_sessions() and str(_plain(sid)) == DEAD_SID:
         return _without_a_call({"content": _DEAD_OBSERVATION})
+    swedev_ends.acted(_plain(sid))
     return _call(
         "Observation",
         "action",
         {"sid": _plain(sid), "content": text},
-        timeout_s=_ACTION_S,
-        retry_s=_RETRY_S,
         then=_wrapped if environment.chat_wrap() else _as_it_is,
     )
 
@@ -88,9 +87,7 @@ def call_postprocess_api(sid: Any) -> Reply:
     """End a session; its grading begins."""
     if environment.dead_sessions() and str(_plain(sid)) == DEAD_SID:
         return _without_a_call({})
-    return _call(
-        "Postprocess", "postprocess", {"sid": _plain(sid)}, timeout_s=_POSTPROCESS_S, retry_s=_RETRY_S, then=_as_it_is
-    )
+    return _call("Postprocess", "postprocess", {"sid": _plain(sid)}, then=_as_it_is, sent=swedev_ends.ending)
 
 
 def _call(
@@ -98,35 +95,39 @@ def _call(
     api: str,
     body: dict[str, Any],
     *,
-    timeout_s: float,
-    retry_s: float,
     then: Callable[[dict[str, Any] | None], Any],
+    sent: Callable[[Future[Any]], None] | None = None,
 ) -> Reply:
-    urls = environment.base_urls()
-    home = background()
+    """`sent` gets the future of the plain answer, None where the request failed."""
+    answer = submit(api, body)
+    if sent is not None:
+        sent(answer)
+    finished: Future[Any] = Future()
 
-    async def request() -> Any:
+    def arrived(done: Future[dict[str, Any]]) -> None:
         try:
-            answer = await home.transport(urls).post(
-                _PATHS[api],
-                body,
-                timeout_s=timeout_s,
-                retry_s=retry_s,
-                idempotency_key=uuid.uuid4().hex if api == "action" else "",
-            )
-        except Exception as error:  # noqa: BLE001  # the contract: print and None, whatever it was
-            print(f"{stage} - API call failed: {error}")  # noqa: T201  # as upstream: it is where veRL users look
-            return then(None)
-        return then(answer)
+            finished.set_result(then(_answer_or_none(stage, done)))
+        except Exception as error:  # noqa: BLE001  # the reply raises nothing, but must not stay open either
+            print(f"{stage} - {type(error).__name__}: {error}")  # noqa: T201  # as upstream
+            finished.set_result(None)
 
-    return Reply(home.submit(request()), timeout_s=timeout_s).block_if_nobody_can_await()
+    answer.add_done_callback(arrived)
+    return Reply(finished, timeout_s=total_s(api)).block_if_nobody_can_await()
+
+
+def _answer_or_none(stage: str, done: Future[dict[str, Any]]) -> dict[str, Any] | None:
+    if done.cancelled():
+        return None
+    if error := done.exception():
+        print(f"{stage} - API call failed: {error}")  # noqa: T201  # as upstream: it is where veRL users look
+        return None
+    return done.result()
 
 
 def _without_a_call(answer: dict[str, Any]) -> Reply:
-    async def request() -> dict[str, Any]:
-        return answer
-
-    return Reply(background().submit(request()), timeout_s=1.0)
+    finished: Future[Any] = Future()
+    finished.set_result(answer)
+    return Reply(finished, timeout_s=1.0)
 
 
 def _as_it_is(answer: dict[str, Any] | None) -> dict[str, Any] | None:

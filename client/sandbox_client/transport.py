@@ -1,14 +1,12 @@
 """One call on the wire: which host, how often, how long.
 
-What this knowingly leaves open: a start whose answer was lost on the way is sent again, so the first session stays
-behind until the service's idle limit ends it. Actions carry a key, so they run once; ends and rewards may repeat.
+Starts and actions carry a key, so that they happen once however often they are sent; ends and rewards may repeat.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import random
 import re
 import ssl
 import time
@@ -16,51 +14,24 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any
-from urllib.parse import unquote
 
 import httpx
 
 from sandbox_client.errors import BadAnswer, CallTimedOut, SandboxError, SettingsError, Unreachable, answered_error
+from sandbox_client.hosts import DICE, MEMORY, Host, Round, parse_host
+from sandbox_client.timeouts import connect_s
+
+__all__ = ["Host", "Request", "Transport", "json_object", "parse_host"]
 
 _RETRIED = frozenset({502, 503, 504})
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 10.0
 _KEEPALIVE_S = 4.0  # below uvicorn's 5 s, so that we drop an idle connection before the server does
-_CONNECT_S = 10.0
+_LOOK_AFTER_S = 10.0
+"""A host that has not answered for so long, while others are well, is asked whether it is well too."""
+_LOOK_S = 5.0
+"""Bound on that look."""
 _RUN = re.compile(r"[A-Za-z0-9._:/@+-]{1,100}")
-
-# Its own source: the global one is seeded by trainers, and a call must not move it.
-_DICE = random.SystemRandom()
-
-
-@dataclass(frozen=True)
-class Host:
-    """A base URL without its user and password, and the header made of them."""
-
-    url: str
-    headers: Mapping[str, str] = field(repr=False)
-
-
-def parse_host(base_url: str, api_key: str | None = None) -> Host:
-    """Split `http://user:password@host:port/prefix`; `api_key` goes before the URL's own user and password.
-
-    Raises:
-        SettingsError: not an http(s) URL. The message does not repeat it, for it may hold a key.
-    """
-    try:
-        url = httpx.URL(base_url.strip())
-    except httpx.InvalidURL:
-        raise SettingsError("a base URL of the sandbox service is not a URL") from None
-    if url.scheme not in ("http", "https") or not url.host:
-        raise SettingsError("a base URL of the sandbox service does not begin with http:// or https:// and a host")
-    headers: dict[str, str] = {}
-    if api_key:
-        headers["Authorization"] = f"Bearer {api_key}"
-    elif url.userinfo:
-        user, _, password = url.userinfo.decode().partition(":")
-        credentials = httpx.BasicAuth(unquote(user), unquote(password))
-        headers["Authorization"] = next(credentials.auth_flow(httpx.Request("POST", url))).headers["Authorization"]
-    return Host(str(url.copy_with(userinfo=b"", query=None, fragment=None)).rstrip("/"), headers)
 
 
 @dataclass(frozen=True)
@@ -92,29 +63,42 @@ class Transport:
         self._hosts = list(hosts)
         self._http = httpx.AsyncClient(
             limits=httpx.Limits(max_connections=None, keepalive_expiry=_KEEPALIVE_S),
-            timeout=httpx.Timeout(None, connect=_CONNECT_S),
+            timeout=httpx.Timeout(None, connect=connect_s()),
             # Loading the machine's certificates takes 0.1 s, which a first plain http request need not wait for.
             verify=ssl.create_default_context() if any(host.url.startswith("https") for host in hosts) else False,
             # Trainers set proxies for downloads; the sandbox hosts stand in the same network.
             trust_env=False,
         )
+        self._looks: set[asyncio.Task[None]] = set()
 
     async def post(
-        self, path: str, body: Mapping[str, Any], *, timeout_s: float, retry_s: float, idempotency_key: str = ""
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        timeout_s: float,
+        retry_s: float,
+        attempt_s: float | None = None,
+        idempotency_key: str = "",
+        method: str = "POST",
     ) -> dict[str, Any]:
         """Send `body` and give the JSON object of the answer.
 
-        Broken connections and 502, 503, 504 are tried again, each time on the next host, with growing pauses (or
-        Retry-After), as long as the next attempt begins within `retry_s`. All of it ends after `timeout_s`.
+        Broken connections, attempts past `attempt_s` and 502, 503, 504 are tried again, on a host that was not tried
+        yet at once, else with growing pauses (or Retry-After) as long as the next attempt begins within `retry_s`. All
+        of it ends after `timeout_s`.
 
         Raises:
             Unreachable, CallTimedOut, BadAnswer, RequestRejected, ServiceFault.
         """
         # ASCII: a lone surrogate in a decoded action still travels
-        request = Request("POST", path, json.dumps(body).encode("ascii"), "application/json", idempotency_key)
-        return json_object(await self.send(request, timeout_s=timeout_s, retry_s=retry_s), path)
+        request = Request(method, path, json.dumps(body).encode("ascii"), "application/json", idempotency_key)
+        answer = await self.send(request, timeout_s=timeout_s, retry_s=retry_s, attempt_s=attempt_s)
+        return json_object(answer, path)
 
-    async def send(self, request: Request, *, timeout_s: float, retry_s: float) -> httpx.Response:
+    async def send(
+        self, request: Request, *, timeout_s: float, retry_s: float, attempt_s: float | None = None
+    ) -> httpx.Response:
         """As `post`, of any request; its answer, whole, with a status below 400.
 
         Raises:
@@ -122,52 +106,69 @@ class Transport:
         """
         failures: list[SandboxError] = []
         try:
-            return await asyncio.wait_for(self._until_answered(request, retry_s, failures), timeout_s)
+            return await asyncio.wait_for(self._until_answered(request, attempt_s, retry_s, failures), timeout_s)
         except asyncio.TimeoutError:
             before = f"; the attempt before: {failures[-1]}" if failures else ""
             raise CallTimedOut(f"{request.path} gave no answer within {timeout_s:g} s{before}") from None
 
     async def healthy(self, *, timeout_s: float) -> bool:
         """Whether at least one host answers its health check within `timeout_s`."""
+        return any(await asyncio.gather(*(self._is_well(host, timeout_s) for host in self._hosts)))
 
-        async def answers(host: Host) -> bool:
-            try:
-                return (await self._http.get(f"{host.url}/healthz", timeout=timeout_s)).status_code == 200
-            except httpx.TransportError:
-                return False
+    async def look_at_all(self) -> None:
+        """Look at every host now, within seconds, and remember what was seen."""
 
-        return any(await asyncio.gather(*map(answers, self._hosts)))
+        async def look(host: Host) -> None:
+            (MEMORY.answered if await self._is_well(host, connect_s()) else MEMORY.failed)(host.url)
+
+        await asyncio.gather(*map(look, self._hosts))
+
+    async def look_again(self) -> None:
+        """Have the hosts that failed looked at, apart from any call, where it is time to."""
+        for host in self._hosts:
+            if MEMORY.claim_look(host.url):
+                task = asyncio.ensure_future(self._look(host))
+                self._looks.add(task)
+                task.add_done_callback(self._looks.discard)
 
     async def aclose(self) -> None:
         """Close the kept connections."""
+        for task in self._looks:
+            task.cancel()
+        await asyncio.gather(*self._looks, return_exceptions=True)
         await self._http.aclose()
 
-    async def _until_answered(self, request: Request, retry_s: float, failures: list[SandboxError]) -> httpx.Response:
-        headers = {"Content-Type": request.content_type}
-        if self._run:
-            headers["Sandbox-Run"] = self._run
-        if request.idempotency_key:
-            headers["Idempotency-Key"] = request.idempotency_key
-        hosts = _DICE.sample(self._hosts, len(self._hosts))
+    async def _look(self, host: Host) -> None:
+        if await self._is_well(host, _LOOK_S):
+            MEMORY.answered(host.url)
+
+    async def _is_well(self, host: Host, timeout_s: float) -> bool:
+        try:
+            asking = self._http.get(f"{host.url}/healthz", timeout=timeout_s)
+            return (await asyncio.wait_for(asking, timeout_s)).status_code == 200
+        except (httpx.RequestError, asyncio.TimeoutError):
+            return False
+
+    async def _until_answered(
+        self, request: Request, attempt_s: float | None, retry_s: float, failures: list[SandboxError]
+    ) -> httpx.Response:
+        hosts = Round(self._hosts)
         last_start = time.monotonic() + retry_s
         attempt = 0
         while True:
-            host = hosts[attempt % len(hosts)]
+            await self.look_again()
+            host = hosts.next()
             attempt += 1
             # Up to half is cut off at random, or all rollouts of a batch come back at the same moment.
-            pause = min(_FIRST_PAUSE_S * 2 ** min(attempt, 10), _LONGEST_PAUSE_S) * _DICE.uniform(0.5, 1.0)
+            pause = min(_FIRST_PAUSE_S * 2 ** min(attempt, 10), _LONGEST_PAUSE_S) * DICE.uniform(0.5, 1.0)
             failure: SandboxError
             try:
-                answer = await self._http.request(
-                    request.method,
-                    f"{host.url}{request.path}",
-                    params=request.params or None,
-                    content=request.content if isinstance(request.content, bytes) else request.content(),
-                    headers={**headers, **host.headers},
-                )
-            except httpx.RequestError as error:
-                failure = Unreachable(f"{host.url}{request.path}: {type(error).__name__}: {error}")
+                answer = await self._attempt(host, request, attempt_s)
+            except (Unreachable, CallTimedOut) as error:
+                MEMORY.failed(host.url)
+                failure = error
             else:
+                MEMORY.answered(host.url)
                 if answer.status_code < 400:
                     return answer
                 parsed = _json_or_none(answer)
@@ -176,12 +177,53 @@ class Transport:
                 if answer.status_code not in _RETRIED or final:
                     raise failure
                 pause = _retry_after_s(answer) or pause
-            if attempt < len(hosts):
-                pause = 0.0  # another host may be well, and a Retry-After speaks for its own
             failures.append(failure)
+            if hosts.has_another:
+                continue  # it may be well, and a Retry-After speaks for its own
             if time.monotonic() + pause > last_start:
                 raise failure
             await asyncio.sleep(pause)
+
+    async def _attempt(self, host: Host, request: Request, attempt_s: float | None) -> httpx.Response:
+        """Raises Unreachable, CallTimedOut: this host gave no answer."""
+        ends = None if attempt_s is None else time.monotonic() + attempt_s
+        asking = asyncio.ensure_future(self._exchange(host, request))
+        try:
+            while True:
+                left_s = _LOOK_AFTER_S if ends is None else min(_LOOK_AFTER_S, ends - time.monotonic())
+                await asyncio.wait({asking}, timeout=max(0.0, left_s))
+                if asking.done():
+                    return asking.result()
+                if ends is not None and time.monotonic() >= ends:
+                    raise CallTimedOut(f"{host.url}{request.path} gave no answer within {attempt_s:g} s")
+                if ends is None or not self._others_are_well(host):
+                    continue  # without a bound it flows, and another host could not go on with it
+                look_s = min(_LOOK_S, ends - time.monotonic())
+                if not await self._is_well(host, look_s) and not asking.done():
+                    raise Unreachable(f"{host.url}{request.path}: the host accepted the request and answers nothing")
+        except httpx.RequestError as error:
+            raise Unreachable(f"{host.url}{request.path}: {type(error).__name__}: {error}") from error
+        finally:
+            if not asking.done():
+                asking.cancel()
+                await asyncio.gather(asking, return_exceptions=True)
+
+    async def _exchange(self, host: Host, request: Request) -> httpx.Response:
+        headers = {"Content-Type": request.content_type, **host.headers}
+        if self._run:
+            headers["Sandbox-Run"] = self._run
+        if request.idempotency_key:
+            headers["Idempotency-Key"] = request.idempotency_key
+        return await self._http.request(
+            request.method,
+            f"{host.url}{request.path}",
+            params=request.params or None,
+            content=request.content if isinstance(request.content, bytes) else request.content(),
+            headers=headers,
+        )
+
+    def _others_are_well(self, host: Host) -> bool:
+        return any(other.url != host.url and MEMORY.failed_at(other.url) is None for other in self._hosts)
 
 
 def _json_or_none(answer: httpx.Response) -> object:

@@ -16,8 +16,9 @@ import verifiers as vf
 from verifiers.types import ToolMessage, UserMessage
 
 from sandbox_client.answers import Reward
-from sandbox_client.client import SandboxClient, Timeouts
+from sandbox_client.client import SandboxClient
 from sandbox_client.errors import SandboxError
+from sandbox_client.timeouts import Timeouts
 from sandbox_client.tool_calls import ANSWER_CALLS, is_answer, message, responses
 
 _LOGGER = logging.getLogger(__name__)

@@ -16,6 +16,7 @@ from serving import Service
 from stand import Stand
 
 from sandbox_client.background import close_background
+from sandbox_client.hosts import MEMORY
 
 SETTINGS = (
     "SANDBOX_URL",
@@ -24,6 +25,16 @@ SETTINGS = (
     "SANDBOX_CHAT_WRAP",
     "SANDBOX_PROMPTS_FILE",
     "SANDBOX_RUN",
+    "SANDBOX_RUN_LEASE_S",
+    "SANDBOX_END_RUN_AT_START",
+    "SANDBOX_CONNECT_TIMEOUT_S",
+    "SANDBOX_START_ATTEMPT_S",
+    "SANDBOX_ACTION_ATTEMPT_S",
+    "SANDBOX_POSTPROCESS_ATTEMPT_S",
+    "SANDBOX_REWARD_ATTEMPT_S",
+    "SANDBOX_REWARD_TOTAL_S",
+    "SANDBOX_RETRY_S",
+    "SANDBOX_REWARD_RETRY_S",
 )
 
 
@@ -34,6 +45,7 @@ def clean_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.delenv(name, raising=False)
     yield
     close_background()
+    MEMORY.forget()
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ class Seen:
 class Stand:
     """Sessions in a dict. An action's text comes back with `$((a+b))` computed; one with "solve" earns reward 1.0."""
 
-    def __init__(self, prefix: str = "") -> None:
+    def __init__(self, prefix: str = "", port: int = 0) -> None:
         self.prefix = prefix
         self.delay_s = 0.0
         self.key: str = ""
@@ -75,12 +75,15 @@ class Stand:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            wbufsize = 1 << 16  # head and body in one packet, else each answer waits 40 ms for an acknowledgement
 
             def do_GET(self) -> None:
                 self._send(200 if self.path == f"{stand.prefix}/healthz" else 404, b"{}", {})
 
             def do_POST(self) -> None:
                 stand._serve(self)
+
+            do_PUT = do_DELETE = do_POST
 
             def _send(self, status: int, body: bytes, headers: dict[str, str]) -> None:
                 self.send_response(status)
@@ -99,7 +102,7 @@ class Stand:
             def log_message(self, format: str, *args: Any) -> None:
                 """Silent."""
 
-        self._server = Server(("127.0.0.1", 0), Handler)
+        self._server = Server(("127.0.0.1", port), Handler)
         self.port = self._server.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}{prefix}"
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
@@ -123,7 +126,13 @@ class Stand:
         body = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
         path = handler.path.removeprefix(self.prefix)
         with self._lock:
-            self.seen.append(Seen(path, body, {name.lower(): value for name, value in handler.headers.items()}))
+            self.seen.append(
+                Seen(
+                    path,
+                    body,
+                    {"method": handler.command} | {name.lower(): value for name, value in handler.headers.items()},
+                )
+            )
             self._at_once += 1
             self.most_at_once = max(self.most_at_once, self._at_once)
             fault = self.faults[path].popleft() if self.faults.get(path) else None
@@ -147,12 +156,10 @@ class Stand:
                 return 401, {"code": "unauthorized", "detail": "no key of ours", "retryable": False}
             if self.answers.get(path):
                 return 200, self.answers[path].popleft()
+            if path.startswith("/v1/"):
+                return 200, {"run": "x", "ended": [], "ending": [], "ends_at": 0.0, "released": True, "results": []}
             if path == "/start_instance":
-                if body["instance_hash"] == 404:
-                    return 404, {"code": "unknown_instance", "detail": "no such instance", "retryable": False}
-                sid = str(5_671_949_450_826_943 + len(self.solved))
-                self.solved[sid] = False
-                return 200, {"sid": sid}
+                return self._start(body, headers.get("Idempotency-Key"))
             sid = str(body["sid"])
             if path == "/process_action":
                 key = headers.get("Idempotency-Key")
@@ -171,6 +178,17 @@ class Stand:
             solved = self.solved[sid]
             graded = {"reward": float(solved), "verdict": "resolved" if solved else "empty_patch", "resolved": solved}
             return 200, {**REWARD_FIELDS, **graded}
+
+    def _start(self, body: dict[str, Any], key: str | None) -> tuple[int, dict[str, Any]]:
+        if body["instance_hash"] == 404:
+            return 404, {"code": "unknown_instance", "detail": "no such instance", "retryable": False}
+        if key and key in self._by_key:
+            return 200, self._by_key[key]
+        sid = str(5_671_949_450_826_943 + len(self.solved))
+        self.solved[sid] = False
+        if key:
+            self._by_key[key] = {"sid": sid}
+        return 200, {"sid": sid}
 
     def _act(self, sid: str, content: str) -> dict[str, Any]:
         if sid not in self.solved:

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from stand import Stand
+from stand import Fault, Stand
 
 from sandbox_client import SettingsError, swedev_prompts, swedev_utils
 from sandbox_client.swedev_rewards import masked_rewards
@@ -54,6 +54,24 @@ async def swe_dev_end(sid, done):
     await asyncio.to_thread(call_postprocess_api, sid)
 """
 
+ROLLOUT = """
+import httpx
+from .tasks import *
+class AsyncRollout:
+    def generate_sequences(self, sids):
+        for sid in sids:
+            call_postprocess_api(sid)
+        return sids
+"""
+
+MANAGER = """
+import aiohttp
+from verl.utils.swedev_utils import *
+class SWEDevRewardManager:
+    async def fetch_reward(self, sid, session):
+        raise SystemExit("the original was called")
+"""
+
 
 @pytest.fixture
 def verl(tmp_path: Path) -> Path:
@@ -65,7 +83,9 @@ def verl(tmp_path: Path) -> Path:
         "verl/workers/__init__.py": "",
         "verl/workers/agentic/__init__.py": "",
         "verl/workers/agentic/tasks.py": TASKS,
-        "verl/workers/agentic/async_rollout.py": "from .tasks import *\n",
+        "verl/workers/agentic/async_rollout.py": ROLLOUT,
+        "verl/workers/reward_manager/__init__.py": "from .swedev import SWEDevRewardManager\n",
+        "verl/workers/reward_manager/swedev.py": MANAGER,
     }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +95,8 @@ def verl(tmp_path: Path) -> Path:
 
 def python(script: str, path: list[Path], **environment: str) -> str:
     """Run a script in an interpreter of its own, with these folders to import from."""
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)), **environment}
+    # the checkout's own hook first: an editable installation has a copy of it
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [CLIENT, *path])), **environment}
     done = subprocess.run([sys.executable, "-c", script], env=variables, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -126,7 +147,9 @@ except ModuleNotFoundError as error:
 
 def test_the_drop_in_needs_httpx_alone() -> None:
     """A dependency would have crept in that the trainer does not have."""
-    modules = [path for path in (CLIENT / "sandbox_client").glob("*.py") if path.stem not in ("skyrl", "verifiers")]
+    modules = [
+        path for path in (CLIENT / "sandbox_client").glob("*.py") if path.stem not in ("skyrl", "verifiers", "verl")
+    ]
     sources = "\n".join(path.read_text() for path in modules)
     imported = set(re.findall(r"^(?:from|import) (\w+)", sources, re.MULTILINE))
     assert imported - set(sys.stdlib_module_names) == {"httpx", "sandbox_client"}
@@ -201,6 +224,55 @@ def test_the_import_hook(stand: Stand, verl: Path, concurrency: str, owner: str)
     out = python(HOOKED.format(client=str(CLIENT)), [verl], **variables)
     assert out.strip() == f"[65, 66]|{owner}|17|You are an agent.|verl.workers.agentic.tasks|True"
     assert len(stand.bodies("/postprocess")) == 1
+
+
+HOOKED_BATCH = """
+import asyncio, site
+site.addsitedir({client!r})
+from verl.workers.reward_manager import SWEDevRewardManager
+from verl.workers.agentic import async_rollout
+class Sid:
+    def __init__(self, value): self.value = value
+    def item(self): return self.value
+async def started():
+    return int((await async_rollout.initialize_runtime(1))["sid"])
+sid = asyncio.run(started())
+async_rollout.AsyncRollout().generate_sequences([sid])
+async def rewarded():
+    async with async_rollout.httpx.AsyncClient() as client:
+        await client.post(async_rollout.get_api("action"), json={{"sid": sid, "content": "solve"}})
+    return await SWEDevRewardManager().fetch_reward(Sid(sid), None)
+print(asyncio.run(rewarded()))
+"""
+
+
+def test_the_hook_takes_the_rewards_and_the_trainers_own_posts(stand: Stand, verl: Path) -> None:
+    """A fault on the way to either would be trained on; a batch would be over before its sessions' ends."""
+    stand.fail("/compute_reward", Fault(), Fault(503))
+    stand.fail("/process_action", Fault(after_work=True))
+    variables = {"SANDBOX_CLIENT_HOOK": "1", "SANDBOX_URL": stand.url}
+    assert python(HOOKED_BATCH.format(client=str(CLIENT)), [verl], **variables).strip() == "1.0"
+    assert len(stand.runs) == 1, "the action ran twice, or did not run"
+    paths = [seen.path for seen in stand.seen]
+    assert paths.index("/postprocess") < paths.index("/process_action")
+
+
+def test_a_verl_without_a_swedev_task_is_told(verl: Path) -> None:
+    """A trainer of today would run without a sandbox, and nobody would know why."""
+    trainer = verl / "verl" / "trainer" / "ppo"
+    trainer.mkdir(parents=True)
+    for folder in (trainer, trainer.parent):
+        (folder / "__init__.py").touch()
+    (trainer / "ray_trainer.py").touch()
+    script = f"""
+import site, sys, logging
+site.addsitedir({str(CLIENT)!r})
+logging.basicConfig(stream=sys.stdout)
+import verl.trainer.ppo.ray_trainer
+"""
+    assert python(script, [verl], SANDBOX_CLIENT_HOOK="1") == ""
+    (verl / "verl" / "utils" / "swedev_utils.py").unlink()
+    assert "sandbox_client.verl.SandboxAgentLoop" in python(script, [verl], SANDBOX_CLIENT_HOOK="1")
 
 
 def test_the_hook_is_off_unless_asked_for(verl: Path) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from stand import Fault, Stand
 
-from sandbox_client import NoCapacity, SandboxClient, SettingsError, Timeouts
+from sandbox_client import BadAnswer, CallTimedOut, NoCapacity, SandboxClient, SettingsError, Timeouts
+from sandbox_client.blocking import BlockingClient
 from sandbox_client.swedev_utils import initialize_runtime
 
 REFUSED = {
@@ -37,6 +41,76 @@ async def test_the_drop_in_names_the_run(stand: Stand, monkeypatch: pytest.Monke
         monkeypatch.setenv("SANDBOX_RUN", run)
         assert (await asyncio.gather(initialize_runtime(1)))[0]["sid"]
         assert stand.seen[-1].headers["sandbox-run"] == run
+
+
+async def test_the_end_of_a_run_waits_for_all_of_it(stand: Stand) -> None:
+    """A trainer that begins again would find the slots still taken."""
+    path = "/v1/runs/team/a%3A1/sessions"
+    stand.answer(path, {"ended": ["1", "2"], "ending": ["3"]}, {"ended": ["3"], "ending": []})
+    async with SandboxClient(stand.url, run="team/a:1") as client:
+        assert await client.end_run() == 3
+    assert [(seen.path, seen.headers["method"]) for seen in stand.seen] == [(path, "DELETE")] * 2
+    async with SandboxClient(stand.url) as client:
+        with pytest.raises(SettingsError, match="SANDBOX_RUN"):
+            await client.end_run()
+        await client.end_run("other")
+    assert BlockingClient(stand.url).end_run("other") == 0
+    stand.answer("/v1/runs/other/sessions", *[{"ended": [], "ending": ["3"]}] * 999)
+    async with SandboxClient(stand.url, timeouts=Timeouts(finish_s=0.3)) as client:
+        with pytest.raises(CallTimedOut):
+            await client.end_run("other")
+
+
+async def test_a_run_says_that_it_lives(stand: Stand) -> None:
+    """The service would end the sessions of a trainer that lives; or never those of one that does not."""
+    async with SandboxClient(stand.url, run="a") as client, client.keep_run_alive(0.4):
+        await asyncio.sleep(0.5)
+    methods = [seen.headers["method"] for seen in stand.seen if seen.path == "/v1/runs/a/lease"]
+    assert methods.count("PUT") >= 4 and methods[-1] == "DELETE" and methods.count("DELETE") == 1
+
+
+async def test_a_batch_without_sessions(stand: Stand) -> None:
+    """/v1/grade had no call."""
+    items = [{"instance": "a__b-1", "patch": "diff"}]
+    stand.answer("/v1/grade", *[{"results": [{"total": 1.0, "mask": False}]}] * 2, {"results": []})
+    async with SandboxClient(stand.url) as client:
+        assert (await client.grade(items, rewards="multilevel"))[0]["total"] == 1.0
+        assert stand.seen[-1].body == {"items": items, "rewards": "multilevel"}
+        assert (await asyncio.to_thread(BlockingClient(stand.url).grade, items))[0]["mask"] is False
+        with pytest.raises(BadAnswer):
+            await client.grade(items)
+
+
+TRAINER = """
+import asyncio, os, sys, time
+from sandbox_client import runs
+from sandbox_client.swedev_utils import initialize_runtime
+runs.end_at_start()
+runs.end_at_start()
+print(initialize_runtime(1)["sid"])
+time.sleep(0.5)
+"""
+
+
+def test_a_trainer_begins_its_run_and_says_that_it_lives(stand: Stand) -> None:
+    """Its former self, killed, would hold the slots; and every process that it begins would end what it has."""
+    variables = {
+        **os.environ,
+        "SANDBOX_URL": stand.url,
+        "SANDBOX_RUN": "grpo",
+        "SANDBOX_END_RUN_AT_START": "1",
+        "SANDBOX_RUN_LEASE_S": "0.6",
+    }
+    ends = []
+    for more in ({}, {"SANDBOX_RUN_BEGUN": "1"}):
+        done = subprocess.run(
+            [sys.executable, "-c", TRAINER], env=variables | more, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        ends.append([seen.path for seen in stand.seen].count("/v1/runs/grpo/sessions"))
+    assert ends == [1, 1]
+    assert stand.seen[0].path == "/v1/runs/grpo/sessions"
+    assert [seen.path for seen in stand.seen].count("/v1/runs/grpo/lease") >= 6
 
 
 @pytest.mark.parametrize("run", ["two words", "a\nb", "\u00e4", "x" * 101])

@@ -153,26 +153,31 @@ def generation_4(
     return sids, run([rollout(index) for index in range(len(instances))])
 
 
-def rewards(sids: list[Any]) -> list[float]:
-    """The reward manager: a fresh session each, all at once, 0.0 for whatever fails."""
+class SWEDevRewardManager:
+    """A fresh session for each reward, one post to one host, 0.0 for whatever fails."""
 
-    async def fetch(sid: Any) -> float:
+    async def fetch_reward(self, sid: Any, session: aiohttp.ClientSession) -> float:
         try:
-            async with (
-                aiohttp.ClientSession() as session,
-                session.post(
-                    swedev_utils.get_api(type="reward"),
-                    json={"sid": sid.item()},
-                    timeout=aiohttp.ClientTimeout(total=300),
-                ) as answer,
-            ):
+            async with session.post(
+                swedev_utils.get_api(type="reward"),
+                json={"sid": sid.item()},
+                timeout=aiohttp.ClientTimeout(total=300),
+            ) as answer:
                 if answer.status == 200:
                     return float(swedev_utils.calc_reward(await answer.json()))
         except Exception as error:  # noqa: BLE001  # the pattern's own
             print(f"no reward: {error}")
         return 0.0
 
+    async def compute_reward(self, sid: Any) -> float:
+        async with aiohttp.ClientSession() as session:
+            return await self.fetch_reward(sid, session)
+
+
+def rewards(sids: list[Any], manager: type[SWEDevRewardManager] = SWEDevRewardManager) -> list[float]:
+    """All rewards of a batch at once, as the manager's call does it."""
+
     async def gathered() -> list[float]:
-        return list(await asyncio.gather(*map(fetch, sids)))
+        return list(await asyncio.gather(*map(manager().compute_reward, sids)))
 
     return asyncio.run(gathered())

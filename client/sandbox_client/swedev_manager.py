@@ -1,0 +1,67 @@
+"""The reward request of veRL's `SWEDevRewardManager`, as the client sends it.
+
+Upstream's `fetch_reward` posts once to one host and makes every fault a 0.0, on which the trainer trains as if the
+policy had earned it. This one is tried again, on another host too, asks again while the grading is pending, and what
+fails for good counts as masked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from types import ModuleType
+from typing import Any
+
+from sandbox_client.answers import ask_again_within_s
+from sandbox_client.errors import BadAnswer, SandboxError
+from sandbox_client.swedev_rewards import calc_reward
+from sandbox_client.swedev_wire import submit
+from sandbox_client.timeouts import Timeouts
+
+MODULE = "verl.workers.reward_manager.swedev"
+_MANAGER = "SWEDevRewardManager"
+_PENDING_PAUSE_S = 1.0
+
+
+def rebind(module: ModuleType) -> bool:
+    """The client's `fetch_reward` in place of the manager's own; False: it was there, or there is no manager."""
+    manager = getattr(module, _MANAGER, None)
+    if manager is None or getattr(manager, "fetch_reward", fetch_reward) is fetch_reward:
+        return False
+    manager.fetch_reward = fetch_reward
+    return True
+
+
+def rebind_imported() -> bool:
+    """As `rebind`, where the hook was not there to see the manager's import."""
+    return MODULE in sys.modules and rebind(sys.modules[MODULE])
+
+
+async def fetch_reward(_manager: Any, sid: Any, *_: Any, **__: Any) -> float:
+    """The session's reward; SANDBOX_MASKED_REWARD, logged and counted, where none can be had. Never raises."""
+    number = sid.item() if hasattr(sid, "item") else sid
+    try:
+        answer = await _graded(number)
+        value = calc_reward(answer)
+        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+            raise BadAnswer(f"the reward of session {number} is no number: {value!r}")
+        return float(value)
+    except SandboxError as error:
+        return _masked(number, error.code, str(error))
+    except Exception as error:  # noqa: BLE001  # upstream raises nothing either: one rollout must not end the step
+        return _masked(number, "client_error", f"{type(error).__name__}: {error}")
+
+
+def _masked(sid: Any, code: str, detail: str) -> float:
+    return float(calc_reward({"mask": True, "verdict": code, "cause": f"no reward of session {sid}: {detail}"}))
+
+
+async def _graded(sid: Any) -> dict[str, Any]:
+    bounds, began = Timeouts.of_environment(), time.monotonic()
+    while True:
+        answer = await asyncio.wrap_future(submit("reward", {"sid": sid}))
+        until = began + ask_again_within_s(answer.get("verdict"), answer.get("receipt"), bounds)
+        if time.monotonic() + _PENDING_PAUSE_S > until:
+            return answer
+        await asyncio.sleep(_PENDING_PAUSE_S)

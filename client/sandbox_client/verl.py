@@ -1,0 +1,202 @@
+"""Rollouts in veRL of 0.7.1 to main: an agent loop whose environment is a session, and a reward manager.
+
+    - name: sandbox
+      _target_: sandbox_client.verl.SandboxAgentLoop
+      max_turns: 30
+
+in the file that `actor_rollout_ref.rollout.agent.agent_loop_config_path` names. docs/verl.md has the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
+from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
+
+from sandbox_client import environment, runs
+from sandbox_client.answers import Reward
+from sandbox_client.client import SandboxClient
+from sandbox_client.errors import SandboxError, SettingsError
+from sandbox_client.verl_tokens import Tokens
+
+_LOGGER = logging.getLogger(__name__)
+_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, SandboxClient] = WeakKeyDictionary()
+
+
+class RolloutFault(RuntimeError):
+    """The service failed under this rollout, which says nothing about the policy; raised with `faults: raise`."""
+
+
+class SandboxAgentLoop(AgentLoopBase):  # type: ignore[misc]  # veRL has no types
+    """One trajectory, one session: what the policy writes goes to the service as it is, one observation a turn.
+
+    A row names its instance in the column `instance_id`, or in `extra_info`. The session ends when the policy calls
+    `finish`, or at `max_turns`, or with the response's length; also when the trajectory is cancelled.
+    """
+
+    def __init__(
+        self,
+        *arguments: Any,
+        max_turns: int = 30,
+        finish: str = "<function=finish>",
+        faults: str = "mask",
+        **others: Any,
+    ) -> None:
+        """`finish`: the text that ends a rollout; "" where the dialect has none. `others` are veRL's.
+
+        `faults`: "mask" takes a rollout that the service failed under out of the loss (its response mask is 0, and
+        `masked` 1.0); "raise" raises RolloutFault, on which veRL drops the group, or the step.
+
+        Raises:
+            SettingsError.
+        """
+        super().__init__(*arguments, **others)
+        if faults not in ("mask", "raise"):
+            raise SettingsError(f"faults is mask or raise, not {faults!r}")
+        self._max_turns, self._finish, self._raises = int(max_turns), finish, faults == "raise"
+        self._most = int(self.config.actor_rollout_ref.rollout.response_length)
+
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
+        """The trajectory with its reward."""
+        instance = instance_of(row)
+        messages = [dict(message) for message in row["raw_prompt"]]
+        tokens = Tokens(self, with_logprobs=bool(sampling_params.get("logprobs")))
+        await tokens.begin(messages)
+        metrics = {"generate_sequences": 0.0, "tool_calls": 0.0, "compute_score": 0.0}
+        sid, reward, fault = "", None, ""
+        try:
+            client = _client()
+            async with client.session(instance) as session:
+                sid = session.sid
+                await self._turns(session, tokens, messages, sampling_params, metrics)
+            began = time.monotonic()
+            reward = await session.reward()
+            metrics["compute_score"] = time.monotonic() - began
+            if reward.mask:
+                fault = f"no reward ({reward.verdict}): {reward.cause}"
+        except SandboxError as error:
+            fault = str(error)
+        if fault and self._raises:
+            raise RolloutFault(f"{instance}: {fault}")
+        if fault:
+            _LOGGER.error("rollout of %s left out of the loss: %s", instance, fault)
+        prompt_ids, response_ids, mask, logprobs = tokens.cut_to(self._most)
+        if not response_ids:  # nothing was generated; a response cannot be empty
+            response_ids, mask, logprobs = [_end(self.tokenizer)], [0], None if logprobs is None else [0.0]
+        return AgentLoopOutput(
+            prompt_ids=prompt_ids,
+            response_ids=response_ids,
+            response_mask=[0] * len(mask) if fault else mask,
+            response_logprobs=logprobs,
+            reward_score=0.0 if reward is None or fault else reward.reward,
+            num_turns=len(messages),
+            metrics=metrics,
+            extra_fields={"reward_extra_info": told(None if fault else reward), "sandbox_sid": sid},
+        )
+
+    async def _turns(
+        self,
+        session: Any,
+        tokens: Tokens,
+        messages: list[dict[str, Any]],
+        sampling_params: dict[str, Any],
+        metrics: dict[str, float],
+    ) -> None:
+        request_id = uuid.uuid4().hex  # one for the trajectory: its turns share a replica's prefix cache
+        for turn in range(self._max_turns):
+            began = time.monotonic()
+            output = await self.server_manager.generate(
+                request_id=request_id, prompt_ids=tokens.ids, sampling_params=sampling_params
+            )
+            metrics["generate_sequences"] += time.monotonic() - began
+            await tokens.add_generated(output.token_ids, output.log_probs)
+            text = await self.loop.run_in_executor(
+                None, lambda ids=output.token_ids: self.tokenizer.decode(ids, skip_special_tokens=True)
+            )
+            messages.append({"role": "assistant", "content": text})
+            if (self._finish and self._finish in text) or tokens.length >= self._most:
+                return
+            began = time.monotonic()
+            seen = await session.act(text)
+            metrics["tool_calls"] += time.monotonic() - began
+            if seen.error is not None:
+                raise SandboxError(f"{seen.error.code}: {seen.error.detail}")
+            if turn + 1 < self._max_turns:  # nobody reads the last one
+                await tokens.add_message(messages, {"role": "user", "content": seen.content})
+                if tokens.length >= self._most:
+                    return
+
+
+class SandboxRewardManager(RewardManagerBase):  # type: ignore[misc]  # veRL has no types
+    """The reward of the session that a trajectory names in `sandbox_sid`, for loops that give none themselves.
+
+    A loop of your own puts `sandbox_sid` into its output's `extra_fields`.
+    """
+
+    def __init__(self, config: Any, tokenizer: Any, compute_score: Any = None, **_: Any) -> None:
+        """As veRL makes it."""
+        super().__init__(config, tokenizer, compute_score)
+
+    async def run_single(self, data: Any) -> dict[str, Any]:
+        """0.0 with `masked` 1.0 where the reward says nothing about the policy, and an error in the log."""
+        row = data[-1:][0].non_tensor_batch
+        fields = row.get("tool_extra_fields") or {}
+        sid = row.get("sandbox_sid") or fields.get("sandbox_sid")
+        reward: Reward | None = None
+        try:
+            if not sid:
+                raise SandboxError("the trajectory names no session (sandbox_sid): its start failed")
+            reward = await _client().reward(str(sid))
+            if reward.mask:
+                raise SandboxError(f"{reward.verdict}: {reward.cause}")
+        except SandboxError as error:
+            _LOGGER.error("masked reward of session %s: %s", sid, error)
+            reward = None
+        return {"reward_score": 0.0 if reward is None else reward.reward, "reward_extra_info": told(reward)}
+
+
+def instance_of(row: Mapping[str, Any]) -> str:
+    """Raises SettingsError: the row names no instance."""
+    extra = row.get("extra_info")
+    name = row.get("instance_id") or (extra.get("instance_id") if isinstance(extra, Mapping) else None)
+    if not name:
+        raise SettingsError("the row has no column instance_id, nor one in extra_info")
+    return str(name)
+
+
+def told(reward: Reward | None) -> dict[str, float]:
+    """`reward_extra_info`: the same keys in every sample, for veRL takes those of the first; None: masked."""
+    if reward is None:
+        return {"acc": 0.0, "resolved": 0.0, "masked": 1.0, "f2p": 0.0, "p2p": 0.0}
+    return {
+        "acc": float(reward.resolved),
+        "resolved": float(reward.resolved),
+        "masked": 0.0,
+        "f2p": _share(reward.f2p_count, reward.f2p_total),
+        "p2p": _share(reward.p2p_count, reward.p2p_total),
+    }
+
+
+def _share(count: int, total: int) -> float:
+    return count / total if total else 0.0
+
+
+def _end(tokenizer: Any) -> int:
+    token = tokenizer.eos_token_id
+    return int(token if token is not None else tokenizer.pad_token_id or 0)
+
+
+def _client() -> SandboxClient:
+    """Of the running loop, which a worker keeps; it is never closed, as the worker's loop is not."""
+    runs.keep_alive()
+    loop = asyncio.get_running_loop()
+    if loop not in _clients:
+        _clients[loop] = SandboxClient(environment.base_urls())
+    return _clients[loop]
