@@ -13,6 +13,9 @@ from typing import Protocol
 from sandbox_server.sandbox.egress import Egress
 from sandbox_server.sandbox.image import ImageInfo as ImageInfo
 from sandbox_server.sandbox.image import StoredImage as StoredImage
+from sandbox_server.sandbox.output import ExecResult as ExecResult
+from sandbox_server.sandbox.output import Output as Output
+from sandbox_server.sandbox.outside import Outside
 from sandbox_server.sandbox.process import Process as Process  # part of what a sandbox is; its own file for its size
 from sandbox_server.sandbox.process import ProcessEnd as ProcessEnd
 from sandbox_server.sandbox.process import Size as Size
@@ -65,6 +68,8 @@ class ContainerSpec:
     """False: no persistent shell; the container only waits for `exec`."""
     cpu_shares: int = 0
     """Weight among containers that want the CPU at the same time; 0: the engine's default, 1024."""
+    mounts: Mapping[str, str] = field(default_factory=dict)
+    """Folder of the engine's host -> where it is in the container; only what the engine itself has named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,34 +86,6 @@ class ContainerInfo:
     held: bool
     """This process makes or uses it: it is not an orphan."""
     paused: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """Bytes of a stream, bounded while read: the first and the last part, and how many lie between."""
-
-    head: bytes
-    tail: bytes = b""
-    dropped: int = 0
-
-    def text(self) -> str:
-        """All of it as text; undecodable bytes replaced, a gap marked."""
-        if not self.dropped:
-            return (self.head + self.tail).decode("utf-8", "replace")
-        gap = f"\n[... {self.dropped} bytes dropped ...]\n"
-        return self.head.decode("utf-8", "replace") + gap + self.tail.decode("utf-8", "replace")
-
-
-@dataclass(frozen=True, slots=True)
-class ExecResult:
-    """One command on a lane without a terminal."""
-
-    exit_code: int | None
-    """None when it was killed at its timeout."""
-    stdout: Output
-    stderr: Output
-    timed_out: bool
-    duration_s: float
 
 
 class ShellOutcome(StrEnum):
@@ -309,6 +286,11 @@ class Sandbox(Tree, Protocol):
 class Runtime(Protocol):
     """Makes, finds and removes containers on one engine."""
 
+    @property
+    def outside(self) -> Outside:
+        """What the engine itself says of containers, and their files without their own programs."""
+        ...
+
     async def create(self, spec: ContainerSpec) -> Sandbox:
         """Create and start a container; its shell is ready when this returns.
 
@@ -360,8 +342,8 @@ class Runtime(Protocol):
         """Let its processes go on where they stood; no error when they run. Raises SandboxLost."""
         ...
 
-    async def disk_usage(self) -> dict[str, int]:
-        """Bytes in the writable layer of each container of this node, by its id; slow, it looks at every file."""
+    async def disk_usage(self, container_id: str = "") -> dict[str, int]:
+        """Bytes in the writable layer of each container of this node, or of one; slow, it looks at every file."""
         ...
 
     async def resolve_image(self, candidates: Sequence[str]) -> ImageInfo:

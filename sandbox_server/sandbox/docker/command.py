@@ -7,10 +7,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from sandbox_server.errors import SandboxExhausted, SandboxLost, ServiceError
+from sandbox_server.errors import CommandBroken, SandboxExhausted, SandboxLost, ServiceError
+from sandbox_server.sandbox.docker import frames
 from sandbox_server.sandbox.docker.freezing import Thawed
 from sandbox_server.sandbox.docker.runner import Runner
 from sandbox_server.sandbox.process import ProcessEnd, Size, Stream
+from sandbox_server.telemetry import logger
+
+log = logger(__name__)
 
 _FROZEN_LOOK_S = 0.5  # whether a container that was frozen at a command's timeout runs again
 _AFTER_KILL_S = 5.0  # for the rest of its output; who held it back loses it
@@ -36,17 +40,18 @@ class Cut:
         self._mark = mark
         self._held = b""
         self.rest: bytes | None = None
-        """What came behind the mark; None before it."""
+        """The first bytes that came behind the mark, as many as a line of ours has; None before it."""
 
     def feed(self, data: bytes) -> bytes:
         """The bytes of `data` and of what was held back that cannot be of the mark."""
         if self.rest is not None:
-            self.rest += data
+            self.rest += data[: frames.LONGEST - len(self.rest)]
             return b""
         data = self._held + data
         at = data.find(self._mark)
         if at >= 0:
-            self._held, self.rest = b"", data[at + len(self._mark) :]
+            behind = at + len(self._mark)
+            self._held, self.rest = b"", data[behind : behind + frames.LONGEST]
             return data[:at]
         longest = min(len(self._mark) - 1, len(data))
         held = next((n for n in range(longest, 0, -1) if data.endswith(self._mark[:n])), 0)
@@ -224,15 +229,36 @@ class Command:
         piece = self._cuts[stream].feed(data)
         if piece:
             self._ready.append((stream, piece))
-        line = self._cuts[Stream.STDOUT].rest
-        if line is None or not line.endswith(b"\n") or self._cuts[Stream.STDERR].rest is None:
+        told, errors = self._cuts[Stream.STDOUT].rest, self._cuts[Stream.STDERR].rest
+        if told is None:
             return
-        code, how, lane = line.decode("ascii", "replace").split()
-        self._ended(int(code), signalled=how == "signalled")
-        if self._reusable and lane == "free":
+        try:
+            line = frames.line_of(told)
+            if line is None or errors is None:
+                return
+            end = frames.ending(line)
+        except frames.BadFrame:
+            self._broken()
+            return
+        self._ended(end.status, signalled=end.signalled)
+        # what stands behind its last words is somebody else's, who would go on to write into the next command's
+        if self._reusable and end.free and len(told) == len(line) + 1 and not errors:
             self._give_back(self._runner)
         else:
             self._drop(self._runner)
+
+    def _broken(self) -> None:
+        """In place of the end something else was told: how it ended will never be known."""
+        self._failure = CommandBroken("The end of a command")
+        self._stop_timers()
+        self._drop(self._runner)
+        self._spawn(self._put_away())
+
+    async def _put_away(self) -> None:
+        try:
+            await self._kill(self._begun)
+        except ServiceError as e:
+            log.warning("a command whose end was not told may live on", code=e.code, error=e.detail)
 
     def _ended(self, code: int, *, signalled: bool) -> None:
         number = code - _SIGNALS

@@ -25,6 +25,7 @@ from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.images import Images
 from sandbox_server.sandbox.docker.labels import DEADLINE, EGRESS, NODE, ROLE, SID, TOKEN
 from sandbox_server.sandbox.egress import REMOVE, Egress, ruleset
+from sandbox_server.tasks import TaskSet
 
 log = telemetry.logger(__name__)
 
@@ -33,7 +34,6 @@ _NFT = "/usr/sbin/nft"
 _RESOLVE_S = 10.0
 _HELPER_S = 30  # it takes 0.2 s; on a host with many starts at once, seconds
 _MAX_RULES = 100_000  # bytes; one argument of a command holds 128 KiB
-_WATCH_AGAIN_S = 2.0
 
 
 class Guard:
@@ -51,7 +51,7 @@ class Guard:
         self._token = token
         self._starts: Counter[str] = Counter()
         """Starts of ours that the engine has not told of yet."""
-        self._removing: set[asyncio.Task[None]] = set()
+        self._removing = TaskSet("egress helpers")
 
     async def rules_of(self, spec: ContainerSpec) -> tuple[str, list[str]]:
         """What `apply` takes, and lines `name:address` for the container's hosts file: it may have no name server.
@@ -137,9 +137,7 @@ class Guard:
                     " kernel have nf_tables?"
                 )
         finally:
-            task = asyncio.create_task(self._remove(helper))  # 50 ms that no start waits for
-            self._removing.add(task)
-            task.add_done_callback(self._removing.discard)
+            self._removing.start(self._remove(helper))  # 50 ms that no start waits for
 
     async def kill(self, container_id: str) -> None:
         """End what must not run."""
@@ -151,11 +149,12 @@ class Guard:
         self._starts.pop(container_id, None)
 
     async def watch(self) -> None:
-        """Until cancelled: kill restricted containers that somebody else starts, for those have no rules then."""
-        while True:
-            with suppress(ServiceError, OSError):
-                await self._listen()
-            await asyncio.sleep(_WATCH_AGAIN_S)
+        """Kill restricted containers that somebody else starts, for those have no rules then.
+
+        Until the engine ends the stream of its events, or does not answer.
+        """
+        with suppress(ServiceError, OSError):
+            await self._listen()
 
     async def _listen(self) -> None:
         wanted = {"type": ["container"], "event": ["start"], "label": [EGRESS, f"{NODE}={self._node}"]}

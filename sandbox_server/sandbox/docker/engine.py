@@ -73,6 +73,11 @@ class Engine:
         self._breaker = Breaker(failures, fault)
 
     @property
+    def local(self) -> bool:
+        """It runs on this host."""
+        return "unix" in urlsplit(self._url).scheme
+
+    @property
     def fault(self) -> str:
         """What is wrong while the daemon does not answer; "" otherwise."""
         return self._breaker.fault

@@ -57,6 +57,8 @@ def _of_status(error: docker.errors.APIError) -> ServiceError:
         return SandboxExhausted(f"the container can take no further process: {text}")
     if status == 404 and ("no such image" in lower or "manifest unknown" in lower):
         return ImageUnavailable(text)
+    if status == 400 and "invalid reference format" in lower:
+        return ImageUnavailable(f"{text}; correct the name of the image", absent=True)
     if _NOT_RUNNING.search(text):
         return SandboxLost(f"the container is not running: {text}")
     if _PAUSED.search(text):

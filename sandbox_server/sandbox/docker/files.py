@@ -6,11 +6,13 @@ import shlex
 from contextlib import aclosing
 from typing import Any, NoReturn
 
-from sandbox_server.errors import SandboxDiskFull, SandboxExhausted, SandboxLost
+from sandbox_server.errors import CommandBroken, SandboxDiskFull, SandboxExhausted, SandboxLost
 from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.sandbox.docker.frames import LONGEST_WORD, BadFrame, line_of
 from sandbox_server.sandbox.docker.lane import Lane
 
 _TIMEOUT_S = 30.0  # for one operation
+_ASIDE = 1 << 12  # bytes that the programs which an operation runs may say beside its answer
 
 # Each operation ends with a line of its own nonce and a word; `head` reads exactly what it is told, and bash reads
 # commands from a pipe byte by byte, so a file's bytes may follow its command on the same stream.
@@ -66,7 +68,7 @@ class Files:
     async def read(self, path: str, max_bytes: int) -> bytes:
         """See `sandbox.base.Sandbox.read_file`."""
         nonce = secrets.token_hex(8)
-        word, data = await self._ask(nonce, f"get {nonce} {_word(path)} {max_bytes + 1}\n".encode())
+        word, data = await self._ask(nonce, f"get {nonce} {_word(path)} {max_bytes + 1}\n".encode(), max_bytes + 1)
         _raise_for(word, path)
         if len(data) > max_bytes:
             raise OverflowError(f"{path} is longer than {max_bytes} bytes")
@@ -88,12 +90,13 @@ class Files:
             self._lane.close()
             self._lane = None
 
-    async def _ask(self, nonce: str, request: bytes) -> tuple[str, bytes]:
+    async def _ask(self, nonce: str, request: bytes, most: int = _ASIDE) -> tuple[str, bytes]:
+        """The word at the end of an answer, and the at most `most` bytes before it. Raises CommandBroken."""
         async with self._lock:
             for attempt in range(2):
                 try:
                     async with asyncio.timeout(_TIMEOUT_S):
-                        return await self._exchange(nonce, request)
+                        return await self._exchange(nonce, request, most)
                 except TimeoutError:
                     self.close()
                     raise TimeoutError(f"no answer within {_TIMEOUT_S:g} s") from None
@@ -116,7 +119,7 @@ class Files:
         # at its PID or memory limit the engine can start no process in it: the policy's doing
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    async def _exchange(self, nonce: str, request: bytes) -> tuple[str, bytes]:
+    async def _exchange(self, nonce: str, request: bytes, most: int) -> tuple[str, bytes]:
         if self._lane is None:
             self._lane = await Lane.open(
                 self._engine,
@@ -136,11 +139,16 @@ class Files:
                 async for stream, data in frames:
                     if stream != 1:
                         continue
-                    seen = max(0, len(answer) - len(mark) - 16)
+                    seen = max(0, len(answer) - len(mark) - LONGEST_WORD)
                     answer += data
                     at = answer.find(mark, seen)
-                    if at >= 0 and answer.endswith(b"\n") and len(answer) > at + len(mark):
-                        return answer[at + len(mark) : -1].decode("ascii", "replace"), bytes(answer[:at])
+                    if at > most or len(answer) > most + len(mark) + LONGEST_WORD:
+                        raise BadFrame
+                    word = line_of(answer[at + len(mark) :], LONGEST_WORD) if at >= 0 else None
+                    if word is not None:
+                        return word.decode("ascii", "replace"), bytes(answer[:at])
+        except BadFrame:  # a `head` of the policy's own gives what it likes
+            raise CommandBroken("An answer about a file") from None
         finally:
             sending.cancel()
         raise EOFError

@@ -21,7 +21,6 @@ from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.image_names import tagged
 
 _IMAGE_EVENTS = "/events?filters=" + quote(json.dumps({"type": ["image"]}))
-_WATCH_AGAIN_S = 2.0  # after the engine's end of the stream, or while it does not answer
 
 
 class Images:
@@ -37,14 +36,12 @@ class Images:
         """What is there, and what is not, until the engine's next word; None: nothing does, for nobody listens."""
 
     async def watch(self) -> None:
-        """Listen to the engine, for ever."""
-        while True:
-            try:
-                with suppress(ServiceError, OSError):
-                    await self._listen()
-            finally:
-                self._known = None
-            await asyncio.sleep(_WATCH_AGAIN_S)
+        """Listen to the engine until it ends the stream, or does not answer."""
+        try:
+            with suppress(ServiceError, OSError):
+                await self._listen()
+        finally:
+            self._known = None
 
     async def _listen(self) -> None:
         loop = asyncio.get_running_loop()

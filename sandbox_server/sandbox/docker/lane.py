@@ -11,6 +11,7 @@ from sandbox_server.sandbox.docker.engine import Engine, follow
 _HEADER = struct.Struct(">BxxxL")  # stream (1 stdout, 2 stderr), three zero bytes, length
 _PIECE = 1 << 15
 _AHEAD = 1 << 17  # bytes that are taken off the socket before they are asked for
+_STREAMS, _ERRORS = (1, 2), 2
 _TERMINAL = 3
 
 
@@ -166,7 +167,8 @@ class Lane:
             while len(buffer) < _HEADER.size:
                 if not await self._bytes.more():
                     return None
-            self._stream, self._left = _HEADER.unpack_from(buffer)
+            stream, self._left = _HEADER.unpack_from(buffer)
+            self._stream = stream if stream in _STREAMS else _ERRORS  # another one is the engine's own words
             del buffer[: _HEADER.size]
         if not buffer and not await self._bytes.more():
             return None

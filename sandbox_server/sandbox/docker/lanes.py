@@ -13,8 +13,9 @@ import time
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from sandbox_server.errors import SandboxExhausted, SandboxLost, UnknownUser
+from sandbox_server.errors import CommandBroken, SandboxExhausted, SandboxLost, UnknownUser
 from sandbox_server.sandbox.base import ExecResult
+from sandbox_server.sandbox.docker import frames
 from sandbox_server.sandbox.docker.command import Begun, Command
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.exec import collected
@@ -22,12 +23,13 @@ from sandbox_server.sandbox.docker.freezing import Thawed
 from sandbox_server.sandbox.docker.lane import Lane
 from sandbox_server.sandbox.docker.logins import Login, Logins
 from sandbox_server.sandbox.docker.order import Order
-from sandbox_server.sandbox.docker.runner import LaneEnded, Runner
+from sandbox_server.sandbox.docker.runner import LaneEnded, LaneFlooded, Runner
 from sandbox_server.sandbox.process import Size
 
 _ROOT = "0"
 _PARKED = 8  # lanes of one user that wait for a command, some 3 MB each: as many as one turn of code search takes
 _IDLE_S = 90.0  # then it is closed; what polls a sandbox asks every few seconds
+_LAST_ID = "2147483647"  # of a user; the engine refuses larger ones
 _MOST = 256  # lanes of one container at a time; its limit of processes mostly says less
 
 _PARKED_ANSWER_S = 3.0  # of a lane that has answered before; past it a new one is tried
@@ -140,7 +142,7 @@ class Lanes:
         nonce, tag = secrets.token_hex(16), _tag()
         if self._shared:
             text = shlex.join(["__sb_run", nonce, tag, login.name if login else "", *words])
-            if not runner.user[0].isdigit():
+            if not (runner.user[0].isascii() and runner.user[0].isdigit()):
                 text = f"__sb_as {nonce} {shlex.quote(runner.user.partition(':')[0])} {text}"
             if login is not None and login.name not in runner.logins:
                 text = login.definition + text
@@ -150,7 +152,7 @@ class Lanes:
         else:
             text = "__sb_now; " + shlex.join(["__sb_become", nonce, tag, "", *words])
         answered = await self._ask(runner, nonce, tag, text, within_s)
-        return self._command(runner, order, nonce, tag, answered, login)
+        return await self._command(runner, order, nonce, tag, answered, login)
 
     async def _begin_on_terminal(self, order: Order, user: str, words: list[str]) -> Command:
         nonce, tag = secrets.token_hex(16), _tag()
@@ -163,20 +165,23 @@ class Lanes:
             answered = await self._ask(runner, nonce, tag, None, _ANSWER_S)
         except LaneEnded:
             await self._refused()
-        command = self._command(runner, order, nonce, tag, answered)
+        command = await self._command(runner, order, nonce, tag, answered)
         if command is None:
             raise UnknownUser(f"the sandbox has no user {user}")
         return command
 
     async def _ask(
         self, runner: Runner, nonce: str, tag: str, text: str | None, within_s: float
-    ) -> tuple[list[str], bytes, bytes]:
+    ) -> tuple[str, bytes, bytes]:
         try:
             async with asyncio.timeout(within_s):
                 return await runner.ask(nonce, text)
         except LaneEnded:
             self._drop(runner)
             raise
+        except LaneFlooded:  # once more in another lane, it might run twice
+            await self._take_back(runner, tag)
+            raise CommandBroken("The beginning of a command") from None
         except TimeoutError:
             await self._take_back(runner, tag)
             raise LaneEnded from None
@@ -187,39 +192,45 @@ class Lanes:
     async def _take_back(self, runner: Runner, tag: str, nonce: str | None = None) -> None:
         """Only what has begun can be killed: wait for the answer first. Past it the lane's end takes the order back."""
         if nonce is not None:
-            with suppress(LaneEnded, TimeoutError):
+            with suppress(LaneEnded, LaneFlooded, TimeoutError):
                 async with asyncio.timeout(_PARKED_ANSWER_S):
                     await runner.ask(nonce, None)
         self._drop(runner)
         with suppress(SandboxLost):
             await self.kill(Begun("", tag, 0, "", ""))
 
-    def _command(
+    async def _command(
         self,
         runner: Runner,
         order: Order,
         nonce: str,
         tag: str,
-        answered: tuple[list[str], bytes, bytes],
+        answered: tuple[str, bytes, bytes],
         login: Login | None = None,
     ) -> Command | None:
-        words, first, errors = answered
-        if words == ["stale"]:
+        """Raises CommandBroken: what was answered is nothing that a lane says."""
+        line, first, errors = answered
+        line = line.removesuffix("\r")  # of a terminal
+        if line == "stale":
             self._drop(runner)
             return None
-        if words == ["full"]:
+        if line == "full":
             if order.stdin:
                 self._drop(runner)
             else:
                 self._give_back(runner)
             raise SandboxExhausted("the container takes no further process; it is at its limit of processes")
-        pid, tick, last, used = words
-        if login is not None and used != login.name:
+        try:
+            began = frames.beginning(line)
+        except frames.BadFrame:
+            await self._take_back(runner, tag)
+            raise CommandBroken("The beginning of a command") from None
+        if login is not None and began.login != login.name:
             self._logins.changed(login)
         terminal = order.pty is not None
         return Command(
             runner,
-            Begun(nonce, tag, int(pid), tick, last),
+            Begun(nonce, tag, began.pid, began.tick, began.last),
             first,
             errors,
             shared=self._shared and not terminal,
@@ -236,7 +247,10 @@ class Lanes:
 
     async def _know(self, user: str) -> None:
         name, _, group = user.partition(":")
-        if user in self._known or (name.isdigit() and not group):
+        is_number = name.isascii() and name.isdigit()
+        if is_number and (len(name) > len(_LAST_ID) or int(name) > int(_LAST_ID)):
+            raise UnknownUser(f"no sandbox has a user {name[:20]}; numbers of users end with {_LAST_ID}")
+        if user in self._known or (is_number and not group):
             return
         if "known" not in await self._control("__sb_who", name, group, within_s=_ANSWER_S):
             raise UnknownUser(f"the sandbox has no user {user}; make it first, or name one of /etc/passwd")
@@ -289,7 +303,7 @@ class Lanes:
             try:
                 async with asyncio.timeout(within_s):
                     answer, _, _ = await runner.ask(nonce, shlex.join([function, nonce, *words]))
-            except (LaneEnded, TimeoutError):
+            except (LaneEnded, LaneFlooded, TimeoutError):
                 self._drop(runner)
                 if parked is None:
                     await self._refused()
@@ -298,7 +312,7 @@ class Lanes:
                 raise
             else:
                 self._give_back(runner)
-                return answer
+                return answer.split()
         raise SandboxExhausted("the container's lanes end as soon as they are opened; its processes are being killed")
 
     async def _refused(self) -> NoReturn:

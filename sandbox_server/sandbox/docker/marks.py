@@ -60,7 +60,8 @@ class Scanner:
         nonce = rb"([0-9a-f]{16})"
         self._pattern = re.compile(
             rb"\x1e(?:B%b|I%b (\d{1,3}) (\d{1,10}) ([tc]?) \x1f([^\x1e\x1f]{0,4096})\x1f([^\x1e\x1f]{0,4096})"
-            rb"|P%b ([^\x1e]{0,64})|L%b ([a-z0-9 ]{2,32}))\x1e" % (nonce, nonce, nonce, re.escape(token.encode()))
+            rb"|P%b ([^\x1e]{0,64})|L%b (up|end \d{1,3}|swept \d{1,4}))\x1e"
+            % (nonce, nonce, nonce, re.escape(token.encode()))
         )
         self._held = b""
 

@@ -16,6 +16,7 @@ _PART, _COMMAND, _ITEM = "\x1d", "\x1e", "\x1f"
 _BROKEN = "\ufffd"  # where a byte is of no text
 _MOST_BYTES = 32 << 10  # of what it depends on: it is compared before every command
 _MOST_DEPENDENCIES = 100
+_MOST_TOLD = 128 << 10  # characters of a report: reading one keeps the event loop
 
 # of bash, without an effect but on variables, options and functions, which are compared
 _BUILTINS = frozenset((
@@ -127,6 +128,8 @@ def report(stdout: str, stderr: str) -> Report:
         NotPlain.
 
     """
+    if len(stdout) > _MOST_TOLD:
+        raise NotPlain("what it does is too long to be read")
     parts = stdout.split(_PART)
     if stderr or len(parts) != 8:
         raise NotPlain("it says something, or does not come to its end")
@@ -179,7 +182,7 @@ def _dependencies(trace: str) -> Dependencies:
     for command in trace.split(_COMMAND):
         name, words = _words(command.strip())
         if name in (".", "source"):
-            files[_path(words[0])] = None
+            files[_path(words[0] if words else "")] = None
         elif name in ("[", "[[", "test"):
             tests.update(dict.fromkeys(_tests(words)))
         elif name == "for":

@@ -15,6 +15,10 @@ class LaneEnded(Exception):
     """The lane ended before it answered; what it was asked for was not begun."""
 
 
+class LaneFlooded(Exception):
+    """Somebody else writes into the lane; whether what it was asked for was begun is not known."""
+
+
 class Runner:
     """A bash that waits for orders as one user."""
 
@@ -45,13 +49,13 @@ class Runner:
             opening.add_done_callback(_close)  # it ends with its input
             raise
 
-    async def ask(self, nonce: str, order: str | None) -> tuple[list[str], bytes, bytes]:
-        """The words after `nonce` on the line that answers `order`, what stdout brought behind it, and stderr.
+    async def ask(self, nonce: str, order: str | None) -> tuple[str, bytes, bytes]:
+        """What follows `nonce` on the line that answers `order`, what stdout brought behind it, and stderr.
 
         One that was cancelled can be asked again, without the order, and loses nothing.
 
         Raises:
-            LaneEnded: it will not answer.
+            LaneEnded: it will not answer. LaneFlooded.
         """
         if order is not None:
             self._seen, self._errors = bytearray(), bytearray()
@@ -70,12 +74,8 @@ class Runner:
             at = seen.find(mark)
             end = seen.find(b"\n", at)
             if at >= 0 and end >= 0:
-                return (
-                    seen[at + len(mark) : end].decode("ascii", "replace").split(),
-                    bytes(seen[end + 1 :]),
-                    bytes(errors),
-                )
-        raise LaneEnded
+                return seen[at + len(mark) : end].decode("ascii", "replace"), bytes(seen[end + 1 :]), bytes(errors)
+        raise LaneFlooded
 
     def close(self) -> None:
         """Drop the lane; its bash ends with its input, once the command that it runs has ended."""

@@ -21,6 +21,7 @@ from sandbox_server.sandbox.docker.egress import NETWORK, Guard
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.images import Images
 from sandbox_server.sandbox.docker.labels import DEADLINE, EGRESS, NODE, ROLE, SID, TOKEN
+from sandbox_server.sandbox.docker.outside import DockerOutside
 from sandbox_server.sandbox.docker.sandbox import DockerSandbox
 from sandbox_server.sandbox.egress import Egress
 
@@ -44,7 +45,9 @@ _REMOVALS = 4  # at a time; a step that ends asks for hundreds, and the daemon s
 
 # -p: nothing of the image's environment (BASH_ENV, SHELLOPTS) reaches what is ours
 _MAIN = ("bash", "--noprofile", "--norc", "-p", "-c")
-_WAIT = "trap 'exit 143' TERM; while :; do sleep 3600 & wait $!; done"
+_WAIT = (
+    "while :; do sleep 3600 & wait $!; done"  # without a trap: with one, signals from inside reach the first process
+)
 
 # What the engine gives every container that it connects to a network, `none` included.
 _HOSTS = r"""printf '%s\t%s\n' 127.0.0.1 localhost ::1 'localhost ip6-localhost ip6-loopback' \
@@ -59,12 +62,14 @@ class DockerRuntime:
         self._engine = engine
         self._config = config
         self._boots = asyncio.Semaphore(config.boot_concurrency)
+        self._looks = asyncio.Semaphore(config.boot_concurrency)  # not behind the starts: an end holds a slot
         self._removals = asyncio.Semaphore(_REMOVALS)
         self._images = Images(engine, pull=config.pull, pull_timeout_s=config.pull_timeout_s)
         own = resources.files(__package__)
         self._boot, self._rc, self._ready = (
             own.joinpath(name).read_text() for name in ("boot.bash", "rc.bash", "ready.bash")
         )
+        self.outside = DockerOutside(engine, self, oci_runtime=config.oci_runtime)
         self._open: dict[str, DockerSandbox] = {}
         own_token = secrets.token_hex(16)
         self._held = {own_token}  # tokens of the containers being made or open
@@ -78,7 +83,7 @@ class DockerRuntime:
         self._held.add(token)
         self._images.used(spec.image)
         try:
-            async with self._boots:
+            async with self._looks if spec.mounts else self._boots:
                 sandbox = await self._boot_container(spec, token)
         except BaseException:
             self._held.discard(token)
@@ -192,7 +197,7 @@ class DockerRuntime:
             self._open[container_id].rules = rules
 
     async def watch_egress(self) -> None:
-        """Until cancelled: restricted containers that somebody else starts are killed."""
+        """Kill restricted containers that somebody else starts, until the engine ends the stream of its events."""
         await self._guard.watch()
 
     async def pause(self, container_id: str) -> None:
@@ -237,7 +242,10 @@ class DockerRuntime:
         return await self._images.find(name)
 
     async def watch_images(self) -> None:
-        """Until cancelled: images once found are not looked up again before the engine tells of a change."""
+        """While this runs, images once found are not looked up again before the engine tells of a change.
+
+        It ends with the engine's stream of events.
+        """
         await self._images.watch()
 
     async def stored_images(self) -> Sequence[StoredImage]:
@@ -265,13 +273,11 @@ class DockerRuntime:
         """What is wrong while the daemon does not answer; "" otherwise."""
         return self._engine.fault
 
-    async def watch_engine(self, period_s: float) -> None:
-        """Until cancelled: while the daemon does not answer, ask it each `period_s` seconds whether it does again."""
-        while True:
-            await asyncio.sleep(period_s)
-            if self._engine.fault:
-                with suppress(ServiceError):
-                    await self._engine.probe(timeout_s=max(_PROBE_S, period_s))
+    async def probe_engine(self, *, timeout_s: float) -> None:
+        """Ask the daemon, where it did not answer the last time, whether it does again; both are told to `fault`."""
+        if self._engine.fault:
+            with suppress(ServiceError):
+                await self._engine.probe(timeout_s=max(_PROBE_S, timeout_s))
 
     async def facts(self) -> EngineFacts:
         """See `EngineFacts`."""
@@ -303,15 +309,15 @@ class DockerRuntime:
             return f" (exit code {state['ExitCode']}{', out of memory' if state['OOMKilled'] else ''})"
         return ""
 
-    async def disk_usage(self) -> dict[str, int]:
-        """Bytes of the writable layer of each container of this node, by its id.
+    async def disk_usage(self, container_id: str = "") -> dict[str, int]:
+        """Bytes of the writable layer of each container of this node, or of one of them, by its id.
 
         The engine walks every layer for it, its container's whole life of files: some 0.1 s a container with ten
-        thousand files. Call it at a slow period, and not for one container.
+        thousand files. Call it at a slow period.
         """
+        which = {"id": container_id} if container_id else {"label": f"{NODE}={self._config.node}"}
         found: list[dict[str, Any]] = await self._engine.call(
-            lambda api: api.containers(all=True, size=True, filters={"label": f"{NODE}={self._config.node}"}),
-            timeout_s=_DISK_USAGE_S,
+            lambda api: api.containers(all=True, size=True, filters=which), timeout_s=_DISK_USAGE_S
         )
         return {container["Id"]: container.get("SizeRw", 0) for container in found}
 
@@ -334,9 +340,11 @@ class DockerRuntime:
             ],
             cap_drop=["ALL"],
             cap_add=_CAPABILITIES,
-            security_opt=["no-new-privileges"],
+            # where SELinux is on, another container's files have its label
+            security_opt=["no-new-privileges", *(["label=disable"] if spec.mounts else [])],
             tmpfs={"/run/sandbox": "size=16m,mode=0755"},
             log_config=docker.types.LogConfig(type="none"),
+            binds={source: {"bind": target, "mode": "rw"} for source, target in spec.mounts.items()},
             runtime=self._config.oci_runtime,
         )
         # Not even the engine's own `none`: a namespace of its own with nothing but lo comes without it, in half the

@@ -2,7 +2,8 @@
 
 boot.bash (the container's main process) keeps a shell alive and sweeps processes when signalled; rc.bash (the
 shell's start file) sets marks around every action. Knowingly imperfect: a policy that kills the sweeper and then
-ignores SIGINT costs itself a restart of the container; output shown while no server was attached is lost.
+ignores SIGINT costs itself a restart of the container; output shown while no server was attached is lost. An action's
+text runs in the very shell that tells its end, so it can have its own end told early or wrongly, never another's.
 """
 
 import asyncio
@@ -26,8 +27,10 @@ _SWEEP_S = 5.0  # for one sweep of up to some thousand processes
 _AFTER_SWEEP_S = 1.0  # for the shell to come back once its children are gone
 _READY_S = 60.0  # for a shell's start file; activation of an environment takes seconds on a busy host
 _NOTICE_S = 0.5  # from an action's end to the prompt
+_UNPROMPTED_S = 0.02  # after an end that no prompt follows, for its shell's stderr leads elsewhere
 # what `set -x` and `set -v` show of our prompt command, and what the loop's bash says of a killed shell
 _OURS = re.compile(rb'[^\r\n]*(?:__sb_p (?:\d+|"\$\?")|bash --noediting --rcfile \$D/rc -i(?: \(core dumped\))?)\r\n')
+_AT_ONCE = 1 << 17  # characters of a command
 _ANY = ""  # nonce of a turn that a former server wrote
 _RESET_TERMINAL = b"stty sane -echo cols 200 rows 50 2>/dev/null\n"
 
@@ -88,8 +91,13 @@ class DockerShell:
         if prompt.nonce == READY_NONCE:
             self._ready.set()
         # after an open quote the prompt is still the one of the action before
+        # only the loop can say that a shell has ended, so that the first prompt of a new one ends the action
         if turn is not None and (
-            turn.end is not None or (prompt.nonce == READY_NONCE and (turn.shell_status is not None or turn.stopping))
+            turn.end is not None
+            or (
+                prompt.nonce == READY_NONCE
+                and (turn.shell_status is not None or (turn.stopping and turn.replaced and not turn.begun))
+            )
         ):
             turn.done.set()
             if turn.no_prompt is not None:
@@ -97,16 +105,18 @@ class DockerShell:
 
     def _ended(self, end: End, turn: Turn | None) -> None:
         mine = turn is not None and turn.nonce in (_ANY, end.nonce)
-        if mine or end.nonce == READY_NONCE:
+        if mine or (end.nonce == READY_NONCE and not self._ready.is_set()):  # of a shell that takes over
             self._cwd, self.python = end.cwd, end.python
         if turn is None or not mine:
             return
+        # the last one counts: an action that prints a mark of its own, with the nonce that its shell knows, goes on
         turn.end = end
-        if end.prompt_follows:
-            # it does not when the policy made PS1 read-only
-            turn.no_prompt = asyncio.get_running_loop().call_later(_NOTICE_S, turn.done.set)
-        elif not end.closed:
-            turn.done.set()
+        if turn.no_prompt is not None:
+            turn.no_prompt.cancel()
+        if not end.closed:
+            # the prompt does not follow when the policy made PS1 read-only
+            wait_s = _NOTICE_S if end.prompt_follows else _UNPROMPTED_S
+            turn.no_prompt = asyncio.get_running_loop().call_later(wait_s, turn.done.set)
 
     def disconnected(self) -> None:
         """The terminal's stream ended: the container stopped, or the daemon did."""
@@ -148,12 +158,15 @@ class DockerShell:
     async def _run(
         self, command: str, output: Collector, timeout_s: float, soft_timeout_s: float | None, *, set_mark: bool
     ) -> ShellResult:
+        nonce, lines = secrets.token_hex(8), None
+        if len(command) > _AT_ONCE:  # 4 MB would keep the event loop for 0.3 s
+            lines = await asyncio.to_thread(lines_of, command, nonce, set_mark=set_mark)
         revived = await self._connect()
         left = self._turn
         if left is not None and not left.done.is_set():
             await self._stop(left)
-        turn = self._turn = Turn(secrets.token_hex(8), output, restarted=revived)
-        self._submit(turn, command, set_mark=set_mark)
+        turn = self._turn = Turn(nonce, output, restarted=revived)
+        self._submit(turn, command, set_mark=set_mark, lines=lines)
         limit = timeout_s if soft_timeout_s is None else min(soft_timeout_s, timeout_s)
         if await set_within(turn.done, limit):
             if turn.lost and not turn.begun:
@@ -328,11 +341,12 @@ class DockerShell:
         if self._terminal is None:
             raise SandboxLost("the container ended before its shell was ready; does the image have bash?")
 
-    def _submit(self, turn: Turn, command: str, *, set_mark: bool) -> None:
+    def _submit(self, turn: Turn, command: str, *, set_mark: bool, lines: list[bytes] | None = None) -> None:
+        """Write it; `lines`: what `lines_of` gives for it, where that is known already."""
         if self._unclean:
             self._write(_RESET_TERMINAL)
             self._unclean = False
-        self._write(b"".join(lines_of(command, turn.nonce, set_mark=set_mark)))
+        self._write(b"".join(lines or lines_of(command, turn.nonce, set_mark=set_mark)))
 
     def _current(self) -> Turn:
         if self._turn is None:

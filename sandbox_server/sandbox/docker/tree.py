@@ -5,19 +5,31 @@ import base64
 import errno
 import io
 import os
+import re
 import tarfile
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from typing import TypeVar
 
-from sandbox_server.errors import SandboxDiskFull, SandboxLost, UnknownUser
+from sandbox_server.errors import CommandBroken, SandboxDiskFull, SandboxLost, UnknownUser
 from sandbox_server.sandbox.docker.tree_lanes import Exchange, LaneEnded, TreeLanes
 from sandbox_server.sandbox.tree import FileInfo, FileKind
 
+T = TypeVar("T")
+
 _TIMEOUT_S = 60.0  # for one operation that does not stream, and between two pieces of one that does
 _PIECE = 1 << 20  # of an upload, in one `head` of the lane's
-_MOST = 64 << 20  # of an answer: a folder's entries
+_MOST = 8 << 20  # of an answer: some 70,000 entries of a folder; whoever is told them keeps the event loop meanwhile
+_AT_ONCE = 1 << 14  # bytes of an answer that are read in a millisecond; longer ones are read in a thread
 _FIELDS = 11
 _XATTR = "SCHILY.xattr."
+_SIZE = re.compile("[0-9]{1,19}")
+_MODE = re.compile("[0-7]{1,5}")
+_SECONDS = re.compile("-?[0-9]{1,19}")
+_FIRST_S, _LAST_S = -62_135_596_800, 253_402_300_799
+"""The years 1 to 9999: what a date can be shown of, though a file may claim a later one."""
+_LONGEST_NAME = 256
+_LONGEST_PATH = 1 << 16
 _KINDS = {"f": FileKind.FILE, "d": FileKind.DIR, "N": FileKind.SYMLINK, "L": FileKind.SYMLINK}
 """By find's letters; N and L: a link that leads nowhere, or to itself."""
 
@@ -30,18 +42,18 @@ class DockerTree:
 
     async def stat(self, path: str, *, user: str = "root", namespace: str = "") -> FileInfo:
         """See `Tree.stat`."""
-        return _shown(await self._ask("stat", path, user, _text(path), namespace), namespace)
+        return await _read(_shown, await self._ask("stat", path, user, _text(path), namespace), namespace)
 
     async def listdir(
         self, path: str, *, user: str = "root", depth: int = 1, namespace: str = ""
     ) -> Sequence[FileInfo]:
         """See `Tree.listdir`."""
         answer = await self._ask("list", path, user, _text(path), str(depth), namespace)
-        return _listed(answer, namespace)
+        return await _read(_listed, answer, namespace)
 
     async def mkdir(self, path: str, *, user: str = "root") -> FileInfo:
         """See `Tree.mkdir`."""
-        return _shown(await self._ask("mkfolder", path, user, _text(path)), "")
+        return await _read(_shown, await self._ask("mkfolder", path, user, _text(path)), "")
 
     async def remove(self, path: str, *, user: str = "root") -> None:
         """See `Tree.remove`."""
@@ -50,7 +62,7 @@ class DockerTree:
     async def move(self, source: str, destination: str, *, user: str = "root", namespace: str = "") -> FileInfo:
         """See `Tree.move`."""
         answer = await self._ask("move", source, user, _text(source), _text(destination), namespace)
-        return _shown(answer, namespace)
+        return await _read(_shown, answer, namespace)
 
     async def put(
         self,
@@ -93,6 +105,8 @@ class DockerTree:
                                 head += piece
                                 _, nul, piece = head.partition(b"\0")
                                 if not nul:
+                                    if len(head) > _LONGEST_PATH:
+                                        raise CommandBroken("The beginning of an answer about a file")
                                     continue
                                 began = True
                             if piece:
@@ -144,7 +158,7 @@ async def _fill(
         raise SandboxLost(f"writing {path} was cut off; the sandbox or its processes were killed") from None
     if exchange.word != "ok":
         raise _error(exchange.word, path, "")
-    return _shown(answer, namespace)
+    return await _read(_shown, answer, namespace)
 
 
 async def _pieces(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -204,6 +218,21 @@ def _error(word: str, path: str, user: str) -> Exception:
             return kind(number, os.strerror(number), path)
 
 
+async def _read(read: Callable[[bytes, str], T], answer: bytes, namespace: str) -> T:
+    """What an answer says. It comes from the image's `find` and `tar`, in whose place a policy can put others.
+
+    Raises:
+        CommandBroken: it is none that those give.
+
+    """
+    try:
+        if len(answer) <= _AT_ONCE:
+            return read(answer, namespace)
+        return await asyncio.to_thread(read, answer, namespace)
+    except (ValueError, IndexError):
+        raise CommandBroken("An answer about files") from None
+
+
 def _shown(answer: bytes, namespace: str) -> FileInfo:
     """What `show` printed: the path, its fields, then for a link its target and that one's mode, else an archive."""
     path, *fields = answer.split(b"\0", _FIELDS + 1)
@@ -211,7 +240,7 @@ def _shown(answer: bytes, namespace: str) -> FileInfo:
     name = os.fsdecode(path)
     if fields[1] == b"l":
         target, mode, *_ = (*rest.split(b"\0"), b"", b"")
-        return _info(name, fields, target=os.fsdecode(target), mode=int(mode or b"0", 8))
+        return _info(name, fields, target=os.fsdecode(target), mode=_number(os.fsdecode(mode or b"0"), _MODE, 8))
     return _info(name, fields, attributes=_attributes(rest, namespace))
 
 
@@ -231,7 +260,7 @@ def _listed(answer: bytes, namespace: str) -> list[FileInfo]:
     marked: dict[str, Mapping[str, str]] = {}
     at += 1
     while at + 1 < len(parts) and parts[at]:
-        marked[os.fsdecode(parts[at])] = _attributes(base64.b64decode(parts[at + 1]), namespace)
+        marked[os.fsdecode(parts[at])] = _attributes(base64.b64decode(parts[at + 1], validate=True), namespace)
         at += 2
     return [
         _info(f"{top}/{name}", entries[name], target=targets.get(name), attributes=marked.get(name, {}))
@@ -252,21 +281,40 @@ def _info(
         name=os.path.basename(path.rstrip("/")) or "/",
         path=path,
         kind=_KINDS.get(leads_to if kind == "l" else kind, FileKind.OTHER),
-        size=int(size),
-        mode=int(bits, 8) if mode is None else mode,
-        permissions=permissions,
-        owner=owner,
-        group=group,
+        size=_number(size, _SIZE),
+        mode=_number(bits, _MODE, 8) if mode is None else mode,
+        permissions=_name(permissions),
+        owner=_name(owner),
+        group=_name(group),
         mtime_ns=_nanoseconds(mtime),
-        changed=f"{inode}:{ctime}",
+        changed=f"{_name(inode)}:{_name(ctime)}",
         target=(target or path) if kind == "l" else None,
         attributes=attributes or {},
     )
 
 
+def _number(text: str, shape: re.Pattern[str], base: int = 10) -> int:
+    if not shape.fullmatch(text):
+        raise ValueError("no number that find prints")
+    return int(text, base)
+
+
+def _text_of(told: str) -> str:
+    """The same where it is text; else what can be shown of it."""
+    return told.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _name(text: str) -> str:
+    """A short word of find's: a user's name, say."""
+    if len(text) > _LONGEST_NAME:
+        raise ValueError("no word that find prints")
+    return _text_of(text)
+
+
 def _nanoseconds(seconds: str) -> int:
     whole, _, fraction = seconds.partition(".")
-    return int(whole) * 10**9 + int(fraction[:9].ljust(9, "0"))
+    at = min(max(_number(whole, _SECONDS), _FIRST_S), _LAST_S)
+    return at * 10**9 + _number(fraction[:9].ljust(9, "0"), _SIZE)
 
 
 def _archive(attributes: Mapping[str, str], namespace: str) -> bytes:
@@ -287,7 +335,9 @@ def _attributes(archive: bytes, namespace: str) -> dict[str, str]:
     try:
         with tarfile.open(fileobj=io.BytesIO(archive), mode="r|") as opened:
             first = opened.next()
-    except tarfile.TarError:
+    except (tarfile.TarError, ValueError, OverflowError, EOFError):
         return {}
     headers = first.pax_headers if first else {}
-    return {key.removeprefix(prefix): value for key, value in headers.items() if key.startswith(prefix)}
+    return {
+        _text_of(key.removeprefix(prefix)): _text_of(value) for key, value in headers.items() if key.startswith(prefix)
+    }

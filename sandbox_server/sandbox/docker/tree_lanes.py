@@ -11,7 +11,8 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from importlib import resources
 
-from sandbox_server.errors import SandboxExhausted, SandboxLost
+from sandbox_server.errors import CommandBroken, SandboxExhausted, SandboxLost
+from sandbox_server.sandbox.docker import frames
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.freezing import Thawed
 from sandbox_server.sandbox.docker.lane import Lane
@@ -48,7 +49,7 @@ class Exchange:
         """What the function writes, as it comes; `word` stands once this has ended.
 
         Raises:
-            LaneEnded.
+            LaneEnded. CommandBroken.
 
         """
         async for stream, piece in self._frames:
@@ -66,10 +67,14 @@ class Exchange:
             if at:
                 yield bytes(self._rest[:at])
                 del self._rest[:at]
-            end = self._rest.find(b"\n", len(self._mark))
-            if end >= 0:
-                self.word = self._rest[len(self._mark) : end].decode("ascii", "replace")
-                del self._rest[: end + 1]
+            behind = len(self._mark)
+            try:
+                word = frames.line_of(self._rest[behind : behind + frames.LONGEST_WORD], frames.LONGEST_WORD)
+            except frames.BadFrame:
+                raise CommandBroken("The end of an answer about files") from None
+            if word is not None:
+                self.word = word.decode("ascii", "replace")
+                del self._rest[: behind + len(word) + 1]
                 return
         raise LaneEnded
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import secrets
-from typing import Any
 
 import pytest
 
@@ -11,6 +10,7 @@ from sandbox_server.sandbox.base import Role
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime, RuntimeConfig
 from sandbox_server.sandbox.egress import Egress, Target
+from tests.deployment import bridge_gateway
 
 from .specs import IMAGE, say, spec
 
@@ -56,10 +56,9 @@ open("/seen", "a").write(found + "\\n")
 """
 
 
-async def test_rules_change_while_it_runs(runtime: DockerRuntime, engine: Engine) -> None:
+async def test_rules_change_while_it_runs(runtime: DockerRuntime) -> None:
     """A later word that adds to the first one in place of replacing it."""
-    bridge: dict[str, Any] = await engine.call(lambda api: api.inspect_network("bridge"))
-    host = bridge["IPAM"]["Config"][0]["Gateway"]  # answers at once, where rules let it be asked: refused
+    host = bridge_gateway()  # answers at once, where rules let it be asked: refused
     sandbox = await runtime.create(spec(network="bridge", egress=Egress(()), with_shell=False))
 
     async def refused() -> bool:

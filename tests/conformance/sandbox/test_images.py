@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sandbox_server.errors import ImageUnavailable
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime, RuntimeConfig
 
@@ -47,3 +48,12 @@ async def test_a_known_image_is_looked_up_again_after_any_change(
     await lone.find_image(IMAGE)
     await lone.find_image(IMAGE)
     assert asked == 2, "nobody listens any more, so each look asks"
+
+
+@pytest.mark.parametrize("name", ["Infinity", "a/B", "a___b", "x:y:z"])
+async def test_a_name_that_no_image_can_have(runtime: DockerRuntime, name: str) -> None:
+    """The engine's refusal was told as an engine that is away, to be tried again for ever."""
+    assert await runtime.find_image(name) is None
+    with pytest.raises(ImageUnavailable) as refused:
+        await runtime.resolve_image([name])
+    assert refused.value.absent

@@ -1,0 +1,157 @@
+"""Containers looked at through the engine's API; see `sandbox.outside`."""
+
+import json
+import posixpath
+import time
+from base64 import b64decode
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import docker.errors
+import requests
+from docker import APIClient
+
+from sandbox_server.errors import EngineUnavailable, SandboxLost, ServiceError
+from sandbox_server.sandbox.base import ContainerSpec, Runtime, Sandbox
+from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.sandbox.outside import FILES, Seen, Unseen
+
+_NEAR = 0.95  # of the limit: the usage is counted in batches
+_MKDIR_S = 10.0
+_COPY_S = 120.0
+_CHUNK = 1 << 18
+_MOST = 16 << 30  # of a copy: an archive tells a sparse file's holes as bytes
+
+
+class DockerOutside:
+    """Implements `sandbox.outside.Outside`."""
+
+    def __init__(self, engine: Engine, runtime: Runtime, *, oci_runtime: str | None) -> None:
+        self._engine = engine
+        self._runtime = runtime
+        # gVisor keeps a container's writes in a file of its own, which neither the engine nor the host can read
+        self._sees_files = "runsc" not in (oci_runtime or "")
+
+    @property
+    def sees_files(self) -> bool:
+        """See `sandbox.outside.Outside.sees_files`."""
+        return self._sees_files
+
+    async def see(self, container_id: str) -> Seen:
+        """See `sandbox.outside.Outside.see`."""
+        return _seen(await self._inspect(container_id))
+
+    async def still(self, container_id: str) -> Seen:
+        """See `sandbox.outside.Outside.still`."""
+        with suppress(SandboxLost):  # it does not run
+            try:
+                await self._runtime.pause(container_id)
+            except EngineUnavailable:  # not every host can freeze
+                await self._engine.call(lambda api: api.kill(container_id, "KILL"))
+                await self._engine.call(lambda api: api.wait(container_id, timeout=30))
+        return await self.see(container_id)
+
+    async def hit_its_memory(self, container_id: str) -> bool:
+        """See `sandbox.outside.Outside.hit_its_memory`.
+
+        While a container runs, its state says nothing of it before engine 24. The event does, though only among the
+        last 256 of the engine; and of cgroup version 1 the highest usage, which takes the engine a second.
+        """
+        if (await self.see(container_id)).oom_killed:
+            return True
+        if await self._told_of_oom(0.0, container=[container_id]):
+            return True
+        stats: dict[str, Any] = await self._engine.call(lambda api: api.stats(container_id, stream=False))
+        memory = stats.get("memory_stats") or {}
+        peak, limit = memory.get("max_usage", 0), memory.get("limit", 0)
+        return bool(limit) and peak >= limit * _NEAR
+
+    async def limits_hit(self, *, since: float) -> bool:
+        """See `sandbox.outside.Outside.limits_hit`."""
+        return await self._told_of_oom(since)
+
+    async def _told_of_oom(self, since: float, **filters: list[str]) -> bool:
+        asked = {"event": ["oom"], **filters}
+        until = int(time.time()) + 1
+        return bool(await self._engine.call(lambda api: list(api.events(since=int(since), until=until, filters=asked))))
+
+    def kills_on_host(self) -> int | None:
+        """See `sandbox.outside.Outside.kills_on_host`."""
+        if not self._engine.local:
+            return None
+        with suppress(OSError), open("/proc/vmstat") as counters:
+            for line in counters:
+                if line.startswith("oom_kill "):
+                    return int(line.split()[1])
+        return None
+
+    async def beside(self, container_id: str, spec: ContainerSpec, *, folder: str) -> Sandbox:
+        """See `sandbox.outside.Outside.beside`."""
+        found = await self._inspect(container_id)
+        root = ((found.get("GraphDriver") or {}).get("Data") or {}).get("MergedDir")
+        if root and found["State"]["Running"]:
+            # refused where the engine maps users: its containers' root may not pass the folders above
+            with suppress(EngineUnavailable):
+                return await self._runtime.create(replace(spec, mounts={root: FILES}))
+        sandbox = await self._runtime.create(spec)
+        try:
+            await self._copy(container_id, sandbox, folder)
+        except BaseException:
+            with suppress(ServiceError):
+                await self._runtime.remove(sandbox.container_id)
+            raise
+        return sandbox
+
+    async def _copy(self, container_id: str, sandbox: Sandbox, folder: str) -> None:
+        parent = FILES + posixpath.dirname(folder)
+        await sandbox.exec(["mkdir", "-p", "--", parent], timeout_s=_MKDIR_S, user="root")
+        deadline = time.monotonic() + _COPY_S
+        await self._engine.call(
+            lambda api: _copy(api, container_id, folder, sandbox.container_id, parent, deadline), timeout_s=_COPY_S + 10
+        )
+
+    async def _inspect(self, container_id: str) -> dict[str, Any]:
+        found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))
+        return found
+
+
+def _seen(found: dict[str, Any]) -> Seen:
+    state = found["State"]
+    if state["Status"] in ("removing", "dead"):
+        raise SandboxLost(f"the container {found['Id'][:12]} is being removed")
+    return Seen(
+        image=found["Image"],
+        created_at=found["Created"],
+        running=bool(state["Running"]),
+        oom_killed=bool(state["OOMKilled"]),
+        exit_code=int(state["ExitCode"]),
+    )
+
+
+def _copy(api: APIClient, source: str, folder: str, target: str, parent: str, deadline: float) -> None:
+    """The engine packs and unpacks, each below the root of its container; here bytes only pass through."""
+    url = f"{api.base_url}/v{api.api_version}/containers/{source}/archive"
+    with api.get(url, params={"path": folder}, stream=True, timeout=api.timeout) as answer:
+        if answer.status_code == 404 and "no such container" not in answer.text.lower():
+            raise Unseen(f"{folder} is not there")
+        try:
+            answer.raise_for_status()
+        except requests.HTTPError as e:
+            raise docker.errors.APIError(str(e), response=answer, explanation=answer.text[:500]) from e
+        # Go's os.ModeDir; a link in its place would be copied as a link
+        if not json.loads(b64decode(answer.headers["X-Docker-Container-Path-Stat"]))["mode"] >> 31 & 1:
+            raise Unseen(f"{folder} is no folder any more")
+        api.put_archive(target, parent, _bounded(answer, deadline))
+
+
+def _bounded(answer: requests.Response, deadline: float) -> Iterator[bytes]:
+    size = 0
+    for chunk in answer.iter_content(_CHUNK):
+        size += len(chunk)
+        if size > _MOST:
+            raise Unseen(f"its files are larger than {_MOST >> 30} GB")
+        if time.monotonic() > deadline:
+            raise Unseen(f"its files could not be copied within {_COPY_S:g} s")
+        yield chunk

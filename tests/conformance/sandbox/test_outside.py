@@ -1,0 +1,70 @@
+"""Containers as the engine sees them, whatever runs in them or was replaced in them."""
+
+import asyncio
+
+import pytest
+
+from sandbox_server.errors import SandboxLost
+from sandbox_server.sandbox.base import Role, Sandbox
+from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.sandbox.docker.runtime import DockerRuntime
+from sandbox_server.sandbox.docker.sandbox import DockerSandbox
+from sandbox_server.sandbox.outside import FILES, Unseen
+
+from .specs import say, spec
+
+_READER = spec(role=Role.PREPARE, with_shell=False)
+
+
+async def found(runtime: DockerRuntime, sandbox: Sandbox, folder: str, command: str) -> str:
+    """What `command` prints in a container beside `sandbox`, in `folder` of its files."""
+    reader = await runtime.outside.beside(sandbox.container_id, _READER, folder=folder)
+    try:
+        done = await reader.exec(["bash", "-c", command], timeout_s=20, cwd=FILES + folder, merge_streams=True)
+        return done.stdout.text()
+    finally:
+        await runtime.remove(reader.container_id)
+
+
+@pytest.mark.parametrize("alive", [True, False])
+async def test_its_files_are_seen_at_rest(runtime: DockerRuntime, engine: Engine, alive: bool) -> None:
+    """A process of the policy's changes the tree while it is read, or a dead container's work is lost."""
+    sandbox = await runtime.create(spec())
+    try:
+        await say(sandbox, "mkdir -p /work/a; cd /work; echo x > a/f; ln -s /etc/passwd link; chmod 0 a/f; mkfifo pipe")
+        await say(sandbox, "(while :; do echo >> /work/count; done) & rm -f /bin/ls /bin/cat")
+        if not alive:
+            await engine.call(lambda api: (api.kill(sandbox.container_id), api.wait(sandbox.container_id)))
+        seen = await runtime.outside.still(sandbox.container_id)
+        assert (seen.running, seen.oom_killed) == (alive, False)
+        look = "stat -c '%n %a' a/f; cat a/f; readlink link; [[ -p pipe ]] && echo pipe; stat -c %s count >&2"
+        first = await found(runtime, sandbox, "/work", look)
+        assert first.startswith("a/f 0\nx\n/etc/passwd\npipe\n")
+        assert await found(runtime, sandbox, "/work", look) == first
+        await runtime.outside.still(sandbox.container_id)
+    finally:
+        await runtime.remove(sandbox.container_id)
+
+
+async def test_what_a_dead_container_has_no_more(runtime: DockerRuntime, engine: Engine) -> None:
+    """A folder that became a link leads to files of the host, or of the reader."""
+    sandbox = await runtime.create(spec())
+    try:
+        await say(sandbox, "mkdir /work; ln -s /etc /work/link")
+        await engine.call(lambda api: (api.kill(sandbox.container_id), api.wait(sandbox.container_id)))
+        for folder in ("/none", "/work/link"):
+            with pytest.raises(Unseen):
+                await runtime.outside.beside(sandbox.container_id, _READER, folder=folder)
+    finally:
+        await runtime.remove(sandbox.container_id)
+    with pytest.raises(SandboxLost):
+        await runtime.outside.see(sandbox.container_id)
+
+
+async def test_the_engine_tells_of_memory(runtime: DockerRuntime, sandbox: DockerSandbox) -> None:
+    """Counters that are read inside are what a policy writes there."""
+    assert await runtime.outside.hit_its_memory(sandbox.container_id) is False
+    done = await sandbox.exec(["python3", "-c", "x = 'a' * 10**9"], timeout_s=30)
+    assert done.exit_code == 137
+    await asyncio.sleep(0.2)
+    assert await runtime.outside.hit_its_memory(sandbox.container_id) is True
