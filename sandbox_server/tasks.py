@@ -1,0 +1,178 @@
+"""Background work that nobody awaits: loops that survive a failed round, and sets of tasks that log failures."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Set
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
+
+from sandbox_server import telemetry
+from sandbox_server.errors import ServiceError
+
+log = telemetry.logger(__name__)
+
+T = TypeVar("T")
+
+FAILING_AFTER = 3
+"""Rounds in a row that fail before a loop counts as failing: one is an outage that the next round has forgotten."""
+
+_PAUSE_S = 1.0  # after a failed round of a loop without a period, so that it does not spin
+
+
+class Loops:
+    """The loops of one server. A round that raises is logged and counted, and the next one comes all the same."""
+
+    def __init__(self) -> None:
+        self._loops: dict[str, Loop] = {}
+
+    @property
+    def names(self) -> Set[str]:
+        """Of the loops that run."""
+        return self._loops.keys()
+
+    def failing(self) -> Mapping[str, str]:
+        """Loop -> its last error, of those whose last `FAILING_AFTER` rounds or more all failed."""
+        return {
+            name: f"failed {loop.failures} times in a row: {loop.error}"
+            for name, loop in self._loops.items()
+            if loop.failures >= FAILING_AFTER
+        }
+
+    def start(
+        self, period_s: float, work: Callable[[], Awaitable[object]], *, name: str, at_once: bool = True
+    ) -> "Loop":
+        """Call `work` again and again until `Loop.stop`, `period_s` seconds after each end.
+
+        `at_once=False`: the first call comes after a period. A `work` that waits for its own event has a period of 0.
+        Then a failed round is followed by a pause of 1 s.
+        """
+        if name in self._loops:
+            raise ValueError(f"there is a loop {name!r} already")
+        loop = self._loops[name] = Loop(name, period_s, work, self._loops.pop)
+        loop.begin(at_once=at_once)
+        return loop
+
+    @asynccontextmanager
+    async def every(
+        self,
+        period_s: float,
+        work: Callable[[], Awaitable[object]],
+        *,
+        name: str,
+        at_once: bool = True,
+        finish_s: float = 0.0,
+    ) -> AsyncIterator[None]:
+        """As `start`, while the context is open; on exit the round under way has `finish_s` seconds to end."""
+        loop = self.start(period_s, work, name=name, at_once=at_once)
+        try:
+            yield
+        finally:
+            await loop.stop(finish_s=finish_s)
+
+
+class Loop:
+    """One loop that `Loops.start` began."""
+
+    def __init__(
+        self, name: str, period_s: float, work: Callable[[], Awaitable[object]], ended: Callable[[str], object]
+    ) -> None:
+        self.failures = 0
+        """Rounds in a row that failed."""
+        self.error = ""
+        """Of the last failed round."""
+        self._name = name
+        self._period_s = period_s
+        self._work = work
+        self._ended = ended
+        self._stopping = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self, *, at_once: bool) -> None:
+        """Once, by `Loops.start`."""
+        self._task = asyncio.create_task(self._run(at_once=at_once), name=f"loop-{self._name}")
+
+    async def stop(self, *, finish_s: float = 0.0) -> None:
+        """Begin no further round; cancel the one under way after `finish_s` seconds, and await its end."""
+        self._stopping.set()
+        if self._task is not None:
+            if finish_s:
+                await asyncio.wait({self._task}, timeout=finish_s)
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+            self._ended(self._name)
+
+    async def _run(self, *, at_once: bool) -> None:
+        pause_s = 0.0 if at_once else self._period_s
+        while not await self._stopped_within(pause_s):
+            try:
+                await self._work()
+                self.failures = 0
+                pause_s = self._period_s
+            except ServiceError as error:
+                telemetry.INFRA_ERRORS.labels(error.code).inc()
+                log.warning("round of a loop failed", loop=self._name, code=error.code, error=error.detail)
+                pause_s = self._failed(error.detail)
+            except Exception as error:
+                log.exception("round of a loop broke", loop=self._name)
+                pause_s = self._failed(f"{type(error).__name__}: {error}")
+            telemetry.LOOP_FAILING.labels(self._name).set(self.failures)
+
+    async def _stopped_within(self, seconds: float) -> bool:
+        if seconds <= 0:
+            await asyncio.sleep(0)
+        else:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._stopping.wait()
+        return self._stopping.is_set()
+
+    def _failed(self, error: str) -> float:
+        """Count it; the pause before the next round, in seconds."""
+        self.failures += 1
+        self.error = error
+        telemetry.LOOP_FAILURES.labels(self._name).inc()
+        return self._period_s or _PAUSE_S
+
+
+class TaskSet:
+    """Tasks that nobody awaits. The set keeps them alive; one that fails is logged under the set's name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __iter__(self) -> Iterator[asyncio.Task[Any]]:
+        return iter(set(self._tasks))
+
+    def start(self, work: Coroutine[Any, Any, T], *, name: str | None = None, awaited: bool = False) -> asyncio.Task[T]:
+        """Run `work` from now on. `awaited`: the caller awaits the task, so its failure is the caller's to tell."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard if awaited else self._ended)
+        return task
+
+    async def settle(self, within_s: float) -> None:
+        """Wait until all tasks have ended, also those that they start meanwhile, at most `within_s` seconds.
+
+        What has not ended then goes on; `cancel` ends it.
+        """
+        deadline = time.monotonic() + within_s
+        while self._tasks and (left_s := deadline - time.monotonic()) > 0:
+            await asyncio.wait(set(self._tasks), timeout=left_s)
+        if self._tasks:
+            log.warning("background tasks have not ended", tasks=self._name, count=len(self._tasks), after_s=within_s)
+
+    async def cancel(self) -> None:
+        """Cancel all tasks and await their ends."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("background task failed", tasks=self._name, task=task.get_name(), exc_info=error)
