@@ -155,7 +155,15 @@ class EmbeddedRedis:
         }
         command = [find_binary(), *(part for name, value in options.items() for part in (f"--{name}", value))]
         try:
-            subprocess.run(command, pass_fds=(alive,), check=True, capture_output=True, timeout=30, cwd=self.folder)
+            subprocess.run(
+                command,
+                pass_fds=(alive,),
+                check=True,
+                capture_output=True,
+                timeout=30,
+                cwd=self.folder,
+                umask=0o077,  # of what it writes
+            )
         except (OSError, subprocess.SubprocessError) as error:
             output = getattr(error, "stdout", None) or b""
             raise StateUnavailable(f"{command[0]} did not start: {error} {output.decode(errors='replace')}") from error

@@ -20,6 +20,7 @@ from repid.data import MessageData
 from sandbox_server.errors import StateUnavailable
 from sandbox_server.state.connection import Connection, Script
 from sandbox_server.state.keys import Keys
+from sandbox_server.tasks import TaskSet
 from sandbox_server.telemetry import logger
 
 log = logger(__name__)
@@ -91,7 +92,7 @@ class GradingJobs:
             min_idle_ms=int(lost_after_s * 1000),
         )
         self._readers: dict[str, _Reader] = {}
-        self._later: set[asyncio.Task[None]] = set()
+        self._later = TaskSet("grading jobs")
         self._work: Work | None = None
         self._room: Callable[[], bool] = lambda: True
 
@@ -167,7 +168,7 @@ class GradingJobs:
         """Read that node's stream no longer; what is under way goes on."""
         if reader := self._readers.pop(node, None):
             await reader.subscriber.pause()
-            self._background(self._ended(reader))
+            self._later.start(self._ended(reader))
 
     async def forget(self, node: str) -> None:
         """Nothing is kept of a node that is gone, if its stream is empty."""
@@ -190,7 +191,7 @@ class GradingJobs:
             for reader in self._readers.values():
                 if reader.full:
                     reader.full = False
-                    self._background(reader.subscriber.resume())
+                    self._later.start(self._resume(reader))
 
     async def tend(self) -> None:
         """Mend what the library does not after Redis was away."""
@@ -262,7 +263,5 @@ class GradingJobs:
     async def _ended(self, reader: _Reader) -> None:
         await reader.subscriber.close()
 
-    def _background(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._later.add(task)
-        task.add_done_callback(self._later.discard)
+    async def _resume(self, reader: _Reader) -> None:
+        await reader.subscriber.resume()

@@ -4,8 +4,6 @@ An entry leaves Redis only after SQL has it, so a server killed anywhere in betw
 restart; the sink must take the same (sid, seq) twice without harm.
 """
 
-import asyncio
-import contextlib
 import time
 from collections.abc import Sequence
 from typing import Protocol
@@ -47,36 +45,20 @@ class ActionSink(Protocol):
 class JournalFlusher:
     """Moves one node's pending entries, and those of nodes that went away, into the sink."""
 
-    def __init__(self, connection: Connection, keys: Keys, sink: ActionSink, *, node: str, period_s: float) -> None:
-        """`period_s`: longest time from an acknowledged action to its row, while the database answers."""
+    def __init__(self, connection: Connection, keys: Keys, sink: ActionSink, *, node: str) -> None:
         self._connection = connection
         self._keys = keys
         self._sink = sink
         self._node = node
-        self._period_s = period_s
         self._batch = 64
-        self._stopping = asyncio.Event()
+        self._adopted_at = 0.0
 
-    def stop(self) -> None:
-        """Make `run` end after what it is writing; a transaction that is cut off would hold up the next one."""
-        self._stopping.set()
-
-    async def run(self) -> None:
-        """Drain until `stop`; then `drain` once more on an orderly shutdown."""
-        pause_s, adopted_at = self._period_s, 0.0
-        while not self._stopping.is_set():
-            try:
-                await self.drain()
-                if time.monotonic() - adopted_at > _ADOPT_AFTER_S:
-                    await self._adopt()
-                    adopted_at = time.monotonic()
-                pause_s = self._period_s
-            except InfrastructureError as error:
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-                log.warning("journal waits in Redis", code=error.code, error=error.detail, again_in_s=pause_s)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await self._stopping.wait()
+    async def flush(self) -> None:
+        """`drain`, and now and then the same for nodes that went away. Raises as `drain`."""
+        await self.drain()
+        if time.monotonic() - self._adopted_at > _ADOPT_AFTER_S:
+            await self._adopt()
+            self._adopted_at = time.monotonic()
 
     async def drain(self) -> int:
         """Move everything pending of this node; how many entries that were.

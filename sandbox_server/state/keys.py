@@ -31,6 +31,11 @@
 | boxruns:<sid>        | hash   | process id -> a command that runs long    | result TTL after the last one began    |
 | boxkey:<digest>      | string | sid of the box that a create with this    | 10 minutes                             |
 |                      |        | idempotency key made                      |                                        |
+| runowner:<run>       | string | name of the API key that the run is of    | 30 days after it was claimed           |
+| runleases            | hash   | run -> until when it lives, as JSON       | a field 2 days after that              |
+| start:<digest>       | string | sid that a start with this idempotency    | 15 minutes                             |
+|                      |        | key was answered with                     |                                        |
+| ends:<node>          | list   | sids of its sessions that are to end      | once it takes them, else 10 minutes    |
 | boxcmd:<sid>:<id>    | string | the command was begun in the box          | at the box's last moment               |
 
 Scripts build `live:<node>` from the session's own node field, so this needs one Redis (or one primary with
@@ -144,6 +149,23 @@ class Keys:
     def box_command(self, sid: str, command: str) -> str:
         """The command was begun in the box."""
         return f"{self.prefix}boxcmd:{sid}:{command}"
+
+    def run_owner(self, run: str) -> str:
+        """Whose the run is."""
+        return f"{self.prefix}runowner:{run}"
+
+    @property
+    def run_leases(self) -> str:
+        """Until when runs live."""
+        return f"{self.prefix}runleases"
+
+    def start(self, digest: str) -> str:
+        """What a start was answered with."""
+        return f"{self.prefix}start:{digest}"
+
+    def ends(self, node: str) -> str:
+        """Sessions of the node that are to end."""
+        return f"{self.prefix}ends:{node}"
 
     def gradings(self, node: str) -> str:
         """The gradings that the node is the first to be asked for."""

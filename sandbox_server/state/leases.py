@@ -15,6 +15,7 @@ from typing import TypeVar
 from sandbox_server.errors import SessionBusy, StateUnavailable
 from sandbox_server.state.connection import Connection, Script
 from sandbox_server.state.keys import Keys
+from sandbox_server.tasks import Loop, Loops
 from sandbox_server.telemetry import logger
 
 T = TypeVar("T")
@@ -73,7 +74,9 @@ class _Queue:
 class Leases:
     """The leases of one server process."""
 
-    def __init__(self, connection: Connection, keys: Keys, *, node: str, lease_s: float) -> None:
+    def __init__(
+        self, connection: Connection, keys: Keys, *, node: str, lease_s: float, loops: Loops | None = None
+    ) -> None:
         self.lease_ms = max(1, int(lease_s * 1000))
         self._connection = connection
         self._keys = keys
@@ -81,18 +84,18 @@ class Leases:
         self.boot = f"{node}/{secrets.token_hex(8)}"
         self._held: dict[str, Lease] = {}
         self._queues: dict[str, _Queue] = {}
-        self._keeper: asyncio.Task[None] | None = None
+        self._loops = loops or Loops()
+        self._renewing: Loop | None = None
 
     async def open(self) -> None:
         """Make this the node's present boot, which frees what its former boots held; begin to renew."""
         await self._connection.send("HSET", self._keys.boots, self._node, self.boot)
-        self._keeper = asyncio.create_task(self._keep())
+        self._renewing = self._loops.start(self.lease_ms / 3000, self._renew, name="leases", at_once=False)
 
     async def close(self) -> None:
         """Stop renewing."""
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
+        if self._renewing is not None:
+            await self._renewing.stop()
 
     async def take(self, name: str) -> Lease | None:
         """One try, without waiting, by one asker of this process at a time; renewed until `give_back`.
@@ -193,22 +196,16 @@ class Leases:
         except StateUnavailable as error:  # it runs out by itself, for nobody renews it any more
             log.warning("lease not released", key=lease.key, error=error.detail)
 
-    async def _keep(self) -> None:
-        while True:
-            await asyncio.sleep(self.lease_ms / 3000)
-            held = list(self._held.values())
-            if not held:
-                continue
-            try:
-                lost, absent = await self._connection.script(
-                    _RENEW, [lease.key for lease in held], [self.lease_ms, *(lease.token for lease in held)]
-                )
-                await self._take_again([lease for lease in held if lease.key.encode() in absent])
-            except StateUnavailable as error:
-                log.warning("leases not renewed", count=len(held), error=error.detail)
-                continue
-            for key in lost:
-                log.error("lease lost to another server", key=key.decode())
+    async def _renew(self) -> None:
+        held = list(self._held.values())
+        if not held:
+            return
+        lost, absent = await self._connection.script(
+            _RENEW, [lease.key for lease in held], [self.lease_ms, *(lease.token for lease in held)]
+        )
+        await self._take_again([lease for lease in held if lease.key.encode() in absent])
+        for key in lost:
+            log.error("lease lost to another server", key=key.decode())
 
     async def _take_again(self, expired: list[Lease]) -> None:
         """Leases that ran out while this process or Redis was stopped, and that nobody took since."""

@@ -264,13 +264,15 @@ class Nodes:
         """The request to drain is answered (the node is empty, or a new server of it begins) or taken back."""
         await self._connection.send("DEL", self._keys.drain(node))
 
+    def clear_for_s(self) -> float:
+        """For how long this node's heartbeats have come in time: it ran, and Redis answered it; 0.0 if not now."""
+        if self._clear_since is None or self._beaten_at is None:
+            return 0.0
+        in_time = time.monotonic() - self._beaten_at <= self._ttl_s / 2
+        return self._beaten_at - self._clear_since if in_time else 0.0
+
     def _sees_clearly(self) -> bool:
-        return (
-            self._clear_since is not None
-            and self._beaten_at is not None
-            and time.monotonic() - self._beaten_at <= self._ttl_s / 2
-            and self._beaten_at - self._clear_since >= self._ttl_s
-        )
+        return self.clear_for_s() >= self._ttl_s
 
 
 def _record(text: bytes | None) -> NodeRecord | None:

@@ -7,6 +7,7 @@ now and then.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
@@ -14,38 +15,38 @@ from redis.exceptions import RedisError
 from sandbox_server.errors import StateUnavailable
 from sandbox_server.state.connection import Connection
 from sandbox_server.state.keys import Keys
+from sandbox_server.tasks import Loop, Loops
 from sandbox_server.telemetry import logger
 
 log = logger(__name__)
 
 _READ_S = 1.0
-_AGAIN_S = 1.0
 
 
 class Signals:
     """One connection that listens, for all who wait in this process. `open` before, `close` after."""
 
-    def __init__(self, connection: Connection, keys: Keys, *, node: str) -> None:
+    def __init__(self, connection: Connection, keys: Keys, *, node: str, loops: Loops | None = None) -> None:
         self._connection = connection
         self._keys = keys
         self._own = keys.awaited(node)
         self._heard: Callable[[str], None] = lambda _: None
         self._waiting: dict[str, set[asyncio.Event]] = {}
         self._pubsub: PubSub | None = None
-        self._reader: asyncio.Task[None] | None = None
+        self._loops = loops or Loops()
+        self._reading: Loop | None = None
 
     async def open(self, awaited: Callable[[str], None]) -> None:
         """Listen; `awaited(sid)` is called when somebody elsewhere waits for it. Raises StateUnavailable."""
         self._heard = awaited
         self._pubsub = self._connection.redis.pubsub(ignore_subscribe_messages=True)
         await self._connection.run(self._pubsub.subscribe(self._own))
-        self._reader = asyncio.create_task(self._read(self._pubsub), name="signals")
+        self._reading = self._loops.start(0, partial(self._read, self._pubsub), name="signals")
 
     async def close(self) -> None:
         """Stop."""
-        if self._reader is not None:
-            self._reader.cancel()
-            await asyncio.gather(self._reader, return_exceptions=True)
+        if self._reading is not None:
+            await self._reading.stop()
         if self._pubsub is not None:
             with contextlib.suppress(RedisError, OSError):
                 await self._pubsub.aclose()  # type: ignore[no-untyped-call] # redis-py leaves it bare
@@ -83,17 +84,14 @@ class Signals:
             log.warning("word of other servers not heard", channel=channel, error=error.detail)
 
     async def _read(self, pubsub: PubSub) -> None:
-        while True:
-            try:
-                message = await pubsub.get_message(timeout=_READ_S)
-            except (RedisError, OSError) as error:
-                log.warning("word of other servers not heard", error=str(error), again_in_s=_AGAIN_S)
-                await asyncio.sleep(_AGAIN_S)
-                continue
-            if message is None or message["type"] != "message":
-                continue
-            channel = message["channel"].decode()
-            if channel == self._own:
-                self._heard(message["data"].decode())
-            for event in self._waiting.get(channel, ()):
-                event.set()
+        try:
+            message = await pubsub.get_message(timeout=_READ_S)
+        except (RedisError, OSError) as error:
+            raise StateUnavailable(f"word of other servers not heard: {error}") from error
+        if message is None or message["type"] != "message":
+            return
+        channel = message["channel"].decode()
+        if channel == self._own:
+            self._heard(message["data"].decode())
+        for event in self._waiting.get(channel, ()):
+            event.set()

@@ -15,6 +15,7 @@ from sandbox_server.state.image_uses import ImageUses
 from sandbox_server.state.keys import Keys
 from sandbox_server.state.leases import Lease, Leases
 from sandbox_server.state.turns import Turn, Turns
+from sandbox_server.tasks import Loops
 
 ENDED = frozenset({"ended", "lost"})
 """States in which a session owns nothing any more."""
@@ -69,13 +70,20 @@ class Store:
     """One server's view of Redis. `open` before, `close` after."""
 
     def __init__(
-        self, connection: Connection, keys: Keys, *, node: str, lock_lease_s: float, result_ttl_s: float
+        self,
+        connection: Connection,
+        keys: Keys,
+        *,
+        node: str,
+        lock_lease_s: float,
+        result_ttl_s: float,
+        loops: Loops | None = None,
     ) -> None:
         self._connection = connection
         self._keys = keys
         self._node = node
         self._result_ttl_s = result_ttl_s
-        self._leases = Leases(connection, keys, node=node, lease_s=lock_lease_s)
+        self._leases = Leases(connection, keys, node=node, lease_s=lock_lease_s, loops=loops)
         self._turns = Turns(connection, keys, self._leases, node=node)
 
     @property

@@ -11,6 +11,7 @@ from sandbox_server.state.connection import Connection
 from sandbox_server.state.journal import JournalFlusher
 from sandbox_server.state.keys import Keys
 from sandbox_server.state.store import Store
+from sandbox_server.tasks import Loops
 
 from .rollout import action, do, in_flight, session
 
@@ -45,7 +46,7 @@ async def test_acknowledged_actions_reach_the_sink_in_batches(
     await store.put_session(session())
     for seq in range(1, 101):
         await do(store, seq)
-    flusher = JournalFlusher(connection, keys, sink, node="n1", period_s=0.05)
+    flusher = JournalFlusher(connection, keys, sink, node="n1")
     assert await flusher.drain() == 100
     assert [sink.rows["7", seq].observation for seq in (1, 100)] == ["observation 1", "observation 100"]
     assert sink.writes == 2 and await flusher.drain() == 0
@@ -56,18 +57,17 @@ async def test_a_database_that_is_down_loses_nothing(
 ) -> None:
     """Actions acknowledged during an outage of SQL would be gone."""
     await store.put_session(session())
-    flusher = JournalFlusher(connection, keys, sink, node="n1", period_s=0.02)
-    running = asyncio.create_task(flusher.run())
-    sink.down = True
-    await do(store, 1)
-    await asyncio.sleep(0.2)
-    assert not sink.rows and not running.done()
-    sink.down = False
-    for _ in range(200):
-        if sink.rows:
-            break
-        await asyncio.sleep(0.02)
-    running.cancel()
+    flusher = JournalFlusher(connection, keys, sink, node="n1")
+    async with Loops().every(0.02, flusher.flush, name="journal"):
+        sink.down = True
+        await do(store, 1)
+        await asyncio.sleep(0.2)
+        assert not sink.rows
+        sink.down = False
+        for _ in range(200):
+            if sink.rows:
+                break
+            await asyncio.sleep(0.02)
     assert list(sink.rows) == [("7", 1)]
 
 
@@ -78,7 +78,7 @@ async def test_a_server_killed_between_sql_and_redis_writes_again(
     await store.put_session(session())
     await do(store, 1)
     await sink.add_actions(await store.actions("7"))  # the row is there, the entry too: killed before XDEL
-    assert await JournalFlusher(connection, keys, sink, node="n1", period_s=1).drain() == 1
+    assert await JournalFlusher(connection, keys, sink, node="n1").drain() == 1
     assert list(sink.rows) == [("7", 1)]
 
 
@@ -91,7 +91,7 @@ async def test_one_unwritable_action_does_not_hold_up_the_others(
     async with store.turn("7", in_flight(), wait_s=5) as turn:
         await turn.acknowledge(action(2, content="poison"), cwd="/", talk_turns=0, timings_s={})
     await do(store, 3)
-    await JournalFlusher(connection, keys, sink, node="n1", period_s=1).drain()
+    await JournalFlusher(connection, keys, sink, node="n1").drain()
     assert sorted(sink.rows) == [("7", 1), ("7", 3)]
     assert await connection.run(connection.redis.llen(keys.rejected("n1"))) == 1
 
@@ -105,5 +105,5 @@ async def test_an_acknowledged_action_of_a_forgotten_session_reaches_sql(
         await connection.run(connection.redis.delete(keys.session("7"), keys.lock("7")))
         await turn.acknowledge(action(), cwd="/", talk_turns=0, timings_s={})
     assert await store.session("7") is None
-    await JournalFlusher(connection, keys, sink, node="n1", period_s=1).drain()
+    await JournalFlusher(connection, keys, sink, node="n1").drain()
     assert list(sink.rows) == [("7", 1)]

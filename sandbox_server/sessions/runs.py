@@ -1,0 +1,114 @@
+"""A trainer's run as a whole: ending what it has, and what becomes of it when it stops saying that it lives."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sandbox_server import clock, telemetry
+from sandbox_server.errors import RunOfAnother
+from sandbox_server.records import SessionRecord
+from sandbox_server.sessions.lifecycle import SessionState
+from sandbox_server.state.nodes import Nodes
+from sandbox_server.state.runs import RunState
+from sandbox_server.state.store import Store
+
+log = telemetry.logger(__name__)
+
+_OVER = (SessionState.ENDED, SessionState.LOST)
+_LOOK_EVERY_S = 0.2
+_TOLD = 10_000  # runs that this process need not claim again; names of runs are the clients' own
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """What became of a run's sessions."""
+
+    ended: tuple[str, ...]
+    ending: tuple[str, ...]
+    """Their end goes on."""
+
+
+class Runs:
+    """Ends runs, and keeps whose they are."""
+
+    def __init__(
+        self,
+        store: Store,
+        state: RunState,
+        nodes: Nodes,
+        *,
+        node: str,
+        end_apart: Callable[[str, str], asyncio.Task[SessionRecord | None]],
+    ) -> None:
+        """`end_apart(sid, reason)` ends a session of this node whatever becomes of who asked."""
+        self._store = store
+        self._state = state
+        self._nodes = nodes
+        self._node = node
+        self._end_apart = end_apart
+        self._told: set[tuple[str, str]] = set()
+
+    async def started(self, run: str, key: str) -> None:
+        """Something is started for `run` with the API key of this name; the first key to do so owns the run.
+
+        A run of the key's own name is the key's, whoever was first.
+        """
+        if (run, key) in self._told:
+            return
+        await self._state.claim(run, key, anew=bool(key) and run == key)
+        if len(self._told) >= _TOLD:
+            self._told.clear()
+        self._told.add((run, key))
+
+    async def check(self, run: str, key: str) -> None:
+        """A key without a name may do what it likes; one with a name only what concerns runs of its own.
+
+        Raises:
+            RunOfAnother.
+        """
+        if key and await self._state.claim(run, key, anew=run == key) != key:
+            raise RunOfAnother(
+                f"The run {run!r} was not started with the API key {key!r}; use its own key, or one without a name."
+            )
+
+    async def keep(self, run: str, ttl_s: float) -> float:
+        """The run lives for `ttl_s` more; the Unix second at which it does not any more, unless told again."""
+        return await self._state.keep(run, ttl_s)
+
+    async def release(self, run: str) -> bool:
+        """Its sessions are bound by their own limits alone; False: they were before."""
+        return await self._state.release(run)
+
+    async def end(self, run: str, *, wait_s: float) -> RunEnd:
+        """End every session that the run has now, boxes too; waits at most `wait_s` for that.
+
+        Sessions that it starts meanwhile are left alone; those of dead nodes hold no slot, and are the reaper's.
+        """
+        asked_at = clock.now()
+        records = [one for one in await self._store.live() if one.run == run and one.created_at <= asked_at]
+        log.info("run ended", run=run, sessions=len(records))
+        theirs: dict[str, list[str]] = {}
+        for record in records:
+            if record.node == self._node:
+                self._end_apart(record.sid, "run_ended")
+            else:
+                theirs.setdefault(record.node, []).append(record.sid)
+        alive = {node.node for node in await self._nodes.alive()} if theirs else set()
+        for node in theirs.keys() & alive:
+            await self._state.ask_to_end(node, theirs[node])
+        sids = [one.sid for one in records if one.node == self._node or one.node in alive]
+        return await self._wait(sids, asyncio.get_running_loop().time() + wait_s)
+
+    async def hear(self) -> None:
+        """End what others were asked to end here."""
+        for sid in await self._state.asked():
+            self._end_apart(sid, "run_ended")
+
+    async def _wait(self, sids: list[str], until: float) -> RunEnd:
+        ending = list(sids)
+        while True:
+            records = await asyncio.gather(*map(self._store.session, ending))
+            ending = [one.sid for one in records if one is not None and one.state not in _OVER]
+            if not ending or asyncio.get_running_loop().time() > until:
+                return RunEnd(tuple(sid for sid in sids if sid not in ending), tuple(ending))
+            await asyncio.sleep(_LOOK_EVERY_S)
