@@ -22,15 +22,18 @@ ServiceError
 │   ├── SandboxRunning      the box is not paused, so it cannot be resumed
 │   ├── SessionStillLive    asked for what exists only after the end
 │   ├── SessionOver         the session has ended, nothing can run in it
+│   ├── RunOfAnother        the run was started with another API key
 │   ├── Ungradable          the instance has no grader
 │   └── RowRejected         an imported row is unusable
 ├── CapacityError           full for now; 503 with Retry-After
+├── CommandBroken           what a sandbox said of a command or a file cannot be read: the sandbox's own doing
 ├── SessionBusy             another request holds the session; ask again
 ├── SessionRestoring        its host died, it is being made anew; ask again
 └── InfrastructureError     ours to mend; never a reward, never an observation's text
     ├── SandboxLost         the container is gone or dead
     ├── ActionInterrupted   the service was interrupted while the action ran; its output is lost
     ├── SandboxDiskFull     the container's writable layer, or the engine's disk, is full
+    ├── DataDiskFull        the disk of SANDBOX_DATA_DIR has no room for anything new
     ├── SandboxExhausted    the container can take no further process
     ├── ImageUnavailable    the task image is not here and cannot be had
     │   └── RepositoryUnavailable  the repository that it is made of cannot be had
@@ -220,6 +223,13 @@ class Ungradable(RequestError):
     http_status = 409
 
 
+class RunOfAnother(RequestError):
+    """The run was started with another API key."""
+
+    code = "run_of_another"
+    http_status = 403
+
+
 class RowRejected(RequestError):
     """A row of an imported file cannot become an instance; nothing of the file was imported."""
 
@@ -253,6 +263,20 @@ class CapacityError(ServiceError):
         No jitter: places in the line are fair, whoever comes back first.
         """
         return _UNKNOWN_S if self.estimate_s is None else min(_LONGEST_S, max(1, math.ceil(self.estimate_s)))
+
+
+class CommandBroken(ServiceError):
+    """What the sandbox said in place of a command's end, or of an answer about its files, cannot be read."""
+
+    code = "command_broken"
+    http_status = 409
+
+    def __init__(self, what: str) -> None:
+        """`what` was being told, as the subject of a sentence."""
+        super().__init__(
+            f"{what} could not be read: a process in the sandbox writes into the service's own streams, or has replaced"
+            " the image's programs; look at what took effect, then try again or start a new session"
+        )
 
 
 class SessionBusy(ServiceError):
@@ -300,6 +324,14 @@ class SandboxDiskFull(InfrastructureError):
 
     code = "sandbox_disk_full"
     reason = "disk"
+    http_status = 507
+
+
+class DataDiskFull(InfrastructureError):
+    """The server's own disk has no room, so this was not kept; it goes on once there is room."""
+
+    code = "data_disk_full"
+    reason = "data"
     http_status = 507
 
 

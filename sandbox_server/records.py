@@ -30,7 +30,7 @@ class SessionRecord:
     """Acknowledged actions."""
     ended_at: float = 0.0
     end_reason: str = ""
-    """postprocess, reward, idle, max_age, closed, lost."""
+    """postprocess, reward, idle, max_age, closed, died (nothing could run in it any more), lost."""
     cause: str = ""
     """For `lost`: one sentence."""
     timings_s: Mapping[str, float] = field(default_factory=dict)
@@ -251,6 +251,36 @@ class Score:
     """unanswerable: there is no file to find; no_modules, no_entities: a level has no truth."""
 
 
+class ConfirmState(StrEnum):
+    """What became of the confirming run of a verdict that earns something."""
+
+    CONFIRMED = "confirmed"
+    TAMPERED = "tampered"
+    NONE = "none"
+    """No variant of the instance's tests is known: nothing was run."""
+    OFF = "off"
+    SKIPPED = "skipped"
+    """Not in the sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """The confirming runs: the same code under tests of which some are false."""
+
+    state: str
+    """A ConfirmState's value."""
+    why: str = ""
+    """One sentence, where there is something to say."""
+    runs: int = 0
+    units: int = 0
+    """Tests that can be altered on their own."""
+    tests: int = 0
+    """Of the row's F2P tests, those that `units` hold."""
+    seconds: float = 0.0
+    evidence: tuple[str, ...] = ()
+    """What contradicted the verdict, first of all runs: `run 2: tests/a.py::test_b passed although it was false`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What grading found. `mask` is true where it says nothing about the policy."""
@@ -268,6 +298,12 @@ class Verdict:
     patch_applied: bool = False
     f2p_failed: tuple[str, ...] = ()
     p2p_failed: tuple[str, ...] = ()
+    f2p_stubs: tuple[str, ...] = ()
+    """F2P tests that a stub passes too, as the instance's certificate has it; they alone earn nothing."""
+    quarantined: tuple[str, ...] = ()
+    """Tests that flake by the instance's certificate; neither counts nor totals hold them."""
+    certificate: str = ""
+    """What the instance's certificate says of its tests, in a line; "": there is none (`instances certify`)."""
     apply_tier: str = ""
     """The command of the ladder that took the patch."""
     runner_files: tuple[str, ...] = ()
@@ -285,6 +321,10 @@ class Verdict:
     """The end of the test log, for a human."""
     score: Score | None = None
     """Of a task of code search; None for all others."""
+    confirm: Confirmation | None = None
+    """Of a verdict that earns something; None for all others."""
+    tripwires: Mapping[str, int] = field(default_factory=dict)
+    """Signs of tampering in the session's actions and its patch, by name, with how often; they decide nothing."""
 
     @property
     def resolved(self) -> bool:

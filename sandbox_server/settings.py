@@ -43,6 +43,9 @@ class Settings(BaseSettings):
     """Allow an address other than loopback without API keys."""
     data_dir: Path = Path.home() / ".local" / "share" / "sandbox-server"
     """Where the embedded Redis and SQLite keep their files."""
+    data_min_free_mb: Annotated[float, Field(ge=0)] = 256.0
+    """Least room on the disk of SANDBOX_DATA_DIR: below it nothing new begins and no blob is taken, so that what is
+    under way keeps its journal and patches."""
     node_id: str = Field(default_factory=socket.gethostname)
     """Name of this sandbox host; label `sandbox.node` on every container. One server per node."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -112,7 +115,7 @@ class Settings(BaseSettings):
     open_files: int = 4096
     """Open files of one process; the Docker daemon's own hard limit is the most it can be."""
     disk_mb: int = 10240
-    """Largest file, and largest writable layer, of one container."""
+    """Largest file, and largest writable layer, of one container; a grading that is past it is stopped."""
     disk_watch_s: float = 60.0
     """Pause between two looks at the writable layers; a session past SANDBOX_DISK_MB ends, its patch is graded."""
     max_sessions: int = 512
@@ -272,8 +275,13 @@ class Settings(BaseSettings):
     """Pause between two looks in SQL for patches that nobody grades, as after a loss of Redis."""
 
     # Patches and grading
+    end_grace_s: Annotated[float, Field(ge=0)] = 5.0
+    """How long the end of a session waits for the action that runs there; then it is interrupted, with its commands."""
     postprocess_timeout_s: float = 120.0
-    """Bound on capturing a patch."""
+    """Bound on reading a session's tree for its patch. It is read twice at most, then the image's own in the same way:
+    if that works within the bound, the session is scored as without a patch; if not, it is lost, and masked."""
+    ending_max_s: Annotated[float, Field(gt=0)] = 900.0
+    """Longest that a session's end may take with all its tries; past it the session is lost, and its container goes."""
     max_patch_mb: float = 64.0
     """Largest patch that is kept."""
     grade_concurrency: int | None = Field(None, ge=1)
@@ -284,14 +292,30 @@ class Settings(BaseSettings):
     """CPU weight of a grading container; a session's is 1024."""
     grade_attempts: int = 3
     """Fresh containers tried before a grading ends as infra."""
+    control_kept_s: Annotated[float, Field(ge=0)] = 300.0
+    """How long a run of the unpatched tree counts that shows that patches are to blame for gradings that break off."""
     grade_timeout_s: float = 1800.0
     """Upper bound on any instance's tests."""
+    judge_timeout_s: Annotated[float, Field(ge=1)] = 10.0
+    """CPU seconds that judging one log may take, by the clock four times as many; past it the log gives no results."""
+    judge_memory_mb: Annotated[int, Field(ge=64)] = 512
+    """Memory that judging one log may take beyond the library's own; past it the log gives no results."""
+    drift_check_s: Annotated[float, Field(ge=0)] = 3600.0
+    """About so often an idle node grades gold of one sound instance again, to tell of one that fails now; 0: never."""
     grade_network: bool = False
     """Give grading containers a network."""
     runner_files: Literal["strip", "flag", "refuse"] = "strip"
     """What happens to changes of the test runner's own files that gold does not touch; always reported."""
-    reward: str = "f2p_fraction"
-    """The reward function: f2p_fraction, resolved, f2p_if_p2p_kept."""
+    reward: str = "f2p_if_p2p_kept"
+    """The reward function: f2p_if_p2p_kept, f2p_fraction (pays patches that break P2P tests too), resolved."""
+    confirm: Literal["resolved", "off"] | float = "resolved"
+    """Run each patch that earns something again under tests of which some are false (docs/grading.md): resolved, all of
+    them; a number, that share of them; off."""
+    confirm_runs: Annotated[int, Field(ge=2)] = 2
+    """Fewest confirming runs of one patch; with 7 code that guesses at a single test of many gets through once in a
+    hundred times at most, too."""
+    certify_timeout_s: Annotated[float, Field(gt=0)] = 900.0
+    """No further run is begun after this long to find out which false tests of an instance can be used."""
     reward_wait_s: float = 280.0
     """Longest wait of /compute_reward for a grading under way, then `pending`; the client gives up at 300."""
     localization_rewards: str = "multilevel"
@@ -303,6 +327,13 @@ class Settings(BaseSettings):
     """Start instances that have no grader."""
     swebench4_dir: Path | None = None
     """Folder with swebench 4.1.0 for converting old rows; unset: share/swebench-4.1.0 of the environment."""
+
+    @field_validator("confirm")
+    @classmethod
+    def _share(cls, value: float | str) -> float | str:
+        if isinstance(value, float) and not 0 < value <= 1:
+            raise ValueError("SANDBOX_CONFIRM is resolved, off or a number above 0, up to 1")
+        return value
 
     @field_validator(
         "api_keys",

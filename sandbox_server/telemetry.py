@@ -41,7 +41,12 @@ ACTION_SECONDS = Histogram(
 COMMAND_SECONDS = Histogram(
     "sandbox_command_seconds", "Commands of batches: queued until they began, run", ["stage"], buckets=_FAST
 )
+CONFIRMATIONS = Counter(
+    "sandbox_confirmations_total", "Confirming runs: confirmed, tampered, none, off, skipped", ["state"]
+)
 VERDICTS = Counter("sandbox_verdicts_total", "Verdicts given", ["verdict", "masked"])
+DRIFTED = Gauge("sandbox_drifted_instances", "Instances whose gold resolved them once and did not at the last check")
+TRIPWIRES = Counter("sandbox_tripwires_total", "Graded sessions with a sign of tampering, by sign", ["sign"])
 ROLLOUT = Histogram(
     "sandbox_rollout",
     "Numbers of graded rollouts by name: turns, tool calls, seconds, tokens, reward and its items",
@@ -61,6 +66,8 @@ LOOP_STALL_SECONDS = Histogram(
     ["cause"],
     buckets=_FAST,
 )
+LOOP_FAILURES = Counter("sandbox_loop_failures_total", "Rounds of background loops that failed", ["loop"])
+LOOP_FAILING = Gauge("sandbox_loop_failing", "Rounds in a row that failed, of each background loop", ["loop"])
 INFRA_ERRORS = Counter("sandbox_infrastructure_errors_total", "Our own faults by code", ["code"])
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.errors import CapacityError, MalformedRequest, SandboxExhausted
+from sandbox_server.errors import CapacityError, CommandBroken, MalformedRequest, SandboxExhausted
 from sandbox_server.sandbox.base import ExecResult, Sandbox
 from sandbox_server.telemetry import COMMAND_SECONDS
 
@@ -56,7 +56,7 @@ class CommandResult:
     queued_ms: float
     """Until it began."""
     error: str = ""
-    """Code of what kept it from running: sandbox_exhausted, no_capacity; says nothing about the policy's command."""
+    """Code of what kept it from running: sandbox_exhausted, no_capacity; or command_broken: its end was forged."""
 
 
 def fault(command: Command) -> str:
@@ -184,7 +184,7 @@ class _One:
                 env=command.env,
                 keep_bytes=self.keep_bytes,
             )
-        except SandboxExhausted as error:
+        except (SandboxExhausted, CommandBroken) as error:  # the policy's doing: the batch's others have their results
             return self._result(error=error.code)
         COMMAND_SECONDS.labels("run").observe(ran.duration_s)
         return _result_of(ran, queued_s)

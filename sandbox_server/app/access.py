@@ -9,13 +9,15 @@ import json
 import re
 import socket
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandbox_server.errors import RequestTooLarge, ServiceError, Unauthorized
+from sandbox_server.protocols._numbers import is_whole, whole
 from sandbox_server.protocols._traits import TRAIT, Trait
-from sandbox_server.protocols._wire import KEY_NAME
+from sandbox_server.protocols._wire import KEY_NAME, KEY_OWNER
 
 OPEN_PATHS = frozenset({"/healthz"})
 _NAMED = re.compile(r"(?P<name>[A-Za-z0-9._:/@+-]{1,100})=(?P<key>.{8,})")
@@ -34,15 +36,19 @@ class RequireKey:
 
     def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
         self._app = app
-        named = [(match["key"], match["name"]) for key in keys if (match := _NAMED.fullmatch(key))]
-        self._names = [(_digest(key.encode()), name) for key, name in [*((key, "") for key in keys), *named]]
+        named = [match for key in keys if (match := _NAMED.fullmatch(key))]
+        # the whole entry names no run, but whoever knows it holds the entry's key: it owns no more than that does
+        owners = {match.string: match["name"] for match in named}
+        entries = [(key, _Key("", owners.get(key, ""))) for key in keys]
+        entries += [(match["key"], _Key(match["name"], match["name"])) for match in named]
+        self._keys = [(_digest(key.encode()), known) for key, known in entries]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As ASGI."""
         if scope["type"] == "lifespan" or scope["path"] in OPEN_PATHS or has(scope, "opens"):
             await self._app(scope, receive, send)
-        elif (name := self._name(Headers(scope=scope))) is not None:
-            await self._app({**scope, KEY_NAME: name}, receive, send)
+        elif (key := self._key(Headers(scope=scope))) is not None:
+            await self._app({**scope, KEY_NAME: key.name, KEY_OWNER: key.owner}, receive, send)
         elif scope["type"] == "http":
             error = Unauthorized("Send an API key: Authorization: Bearer, X-API-Key, or https://user:KEY@host.")
             headers = [(b"www-authenticate", b'Basic realm="sandbox-server", Bearer')]
@@ -50,8 +56,8 @@ class RequireKey:
         else:
             await send({"type": "websocket.close", "code": 1008})
 
-    def _name(self, headers: Headers) -> str | None:
-        """Of the key that the request brings; None: it brings none of ours."""
+    def _key(self, headers: Headers) -> "_Key | None":
+        """The one that the request brings; None: it brings none of ours."""
         offered = [headers.get("x-api-key", "").encode("latin-1")]
         scheme, _, rest = headers.get("authorization", "").partition(" ")
         credentials = rest.strip().encode("latin-1")
@@ -64,12 +70,16 @@ class RequireKey:
                 return None
         # every comparison is made, each in constant time: how long it takes tells nothing of a key
         matches = [
-            (name, hmac.compare_digest(_digest(text), digest))
-            for text in offered
-            if text
-            for digest, name in self._names
+            (key, hmac.compare_digest(_digest(text), digest)) for text in offered if text for digest, key in self._keys
         ]
-        return next((name for name, matched in matches if matched), None)
+        return next((key for key, matched in matches if matched), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    name: str
+    owner: str
+    """Whose runs it may end; "": an operator's, it may end all."""
 
 
 class BoundBody:
@@ -87,7 +97,7 @@ class BoundBody:
         error = RequestTooLarge(f"The body is larger than {self._max / 2**20:g} MB (SANDBOX_MAX_BODY_MB).")
         headers = Headers(scope=scope)
         length = headers.get("content-length", "")
-        if length.isdigit() and int(length) > self._max:
+        if is_whole(length) and whole(length, self._max) is None:
             if "expect" not in headers:  # with it the client waits for our word before it sends anything
                 await self._drain(receive)
             await send_error(scope, send, error)

@@ -1,31 +1,28 @@
 """The real parts of a server, opened in order and closed in reverse."""
 
 import asyncio
-import math
-from collections.abc import AsyncIterator, Awaitable, Callable
+import random
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
 from sandbox_server import __version__
 from sandbox_server.actions import registry as actions
-from sandbox_server.app.limits import batches_of, box_policy, image_rules, in_catalogue, limits_of, runtime_config
+from sandbox_server.app.grading import grading_of
+from sandbox_server.app.limits import batches_of, box_policy, image_rules, in_catalogue, runtime_config
 from sandbox_server.app.parts import Parts
-from sandbox_server.app.scoring import batch_grading_of, localizing_of
+from sandbox_server.app.scoring import batch_grading_of, drift_of, localizing_of
 from sandbox_server.app.session_config import session_config
 from sandbox_server.app.single import NodeNameTaken, only_server
 from sandbox_server.app.state import open_store
-from sandbox_server.app.workspaces import open_workspaces
+from sandbox_server.app.workspaces import captures_of, open_workspaces
 from sandbox_server.catalogue.boxes import BoxHistory
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.history import History
-from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
-from sandbox_server.grading.base import Baseline
-from sandbox_server.grading.containers import Bounds, Containers
-from sandbox_server.grading.grading import Grading
 from sandbox_server.grading.queue import GradingQueue
-from sandbox_server.grading.registry import load_graders, load_rewards
+from sandbox_server.grading.registry import load_rewards
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sandbox.faults import Faults
@@ -35,12 +32,14 @@ from sandbox_server.sessions.blobs import Blobs
 from sandbox_server.sessions.box_lives import BoxLives
 from sandbox_server.sessions.boxes import Boxes
 from sandbox_server.sessions.commands import Commands, Kept
+from sandbox_server.sessions.data_disk import DataDisk
 from sandbox_server.sessions.disk import DiskWatch
 from sandbox_server.sessions.ending import Ending
 from sandbox_server.sessions.engine_disk import DiskMarks, EngineDisk
 from sandbox_server.sessions.heartbeat import Heartbeat
 from sandbox_server.sessions.helping import Helping
 from sandbox_server.sessions.log import SessionLog
+from sandbox_server.sessions.lookahead import TOGETHER as lookahead_together
 from sandbox_server.sessions.lookahead import Lookahead
 from sandbox_server.sessions.owners import Owners
 from sandbox_server.sessions.placement import Placement
@@ -49,12 +48,15 @@ from sandbox_server.sessions.reaper import Reaper
 from sandbox_server.sessions.restoring import Restoring
 from sandbox_server.sessions.rewards import Rewards
 from sandbox_server.sessions.running import Running
+from sandbox_server.sessions.runs import Runs
 from sandbox_server.sessions.service import SessionService
 from sandbox_server.sessions.starts import Starts
-from sandbox_server.sessions.workspace import Workspaces
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import NodeRecord, Nodes
 from sandbox_server.state.store import Store
+from sandbox_server.tasks import Loops
+
+_WATCH_AGAIN_S = 2.0  # after the engine ended a stream of its events, or did not answer
 
 
 @asynccontextmanager
@@ -93,46 +95,6 @@ async def open_runtime(
         runtime.close()
 
 
-def grading_of(
-    settings: Settings,
-    runtime: DockerRuntime,
-    instances: Instances,
-    workspaces: Workspaces,
-    faults: Faults | None = None,
-) -> Grading:
-    """Grades as the settings say; nothing while there are `faults`."""
-
-    async def baseline(instance: TaskInstance) -> Baseline | None:
-        verification = await instances.verified(instance.instance_id)
-        if verification is None:
-            return None
-        return Baseline(
-            empty_gives_results=verification.empty in ("resolved", "unresolved"),
-            gold_tests_s=math.inf if verification.gold == "timeout" else None,
-        )
-
-    bounds = Bounds(tests_s=settings.grade_timeout_s)
-    containers = Containers(
-        runtime,
-        limits=limits_of(settings),
-        network="bridge" if settings.grade_network else "none",
-        cpu_shares=settings.grade_cpu_shares,
-        bounds=bounds,
-        ahead=settings.grade_ahead,
-        ahead_boots=max(1, settings.boots // 2),  # the others are for starts
-        faults=faults,
-        task_image=workspaces.task_image,
-    )
-    return Grading(
-        containers,
-        load_graders(),
-        baseline,
-        runner_files=settings.runner_files,
-        attempts=settings.grade_attempts,
-        bounds=bounds,
-    )
-
-
 async def disk_path(settings: Settings, runtime: DockerRuntime) -> Path:
     """A path on the engine's disk."""
     engine = Path((await runtime.facts()).root_dir)
@@ -153,7 +115,6 @@ def _engine_disk(
         path=path,
         marks=DiskMarks(settings.disk_high_pct, settings.disk_low_pct, settings.disk_refuse_pct),
         rules=image_rules(settings),
-        period_s=settings.disk_period_s,
     )
 
 
@@ -197,18 +158,14 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
         stack.enter_context(only_server(settings.data_dir))
         database = await stack.enter_async_context(open_catalogue(settings))
         history, instances = History(database), Instances(database)
-        faults = Faults()
+        faults, loops = Faults(), Loops()
         runtime = await stack.enter_async_context(open_runtime(settings, faults=faults))
-        state = await stack.enter_async_context(open_store(settings, history))
+        state = await stack.enter_async_context(open_store(settings, history, loops))
         store, nodes = state.store, state.nodes
         await _alone_by_this_name(settings, nodes)
         workspaces = await stack.enter_async_context(open_workspaces(settings, runtime))
-        queue = GradingQueue(
-            grading_of(settings, runtime, instances, workspaces, faults),
-            history,
-            concurrency=settings.gradings,
-            claims=store,
-        )
+        grading = grading_of(settings, runtime, database, workspaces, faults, claims=store)
+        queue = GradingQueue(grading, history, concurrency=settings.gradings, claims=store)
         stack.push_async_callback(queue.close)
         localizing = localizing_of(settings, database, store, history)
         rewards = Rewards(
@@ -240,12 +197,14 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             recover_period_s=settings.grade_recover_s,
             kept_s=settings.result_ttl_s,
         )
-        await stack.enter_async_context(_running(runtime.watch_images))
-        await stack.enter_async_context(_running(runtime.watch_egress))
+        await stack.enter_async_context(loops.every(_WATCH_AGAIN_S, runtime.watch_images, name="images"))
+        await stack.enter_async_context(loops.every(_WATCH_AGAIN_S, runtime.watch_egress, name="egress"))
         box_history = BoxHistory(database)
         session_log = SessionLog(history, box_history)
         stack.push_async_callback(session_log.drain)
-        await stack.enter_async_context(_running(partial(runtime.watch_engine, settings.breaker_probe_s)))
+        probe_s = settings.breaker_probe_s
+        probe = partial(runtime.probe_engine, timeout_s=probe_s)
+        await stack.enter_async_context(loops.every(probe_s, probe, name="engine", at_once=False))
         starts = Starts(runtime, workspaces, store, session_log, config, faults)
         stack.push_async_callback(starts.pool.close)
         owners = Owners(nodes, node=config.node)
@@ -266,7 +225,23 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
         )
         stack.push_async_callback(restoring.close)
         lookahead = Lookahead(workspaces, starts.pool, starts.groups, wanted_s=config.pool_idle_s, faults=faults)
-        ending = Ending(runtime, workspaces, store, history, instances, starts, rewards, owners, restoring, config)
+        captures = captures_of(settings, runtime)
+        stack.push_async_callback(captures.close)
+        acting = Acting(runtime, store, history, instances, running, restoring, config)
+        ending = Ending(
+            runtime,
+            workspaces,
+            captures,
+            store,
+            history,
+            instances,
+            starts,
+            rewards,
+            owners,
+            restoring,
+            config,
+            interrupt=acting.interrupt,
+        )
         stack.push_async_callback(ending.close)
         service = SessionService(
             store=store,
@@ -276,12 +251,14 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             placement=placement,
             nodes=nodes,
             lookahead=lookahead,
-            acting=Acting(runtime, store, history, instances, running, restoring, config),
+            acting=acting,
             ending=ending,
             rewards=rewards,
             localizing=localizing,
+            run_state=state.runs,
             config=config,
         )
+        runs = Runs(store, state.runs, nodes, node=config.node, end_apart=service.end_apart)
         lives = BoxLives(runtime, store, state.boxes, session_log, wait_s=config.action_wait_s)
         reaper = Reaper(
             runtime,
@@ -291,6 +268,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             box_history,
             lives,
             nodes,
+            state.runs,
             owners,
             restoring,
             starts,
@@ -331,23 +309,34 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             starts,
             placement,
             facts,
-            period_s=settings.node_beat_s,
             gradings=lambda: queue.count,
             faults=lambda: faults.present,
             announced=service.announced,
+            ends=runs.hear,
         )
         await nodes.drained(config.node)
         await heartbeat.beat()
-        await stack.enter_async_context(_running(heartbeat.run))
-        await stack.enter_async_context(_running(reaper.run))
-        await stack.enter_async_context(_running(helping.run))
-        await stack.enter_async_context(_running(session_log.run))
-        await stack.enter_async_context(_running(starts.pool.run))
-        await stack.enter_async_context(_running(lookahead.run))
+        beat_s = settings.node_beat_s
+        await stack.enter_async_context(loops.every(beat_s, heartbeat.beat, name="heartbeat"))
+        await stack.enter_async_context(
+            loops.every(config.reaper_period_s, reaper.sweep_all, name="reaper", at_once=False)
+        )
+        await stack.enter_async_context(loops.every(beat_s, helping.look, name="helping", at_once=False))
+        await stack.enter_async_context(loops.every(0, session_log.write, name="session-log"))
+        await stack.enter_async_context(loops.every(0, starts.pool.park, name="pool"))
+        for number in range(lookahead_together):
+            await stack.enter_async_context(loops.every(0, lookahead.prepare, name=f"lookahead-{number + 1}"))
+        if settings.drift_check_s:
+            drift = drift_of(database, grading, idle=lambda: not queue.count)
+            drift_s = settings.drift_check_s * random.uniform(0.5, 1.5)  # not all nodes at once
+            await stack.enter_async_context(loops.every(drift_s, drift.look, name="drift", at_once=False))
         room = _engine_disk(settings, runtime, store, instances, faults, await disk_path(settings, runtime))
-        await stack.enter_async_context(_running(room.run))
-        disk = DiskWatch(runtime, store, instances, state.boxes, config, service.end, period_s=settings.disk_watch_s)
-        await stack.enter_async_context(_running(disk.run))
+        await stack.enter_async_context(loops.every(settings.disk_period_s, room.look, name="engine-disk"))
+        disk = DiskWatch(runtime, store, instances, state.boxes, config, service.end)
+        data_disk = DataDisk(settings.data_dir, faults, min_free_mb=settings.data_min_free_mb)
+        await stack.enter_async_context(loops.every(settings.disk_period_s, data_disk.look, name="data-disk"))
+        watch_s = settings.disk_watch_s
+        await stack.enter_async_context(loops.every(watch_s, disk.look, name="session-disk", at_once=False))
         yield Parts(
             sessions=service,
             receipts=history,
@@ -357,21 +346,16 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             rollouts=localizing.rollouts,
             processes=processes,
             commands=commands,
-            blobs=Blobs(settings.data_dir / "blobs", most_bytes=int(settings.blobs_mb * 2**20)),
+            blobs=Blobs(settings.data_dir / "blobs", most_bytes=int(settings.blobs_mb * 2**20), room=data_disk.room),
+            runs=runs,
             nodes=nodes,
             drained=heartbeat.drained,
-            probes={"docker": runtime.ping, "redis": store.ping, "sql": database.ping, "node": placement.ready},
+            loops=loops,
+            probes={
+                "docker": runtime.ping,
+                "redis": store.ping,
+                "sql": database.ping,
+                "node": placement.ready,
+                "data": data_disk.check,
+            },
         )
-
-
-@asynccontextmanager
-async def _running(work: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
-    async def run() -> None:
-        await work()
-
-    task = asyncio.create_task(run())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)

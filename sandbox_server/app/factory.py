@@ -33,7 +33,10 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        # some 80 ms of work, which the first GET /openapi.json would hold the loop for
+        documented = asyncio.create_task(asyncio.to_thread(app.openapi))
         async with watched_loop(), build(settings) as parts:
+            await documented
             app.state.sessions = parts.sessions
             app.state.boxes = parts.boxes
             app.state.processes = parts.processes
@@ -43,8 +46,10 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
             app.state.instances = parts.instances
             app.state.grading = parts.grading
             app.state.rollouts = parts.rollouts
+            app.state.runs = parts.runs
             app.state.nodes = parts.nodes
             app.state.probes = parts.probes
+            app.state.loops = parts.loops
             leaving = asyncio.create_task(_leave(app, parts))
             log.info("ready", node=settings.node_id)
             yield

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from sandbox_server.app.parts import Probe
 from sandbox_server.errors import ServiceError
+from sandbox_server.tasks import Loops
 from sandbox_server.telemetry import logger
 
 log = logger(__name__)
@@ -31,6 +32,8 @@ class Readiness(BaseModel):
 
     ready: bool
     parts: dict[str, str]
+    failing_loops: dict[str, str]
+    """Background loop -> its last error, of those that fail again and again. They do not make the node unready."""
 
 
 @ROUTER.get("/healthz")
@@ -45,7 +48,9 @@ async def readyz(request: Request) -> Response:
     probes = cast(Mapping[str, Probe], request.app.state.probes)
     answers = await asyncio.gather(*(_ask(name, probe) for name, probe in probes.items()))
     ready = all(answer == "ok" for answer in answers)
-    body = {"ready": ready, "parts": dict(zip(probes, answers, strict=True))}
+    loops = cast(Loops, request.app.state.loops)
+    parts = dict(zip(probes, answers, strict=True))
+    body = {"ready": ready, "parts": parts, "failing_loops": dict(loops.failing())}
     return JSONResponse(body, status_code=200 if ready else 503)
 
 

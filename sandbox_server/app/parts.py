@@ -14,8 +14,10 @@ from sandbox_server.sessions.blobs import Blobs
 from sandbox_server.sessions.boxes import Boxes
 from sandbox_server.sessions.commands import Commands
 from sandbox_server.sessions.processes import Processes
+from sandbox_server.sessions.runs import Runs
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import Nodes
+from sandbox_server.tasks import Loops
 
 Probe = Callable[[], Awaitable[object]]
 """Returns when its part answers, raises when it does not."""
@@ -41,8 +43,12 @@ class Parts:
     """Those of them whose output is kept."""
     blobs: Blobs | None = None
     """What boxes of this node get copies of."""
+    runs: Runs | None = None
+    """Trainers' runs as a whole; None: there are none."""
     nodes: Nodes | None = None
     """Where requests for sessions of other nodes go; None: there are none."""
+    loops: Loops = field(default_factory=Loops)
+    """The background work of this server."""
     drained: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the server was asked to drain and nothing is left to do."""
 

@@ -1,10 +1,15 @@
 """The parts that score answers of code search, and batches without a session, as the settings say."""
 
+from collections.abc import Callable
+
 from sandbox_server.actions import registry as actions
+from sandbox_server.catalogue.certificates import Certificates
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.catalogue.rollouts import Rollouts
+from sandbox_server.grading.drift import Drift
+from sandbox_server.grading.grading import Grading
 from sandbox_server.grading.localization import composition
 from sandbox_server.grading.queue import GradingQueue
 from sandbox_server.grading.registry import load_rewards
@@ -24,6 +29,11 @@ def localizing_of(settings: Settings, database: Database, store: Store, history:
         dialect=settings.dialect,
         default=composition.load(settings.localization_rewards),
     )
+
+
+def drift_of(database: Database, grading: Grading, *, idle: Callable[[], bool]) -> Drift:
+    """Looks for gold that fails now, while the node is `idle`."""
+    return Drift(Instances(database), Certificates(database), grading, idle=idle)
 
 
 def batch_grading_of(

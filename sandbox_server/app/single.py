@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from sandbox_server.app.data_folder import make_private
 from sandbox_server.errors import ServiceError
 
 
@@ -26,9 +27,9 @@ def only_server(data_dir: Path) -> Iterator[None]:
     """Hold the directory for the length of the block.
 
     Raises:
-        AlreadyServed: somebody else holds it.
+        AlreadyServed: somebody else holds it. DataDiskFull: it cannot be made.
     """
-    data_dir.mkdir(parents=True, exist_ok=True)
+    make_private(data_dir)
     handle = os.open(data_dir / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:

@@ -7,9 +7,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from sandbox_server import clock
-from sandbox_server.errors import InfrastructureError, StateUnavailable
+from sandbox_server.errors import InfrastructureError
 from sandbox_server.settings import Settings
 from sandbox_server.state.boxes import BoxFacts
 from sandbox_server.state.commands import BegunCommands
@@ -19,8 +20,10 @@ from sandbox_server.state.jobs import GradingJobs
 from sandbox_server.state.journal import ActionSink, JournalFlusher
 from sandbox_server.state.keys import Keys
 from sandbox_server.state.nodes import Nodes
+from sandbox_server.state.runs import RunState
 from sandbox_server.state.signals import Signals
 from sandbox_server.state.store import Store
+from sandbox_server.tasks import Loops
 from sandbox_server.telemetry import logger
 
 log = logger(__name__)
@@ -41,6 +44,7 @@ class State:
     boxes: BoxFacts
     commands: BegunCommands
     nodes: Nodes
+    runs: RunState
     jobs: GradingJobs
     signals: Signals
 
@@ -60,43 +64,41 @@ async def open_connection(settings: Settings) -> AsyncIterator[Connection]:
 
 
 @asynccontextmanager
-async def open_store(settings: Settings, sink: ActionSink) -> AsyncIterator[State]:
+async def open_store(settings: Settings, sink: ActionSink, loops: Loops) -> AsyncIterator[State]:
     """The store and what goes with it on the external or the embedded Redis, its journal flowing into `sink`.
 
     On the way out the journal is drained once more and the embedded Redis saved and ended, unless another server
     uses it. After kill -9 none of that happens, and the next server adopts what is there.
     """
     if settings.redis_url:
-        async with _store_at(settings.redis_url, settings, sink) as state:
+        async with _store_at(settings.redis_url, settings, sink, loops) as state:
             yield state
         return
     embedded = EmbeddedRedis(settings.data_dir)
     url = await asyncio.to_thread(embedded.start)
-    watching = asyncio.create_task(_keep(embedded))
     try:
-        async with _store_at(url, settings, sink) as state:
+        async with (
+            loops.every(_LOOK_EVERY_S, partial(_keep, embedded), name="embedded-redis", at_once=False),
+            _store_at(url, settings, sink, loops) as state,
+        ):
             yield state
     finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
         await asyncio.to_thread(embedded.stop)
 
 
 async def _keep(embedded: EmbeddedRedis) -> None:
-    """Start it again when it ends under a running server; its append-only file has what it acknowledged."""
-    while True:
-        await asyncio.sleep(_LOOK_EVERY_S)
-        if embedded.runs():
-            continue
+    """Start it again when it ends under a running server; its append-only file has what it acknowledged.
+
+    Raises:
+        StateUnavailable: it does not start.
+    """
+    if not embedded.runs():
         log.error("the embedded Redis has ended; starting it again", folder=str(embedded.folder))
-        try:
-            await asyncio.to_thread(embedded.start)
-        except StateUnavailable as error:
-            log.error("the embedded Redis does not start", error=error.detail)
+        await asyncio.to_thread(embedded.start)
 
 
 @asynccontextmanager
-async def _store_at(url: str, settings: Settings, sink: ActionSink) -> AsyncIterator[State]:
+async def _store_at(url: str, settings: Settings, sink: ActionSink, loops: Loops) -> AsyncIterator[State]:
     keys = Keys()
     connection = Connection(url, timeout_s=settings.redis_timeout_s, outage_s=settings.redis_outage_s)
     store = Store(
@@ -105,27 +107,27 @@ async def _store_at(url: str, settings: Settings, sink: ActionSink) -> AsyncIter
         node=settings.node_id,
         lock_lease_s=settings.lock_lease_s,
         result_ttl_s=settings.result_ttl_s,
+        loops=loops,
     )
     boxes = BoxFacts(connection, keys, result_ttl_s=settings.result_ttl_s)
     nodes = Nodes(connection, keys, node=settings.node_id, boot=store.boot, ttl_s=settings.node_ttl_s)
+    runs = RunState(connection, keys, node=settings.node_id)
     jobs = GradingJobs(url, connection, keys, node=settings.node_id, lost_after_s=settings.node_ttl_s)
-    signals = Signals(connection, keys, node=settings.node_id)
-    flusher = JournalFlusher(connection, keys, sink, node=settings.node_id, period_s=settings.journal_flush_s)
+    signals = Signals(connection, keys, node=settings.node_id, loops=loops)
+    flusher = JournalFlusher(connection, keys, sink, node=settings.node_id)
     try:
         await store.open()
         off_s = clock.set_to(await store.time())
         if abs(off_s) > _CLOCKS_APART_S:
             log.warning("this host's clock differs from that of Redis, which is taken", seconds=round(off_s, 1))
-        flushing = asyncio.create_task(flusher.run())
+        flushing = loops.start(settings.journal_flush_s, flusher.flush, name="journal")
         try:
-            yield State(store, boxes, BegunCommands(connection, keys), nodes, jobs, signals)
+            yield State(store, boxes, BegunCommands(connection, keys), nodes, runs, jobs, signals)
         finally:
             await signals.close()
             await jobs.close()
-            flusher.stop()
-            await asyncio.wait({flushing}, timeout=_LAST_WRITE_S)
-            flushing.cancel()
-            await asyncio.gather(flushing, return_exceptions=True)
+            # a transaction that is cut off would hold up the next one
+            await flushing.stop(finish_s=_LAST_WRITE_S)
             try:
                 await flusher.drain()
             except InfrastructureError as error:  # the next server drains what is left

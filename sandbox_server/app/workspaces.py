@@ -1,4 +1,4 @@
-"""What prepares images, and the repositories that some are made of, as the settings say."""
+"""What prepares images, and the repositories that some are made of, and takes patches, as the settings say."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -7,6 +7,7 @@ from sandbox_server.app.limits import limits_of
 from sandbox_server.catalogue.git_fetch import MirrorConfig
 from sandbox_server.catalogue.repositories import Mirrors
 from sandbox_server.sandbox.base import Runtime
+from sandbox_server.sessions.patches import Captures
 from sandbox_server.sessions.preparing import Preparing
 from sandbox_server.sessions.repository_images import RepositoryImages
 from sandbox_server.sessions.workspace import Workspaces
@@ -46,3 +47,12 @@ async def open_workspaces(settings: Settings, runtime: Runtime) -> AsyncIterator
     async with open_mirrors(settings) as mirrors:
         repositories = RepositoryImages(mirrors, preparing)
         yield Workspaces(runtime, preparing, repositories, limits=limits, search_image=settings.search_image)
+
+
+def captures_of(settings: Settings, runtime: Runtime) -> Captures:
+    """Takes the patches of sessions that end."""
+    return Captures(
+        runtime,
+        timeout_s=settings.postprocess_timeout_s,
+        max_bytes=int(settings.max_patch_mb * 2**20),
+    )

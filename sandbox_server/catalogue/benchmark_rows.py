@@ -6,7 +6,7 @@ docs/instances.md lists the keys of our own that such a row may carry.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sandbox_server.catalogue.eval_script import make_eval_script
+from sandbox_server.catalogue.eval_script import make_eval_script, split
 from sandbox_server.catalogue.instance import CodeTask, SandboxSpec, SwebenchGrader, TaskInstance
 from sandbox_server.catalogue.log_parsers import LOG_PARSERS
 from sandbox_server.catalogue.rows import Converted, SourceRow, Unconvertible
@@ -92,6 +92,10 @@ def _grading(row: SourceRow, otherwise: Converted | Unconvertible, fail_to_pass:
         return Grading(None, "Its tests need image assets, which are fetched from the network while it is graded.")
     if recipe.log_parser not in LOG_PARSERS:
         raise row.rejected(f"log_parser {recipe.log_parser!r} is none of swebench's (parse_log_pytest and others)")
+    try:
+        split(recipe.eval_script)
+    except ValueError as error:
+        return Grading(None, f"Its eval_script does not say which output is the tests': {error}.")
     grader = SwebenchGrader.model_validate(
         {
             "eval_script": recipe.eval_script,

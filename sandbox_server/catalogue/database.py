@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _BUSY_S = 30.0
 """How long SQLite waits for another process's transaction; an import holds it for a second or two."""
+_FULL = ("disk is full", "disk I/O error", "No space left")
 _MIGRATION_LOCK = 0x5A4DB0C5
 """PostgreSQL advisory lock that replicas starting at once take in turn."""
 
@@ -99,7 +101,7 @@ class Database:
 
         """
         if self._sqlite and self._url.database:
-            Path(self._url.database).parent.mkdir(parents=True, exist_ok=True)
+            await asyncio.to_thread(_begin_file, Path(self._url.database))
         async with self.reading() as connection:
             if await connection.run_sync(_revision) == REVISION:
                 return
@@ -135,6 +137,15 @@ def _with_driver(url: str) -> URL:
             raise ValueError(f"no support for {other} databases; use sqlite:///file or postgresql://...")
 
 
+def _begin_file(path: Path) -> None:
+    """Have the file, for its user alone: SQLite gives its journal the same rights. Raises CatalogueUnavailable."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise CatalogueUnavailable(f"the database {path} cannot be opened: {error.strerror}") from error
+
+
 def _prepare_sqlite(connection: Any, _record: ConnectionPoolEntry) -> None:
     connection.isolation_level = None  # the driver must not begin transactions of its own; `_begin_sqlite` does
     cursor = connection.cursor()
@@ -162,4 +173,5 @@ def _faults(url: URL) -> Iterator[None]:
     except (SQLAlchemyError, OSError) as error:  # OSError: refused, unresolved or timed out before SQL was spoken
         cause = error.orig if isinstance(error, DBAPIError) else error  # without the statement and its parameters
         where = url.render_as_string(hide_password=True)
-        raise CatalogueUnavailable(f"the database {where} failed: {cause}") from error
+        hint = "; free space on its disk" if any(word in str(cause) for word in _FULL) else ""
+        raise CatalogueUnavailable(f"the database {where} failed: {cause}{hint}") from error

@@ -1,16 +1,67 @@
-"""Eval scripts in the benchmark's shape, and the repair of the one fault in those that 4.1.0 makes. Pure.
+"""Eval scripts in the benchmark's shape, cut at their markers, and the repair of the one fault of 4.1.0's. Pure.
 
-The markers reach the log because `set -x` shows the `:` lines on stderr: run it with both streams in one.
+In the benchmark's own harness the markers reach the log because `set -x` shows the `:` lines on stderr.
 """
 
+import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
+from sandbox_server.catalogue.diff import FileSection, file_sections
 from sandbox_server.catalogue.patch_files import PatchFiles
 
 _DELIMITER = "EOF_114329324912"
 _DATA = (".json", ".png", "csv", ".txt", ".md", ".jpg", ".jpeg", ".pkl", ".yml", ".yaml", ".toml")
 """Endings of files that are no tests. Source: NON_TEST_EXTS of swebench 4.1.0."""
+
+START_MARKER, END_MARKER = ">>>>> Start Test Output", ">>>>> End Test Output"
+
+
+@dataclass(frozen=True, slots=True)
+class EvalScript:
+    """A script without its markers and what follows the tests."""
+
+    setup: str
+    tests: str
+
+
+def split(eval_script: str) -> EvalScript:
+    """Cut `eval_script` at the lines that print the markers.
+
+    Raises:
+        ValueError: it has no such lines, so nothing tells which of its output is the tests'.
+
+    """
+    lines = eval_script.split("\n")
+    # of several the last: a test patch in the script may quote one
+    starts = [number for number, line in enumerate(lines) if _marks(START_MARKER, line)]
+    ends = [number for number, line in enumerate(lines) if _marks(END_MARKER, line) and number > max(starts, default=0)]
+    if not starts or not ends:
+        raise ValueError(f"no line of it is `: '{START_MARKER}'`, or none after that is `: '{END_MARKER}'`")
+    return EvalScript("\n".join(lines[: starts[-1]]), "\n".join(lines[starts[-1] + 1 : ends[0]]))
+
+
+def _marks(marker: str, line: str) -> bool:
+    return re.fullmatch(rf"(?::|echo) (['\"]?){re.escape(marker)}\1\s*", line) is not None
+
+
+def without_files(setup: str, test_patch: str, paths: Collection[str]) -> str:
+    """`setup` with a test patch that says nothing of `paths`, which are to be written otherwise.
+
+    So nothing in the container tells what they are in the benchmark. A file that the patch renames stays in it, and so
+    do all where `setup` has the patch in another form, or would end at a patch of nothing.
+    """
+    sections = file_sections(test_patch.encode())
+    left = b"".join(section.text for section in sections if not _is_whole(section) or not section.new <= set(paths))
+    if not test_patch.strip() or (not left and re.search(r"^set -\w*e", setup, re.MULTILINE)):
+        return setup
+    return setup.replace(test_patch.strip("\n"), left.decode().strip("\n"), 1)
+
+
+def _is_whole(section: FileSection) -> bool:
+    """It leaves one text file, whatever was there before."""
+    return len(section.new) == 1 and section.old <= section.new and not section.marks
 
 
 def make_eval_script(

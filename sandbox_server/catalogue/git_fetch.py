@@ -15,6 +15,7 @@ from sandbox_server.catalogue.git_process import GitFailed, environment, run_git
 from sandbox_server.catalogue.instance import GitSource
 from sandbox_server.catalogue.mirror_folder import MirrorFolder, tree_size
 from sandbox_server.errors import RepositoryUnavailable
+from sandbox_server.tasks import TaskSet
 
 log = telemetry.logger(__name__)
 
@@ -72,7 +73,7 @@ class Fetch:
         self._folder = folder
         self._slots = asyncio.Semaphore(config.concurrency)
         self._gathering: dict[str, _Batch] = {}
-        self._tasks: set[asyncio.Task[dict[str, str]]] = set()
+        self._tasks = TaskSet("git fetches")
         self._uses = asyncio.Semaphore(_TOGETHER)
         self._opened = False
         # an attempt may take its time and twice as long for the pauses
@@ -111,9 +112,7 @@ class Fetch:
 
     async def close(self) -> None:
         """End the fetches under way."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.cancel()
 
     def _kept(self, key: str, wanted: str) -> str:
         """The commit that `wanted` is, if a fetch has brought it; "" else."""
@@ -154,9 +153,7 @@ class Fetch:
         batch = self._gathering.get(key)
         if batch is None:
             batch = self._gathering[key] = _Batch()
-            batch.task = asyncio.create_task(self._run(address, key, batch))
-            self._tasks.add(batch.task)
-            batch.task.add_done_callback(self._tasks.discard)
+            batch.task = self._tasks.start(self._run(address, key, batch), awaited=True)
         batch.wanted.add(wanted)
         assert batch.task is not None
         # one caller's end must not end the fetch for the others

@@ -14,6 +14,7 @@ from sandbox_server.errors import UnknownReceipt
 from sandbox_server.records import (
     ActionRecord,
     Answer,
+    Confirmation,
     GradedSession,
     PatchRecord,
     RewardValue,
@@ -246,7 +247,12 @@ def _verdict(body: str) -> Verdict:
     values = json.loads(body)
     lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
     score = _score(values.get("score"))
-    return Verdict(**{**values, **lists, "name": VerdictName(values["name"]), "score": score})
+    made = {"name": VerdictName(values["name"]), "score": score, "confirm": _confirmation(values.get("confirm"))}
+    return Verdict(**{**values, **lists, **made})
+
+
+def _confirmation(values: dict[str, Any] | None) -> Confirmation | None:
+    return None if values is None else Confirmation(**{**values, "evidence": tuple(values["evidence"])})
 
 
 def _score(values: dict[str, Any] | None) -> Score | None:
@@ -266,6 +272,6 @@ def _answer(values: dict[str, Any]) -> Answer:
 def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(value)
-    if isinstance(value, Score):
+    if isinstance(value, Score | Confirmation):
         return asdict(value)
     raise TypeError(f"{type(value).__name__} is no JSON")

@@ -10,6 +10,7 @@ from pydantic_core import PydanticSerializationError
 
 from sandbox_server.catalogue import importers
 from sandbox_server.catalogue.conversion import Swebench41
+from sandbox_server.catalogue.image_name import WHY, is_image_name
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.read import read_rows
 from sandbox_server.catalogue.rows import Importer, OldRowConverter, SourceRow
@@ -75,6 +76,9 @@ def _check(line: int, instance: TaskInstance, seen: dict[str, int]) -> None:
     for name in ("dataset", "repo", "version"):
         if "\0" in getattr(instance, name):
             raise RowRejected(f"{name} holds a NUL character", line=line)
+    for image in instance.sandbox.images:
+        if not is_image_name(image):
+            raise RowRejected(f"sandbox.images names {image[:100]!r}: {WHY}", line=line)
     try:
         instance.model_dump_json()
     except PydanticSerializationError:

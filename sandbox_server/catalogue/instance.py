@@ -19,7 +19,7 @@ class SwebenchGrader(_Record):
 
     kind: Literal["swebench"] = "swebench"
     eval_script: str
-    """The benchmark's script, run unchanged as `bash /eval.sh` with both streams in one."""
+    """The benchmark's script: what stands before its markers is the set-up, between them the tests."""
     log_parser: str
     """Name in swebench's PARSER_REGISTRY."""
     eval_type: Literal["pass_and_fail", "fail_only"] = "pass_and_fail"
@@ -55,7 +55,8 @@ class SweproGrader(_Record):
     """Python 3; arguments: stdout and stderr of the tests, where to write `{"tests": [{"name", "status"}]}`."""
     selected_test_files: tuple[str, ...] = ()
     restore_tests: str = ""
-    """Shell text, run in the workdir once the patch is in: puts the tests over whatever the patch made of them."""
+    """Shell text, run once in the task image: checks the tests out of a later commit. Gradings lay them over the patch;
+    a last line of the setup commands that says the same is left out, so sessions do not see them."""
 
 
 class LocalizationGrader(_Record):
@@ -128,7 +129,7 @@ class SandboxSpec(_Record):
     """Shell text run once when a shell begins; "" means: conda env `testbed` where the image has it."""
     network: Literal["none", "bridge"] = "none"
     setup_commands: tuple[str, ...] = ()
-    """Run as root in the workdir of both the session's and the grading container, before anything else."""
+    """Run as root in the workdir before anything else, once, in the image that sessions and gradings start from."""
     hidden_paths: tuple[str, ...] = ()
     """Removed for the agent only."""
     memory_mb: int | None = None
@@ -205,7 +206,14 @@ class TaskInstance(_Record):
     @property
     def workspace(self) -> str:
         """`/workspace/<repo>__<version>`, every `/` as `__`; an integer version gains `.0`. Source: OpenHands 0.17."""
-        version = f"{self.version}.0" if self.version.isdigit() else self.version
+        return self._workspace_of(f"{self.version}.0" if self.version.isdigit() else self.version)
+
+    @property
+    def workspace_aliases(self) -> tuple[str, ...]:
+        """Other names of the same folder: a trainer adds `.0` only where its row has the version as a number."""
+        return (self._workspace_of(self.version),) if self.version.isdigit() else ()
+
+    def _workspace_of(self, version: str) -> str:
         return "/workspace/" + f"{self.repo}__{version}".replace("/", "__")
 
 

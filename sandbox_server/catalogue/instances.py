@@ -162,6 +162,15 @@ class Instances:
             ).one_or_none()
         return None if row is None else Verification(*row)
 
+    async def sound(self) -> "list[str]":
+        """The ids of those whose last verification found them sound and that can be graded."""
+        filters = (InstanceRow.grader != "", InstanceRow.verified_gold == "resolved", InstanceRow.verified_at > 0)
+        async with self._database.reading() as connection:
+            rows = await connection.execute(
+                select(InstanceRow.instance_id).where(*filters, InstanceRow.verified_empty.not_in(("resolved", "")))
+            )
+            return [row[0] for row in rows]
+
     async def count(self, *, dataset: str | None = None, repo: str | None = None, gradable: bool | None = None) -> int:
         """How many instances `list` would give without its bounds."""
         statement = select(func.count()).select_from(InstanceRow).where(*_filters(dataset, repo, gradable))

@@ -35,8 +35,9 @@ class MirrorFolder:
 
     def open(self) -> None:
         """Make it; remove what a process that was killed has left."""
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)  # repositories may be private
         for folder in (self.home, self.work, self._locks, self._mirrors):
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(exist_ok=True)
         left = [*self._mirrors.glob(".*"), *self.work.iterdir()]
         for path in left:
             with suppress(OSError):

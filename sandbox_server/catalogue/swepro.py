@@ -1,8 +1,14 @@
-"""SWE-bench Pro's way of grading, out of a row: of the benchmark itself, or of slime's copy of it."""
+"""SWE-bench Pro's way of grading, out of a row: of the benchmark itself, or of slime's copy of it.
+
+Its tests lie in a commit after the base, which nobody but the grader is to see.
+"""
 
 import re
 
-from sandbox_server.catalogue.instance import SweproGrader
+from sandbox_server.catalogue.instance import SweproGrader, TaskInstance
+
+TESTS_FOLDER = "/var/lib/sandbox/tests"
+"""Where a sealed image keeps the tests that were checked out, by their paths; no other image has it."""
 
 _CHECKOUT = re.compile(r"git checkout [0-9A-Za-z][0-9A-Za-z._/^~-]* (?:-- )?[^-\s].*")
 
@@ -23,3 +29,20 @@ def swepro_grader(
         selected_test_files=selected_test_files,
         restore_tests=tests_checkout(before_repo_set_cmd),
     )
+
+
+def tests_checkout_of(instance: TaskInstance) -> str:
+    """Shell text that takes the tests of `instance` out of a later commit; "" where none does."""
+    return instance.grader.restore_tests if isinstance(instance.grader, SweproGrader) else ""
+
+
+def setup_commands(instance: TaskInstance) -> tuple[str, ...]:
+    """Those of `instance`, without a last line that would lay the tests into the tree."""
+    tests = tests_checkout_of(instance)
+    commands = instance.sandbox.setup_commands
+    return tuple(_without_last(command, tests) for command in commands) if tests else commands
+
+
+def _without_last(command: str, line: str) -> str:
+    rest, _, last = command.rstrip().rpartition("\n")
+    return rest if last.strip() == line else command

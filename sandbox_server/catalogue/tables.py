@@ -10,7 +10,7 @@ from sqlalchemy import BigInteger, Dialect, Double, Index, LargeBinary, MetaData
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
-REVISION = "0007"
+REVISION = "0008"
 """The migration that makes these tables; a test holds it to be alembic's head."""
 
 
@@ -209,3 +209,16 @@ class MetricRow(Base):
     run: Mapped[str] = mapped_column(Text)
     at: Mapped[float] = mapped_column(index=True)
     """When it was graded."""
+
+
+class CertificateRow(Base):
+    """One part of an instance's certificate, as ASCII JSON; made for one row and one image."""
+
+    __tablename__ = "certificates"
+
+    instance_id: Mapped[str] = mapped_column(String(400), primary_key=True)
+    row_sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
+    image_digest: Mapped[str] = mapped_column(String(200), primary_key=True)
+    part: Mapped[str] = mapped_column(String(40), primary_key=True)
+    made_at: Mapped[float]
+    body: Mapped[str] = mapped_column(Text)

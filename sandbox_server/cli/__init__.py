@@ -16,7 +16,7 @@ VERBS = {
     "demo-search": "Play rollouts of code search, with their rewards.",
     "doctor": "Check all that a server needs.",
     "instances": "Import, list and show task instances.",
-    "dataset": "Build data sets for code search from rows with gold patches.",
+    "dataset": "Write data sets: for code search, and the catalogue for veRL.",
     "hash": "Print the instance_hash of an instance id.",
     "sessions": "List, show and close the running server's sessions.",
     "nodes": "List the nodes that share this server's Redis.",

@@ -7,6 +7,7 @@ import httpx
 from sandbox_server.cli import configuration
 from sandbox_server.errors import ServiceError
 
+_READY_S = 10.0
 TIMEOUT_S = 330.0  # an end waits for the action under way and the capture of the patch
 
 
@@ -16,6 +17,11 @@ class NoServer(ServiceError):
     code = "no_server"
 
 
+def readiness() -> Any:
+    """The body of /readyz, of a server that is ready or not. Raises NoServer."""
+    return _ask("GET", "/readyz", None, _READY_S).json()
+
+
 def call(method: str, path: str, query: dict[str, str | int] | None = None) -> Any:
     """The answer's JSON.
 
@@ -23,15 +29,7 @@ def call(method: str, path: str, query: dict[str, str | int] | None = None) -> A
         NoServer; ServiceError: what it refuses, with its words.
 
     """
-    settings = configuration.load()
-    headers = {"X-API-Key": settings.api_keys[0].get_secret_value()} if settings.api_keys else {}
-    url = f"http://{settings.host}:{settings.port}{path}"
-    try:
-        answer = httpx.request(method, url, params=query, headers=headers, timeout=TIMEOUT_S)
-    except httpx.TransportError as e:
-        raise NoServer(
-            f"no server answers at {url}: {e}; is it running, and are SANDBOX_HOST and _PORT its own?"
-        ) from e
+    answer = _ask(method, path, query, TIMEOUT_S)
     if answer.is_error:
         try:
             detail = answer.json()["detail"]
@@ -39,3 +37,15 @@ def call(method: str, path: str, query: dict[str, str | int] | None = None) -> A
             detail = answer.text[:300]
         raise ServiceError(f"{answer.status_code}: {detail}")
     return answer.json()
+
+
+def _ask(method: str, path: str, query: dict[str, str | int] | None, timeout_s: float) -> httpx.Response:
+    settings = configuration.load()
+    headers = {"X-API-Key": settings.api_keys[0].get_secret_value()} if settings.api_keys else {}
+    url = f"http://{settings.host}:{settings.port}{path}"
+    try:
+        return httpx.request(method, url, params=query, headers=headers, timeout=timeout_s)
+    except httpx.TransportError as e:
+        raise NoServer(
+            f"no server answers at {url}: {e}; is it running, and are SANDBOX_HOST and _PORT its own?"
+        ) from e

@@ -1,4 +1,4 @@
-"""`sandbox-server dataset build`: data for training and evaluating code search, out of rows with gold patches."""
+"""`sandbox-server dataset ...`: data for training and evaluating; `build` for code search, `verl` for veRL."""
 
 import asyncio
 import os
@@ -10,6 +10,7 @@ import typer
 from sandbox_server.catalogue.localization.dataset import BuildOptions, BuildReport, build
 from sandbox_server.catalogue.localization.fetched import Fetched
 from sandbox_server.cli import mirrors
+from sandbox_server.cli.dataset_verl import write_verl
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -18,9 +19,7 @@ _LEFT_OUT = 3
 """Exit code where the files are written and rows are not in them."""
 
 
-@app.callback()
-def _dataset() -> None:
-    """Keeps `build` a command of its own while it is the only one."""
+app.command("verl")(write_verl)
 
 
 @app.command("build")

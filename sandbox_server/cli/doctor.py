@@ -10,9 +10,13 @@ from pathlib import Path
 import typer
 
 from sandbox_server.app.build import disk_path, open_catalogue, open_runtime
+from sandbox_server.app.data_folder import why_shared, wider
+from sandbox_server.catalogue.certificates import Certificates
 from sandbox_server.catalogue.instances import Instances
-from sandbox_server.cli import configuration
+from sandbox_server.cli import api, configuration
 from sandbox_server.errors import ServiceError
+from sandbox_server.grading.drift import PART, drifted
+from sandbox_server.sessions.data_disk import free_bytes, tried
 from sandbox_server.sessions.engine_disk import used_pct
 from sandbox_server.settings import Settings
 from sandbox_server.state.connection import Connection
@@ -32,16 +36,19 @@ class _Unwell(Exception):
 
 @app.callback(invoke_without_command=True)
 def doctor() -> None:
-    """Check Docker, Redis, SQL, disk, images, clocks and the grading libraries; exit code 1 when one is not well."""
+    """Check Docker, Redis, SQL, disks, images, clocks and the grading libraries; exit code 1 when one is not well."""
     settings = configuration.load()
     checks: dict[str, Callable[[Settings], Awaitable[str]]] = {
         "docker": _docker,
         "clock": _clock,
         "redis": _redis,
         "sql": _sql,
+        "data": _data,
         "disk": _disk,
         "images": _images,
+        "gold": _gold,
         "swebench 4.1.0": _swebench4,
+        "server": _server,
     }
     if unwell := asyncio.run(_examine(settings, checks)):
         raise SystemExit(f"{unwell} of {len(checks)} not well")
@@ -99,6 +106,26 @@ async def _sql(settings: Settings) -> str:
     return f"{kind}, {count} instances" + ("" if count else "; `sandbox-server instances import FILE` adds some")
 
 
+async def _data(settings: Settings) -> str:
+    folder = settings.data_dir
+    if not folder.is_dir():
+        return f"{folder} is made by the first server"
+    free_mb = await asyncio.to_thread(free_bytes, folder) / 2**20
+    said = f"{free_mb:.0f} MB free in {folder}"
+    if free_mb < settings.data_min_free_mb:
+        raise _Unwell(f"{said}, below SANDBOX_DATA_MIN_FREE_MB={settings.data_min_free_mb:g}: free some")
+    if wrong := await asyncio.to_thread(tried, folder):
+        raise _Unwell(wrong)
+    if shared := why_shared(folder):
+        raise _Unwell(shared)
+    if open_to_others := await asyncio.to_thread(lambda: list(wider(folder))):
+        raise _Unwell(
+            f"{len(open_to_others)} paths are open to other users of this host, e.g. {open_to_others[0]}; a server"
+            f" narrows them at its start, or: chmod -R go= {folder}"
+        )
+    return f"{said}, its user's alone"
+
+
 async def _disk(settings: Settings) -> str:
     async with open_runtime(settings) as runtime:
         facts = await runtime.facts()
@@ -141,6 +168,34 @@ async def _images(settings: Settings) -> str:
     if missing:
         return f"{len(missing)} of {len(summaries)} instances have none here; they are pulled at their first start"
     return f"all {len(summaries)} instances have theirs"
+
+
+async def _server(settings: Settings) -> str:
+    where = f"{settings.host}:{settings.port}"
+    try:
+        ready = await asyncio.to_thread(api.readiness)
+    except api.NoServer:
+        return f"none runs at {where}; `sandbox-server serve` starts one"
+    if failing := ready["failing_loops"]:
+        said = "; ".join(f"{loop} {error}" for loop, error in failing.items())
+        raise _Unwell(f"background work of the server at {where} fails: {said}; its log has the stack")
+    if not ready["ready"]:
+        bad = "; ".join(f"{part}: {said}" for part, said in ready["parts"].items() if said != "ok")
+        raise _Unwell(f"the server at {where} is not ready: {bad}")
+    return f"ready at {where}"
+
+
+async def _gold(settings: Settings) -> str:
+    async with open_catalogue(settings) as database:
+        failing = drifted(await Certificates(database).everywhere(PART))
+        count = len(await Instances(database).sound())
+    if failing:
+        name, said = next(iter(failing.items()))
+        raise _Unwell(
+            f"gold of {len(failing)} instances resolved them once and does not any more, e.g. {name} ({said});"
+            f" `sandbox-server instances certify --again {name}` says more"
+        )
+    return f"{count} instances were found sound, none of them failed its last check (SANDBOX_DRIFT_CHECK_S)"
 
 
 async def _swebench4(settings: Settings) -> str:

@@ -4,7 +4,7 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -103,15 +103,23 @@ async def _prepare(ids: list[str]) -> int:
 
 async def _prune(settings: Settings, before: float) -> tuple[int, int]:
     rules = image_rules(settings)
-    prepared = [known for known in await _known(settings) if rules.is_prepared(known.image)]
+    removed = 0
+    while True:  # one that another stands on may go once that one is gone
+        prepared = [known for known in await _known(settings) if rules.is_prepared(known.image)]
+        may_go = [known for known in prepared if known.last_use <= before and rules.may_go(known.image, ())]
+        if not (now := await _remove(settings, may_go)):
+            return removed, len(prepared)
+        removed += now
+
+
+async def _remove(settings: Settings, images: Sequence[_Known]) -> int:
     removed = 0
     async with open_runtime(settings) as runtime, _image_uses(settings) as uses:
-        for known in prepared:
-            if known.last_use <= before and rules.may_go(known.image, ()):
-                gone = [name for name in known.image.names if await runtime.remove_image(name)]
-                await uses.forget(gone)
-                removed += len(gone) == len(known.image.names)
-    return removed, len(prepared) - removed
+        for known in images:
+            gone = [name for name in known.image.names if await runtime.remove_image(name)]
+            await uses.forget(gone)
+            removed += len(gone) == len(known.image.names)
+    return removed
 
 
 async def _known(settings: Settings) -> list[_Known]:

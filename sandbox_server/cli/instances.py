@@ -9,7 +9,9 @@ from pathlib import Path
 
 import typer
 
+from sandbox_server.catalogue.certificates import Certificates
 from sandbox_server.catalogue.changes import UnreadablePatch
+from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.importing import read_instances
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances, InstanceSummary
@@ -73,22 +75,56 @@ def show_instance(
 @app.command("verify")
 def verify_instances(
     ids: list[str] | None = typer.Argument(None, metavar="[ID...]"),  # noqa: B008 -- typer reads it
+    jobs: int = typer.Option(0, min=0, help="Instances at a time; 0: SANDBOX_GRADE_CONCURRENCY."),
 ) -> None:
     """Grade the gold patch and the unpatched tree of these instances, or of all: only gold may resolve."""
     # only this verb needs an engine and the graders
     verify = importlib.import_module("sandbox_server.cli.verify").verify
-    if unsound := asyncio.run(verify(ids or [])):
+    if unsound := asyncio.run(verify(ids or [], jobs=jobs)):
         raise SystemExit(f"error: {unsound} not sound")
+
+
+@app.command("certify")
+def certify_instances(
+    ids: list[str] | None = typer.Argument(None, metavar="[ID...]"),  # noqa: B008 -- typer reads it
+    jobs: int = typer.Option(0, min=0, help="Runs of tests at a time; 0: one for every two CPUs."),
+    times: int = typer.Option(3, min=2, help="Runs of gold, and of the unpatched tree, quiet and again under load."),
+    mutants: int = typer.Option(8, min=0, help="Small faults put into gold, at most."),
+    again: bool = typer.Option(False, help="Begin anew instead of going on where the last time ended."),
+) -> None:
+    """Find out how far the tests of these instances, or of all, can be trusted: flakes, free tests, mutants, variants.
+
+    What is done is kept, so a second call goes on where the first was ended. Exit code 1 when one is not sound.
+    """
+    # as for `verify`
+    certify = importlib.import_module("sandbox_server.cli.certify").certify
+    if unsound := asyncio.run(certify(ids or [], jobs=jobs, times=times, mutants=mutants, again=again)):
+        raise SystemExit(f"error: {unsound} not sound")
+
+
+@app.command("certificates")
+def show_certificates(
+    ids: list[str] | None = typer.Argument(None, metavar="[ID...]"),  # noqa: B008 -- typer reads it
+    style: str = typer.Option("md", "--format", help="csv, json or md."),
+) -> None:
+    """Show what `certify` found, a line for each instance and image."""
+    asyncio.run(_certificates(ids or [], style))
+
+
+@asynccontextmanager
+async def _database() -> AsyncIterator[Database]:
+    database = configuration.database()
+    try:
+        await database.migrate()
+        yield database
+    finally:
+        await database.dispose()
 
 
 @asynccontextmanager
 async def _catalogue() -> AsyncIterator[Instances]:
-    database = configuration.database()
-    try:
-        await database.migrate()
+    async with _database() as database:
         yield Instances(database)
-    finally:
-        await database.dispose()
 
 
 def _items(named: str) -> tuple[RewardItem, ...]:
@@ -172,10 +208,23 @@ async def _list(dataset: str | None, repo: str | None, limit: int) -> None:
     typer.echo(f"{len(shown)} of {total}" if len(shown) < total else f"{total} in all", err=True)
 
 
+async def _certificates(ids: Sequence[str], style: str) -> None:
+    table = importlib.import_module("sandbox_server.cli.certificates")  # needs what grades
+    async with _database() as database:
+        found = await table.rows(Instances(database), Certificates(database), ids)
+    try:
+        typer.echo(table.written(found, style))
+    except ValueError as error:
+        raise SystemExit(f"error: --format: {error}") from None
+
+
 async def _show(instance_id: str, *, as_json: bool) -> None:
-    async with _catalogue() as instances:
+    async with _database() as database:
+        instances = Instances(database)
         instance = await instances.by_id(instance_id)
         verification = await instances.verified(instance_id)
+        table = importlib.import_module("sandbox_server.cli.certificates")  # needs what grades
+        certified = await table.rows(instances, Certificates(database), [instance_id])
     if as_json:
         typer.echo(instance.model_dump_json(indent=2))
         return
@@ -184,6 +233,10 @@ async def _show(instance_id: str, *, as_json: bool) -> None:
         facts["verified"] = f"gold {verification.gold}, empty {verification.empty}"
     for name, value in facts.items():
         typer.echo(f"{name:<12} {value}")
+    for row in certified:
+        typer.echo(
+            f"{'certificate':<12} " + ", ".join(f"{name} {value}" for name, value in row.items() if name != "instance")
+        )
 
 
 def _facts(instance: TaskInstance) -> dict[str, str]:

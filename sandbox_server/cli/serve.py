@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import os
 import resource
 import socket
 import sys
@@ -12,6 +13,7 @@ import uvicorn
 from sandbox_server.app import Build, create_app
 from sandbox_server.app.access import is_loopback
 from sandbox_server.app.build import build
+from sandbox_server.app.data_folder import UMASK
 from sandbox_server.cli import configuration
 from sandbox_server.settings import Settings
 from sandbox_server.telemetry import configure_logging, logger
@@ -51,6 +53,7 @@ def run(settings: Settings, build: Build) -> None:
     does not open.
     """
     configure_logging(settings.log_level, settings.log_format)
+    os.umask(UMASK)  # of all that this server writes
     if not (settings.api_keys or settings.allow_insecure or is_loopback(settings.host)):
         sys.stderr.write(
             f"{settings.host} is reachable from other machines, and whoever reaches this server can run code in its "

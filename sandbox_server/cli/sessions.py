@@ -2,6 +2,7 @@
 
 import json
 import time
+from urllib.parse import quote
 
 import typer
 
@@ -36,7 +37,23 @@ def show_session(sid: str = typer.Argument(metavar="SID")) -> None:
 
 
 @app.command("close")
-def close_session(sid: str = typer.Argument(metavar="SID")) -> None:
-    """End a session; its patch is kept and graded."""
+def close_session(
+    sid: str | None = typer.Argument(None, metavar="[SID]"),
+    run: str | None = typer.Option(None, help="Every session and box of this run, in place of a SID."),
+) -> None:
+    """End a session, or all of a run; their patches are kept and graded."""
+    if (sid is None) == (run is None):
+        raise typer.BadParameter("name one session by its SID, or a run with --run")
+    if run is not None:
+        _close_run(run)
+        return
     session = api.call("DELETE", f"/v1/sessions/{sid}")
     typer.echo(f"{session['sid']} {session['state']} ({session['end_reason']})")
+
+
+def _close_run(run: str) -> None:
+    while True:
+        answer = api.call("DELETE", f"/v1/runs/{quote(run)}/sessions")
+        typer.echo(f"{len(answer['ended'])} sessions of run {run} ended, {len(answer['ending'])} are ending")
+        if not answer["ending"]:
+            return

@@ -1,13 +1,16 @@
 """`sandbox-server instances verify`: does the gold patch resolve the task, and does doing nothing not?"""
 
+import asyncio
 import os
 import time
 from dataclasses import dataclass
 
 import typer
 
-from sandbox_server.app.build import grading_of, open_catalogue, open_runtime
+from sandbox_server.app.build import open_catalogue, open_runtime
+from sandbox_server.app.grading import grading_of
 from sandbox_server.app.workspaces import open_workspaces
+from sandbox_server.catalogue.certificate_key import CertificateKey
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.catalogue.localization.truth import RewardItem, Truth
@@ -19,7 +22,7 @@ from sandbox_server.grading.localization.answers import structured_answer
 from sandbox_server.grading.localization.base import Events, RewardContext, Turn
 from sandbox_server.grading.localization.composition import compose
 from sandbox_server.grading.localization.verdict import verdict_of
-from sandbox_server.records import Answer
+from sandbox_server.records import Answer, ConfirmState, Verdict
 
 _ALL = 1_000_000
 _FILES = RewardItem(fn="file_localization_f1_reward")
@@ -36,28 +39,35 @@ class _Found:
         return self.gold == "resolved" and self.empty == "unresolved"
 
 
-async def verify(ids: list[str]) -> int:
-    """Grade gold and the unpatched tree of each, keep and print what was found; returns how many are not sound."""
+async def verify(ids: list[str], *, jobs: int = 0) -> int:
+    """Grade gold and the unpatched tree of each, keep and print what was found; returns how many are not sound.
+
+    `jobs` instances go at a time; 0: as many as the node's gradings.
+    """
     settings = configuration.load()
-    unsound = 0
+    room = asyncio.Semaphore(jobs or settings.gradings)
     async with (
         open_catalogue(settings) as database,
         open_runtime(settings, guest=f"verify-{os.getpid()}") as runtime,
         open_workspaces(settings, runtime) as workspaces,
     ):
         instances = Instances(database)
-        grading = grading_of(settings, runtime, instances, workspaces)
+        grading = grading_of(settings, runtime, database, workspaces)
         try:
             names = ids or [s.instance_id for s in await instances.list(gradable=True, limit=_ALL)]
-            for instance_id in names:
-                began = time.monotonic()
-                found = await _verify(grading, await instances.by_id(instance_id))
-                await instances.mark_verified(instance_id, found.gold, found.empty, time.time())
-                unsound += not found.sound
+
+            async def one(instance_id: str) -> bool:
+                async with room:
+                    began = time.monotonic()
+                    found = await _verify(grading, await instances.by_id(instance_id))
+                    await instances.mark_verified(instance_id, found.gold, found.empty, time.time())
                 typer.echo(
                     f"{'ok  ' if found.sound else 'FAIL'}  {instance_id}  gold {found.gold}, empty {found.empty}"
                     f"  {time.monotonic() - began:.1f} s  {found.note}".rstrip()
                 )
+                return found.sound
+
+            unsound = sum(not sound for sound in await asyncio.gather(*map(one, names)))
         finally:
             await grading.close()
     typer.echo(f"{len(names) - unsound} of {len(names)} sound")
@@ -73,7 +83,22 @@ async def _verify(grading: Grading, instance: TaskInstance) -> _Found:
     except ServiceError as e:
         return _Found(gold.name, "infra", e.detail)
     sound = gold.resolved and empty.name == "unresolved"
-    return _Found(gold.name, empty.name, "" if sound else f"gold: {gold.cause}; empty: {empty.cause}")
+    note = await _variants(grading, instance, gold) if sound else f"gold: {gold.cause}; empty: {empty.cause}"
+    return _Found(gold.name, empty.name, note)
+
+
+async def _variants(grading: Grading, instance: TaskInstance, gold: Verdict) -> str:
+    """How many tests can be altered for the confirming run; made now, unless gold's own confirmation did so."""
+    assert grading.confirming is not None  # `grading_of` sets it
+    try:
+        made = await grading.confirming.certifying.variants(instance, CertificateKey.of(instance, gold.image_digest))
+    except ServiceError as e:
+        return f"variants: {e.detail}"
+    if not made.units:
+        return f"confirm: none ({made.why})"
+    state = gold.confirm.state if gold.confirm else ""
+    known = f"{len(made.tests)} of {len(instance.fail_to_pass)} tests" if made.tests else f"{len(made.units)} tests"
+    return f"variants of {known}{f', gold {state}' if state == ConfirmState.CONFIRMED else ''}"
 
 
 def _verify_search(instance: TaskInstance) -> _Found:

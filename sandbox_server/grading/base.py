@@ -1,6 +1,7 @@
 """Patch in a fresh container -> verdict; verdict -> reward. Graders and rewards are plugins."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -37,6 +38,10 @@ class TestRun:
     timings_s: Mapping[str, float] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     log_tail: str = ""
+    passed: frozenset[str] = frozenset()
+    """Names of the row's F2P and P2P tests that passed; none where the exit code judges."""
+    log: str = ""
+    """All that was kept of what the tests printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +58,24 @@ BaselineSource = Callable[[TaskInstance], Awaitable[Baseline | None]]
 """Looks up what is stored; None: nothing is."""
 
 
+CleanSandbox = Callable[[], AbstractAsyncContextManager[Sandbox]]
+"""Another container of the instance, without the patch; gone at the end of the block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """Bounds on what judging one log may take; past them the log counts as one without results."""
+
+    cpu_s: float = 10.0
+    wall_s: float = 40.0
+    """By the clock: on a busy host a judge gets only a part of a CPU."""
+    memory_mb: int = 512
+
+
 class Grader(Protocol):
     """Runs an instance's tests in a container that holds the applied patch and the files of `prepare`; judges them.
 
-    A plugin's GRADER is called without arguments, once, when the service starts.
+    A plugin's GRADER is called once, when the service starts, with the bounds on judging.
     """
 
     @property
@@ -79,8 +98,37 @@ class Grader(Protocol):
         """
         ...
 
-    async def run(self, instance: TaskInstance, sandbox: Sandbox, *, timeout_s: float) -> TestRun:
-        """Raises InfrastructureError when it could not be told; a timeout of the tests is a TestRun."""
+    async def run(
+        self,
+        instance: TaskInstance,
+        sandbox: Sandbox,
+        *,
+        timeout_s: float,
+        altered: Mapping[str, bytes] | None = None,
+        clean: CleanSandbox | None = None,
+    ) -> TestRun:
+        """Run the tests and judge them; a timeout of theirs is a TestRun.
+
+        `altered`: path (absolute, or relative to the workdir) -> text. Written after the tests' own set-up and right
+        before the tests. One that cannot be written because of what the patch left is a TestRun without results.
+        `clean`: for what the patch may not touch; a grader that needs it cannot do without.
+
+        Raises:
+            InfrastructureError: it could not be told.
+
+        """
+        ...
+
+    async def test_files(self, instance: TaskInstance, sandbox: Sandbox, *, timeout_s: float) -> Mapping[str, bytes]:
+        """The files that hold the instance's tests, by path as `altered` takes them: text only, bounded.
+
+        Runs the tests' own set-up, nothing else, in `sandbox`: a container of its own with an empty patch applied (and
+        so the instance's `files` in place).
+
+        Raises:
+            GraderBroken: the set-up did not end. InfrastructureError.
+
+        """
         ...
 
 

@@ -6,7 +6,8 @@ make it superfluous, then it is removed unused. Nothing relies on it: a grading 
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -14,8 +15,11 @@ from typing import Any
 from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import EngineUnavailable, GraderBroken, ServiceError
+from sandbox_server.grading.disk import disk_bounded
 from sandbox_server.sandbox.base import ContainerSpec, ImageInfo, Limits, Role, Runtime, Sandbox
 from sandbox_server.sandbox.faults import Faults
+from sandbox_server.sandbox.outside import Outside
+from sandbox_server.tasks import TaskSet
 
 log = telemetry.logger(__name__)
 
@@ -84,30 +88,50 @@ class Containers:
         ahead: int = 0,
         ahead_boots: int = 1,
         faults: Faults | None = None,
-        task_image: Callable[[TaskInstance], Awaitable[ImageInfo]] | None = None,
+        sealed: Callable[[TaskInstance], Awaitable[ImageInfo]] | None = None,
     ) -> None:
         """`limits` where the instance names none of its own; at most `ahead` wait at a time, `ahead_boots` begin.
 
-        None is made while there are `faults`. `task_image(instance)` is what its containers are made of, where that is
-        not simply one of the instance's images.
+        None is made while there are `faults`. `sealed(instance)` is the image that its containers are made of, set up
+        and without what is later than the task; without it one of the instance's images, set up in each container.
         """
         self._runtime = runtime
         self._limits = limits
-        self._network = network
+        self.network = network
         self._cpu_shares = cpu_shares
         self._bounds = bounds or Bounds()
         self._ahead = ahead
         self._faults = faults or Faults()
-        self._task_image = task_image or (lambda instance: runtime.resolve_image(instance.sandbox.images))
+        self._sealed = sealed
         self._boots = asyncio.Semaphore(ahead_boots)
         self._expected: dict[str, _Expected] = {}
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._leaving = TaskSet("grading containers")
         self._closed = False
+
+    @property
+    def outside(self) -> Outside:
+        """What the engine itself says of them."""
+        return self._runtime.outside
 
     @property
     def waiting(self) -> int:
         """How many are made ahead and not taken."""
         return len(self._expected)
+
+    async def image_digest(self, instance: TaskInstance) -> str:
+        """Of the image that a container of `instance` is made of; "": it is not on the engine, which pulls nothing."""
+        try:
+            for name in instance.sandbox.images:
+                if found := await self._runtime.find_image(name):
+                    return found.digest
+        except ServiceError as error:  # whoever needs the image itself meets it again
+            log.warning("task image not looked up", instance_id=instance.instance_id, error=error.detail)
+        return ""
+
+    def limits_of(self, instance: TaskInstance) -> Limits:
+        """Of a container of `instance`."""
+        own = {name: getattr(instance.sandbox, name) for name in ("memory_mb", "cpus", "pids", "disk_mb")}
+        return replace(self._limits, **{name: value for name, value in own.items() if value is not None})
 
     async def make(self, instance: TaskInstance, sid: str, *, lasts_s: float = 0.0) -> Box:
         """A fresh container, its setup commands run; it may wait `lasts_s` for its grading.
@@ -121,18 +145,33 @@ class Containers:
         began = time.monotonic()
         try:
             async with asyncio.timeout(self._bounds.create_s):
-                image = await self._task_image(instance)
+                image = await (self._sealed(instance) if self._sealed else self._resolved(instance))
                 sandbox = await self._runtime.create(self._spec(instance, image.name, sid, lasts_s))
         except TimeoutError:
             raise EngineUnavailable(f"no grading container within {self._bounds.create_s:.0f} s") from None
         created = time.monotonic()
         try:
-            await self._set_up(instance, sandbox)
+            if self._sealed is None:
+                await self._set_up(instance, sandbox)
             await sandbox.stand_by(_COMMANDS)
         except BaseException:
             self.remove(sandbox)
             raise
         return Box(sandbox, image.digest, created - began, time.monotonic() - created)
+
+    @asynccontextmanager
+    async def clean(self, instance: TaskInstance, sid: str = "") -> AsyncIterator[Sandbox]:
+        """A fresh container for the block; removed behind it. Raises as `make`."""
+        box = await self.make(instance, sid)
+        try:
+            yield box.sandbox
+        finally:
+            self.remove(box.sandbox)
+
+    def disk_bounded(self, instance: TaskInstance, sandbox: Sandbox) -> AbstractAsyncContextManager[None]:
+        """Hold it to what the instance may write, for the block; see `grading.disk`."""
+        limit_mb = instance.sandbox.disk_mb or self._limits.disk_mb
+        return disk_bounded(self._runtime, sandbox.container_id, limit_mb)
 
     def expect(self, instance: TaskInstance, sid: str) -> None:
         """Make one for the grading of `sid`, which comes soon; nothing when enough wait already."""
@@ -178,15 +217,16 @@ class Containers:
         self._closed = True
         for sid in list(self._expected):
             self.forget(sid)
-        deadline = time.monotonic() + self._bounds.remove_s
-        while self._leaving and (left_s := deadline - time.monotonic()) > 0:  # one that was being made adds its own end
-            await asyncio.wait(set(self._leaving), timeout=left_s)
+        await self._leaving.settle(self._bounds.remove_s)  # one that was being made adds its own end
 
     async def _make_ahead(self, instance: TaskInstance, sid: str) -> Box:
         async with self._boots:
             if expected := self._expected.get(sid):
                 expected.begun = True
             return await self.make(instance, sid, lasts_s=KEPT_S)
+
+    async def _resolved(self, instance: TaskInstance) -> ImageInfo:
+        return await self._runtime.resolve_image(instance.sandbox.images)
 
     async def _set_up(self, instance: TaskInstance, sandbox: Sandbox) -> None:
         for command in instance.sandbox.setup_commands:
@@ -201,7 +241,6 @@ class Containers:
                 raise GraderBroken(f"setup command failed ({done.exit_code}): {command}: {done.stdout.text()[-300:]}")
 
     def _spec(self, instance: TaskInstance, image: str, sid: str, lasts_s: float) -> ContainerSpec:
-        own = {name: getattr(instance.sandbox, name) for name in ("memory_mb", "cpus", "pids", "disk_mb")}
         lasts = timedelta(seconds=lasts_s + self._bounds.of_attempt(instance))
         return ContainerSpec(
             image=image,
@@ -210,16 +249,14 @@ class Containers:
             deadline=clock.today() + lasts,
             workdir=instance.sandbox.workdir,
             env=instance.sandbox.env,
-            network=self._network,
-            limits=replace(self._limits, **{name: value for name, value in own.items() if value is not None}),
+            network=self.network,
+            limits=self.limits_of(instance),
             with_shell=False,
             cpu_shares=self._cpu_shares,
         )
 
     def _later(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
+        self._leaving.start(work)
 
     async def _discard(self, making: asyncio.Task[Box]) -> None:
         making.cancel()

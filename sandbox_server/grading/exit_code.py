@@ -1,40 +1,50 @@
 """Judging by an exit code: 0 is resolved, anything else is not; F2P is the command itself, one of one."""
 
+from collections.abc import Mapping
+
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.grading.base import TestRun
+from sandbox_server.grading.supervised import Plan, placed, supervise, unlaid
 from sandbox_server.records import VerdictName
 from sandbox_server.sandbox.base import DEFAULT_ACTIVATION, Sandbox
 
 _LOG_BYTES = 1 << 20
 
 
-async def run_command(instance: TaskInstance, sandbox: Sandbox, command: str, *, timeout_s: float) -> TestRun:
-    """Run `command` by bash in the instance's workdir, as root, after its activation.
+async def run_command(
+    instance: TaskInstance, sandbox: Sandbox, command: str, *, files: Mapping[str, bytes], timeout_s: float
+) -> TestRun:
+    """Run `command` by bash in the instance's workdir, as root, after its activation; `files` are written before it.
 
     Raises:
         SandboxLost, EngineUnavailable.
 
     """
-    result = await sandbox.exec(
-        ["bash", "-c", f"{instance.sandbox.activate or DEFAULT_ACTIVATION}\n{command}"],
+    workdir = instance.sandbox.workdir
+    run = await supervise(
+        sandbox,
+        Plan(command, setup=instance.sandbox.activate or DEFAULT_ACTIVATION, files=placed(workdir, files)),
         timeout_s=timeout_s,
-        cwd=instance.sandbox.workdir,
+        cwd=workdir,
         env={"HOME": "/root"},
-        user="root",
-        merge_streams=True,
         keep_bytes=_LOG_BYTES,
     )
-    if result.timed_out:
+    if run.timed_out:
         name, cause = VerdictName.TIMEOUT, f"the command ran past its limit of {timeout_s:g} s"
+    elif run.unlaid:
+        return unlaid(run)
+    elif run.exit_code is None:
+        name, cause = VerdictName.NO_RESULTS, f"the shell that ran the command was ended ({run.status})"
     else:
-        name = VerdictName.RESOLVED if result.exit_code == 0 else VerdictName.UNRESOLVED
-        cause = f"the command exited with {result.exit_code}"
+        name = VerdictName.RESOLVED if run.exit_code == 0 else VerdictName.UNRESOLVED
+        cause = f"the command exited with {run.exit_code}"
     return TestRun(
         name,
         cause,
         f2p_count=int(name is VerdictName.RESOLVED),
         p2p_count=0,
-        exit_code=result.exit_code,
-        timings_s={"tests": result.duration_s},
-        log_tail=result.stdout.text()[-4000:],
+        exit_code=run.status,
+        timings_s={"tests": run.duration_s},
+        log_tail=(run.log or run.setup_log)[-4000:],
+        log=run.log,
     )

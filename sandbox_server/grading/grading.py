@@ -2,20 +2,29 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from sandbox_server import telemetry
 from sandbox_server.catalogue.diff import created_paths
 from sandbox_server.catalogue.instance import SwebenchGrader, TaskInstance
 from sandbox_server.errors import EngineUnavailable, GraderBroken, ServiceError
+from sandbox_server.grading.assay import Finding, without
+from sandbox_server.grading.assays import Assays
 from sandbox_server.grading.base import BaselineSource, Grader, GradeRequest, TestRun
 from sandbox_server.grading.calibration import Calibration
+from sandbox_server.grading.confirming import Confirming
 from sandbox_server.grading.containers import Bounds, Box, Containers
+from sandbox_server.grading.control import BrokeOff, Control, blaming, is_suspect
+from sandbox_server.grading.disk import DiskExceeded
 from sandbox_server.grading.guard import RunnerFilePolicy, screen
 from sandbox_server.grading.ladder import apply_patch
-from sandbox_server.grading.memory import killed_at_limit
-from sandbox_server.grading.verdicts import totals, ungraded
+from sandbox_server.grading.memory import MemoryWatch
+from sandbox_server.grading.reading import GitReading
+from sandbox_server.grading.supervised import read_texts
+from sandbox_server.grading.verdicts import ungraded
 from sandbox_server.records import Verdict, VerdictName
 from sandbox_server.sandbox.base import Sandbox
 
@@ -33,6 +42,8 @@ class _Attempt:
     image_digest: str
     timings_s: dict[str, float]
     number: int = 1
+    blamed: bool = False
+    """It has no results because of the patch, as a control has shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +71,10 @@ class Grading:
         attempts: int = 3,
         bounds: Bounds | None = None,
         retry_pause_s: float = 1.0,
+        assays: Assays | None = None,
+        control_kept_s: float = 300.0,
     ) -> None:
-        """`graders` by the kind of instance they take."""
+        """`graders` by the kind of instance they take; a good control counts for `control_kept_s`."""
         self._containers = containers
         self._graders = graders
         self._runner_files = runner_files
@@ -69,10 +82,16 @@ class Grading:
         self._bounds = bounds or Bounds()
         self._retry_pause_s = retry_pause_s
         self._calibration = Calibration(baseline, self.run_unpatched)
+        self._assays = assays
+        self.confirming: Confirming | None = None
+        """Runs a patch that earns something again; None: nothing does."""
+        self._control = Control(self._run_unpatched_once, kept_s=control_kept_s)
+        self._reading = GitReading()
 
     async def close(self) -> None:
         """End what the graders started; containers made ahead are removed."""
         await self._containers.close()
+        self._reading.close()
         for grader in self._graders.values():
             await grader.close()
 
@@ -80,10 +99,25 @@ class Grading:
         """Library -> version that would judge `instance`."""
         return self._graders[instance.grader.kind].versions if instance.grader else {}
 
-    @property
-    def runner_files(self) -> RunnerFilePolicy:
-        """The policy in force; part of the key under which verdicts are shared."""
-        return self._runner_files
+    async def facts(self, instance: TaskInstance) -> Mapping[str, object]:
+        """What a verdict on `instance` depends on beside it and the patch: the image, who judges, the settings.
+
+        "" stands for an image that is not here yet.
+        """
+        limits = self._containers.limits_of(instance)
+        image = await self._containers.image_digest(instance)
+        known = await self.finding(instance, image)
+        return {
+            "image": image,
+            "quarantined": list(known.quarantined),
+            "stubs": list(known.stubs),
+            "versions": dict(self.versions(instance)),
+            "runner_files": self._runner_files,
+            "confirm": self.confirming.mode if self.confirming else "off",
+            "network": self._containers.network,
+            "tests_s": self._bounds.tests_of(instance),
+            "limits": [limits.memory_mb, limits.cpus, limits.pids, limits.disk_mb],
+        }
 
     def expect(self, instance: TaskInstance, sid: str) -> None:
         """A patch of `sid` comes soon: its container is made meanwhile, where there is room for one."""
@@ -128,6 +162,37 @@ class Grading:
         """
         return (await self._try_fresh(instance, b"", "")).run
 
+    async def run_altered(self, instance: TaskInstance, patch: bytes, altered: Mapping[str, bytes]) -> TestRun:
+        """What the instance's tests give over `patch` when these of their files are replaced.
+
+        Raises:
+            ServiceError: the last attempt's.
+
+        """
+        return (await self._try_fresh(instance, patch, "", altered)).run
+
+    async def files_with(self, instance: TaskInstance, patch: bytes, paths: Iterable[str]) -> Mapping[str, bytes]:
+        """Those of `paths` that are text files of bounded size once `patch` is applied. Raises ServiceError."""
+        laid = await self._lay(instance, patch, "")
+        try:
+            if laid.failure is not None:
+                raise GraderBroken(laid.failure.cause)
+            return await read_texts(laid.box.sandbox, instance.sandbox.workdir, paths)
+        finally:
+            self._containers.remove(laid.box.sandbox)
+
+    async def test_files(self, instance: TaskInstance) -> Mapping[str, bytes]:
+        """The files that hold the instance's tests, path -> text. Raises ServiceError."""
+        assert instance.grader is not None  # an instance without one never comes this far
+        laid = await self._lay(instance, b"", "")
+        try:
+            if laid.failure is not None:
+                raise GraderBroken(laid.failure.cause)
+            grader = self._graders[instance.grader.kind]
+            return await grader.test_files(instance, laid.box.sandbox, timeout_s=self._bounds.setup_s)
+        finally:
+            self._containers.remove(laid.box.sandbox)
+
     async def _verdict(self, request: GradeRequest) -> Verdict:
         instance = request.instance
         if instance.grader is None:
@@ -136,17 +201,24 @@ class Grading:
         if request.patch is None or not request.patch.strip():
             why = "there was nothing to take a diff from" if request.patch is None else "nothing was changed"
             return ungraded(request, VerdictName.EMPTY_PATCH, mask=False, cause=request.patch_cause or why)
+        if ungradable := (await self.finding(instance, await self._containers.image_digest(instance))).ungradable:
+            return ungraded(request, VerdictName.INFRA, mask=True, cause=ungradable)
         # In a thread: the largest patches take a second to read.
         screened = await asyncio.to_thread(screen, request.patch, instance, self._runner_files)
         if screened.runner_files and self._runner_files == "refuse":
             cause = f"the patch touches the test runner's own files: {', '.join(screened.runner_files[:5])}"
             verdict = ungraded(request, VerdictName.TAMPERED, mask=False, cause=cause)
             return replace(verdict, runner_files=screened.runner_files)
+        if screened.patch and (why := await self._reading.misread(screened.patch)):
+            verdict = ungraded(request, VerdictName.PATCH_FAILED, mask=False, cause=f"the patch is refused: {why}")
+            return replace(verdict, runner_files=screened.runner_files)
         attempt = await self._try_fresh(instance, screened.patch, request.sid)
-        run = attempt.run
-        mask, why = await self._calibration.mask(instance, run, timeout_s=self._bounds.tests_of(instance))
-        f2p_total, p2p_total = totals(instance)
-        return Verdict(
+        known = await self.finding(instance, attempt.image_digest)
+        run, f2p_total, p2p_total = without(instance, attempt.run, known.quarantined)
+        mask, why = False, ""
+        if not attempt.blamed:
+            mask, why = await self._calibration.mask(instance, run, timeout_s=self._bounds.tests_of(instance))
+        verdict = Verdict(
             run.name,
             mask,
             run.cause + why,
@@ -158,6 +230,9 @@ class Grading:
             patch_applied=run.name is not VerdictName.PATCH_FAILED,
             f2p_failed=run.f2p_failed,
             p2p_failed=run.p2p_failed,
+            f2p_stubs=known.stubs,
+            quarantined=known.quarantined,
+            certificate=known.said,
             apply_tier=attempt.tier,
             runner_files=screened.runner_files,
             stripped=screened.stripped,
@@ -168,34 +243,69 @@ class Grading:
             timings_s=attempt.timings_s,
             log_tail=run.log_tail,
         )
+        return await self.confirming.confirm(instance, screened.patch, verdict) if self.confirming else verdict
 
-    async def _try_fresh(self, instance: TaskInstance, patch: bytes, sid: str) -> _Attempt:
-        """Attempts on fresh containers until one can tell; the last one's error is raised."""
-        for number in range(1, self._attempts + 1):
+    async def finding(self, instance: TaskInstance, image_digest: str) -> Finding:
+        """What is certified of the instance on this image; nothing where nothing is."""
+        return await self._assays.finding(instance, image_digest) if self._assays and image_digest else Finding()
+
+    async def _run_unpatched_once(self, instance: TaskInstance) -> TestRun:
+        return (await self._attempt(instance, b"", "")).run
+
+    async def _try_fresh(
+        self, instance: TaskInstance, patch: bytes, sid: str, altered: Mapping[str, bytes] | None = None
+    ) -> _Attempt:
+        """Attempts on fresh containers until one can tell, or shows that the patch is why none can.
+
+        Raises:
+            ServiceError: the last attempt's. Exception: a defect of ours that the patch has no part in.
+
+        """
+        breaks: list[BrokeOff] = []
+        began = time.monotonic()
+        number = 0
+        while number < self._attempts or is_suspect(breaks, number):
+            number += 1
+            if number > 1:
+                await asyncio.sleep(self._retry_pause_s * (number - 1))
+            failure: Exception
             try:
-                attempt = await self._attempt(instance, patch, sid)
+                attempt = await self._attempt(instance, patch, sid, altered)
+            except BrokeOff as broken:
+                failure = broken.error
+                self._note(instance, sid, number, failure)
+                breaks.append(broken)
+                if cause := await self._control.blames(instance, breaks, began=began):
+                    run = TestRun(VerdictName.NO_RESULTS, cause, 0, 0)
+                    return _Attempt(run, "", broken.image, {}, number, blamed=True)
             except ServiceError as error:
-                telemetry.INFRA_ERRORS.labels(error.code).inc()
-                log.warning(
-                    "grading attempt failed",
-                    instance_id=instance.instance_id,
-                    sid=sid,
-                    attempt=number,
-                    code=error.code,
-                    detail=error.detail,
-                )
-                if number == self._attempts:
-                    raise
-                await asyncio.sleep(self._retry_pause_s * number)
+                failure = error
+                self._note(instance, sid, number, error)
             else:
                 attempt.number = number
                 return attempt
-        raise ValueError("at least one attempt is needed")
+        raise failure
 
-    async def _attempt(self, instance: TaskInstance, patch: bytes, sid: str) -> _Attempt:
+    def _note(self, instance: TaskInstance, sid: str, number: int, error: Exception) -> None:
+        code, detail = (error.code, error.detail) if isinstance(error, ServiceError) else ("defect", repr(error))
+        telemetry.INFRA_ERRORS.labels(code).inc()
+        log.warning(
+            "grading attempt failed",
+            instance_id=instance.instance_id,
+            sid=sid,
+            attempt=number,
+            code=code,
+            detail=detail,
+            exc_info=error if code == "defect" else None,
+        )
+
+    async def _attempt(
+        self, instance: TaskInstance, patch: bytes, sid: str, altered: Mapping[str, bytes] | None = None
+    ) -> _Attempt:
         laid = await self._lay(instance, patch, sid)
         try:
-            run = laid.failure or await self._run_tests(instance, laid.box.sandbox)
+            async with self._blaming(laid.box, patch):
+                run = laid.failure or await self._run_tests(instance, laid.box.sandbox, altered)
         finally:
             self._containers.remove(laid.box.sandbox)
         return _Attempt(run, laid.tier, laid.box.image_digest, {**laid.timings_s, **run.timings_s})
@@ -221,20 +331,21 @@ class Grading:
             stray |= set(instance.grader.new_test_files)
         try:
             own = await self._graders[instance.grader.kind].prepare(instance)
-            applied = await apply_patch(
-                box.sandbox,
-                patch,
-                {**instance.files, **own},
-                clear=stray,
-                workdir=instance.sandbox.workdir,
-                timeout_s=self._bounds.apply_s,
-            )
+            async with self._blaming(box, patch):
+                applied = await apply_patch(
+                    box.sandbox,
+                    patch,
+                    {**instance.files, **own},
+                    clear=stray,
+                    workdir=instance.sandbox.workdir,
+                    timeout_s=self._bounds.apply_s,
+                )
+                if applied.unplaced in own:
+                    raise GraderBroken(f"the grader's file {applied.unplaced} cannot be placed: {applied.said}")
             failure = None
             if applied.refused:
                 cause = f"the patch does not apply to the clean tree: {applied.said.strip().rpartition(chr(10))[2]}"
                 failure = TestRun(VerdictName.PATCH_FAILED, cause, 0, 0, log_tail=applied.said)
-            elif applied.unplaced in own:
-                raise GraderBroken(f"the grader's file {applied.unplaced} cannot be placed: {applied.said}")
             elif applied.unplaced:
                 # the patch put a file, or a link that leads nowhere good, where the tests need a folder
                 cause = f"the tests' file {applied.unplaced} cannot be placed in the patched tree: {applied.said}"
@@ -244,17 +355,32 @@ class Grading:
             raise
         return _Laid(box, applied.tier, failure, {**timings_s, "apply": time.monotonic() - began})
 
-    async def _run_tests(self, instance: TaskInstance, sandbox: Sandbox) -> TestRun:
+    def _blaming(self, box: Box, patch: bytes) -> AbstractAsyncContextManager[None]:
+        return blaming(self._containers.outside, box.sandbox.container_id, image=box.image_digest, patch=patch)
+
+    async def _run_tests(
+        self, instance: TaskInstance, sandbox: Sandbox, altered: Mapping[str, bytes] | None = None
+    ) -> TestRun:
         assert instance.grader is not None  # an instance without one never comes this far
         timeout_s = self._bounds.tests_of(instance)
+        memory = MemoryWatch(self._containers.outside, sandbox.container_id)
         try:
             # The grader's own deadline stops the tests; this one is for an engine that does not answer.
-            async with asyncio.timeout(timeout_s + self._bounds.judge_s):
-                run = await self._graders[instance.grader.kind].run(instance, sandbox, timeout_s=timeout_s)
+            bounded = self._containers.disk_bounded(instance, sandbox)
+            async with asyncio.timeout(timeout_s + self._bounds.judge_s), bounded:
+                run = await self._graders[instance.grader.kind].run(
+                    instance,
+                    sandbox,
+                    timeout_s=timeout_s,
+                    altered=altered,
+                    clean=partial(self._containers.clean, instance),
+                )
                 killed = run.name is VerdictName.UNRESOLVED and run.exit_code == _KILLED
-                if (killed or run.name is VerdictName.NO_RESULTS) and await killed_at_limit(sandbox):
+                if (killed or run.name is VerdictName.NO_RESULTS) and await memory.killed_at_limit():
                     cause = f"the tests ran out of the container's memory; {run.cause}"
                     return replace(run, name=VerdictName.NO_RESULTS, cause=cause, f2p_count=0, p2p_count=0)
                 return run
+        except DiskExceeded as error:
+            return TestRun(VerdictName.NO_RESULTS, str(error), 0, 0)
         except TimeoutError:
             raise EngineUnavailable(f"the tests were not stopped at their limit of {timeout_s:g} s") from None

@@ -1,13 +1,16 @@
 """The patch into the tree, then the tests' own files over it; one command for all of it, as each costs a round trip.
 
-A patch is applied as swebench 5.0.2 does: four commands, each on a clean tree, the first that exits 0 counts.
+A patch is applied as swebench 5.0.2 does: four commands, each on a clean tree, the first that exits 0 counts. Only that
+GNU patch gets no text that git would not read: it would find context diffs and ed scripts between the lines.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from shlex import quote
 
 from sandbox_server.errors import GraderBroken, InfrastructureError
+from sandbox_server.grading.reading import plain
 from sandbox_server.sandbox.base import Sandbox
 
 APPLY_COMMANDS = (
@@ -25,18 +28,25 @@ RESET_COMMAND = "git checkout -- . ; git clean -fd"
 """A failed attempt (--reject above all) leaves parts behind that would make every later one fail."""
 
 _PATCH_FILE = "/tmp/patch.diff"
+_PLAIN_FILE = "/tmp/patch.plain"
 _NO_GIT, _REFUSED, _NOT_CLEARED, _NO_ROOM, _NOT_PLACED = 2, 3, 4, 5, 6
 _FIRST_TIER, _NO_TIER = 10, 9
 
-# Arguments: the patch's size in bytes ("" for none), how many paths to clear once it is in, those paths, then path and
-# size of each file to place. On stdin the patch and the files, one after the other: `head` takes exactly its share.
+# Arguments: the patch's size in bytes ("" for none), that of its plain form for GNU patch (0: there is none), how many
+# paths to clear once it is in, those paths, then path and size of each file to place. On stdin the patch, its plain
+# form and the files, one after the other: `head` takes exactly its share.
 _SCRIPT = f"""
 tier={_NO_TIER}
-size=$1
-clear=("${{@:3:$2}}")
-shift $((2 + $2))
+size=$1 plain=$2
+clear=("${{@:4:$3}}")
+shift $((3 + $3))
 take() {{
-    "$@" {_PATCH_FILE} || return
+    local file={_PATCH_FILE}
+    if [[ $1 == patch ]]; then
+        ((plain)) || return
+        file={_PLAIN_FILE}
+    fi
+    "$@" $file || return
     rm -rf -- "${{clear[@]}}" || exit {_NOT_CLEARED}
 }}
 apply() {{
@@ -59,7 +69,7 @@ place() {{
 }}
 if [[ $size ]]; then
     command -v git > /dev/null || exit {_NO_GIT}
-    head -c "$size" > {_PATCH_FILE} || exit {_NO_ROOM}
+    head -c "$size" > {_PATCH_FILE} && head -c "$plain" > {_PLAIN_FILE} || exit {_NO_ROOM}
     apply < /dev/null
 fi
 while (($#)); do
@@ -100,12 +110,13 @@ async def apply_patch(
 
     """
     cleared = sorted(clear) if patch else []
+    spare = await asyncio.to_thread(plain, patch)
     placed = [(path, text.encode()) for path, text in files.items()]
     sizes = [word for path, data in placed for word in (path, str(len(data)))]
     result = await sandbox.exec(
-        ["bash", "-c", _SCRIPT, "ladder", str(len(patch) or ""), str(len(cleared)), *cleared, *sizes],
+        ["bash", "-c", _SCRIPT, "ladder", str(len(patch) or ""), str(len(spare)), str(len(cleared)), *cleared, *sizes],
         timeout_s=timeout_s,
-        stdin=b"".join((patch, *(data for _, data in placed))),
+        stdin=b"".join((patch, spare, *(data for _, data in placed))),
         cwd=workdir,
         env=GIT_ENV,
         user="root",

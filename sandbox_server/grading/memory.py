@@ -1,52 +1,37 @@
-"""Why a process of a sandbox was killed, as the kernel counted it: its own limit, or the host's memory.
+"""Why a process of a sandbox was killed, as the engine and its host tell it: its own limit, or the host's memory.
 
-The cgroup's counters are read inside the container: /sys/fs/cgroup there is the kernel's, mounted read-only.
+Nothing is asked inside the container: what runs there may have replaced any program, or faked any file.
 """
 
-import re
+import time
 
-from sandbox_server.errors import InfrastructureError, ServiceError
-from sandbox_server.sandbox.base import Sandbox
-
-# Version 1 counts failures too, but not on every kernel; how near the limit the usage came does as well.
-_READ = """
-if [ -f /sys/fs/cgroup/memory.events ]; then
-    cat /sys/fs/cgroup/memory.events
-else
-    cd /sys/fs/cgroup/memory && cat memory.oom_control
-    echo "oom $(($(< memory.max_usage_in_bytes) >= $(< memory.limit_in_bytes) / 100 * 95))"
-fi
-"""
+from sandbox_server.errors import InfrastructureError
+from sandbox_server.sandbox.outside import Outside
 
 
-async def killed_at_limit(sandbox: Sandbox) -> bool:
-    """Whether the container's memory limit had a process of it killed; False also where the kernel does not say.
+class MemoryWatch:
+    """From its making on, of one container."""
 
-    Raises:
-        InfrastructureError: a process was killed although the container was within its limit: the host ran
-            out of memory, and what the tests said tells nothing.
-        SandboxLost, EngineUnavailable.
+    def __init__(self, outside: Outside, container_id: str) -> None:
+        self._outside = outside
+        self._container_id = container_id
+        self._kills = outside.kills_on_host()
+        self._since = time.time()  # the engine's host is this one where it tells of kills
 
-    """
-    try:
-        result = await sandbox.exec(["bash", "-c", _READ], timeout_s=10.0)
-    except InfrastructureError:
-        raise
-    except ServiceError:
-        return False  # the tests left no room for one more process, which is not a matter of memory
-    return limit_was_hit(result.stdout.text())
+    async def killed_at_limit(self) -> bool:
+        """Whether the container's memory limit had a process of it killed; False also where the engine does not say.
 
+        Raises:
+            InfrastructureError: processes were killed on the host since then, and no container's at its own limit: the
+                host ran out of memory. Where the engine is on another host, nobody can tell.
+            SandboxLost, EngineUnavailable.
 
-def limit_was_hit(counters: str) -> bool:
-    """Read `oom_kill N` (processes killed) and `oom N` (not 0: the limit was hit) of cgroup v1 or v2.
-
-    Raises:
-        InfrastructureError: killed without the limit having been hit.
-
-    """
-    counts = {name: int(number) for name, number in re.findall(r"^(oom_kill|oom) (\d{1,18})$", counters, re.MULTILINE)}
-    if not counts.get("oom_kill"):
+        """
+        if await self._outside.hit_its_memory(self._container_id):
+            return True
+        now = self._outside.kills_on_host()
+        killed = self._kills is not None and now is not None and now > self._kills
+        # a neighbour that hits its own limit is counted there too
+        if killed and not await self._outside.limits_hit(since=self._since):
+            raise InfrastructureError("a process was killed for want of memory on the host while the tests ran")
         return False
-    if not counts.get("oom"):
-        raise InfrastructureError("the host ran out of memory while the tests ran")
-    return True

@@ -16,7 +16,6 @@ from sandbox_server.errors import InfrastructureError
 from sandbox_server.grading.base import GradeRequest
 from sandbox_server.grading.durations import Durations
 from sandbox_server.grading.grading import Grading
-from sandbox_server.grading.guard import RunnerFilePolicy
 from sandbox_server.grading.line import Line, Turn
 from sandbox_server.grading.verdicts import ungraded
 from sandbox_server.records import Verdict, VerdictName
@@ -24,28 +23,22 @@ from sandbox_server.records import Verdict, VerdictName
 log = telemetry.logger(__name__)
 
 _LOOK_S = 1.0  # pause of who waits for another server's grading
+_LONG_PATCH = 1 << 20  # bytes; its hash takes a millisecond
 _REMEMBERED = 64  # more than can end between a verdict and its writing
 
 
-def grade_key(
-    instance: TaskInstance,
-    patch: bytes | None,
-    policy: RunnerFilePolicy,
-    versions: Mapping[str, str],
-    patch_cause: str = "",
-) -> str:
-    """SHA-256 (hex) over all that a verdict depends on: the whole instance, the patch, who judges, the guard.
+def grade_key(instance: TaskInstance, patch: bytes | None, facts: Mapping[str, object], patch_cause: str = "") -> str:
+    """SHA-256 (hex) over all that a verdict depends on: the whole instance, the patch, and `Grading.facts`.
 
     And, where there is no patch, on why: the verdict says it.
     """
-    facts = {
+    known = {
         "instance": instance.model_dump(mode="json"),
         "patch": None if patch is None else hashlib.sha256(patch).hexdigest(),
-        "policy": policy,
-        "versions": dict(versions),
+        "facts": dict(facts),
         "patch_cause": "" if patch else patch_cause,
     }
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
 
 class VerdictStore(Protocol):
@@ -77,8 +70,9 @@ class GradingQueue:
 
     One grading serves every caller that asks while it runs, also when it ends masked; a masked verdict is
     forgotten with it, so that the next request grades again. A caller that leaves takes nothing from the others.
-    Whoever acknowledges a verdict writes it under `key`, then says `written`; until then the last few are remembered
-    here. Of several servers one grades a key at a time, by `claims`; the others wait for what it writes.
+    Whoever acknowledges a verdict writes it under its `key`, then says `written` of the key that it began with;
+    until then the last few are remembered here. Of several servers one grades a key at a time, by `claims`; the
+    others wait for what it writes.
     """
 
     def __init__(
@@ -96,10 +90,15 @@ class GradingQueue:
         self._claims = claims
         self._claimed: dict[str, Any] = {}
 
-    def key(self, request: GradeRequest) -> str:
-        """The key under which the request's verdict is shared."""
-        versions = self._grading.versions(request.instance)
-        return grade_key(request.instance, request.patch, self._grading.runner_files, versions, request.patch_cause)
+    async def key(self, request: GradeRequest, verdict: Verdict | None = None) -> str:
+        """The key under which the request's verdict is shared; `verdict` knows on which image it was found."""
+        facts = await self._grading.facts(request.instance)
+        if verdict is not None and verdict.image_digest:
+            facts = {**facts, "image": verdict.image_digest}
+        arguments = (request.instance, request.patch, facts, request.patch_cause)
+        if len(request.patch or b"") > _LONG_PATCH:
+            return await asyncio.to_thread(grade_key, *arguments)
+        return grade_key(*arguments)
 
     def expect(self, instance: TaskInstance, sid: str) -> None:
         """A patch of `sid` is about to come; `verdict` or `forget` follows."""
@@ -122,9 +121,12 @@ class GradingQueue:
         """Gradings that run or wait here."""
         return len(self._running)
 
-    async def verdict(self, request: GradeRequest, *, wait_s: float | None = None) -> Verdict:
-        """The verdict, stored, under way or begun now; `pending` when it is not there within `wait_s` seconds."""
-        task = self._task(self.key(request), request)
+    async def verdict(self, request: GradeRequest, key: str = "", *, wait_s: float | None = None) -> Verdict:
+        """The verdict, stored, under way or begun now; `pending` when it is not there within `wait_s` seconds.
+
+        `key` is the request's, of a moment ago, where the caller has it.
+        """
+        task = self._task(key or await self.key(request), request)
         await asyncio.wait({task}, timeout=wait_s)  # cancelling this wait leaves the task alone
         return task.result() if task.done() else self.pending(request, wait_s or 0.0)
 
@@ -209,7 +211,7 @@ class GradingQueue:
             self._durations.learn(instance_id, verdict.timings_s["total"])
         verdict = replace(verdict, timings_s={"queue": waited_s, **verdict.timings_s})
         if not verdict.mask:
-            self._recent[key] = verdict
+            self._recent[await self.key(request, verdict)] = verdict
             if len(self._recent) > _REMEMBERED:
                 self._recent.popitem(last=False)
         return verdict

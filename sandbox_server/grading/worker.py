@@ -1,25 +1,63 @@
-"""The process that imports swebench's heavy half (1 to 3 s, 170 MB), so that the API process need not.
+"""The process that imports swebench's heavy half (1 to 3 s, 170 MB), so that the API process need not, and its judges.
 
-JSON lines: a request `{"op", "row", "bound_s", ...}` on stdin, one reply `{"ok": ...}` or `{"error": text}` on
-stdout. Ends at the end of stdin, thus with its parent. Run by its path in isolated mode, so it imports nothing of ours.
+Each request comes as one end of a socket pair, passed over the socket whose number is the first argument, and has a
+judge forked for it: it shares the imported library, handles that one request and ends. What a log does to its judge
+(regular expressions that never return, memory) is bounded by the kernel and meets no other log. A judge that has used
+more CPU than an innocent log needs goes on with what the others leave.
+
+On the pair: a request of 8 bytes of length and JSON `{"op", "row", ...}`, then one line, `{"ok": ...}`,
+`{"error": text}` (the row's fault) or `{"unjudgeable": text}` (the log's). A judge that died without one has
+`{"signal", "cpu_s"}` written for it. It dies when its asker closes the pair; this process when its parent ends.
+Run by its path in isolated mode, so it imports nothing of ours.
 """
 
+import contextlib
+import fcntl
 import functools
+import gc
 import importlib
 import importlib.metadata
 import json
+import math
 import os
+import resource
+import selectors
 import signal
+import socket
 import sys
-import tempfile
+import time
+from dataclasses import dataclass
 from typing import Any
 
 Fields = dict[str, Any]
 
+_NICE_AFTER_S = 0.05  # most logs take 0.02
+_NICE = 15
+_IDLE_AFTER_S = 1.5  # an honest log of 8 MB with 100,000 results took 0.8
+_LOOK_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    cpu_s: float
+    wall_s: float
+    memory_bytes: int
+
+
+@dataclass(slots=True)
+class _Judge:
+    pidfd: int
+    pair: socket.socket
+    steps: int = 0
+    """How often it was put behind others."""
+
+
+class UnjudgeableLog(Exception):
+    """The library fails on this log."""
+
 
 @functools.cache
 def _library(module: str) -> Any:
-    # Imported at the first request: what the library prints, or fails with, must find stdout already moved away.
     return importlib.import_module(f"swebench.harness.{module}")
 
 
@@ -39,17 +77,24 @@ def report(request: Fields) -> Fields:
     """The library's verdict on a log, and the facts that explain why there may be none."""
     row, log = request["row"], request["log"]
     grading, constants = _library("grading"), _library("constants")
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", errors="replace", newline="", suffix=".log") as file:
-        file.write(log)
-        file.flush()
+    spec = _spec(row)
+    try:
         # The patch exists: only None or not None is looked at here, and the empty one never comes this far.
         prediction = {"instance_id": row["instance_id"], "model_patch": "applied"}
-        found = grading.get_eval_report(_spec(row), prediction, file.name, include_tests_status=True)
+        # in memory: a file would outlive a judge that is killed
+        with open(os.memfd_create("log"), "w", encoding="utf-8", errors="replace", newline="") as file:
+            file.write(log)
+            file.flush()
+            path = f"/proc/self/fd/{file.fileno()}"
+            found = grading.get_eval_report(spec, prediction, path, include_tests_status=True)
+        exit_code = grading.parse_test_exit_code(log)
+    except Exception as error:
+        raise UnjudgeableLog(f"{type(error).__name__}: {error}") from error
     return {
         "report": found[row["instance_id"]],
         "started": constants.START_TEST_OUTPUT in log,
         "ended": constants.END_TEST_OUTPUT in log,
-        "exit_code": grading.parse_test_exit_code(log),
+        "exit_code": exit_code,
         "version": importlib.metadata.version("swebench"),
     }
 
@@ -57,25 +102,124 @@ def report(request: Fields) -> Fields:
 _OPS = {"script": script, "report": report}
 
 
-def _answer(line: bytes) -> Fields:
-    request = json.loads(line)
-    # The signal's default action ends the process even inside a regular expression that never returns.
-    signal.setitimer(signal.ITIMER_REAL, request["bound_s"])
+def _answer(pair: socket.socket) -> Fields:
     try:
+        with pair.makefile("rb") as file:
+            request = json.loads(file.read(int.from_bytes(file.read(8), "big")))
+        _die_with_asker(pair, on=True)
         return {"ok": _OPS[request["op"]](request)}
-    except Exception as error:  # noqa: BLE001 - any fault of the library is the reply, not the end of the worker
-        return {"error": f"{type(error).__name__}: {error}"}
+    except UnjudgeableLog as error:
+        if isinstance(error.__cause__, MemoryError):
+            return {"unjudgeable": "memory"}
+        return {"unjudgeable": str(error)[:1000]}
+    except MemoryError:
+        return {"unjudgeable": "memory"}
+    except Exception as error:  # noqa: BLE001 - any fault of the library is the reply
+        return {"error": f"{type(error).__name__}: {error}"[:1000]}
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        _die_with_asker(pair, on=False)
+
+
+def _die_with_asker(pair: socket.socket, *, on: bool) -> None:
+    """Whether SIGIO ends this process once the other end is closed: a signal reaches it in any state."""
+    flags = fcntl.fcntl(pair, fcntl.F_GETFL)
+    fcntl.fcntl(pair, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(pair, fcntl.F_SETFL, flags | os.O_ASYNC if on else flags & ~os.O_ASYNC)
+
+
+def _judge(pair: socket.socket, bounds: _Bounds) -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    whole_s = math.ceil(bounds.cpu_s)
+    resource.setrlimit(resource.RLIMIT_CPU, (whole_s, whole_s + 1))
+    # The default action of both signals ends the process even inside a regular expression that never returns.
+    signal.setitimer(signal.ITIMER_REAL, bounds.wall_s)
+    with open("/proc/self/statm", encoding="ascii") as file:
+        inherited = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (inherited + bounds.memory_bytes,) * 2)
+    reply = json.dumps(_answer(pair)).encode()
+    with contextlib.suppress(OSError):
+        pair.sendall(reply + b"\n")
+
+
+class _Judges:
+    """Forks a judge for each pair that comes, and buries them."""
+
+    def __init__(self, control: socket.socket, bounds: _Bounds) -> None:
+        self._control = control
+        self._bounds = bounds
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(control, selectors.EVENT_READ)
+        self._living: dict[int, _Judge] = {}
+
+    def serve(self) -> None:
+        """Until the other end of the control socket is closed."""
+        while True:
+            watched = any(judge.steps < 2 for judge in self._living.values())
+            for key, _ in self._selector.select(_LOOK_S if watched else None):
+                if key.data is not None:
+                    self._bury(key.data)
+                elif not self._take():
+                    return
+            self._lower()
+
+    def _take(self) -> bool:
+        said, descriptors, _, _ = socket.recv_fds(self._control, 1, 1)
+        for descriptor in descriptors:
+            self._fork(socket.socket(fileno=descriptor))
+        return bool(said)
+
+    def _fork(self, pair: socket.socket) -> None:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                # one that it kept open would keep another's asker waiting
+                for judge in self._living.values():
+                    judge.pair.close()
+                    os.close(judge.pidfd)
+                self._control.close()
+                _judge(pair, self._bounds)
+            finally:
+                os._exit(0)
+        judge = self._living[pid] = _Judge(os.pidfd_open(pid), pair)
+        self._selector.register(judge.pidfd, selectors.EVENT_READ, pid)
+
+    def _bury(self, pid: int) -> None:
+        judge = self._living.pop(pid)
+        _, status, usage = os.wait4(pid, 0)
+        if os.WIFSIGNALED(status):
+            said = {"signal": os.WTERMSIG(status), "cpu_s": usage.ru_utime + usage.ru_stime}
+            with contextlib.suppress(OSError):  # its asker has gone
+                judge.pair.send(json.dumps(said).encode() + b"\n", socket.MSG_DONTWAIT)
+        self._selector.unregister(judge.pidfd)
+        os.close(judge.pidfd)
+        judge.pair.close()
+
+    def _lower(self) -> None:
+        for pid, judge in self._living.items():
+            if judge.steps == 2:
+                continue
+            # its CPU clock; the process is there, a zombie at least, until it is buried
+            used_s = time.clock_gettime((~pid << 3) | 2)
+            with contextlib.suppress(OSError):  # where that is forbidden, its bounds still hold
+                if judge.steps == 0 and used_s > _NICE_AFTER_S:
+                    judge.steps = 1
+                    os.setpriority(os.PRIO_PROCESS, pid, _NICE)
+                elif used_s > _IDLE_AFTER_S:
+                    judge.steps = 2
+                    os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
 
 
 def main() -> None:
-    """Serve until stdin ends."""
-    replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever the library prints goes to stderr, not between the replies
-    for line in sys.stdin.buffer:
-        replies.write(json.dumps(_answer(line)).encode() + b"\n")
-        replies.flush()
+    """Import the library, say so with one byte, and serve."""
+    os.dup2(2, 1)  # what the library prints must find no stdout that anybody reads
+    number, cpu_s, wall_s, memory_bytes = sys.argv[1:]
+    control = socket.socket(fileno=int(number))
+    for module in ("grading", "constants", "log_parsers", "utils"):
+        _library(module)
+    gc.collect()
+    gc.freeze()  # else a judge's first collection copies all that it shares
+    control.send(b"r")
+    _Judges(control, _Bounds(float(cpu_s), float(wall_s), int(memory_bytes))).serve()
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ from typing import Any, TypeVar, cast
 
 from fastapi import FastAPI, Request
 
+from sandbox_server.tasks import TaskSet
+
 T = TypeVar("T")
 
 _SETTLE_S = 5.0
@@ -18,24 +20,17 @@ async def settle(app: FastAPI) -> AsyncIterator[None]:
     """A router's lifespan: what was begun goes to its end also at shutdown, within a few seconds."""
     running = _running(app)
     yield
-    if running:
-        await asyncio.wait(running, timeout=_SETTLE_S)
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+    await running.settle(_SETTLE_S)
+    await running.cancel()
 
 
 def spawn(request: Request, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     """Run apart from the request, so that nothing that happens to the request cuts it off."""
-    running = _running(request.app)
-    task = asyncio.create_task(work)
-    running.add(task)
-    task.add_done_callback(running.discard)
-    return task
+    return _running(request.app).start(work, awaited=True)
 
 
-def _running(app: FastAPI) -> set[asyncio.Task[Any]]:
+def _running(app: FastAPI) -> TaskSet:
     """What is under way, of all routers."""
     if not hasattr(app.state, "apart"):
-        app.state.apart = set()
-    return cast(set[asyncio.Task[Any]], app.state.apart)
+        app.state.apart = TaskSet("requests")
+    return cast(TaskSet, app.state.apart)

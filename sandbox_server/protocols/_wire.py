@@ -1,5 +1,6 @@
 """How requests are read and answered, whatever the protocol. No plugin: its name begins with an underscore."""
 
+import asyncio
 import json
 import re
 from collections.abc import Mapping
@@ -8,14 +9,18 @@ from typing import Any, TypeVar
 from fastapi import Request, Response
 from pydantic import BaseModel, ValidationError
 
-from sandbox_server.errors import CapacityError, MalformedRequest, ServiceError, UnknownInstance
+from sandbox_server.errors import CapacityError, MalformedRequest, RequestTooLarge, ServiceError, UnknownInstance
+from sandbox_server.protocols._values import TOO_MANY, holds_too_many, may_hold_too_many
 
 Model = TypeVar("Model", bound=BaseModel)
 
 KEY_NAME = "sandbox_server.key_name"
 """Where the name of a request's API key stands in its ASGI scope."""
+KEY_OWNER = "sandbox_server.key_owner"
+"""Whose runs the request's API key owns, there; "" of a key without a name, which may touch all runs."""
 _MAX_KEY = 200
-_RUN = r"[A-Za-z0-9._:/@+-]{1,100}"
+RUN = r"[A-Za-z0-9._:/@+-]{1,100}"
+_MOST_TEXTS = 4_000_000  # that are looked through, in a thread
 _RETRY_S = 5  # a part that is down is usually back, or gone for good, by then
 
 
@@ -39,6 +44,8 @@ async def read(request: Request, model: type[Model]) -> Model:
 
     """
     body = await request.body()
+    if may_hold_too_many(body) and await asyncio.to_thread(holds_too_many, body, most_texts=_MOST_TEXTS):
+        raise RequestTooLarge(TOO_MANY)
     try:
         value = _DECODER.decode(body.decode("utf-8"))
     except RecursionError:
@@ -83,8 +90,21 @@ def run_of(request: Request) -> str:
     run = request.headers.get("sandbox-run", "")
     if not run:
         return str(request.scope.get(KEY_NAME, ""))
-    if not re.fullmatch(_RUN, run):
+    if not re.fullmatch(RUN, run):
         raise MalformedRequest("Sandbox-Run is a name of 1 to 100 letters, digits and . _ : / @ + -, no other sign.")
+    return run
+
+
+async def run_started(request: Request) -> str:
+    """As `run_of`, of a request that starts something: the run is its key's from now on, if it was nobody's.
+
+    Raises:
+        MalformedRequest, StateUnavailable.
+    """
+    run = run_of(request)
+    runs = getattr(request.app.state, "runs", None)
+    if run and runs is not None and KEY_OWNER in request.scope:
+        await runs.started(run, str(request.scope[KEY_OWNER]))
     return run
 
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
 from sandbox_server.errors import UnknownInstance
-from sandbox_server.protocols._wire import hung_up, json_answer, named_instance, read, refusal, run_of, takes
+from sandbox_server.protocols._wire import hung_up, json_answer, named_instance, read, refusal, run_started, takes
 from sandbox_server.protocols.v1 import Refused
 from sandbox_server.sessions.base import Sessions
 
@@ -114,7 +114,7 @@ async def start_group(request: Request) -> Response:
     An error status only when none could be started. A client that hangs up gets none, and none is left.
     """
     group = await read(request, GroupRequest)
-    instance, run = named_instance(group.instance), run_of(request)
+    instance, run = named_instance(group.instance), await run_started(request)
     starting = asyncio.create_task(_sessions(request).start_group(instance, group.n, run=run))
     left = asyncio.create_task(hung_up(request))
     try:

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sandbox_server.errors import MalformedRequest, UnknownSession
-from sandbox_server.protocols._wire import KEY_NAME, hung_up, json_answer, read, run_of, takes
+from sandbox_server.protocols._wire import KEY_NAME, hung_up, json_answer, read, run_started, takes
 from sandbox_server.protocols.e2b.access import boxes_of
 from sandbox_server.protocols.e2b.envd_processes import with_path
 from sandbox_server.protocols.v1 import Refused, Sid
@@ -27,6 +27,7 @@ MAX_WAIT_S = 60.0
 """Of one request; whatever stands between must be more patient than that."""
 
 _MOST_VARIABLES = 1000
+Seconds = Annotated[float, Field(gt=0, le=2**31, allow_inf_nan=False)]
 
 
 class _Shown(BaseModel):
@@ -43,7 +44,7 @@ class NewBox(_Asked):
     image: str = Field(min_length=1, max_length=400)
     size: str | None = Field(None, max_length=100)
     """A name of SANDBOX_BOX_SIZES; others are no size."""
-    lifetime_s: float | None = Field(None, gt=0)
+    lifetime_s: Seconds | None = None
     """SANDBOX_BOX_DEFAULT_S without it."""
     env: dict[str, str] = Field({}, max_length=_MOST_VARIABLES)
     """For every command in it."""
@@ -74,7 +75,7 @@ class BoxDetail(_Shown):
 class Life(_Asked):
     """Another end."""
 
-    lifetime_s: float = Field(gt=0)
+    lifetime_s: Seconds
     """From now on."""
 
 
@@ -89,7 +90,7 @@ class NewCommand(_Asked):
     env: dict[str, str] = Field({}, max_length=_MOST_VARIABLES)
     cwd: str | None = Field(None, min_length=1)
     """Absolute; the user's home without it."""
-    timeout_s: float | None = Field(None, gt=0)
+    timeout_s: Seconds | None = None
     """Past it, it and all that it began are killed; without it, it runs as long as its box."""
     stdin: str | None = None
     """What it reads; without it, an end at once."""
@@ -145,7 +146,7 @@ async def create_box(request: Request) -> Response:
         timeout_s=wanted.lifetime_s,
         internet=False if wanted.network == "none" else None,
         owner=str(request.scope.get(KEY_NAME, "")),
-        run=run_of(request),
+        run=await run_started(request),
         idempotency_key=request.headers.get("idempotency-key", ""),
     )
     view = await boxes_of(request).create_while(asked, hung_up(request))
@@ -205,7 +206,10 @@ async def run_command(request: Request, sid: Sid) -> Response:
 
 @ROUTER.get("/{sid}/commands/{command_id}", response_model=CommandDetail, responses=_GONE)
 async def wait_for_command(
-    request: Request, sid: Sid, command_id: CommandId, wait_s: Annotated[float, Query(ge=0, le=MAX_WAIT_S)] = 0.0
+    request: Request,
+    sid: Sid,
+    command_id: CommandId,
+    wait_s: Annotated[float, Query(ge=0, le=MAX_WAIT_S, allow_inf_nan=False)] = 0.0,
 ) -> Response:
     """A command, once it has ended, or as it is after `wait_s`."""
     return await _told(request, await _found(request, sid, command_id), wait_s)

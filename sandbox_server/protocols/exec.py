@@ -60,7 +60,7 @@ class CommandAnswer(_Message):
     queued_ms: float
     """Until it began."""
     error: str
-    """Why it could not run, where that is not its own doing: sandbox_exhausted, no_capacity; "" nearly always."""
+    """Why it could not run: sandbox_exhausted, no_capacity; or command_broken, its end was forged; "" nearly always."""
 
 
 class ExecAnswer(_Message):

@@ -26,7 +26,7 @@ from sandbox_server.protocols._wire import (
     read,
     refusal,
     retry_after,
-    run_of,
+    run_started,
     takes,
 )
 from sandbox_server.records import Verdict, VerdictName
@@ -62,10 +62,20 @@ class StartAnswer(_Message):
     """Decimal, 0 < sid < 2^63."""
 
 
+def _no_float(value: object) -> object:
+    """A sid that went through a float may have lost its last digits: it is refused, and the reason told."""
+    if isinstance(value, float | bool):
+        raise ValueError(
+            f"a sid is an integer, its digits as a string, or null, not the JSON {type(value).__name__} {value!r};"
+            " keep it as the start gave it (an int64 tensor, not a float one)"
+        )
+    return value
+
+
 class SessionRequest(_Message):
     """Which session is meant."""
 
-    sid: StrictInt | StrictStr | None
+    sid: Annotated[StrictInt | StrictStr | None, BeforeValidator(_no_float)]
     """As the start gave it, or as an integer."""
 
 
@@ -154,10 +164,13 @@ ROUTER = APIRouter(lifespan=settle, tags=["swedev"])
     openapi_extra=takes(StartRequest),
 )
 async def startnamed_instance(request: Request) -> Response:
-    """Begin a session. 404: no such instance; 409: it cannot be graded; 503: no room, with Retry-After."""
+    """Begin a session. 404: no such instance; 409: it cannot be graded; 503: no room, with Retry-After.
+
+    With an Idempotency-Key header a repeated request gives the same session, for some minutes and while it is live.
+    """
     instance = named_instance((await read(request, StartRequest)).instance_hash)
-    sessions = _sessions(request)
-    starting = spawn(request, sessions.start(instance, run=run_of(request)))
+    sessions, run = _sessions(request), await run_started(request)
+    starting = spawn(request, sessions.start(instance, run=run, idempotency_key=idempotency_key(request)))
     left = asyncio.create_task(hung_up(request))
     try:
         await asyncio.wait({starting, left}, return_when=asyncio.FIRST_COMPLETED)

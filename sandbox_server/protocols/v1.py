@@ -1,5 +1,7 @@
 """Our own endpoints, for people and their tools: what a session is and was, what a verdict rests on, what there is."""
 
+import asyncio
+import json
 from dataclasses import asdict
 from typing import Annotated, Any, cast
 
@@ -13,9 +15,11 @@ from sandbox_server.catalogue.instances import InstanceSummary as Summary
 from sandbox_server.errors import UnknownSession
 from sandbox_server.protocols._scores import ShownScore, score_fields
 from sandbox_server.protocols._wire import json_answer
-from sandbox_server.records import SessionRecord, VerdictName
+from sandbox_server.records import ConfirmState, SessionRecord, VerdictName
 from sandbox_server.sessions.base import Sessions, SessionView
 from sandbox_server.sessions.lifecycle import SessionState
+
+_AT_ONCE = 1 << 18  # characters of a journal that are written without looking up
 
 
 class _Shown(BaseModel):
@@ -58,6 +62,18 @@ class PatchSummary(_Shown):
     cause: str
 
 
+class ShownConfirmation(_Shown):
+    """See the confirming run in docs/grading.md."""
+
+    state: ConfirmState
+    why: str
+    runs: int
+    units: int
+    tests: int
+    seconds: float
+    evidence: list[str]
+
+
 class GradeSummary(_Shown):
     """How the session was graded."""
 
@@ -70,6 +86,10 @@ class GradeSummary(_Shown):
     graded_at: float
     score: ShownScore | None
     """Of tasks of code search: the reward's items and the answer."""
+    confirm: ShownConfirmation | None
+    """Of a verdict that earns something: what the same code gave under tests of which some were false."""
+    tripwires: dict[str, int]
+    """Signs of tampering in the actions and the patch, with how often; they decide nothing (docs/grading.md)."""
 
 
 class SessionDetail(SessionSummary):
@@ -194,7 +214,14 @@ async def show_patch(request: Request, sid: Sid) -> Response:
 @ROUTER.get("/sessions/{sid}/actions", response_model=list[ActionEntry], responses=_NOT_FOUND)
 async def list_actions(request: Request, sid: Sid) -> Response:
     """The journal, the oldest action first."""
-    return json_answer([asdict(action) for action in await _sessions(request).actions(sid)])
+    texts, since = [], 0
+    for action in await _sessions(request).actions(sid):
+        texts.append(json.dumps(asdict(action)))
+        since += len(texts[-1])
+        if since > _AT_ONCE:  # a journal may have tens of megabytes; others are served in between
+            since = 0
+            await asyncio.sleep(0)
+    return Response(f"[{', '.join(texts)}]", media_type="application/json")
 
 
 @ROUTER.get("/receipts/{receipt_id}", response_model=dict[str, Any], responses=_NOT_FOUND)
@@ -239,7 +266,9 @@ def _detail(view: SessionView) -> dict[str, object]:
             "cause": graded.verdict.cause,
             "receipt": graded.receipt,
             "graded_at": graded.graded_at,
+            "tripwires": dict(graded.verdict.tripwires),
             "score": None if graded.verdict.score is None else score_fields(graded.verdict.score),
+            "confirm": None if graded.verdict.confirm is None else asdict(graded.verdict.confirm),
         }
     if view.patch is not None:
         patch = {

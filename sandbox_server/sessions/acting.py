@@ -1,7 +1,8 @@
 """One action: text -> call -> observation -> journal."""
 
+import asyncio
 import time
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Coroutine, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
@@ -37,6 +38,7 @@ from sandbox_server.state.turns import Turn
 log = telemetry.logger(__name__)
 
 _MOVES = 3  # a session may change its node between two looks; more often than this it does not
+_INTERRUPTED = "[The session was ended while this action ran. It was interrupted; all that it began was killed.]"
 _LEAST_COMMAND_S = 1.0  # an action that waited long for its turn is still given this much
 _INSTANCE_TRUSTED_S = 30.0  # an import changes what sessions under way do this late; asking at each action costs 1 ms
 _SECONDS = {stage: telemetry.ACTION_SECONDS.labels(stage) for stage in ("wait", "parse", "run", "journal")}
@@ -76,8 +78,15 @@ class Acting:
         self._running = running
         self._restoring = restoring
         self._config = config
+        self._now: dict[str, asyncio.Task[Ran]] = {}
+        """What runs in each session."""
         self._journal_s: MutableMapping[Sandbox, float] = WeakKeyDictionary()
         """What writing each sandbox's last action down took: known too late for its own record."""
+
+    def interrupt(self, sid: str) -> None:
+        """Have the action that runs in the session, if any, end now: what it began is killed, and it is journaled."""
+        if running := self._now.pop(sid, None):
+            running.cancel()
 
     async def act(self, sid: str, content: str, idempotency_key: str) -> ActionAnswer:
         """The observation of a policy's text in the session `sid`.
@@ -151,7 +160,9 @@ class Acting:
             ran = Ran(cut_off, asked.tool or "none", record.talk_turns, BatchOutcome(None) if asked.tool else None)
         else:
             run = self._running.run_batch if asked.tool == EXEC else self._running.run
-            ran = await run(sandbox, record, instance, asked.content, timeout_s, seconds)
+            ran = await self._interruptible(
+                sandbox, record, run(sandbox, record, instance, asked.content, timeout_s, seconds), asked.tool
+            )
         told = (f"{record.notice}\n" if record.notice else "") + note
         if ran.batch is None:
             text = told + ran.observation.text
@@ -181,6 +192,26 @@ class Acting:
             _SECONDS[stage].observe(taken_s)
         telemetry.ACTIONS.labels(ran.tool, ran.observation.outcome).inc()
         return ActionAnswer(text, seq=action.seq, tool=ran.tool)
+
+    async def _interruptible(
+        self, sandbox: Sandbox, record: SessionRecord, action: Coroutine[None, None, Ran], tool: str
+    ) -> Ran:
+        """What comes of the action, by itself or because of `interrupt`."""
+        running = self._now[record.sid] = asyncio.create_task(action)
+        try:
+            await asyncio.wait({running})
+        finally:
+            running.cancel()  # where this was cancelled; else it is done
+            self._now.pop(record.sid, None)
+        if not running.cancelled():
+            return running.result()
+        try:
+            await sandbox.restart()  # the one thing that surely leaves no process of it, whatever the tool was
+        except ServiceError as error:  # the end goes on: its capture finds out whether the sandbox is still there
+            log.warning("sandbox not restarted after an interruption", sid=record.sid, code=error.code)
+        log.info("action interrupted by the end of its session", sid=record.sid)
+        told = Observation(_INTERRUPTED, outcome="interrupted")
+        return Ran(told, tool or "none", record.talk_turns, BatchOutcome(None) if tool else None)
 
     async def _settle(self, sandbox: Sandbox, interrupted: InFlight | None) -> str:
         """Deal with an action that was never acknowledged; returns what to tell the policy of it."""

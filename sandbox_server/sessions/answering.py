@@ -9,7 +9,7 @@ from sandbox_server.records import Answer
 def roots_of(instance: TaskInstance) -> tuple[str, ...]:
     """Where a policy may have seen the repository."""
     own = instance.localization.roots if instance.localization else ()
-    return (instance.sandbox.workdir, instance.workspace, *own)
+    return (instance.sandbox.workdir, instance.workspace, *instance.workspace_aliases, *own)
 
 
 def answer_in(content: str, instance: TaskInstance, *, acts: bool = False) -> Answer | None:

@@ -87,8 +87,10 @@ class PoolView:
 class Sessions(Protocol):
     """One rollout after the other. `sid` is the canonical decimal string; anything else is unknown."""
 
-    async def start(self, instance: int | str, *, run: str = "") -> str:
+    async def start(self, instance: int | str, *, run: str = "", idempotency_key: str = "") -> str:
         """Begin a session of the instance with this hash (int) or id (str), for `run`; returns its sid.
+
+        The same `idempotency_key`, within some minutes, gives the same session for as long as it is live.
 
         Raises:
             UnknownInstance, Ungradable, CapacityError, InfrastructureError.

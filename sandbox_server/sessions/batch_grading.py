@@ -19,6 +19,7 @@ from sandbox_server.grading.queue import GradingQueue
 from sandbox_server.records import Answer, Verdict
 from sandbox_server.sessions.answering import roots_of
 from sandbox_server.sessions.localizing import Localizing
+from sandbox_server.tasks import TaskSet
 
 _LOOKUPS = 8  # in SQL at a time, whatever the size of a batch
 
@@ -76,7 +77,7 @@ class BatchGrading:
         self._localizing = localizing
         self._reward = reward
         self._wait_s = wait_s
-        self._under_way: set[asyncio.Task[Verdict]] = set()
+        self._under_way = TaskSet("batch gradings")
 
     async def grade(self, items: Sequence[GradeItem | ServiceError]) -> list[Graded]:
         """One answer an item, in their order; an error in place of an item is answered as it is."""
@@ -84,9 +85,7 @@ class BatchGrading:
 
     async def close(self) -> None:
         """Stop the gradings of patches under way."""
-        for task in self._under_way:
-            task.cancel()
-        await asyncio.gather(*self._under_way, return_exceptions=True)
+        await self._under_way.cancel()
 
     async def _one(self, item: GradeItem | ServiceError) -> Graded:
         if isinstance(item, ServiceError):
@@ -128,18 +127,17 @@ class BatchGrading:
         if instance.grader is None:
             raise Ungradable(f"{instance.instance_id} cannot be graded: {instance.ungradable_because}")
         request = GradeRequest(instance=instance, patch=patch, sid=f"grade-{uuid.uuid4().hex}")
-        task = asyncio.create_task(self._verdict(request), name=request.sid)
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        task = self._under_way.start(self._verdict(request), name=request.sid, awaited=True)
         done, _ = await asyncio.wait({task}, timeout=self._wait_s)
         verdict = task.result() if done else self._queue.pending(request, self._wait_s)
         return Graded(verdict, None if verdict.mask else self._reward(instance, verdict))
 
     async def _verdict(self, request: GradeRequest) -> Verdict:
+        key = await self._queue.key(request)
         try:
-            return await self._queue.verdict(request)
+            return await self._queue.verdict(request, key)
         finally:
-            await self._queue.written(self._queue.key(request))
+            await self._queue.written(key)
 
 
 def _read(item: GradeItem) -> tuple[Answer | None, Events | None]:

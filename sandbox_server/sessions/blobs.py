@@ -6,32 +6,38 @@ least recently used go when the room is needed.
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import os
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from io import RawIOBase
 from pathlib import Path
-from typing import BinaryIO
 
 from sandbox_server import telemetry
-from sandbox_server.errors import InfrastructureError, MalformedRequest, RequestTooLarge, UnknownBlob
+from sandbox_server.errors import DataDiskFull, InfrastructureError, MalformedRequest, RequestTooLarge, UnknownBlob
 
 log = telemetry.logger(__name__)
 
 _CHUNK = 1 << 20
 _PARTIAL = ".part"
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Blobs:
     """In `folder`, which is this server's alone."""
 
-    def __init__(self, folder: Path, *, most_bytes: int) -> None:
-        """`most_bytes`: of all together, and so of one. What a killed server left half-written is removed."""
-        folder.mkdir(parents=True, exist_ok=True)
+    def __init__(self, folder: Path, *, most_bytes: int, room: Callable[[], None] = lambda: None) -> None:
+        """`most_bytes`: of all together, and so of one. What a killed server left half-written is removed.
+
+        `room()` raises DataDiskFull when the disk should take nothing more.
+        """
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for left in folder.glob(f"*{_PARTIAL}"):
             left.unlink()
         self._folder = folder
         self._most = most_bytes
+        self._room = room
 
     def size(self, sha256: str) -> int:
         """Its bytes; asking for it counts as a use. Raises UnknownBlob."""
@@ -47,14 +53,15 @@ class Blobs:
 
         Raises:
             MalformedRequest: it is not what its name says. RequestTooLarge: longer than all blobs may be together.
-            InfrastructureError: no room on this node's disk.
+            DataDiskFull: no room on this node's disk; nothing of it is kept. InfrastructureError: its disk fails.
 
         """
         part = self._folder / f"{secrets.token_hex(8)}{_PARTIAL}"
         digest, came = hashlib.sha256(), 0
         try:
             with _stored(sha256):
-                stream = part.open("xb")
+                # what is not buffered here cannot fail at its close
+                stream = part.open("xb", buffering=0)
             with stream:
                 async for chunk in chunks:
                     came += len(chunk)
@@ -62,14 +69,15 @@ class Blobs:
                         raise RequestTooLarge(f"blobs take {self._most >> 20} MiB at most, together (SANDBOX_BLOBS_MB)")
                     with _stored(sha256):
                         # in a thread: 190 MB take half a second, which no session should wait for
-                        await asyncio.to_thread(_add, digest, stream, chunk)
+                        await asyncio.to_thread(self._add, digest, stream, chunk)
             if digest.hexdigest() != sha256:
                 raise MalformedRequest(f"what was sent has the SHA-256 {digest.hexdigest()}, not {sha256}")
             with _stored(sha256):
                 await asyncio.to_thread(self._make_room, came, sha256)
                 part.replace(self._folder / sha256)
         finally:
-            part.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
         return came
 
     async def read(self, sha256: str) -> AsyncGenerator[bytes, None]:
@@ -78,6 +86,13 @@ class Blobs:
         with (self._folder / sha256).open("rb") as stream:
             while chunk := await asyncio.to_thread(stream.read, _CHUNK):
                 yield chunk
+
+    def _add(self, digest: "hashlib._Hash", stream: RawIOBase, chunk: bytes) -> None:
+        self._room()
+        digest.update(chunk)
+        left = memoryview(chunk)
+        while left:
+            left = left[stream.write(left) or 0 :]
 
     def _make_room(self, wanted: int, but: str) -> None:
         """Let the least recently used go until `wanted` bytes fit."""
@@ -101,11 +116,7 @@ def _stored(sha256: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InfrastructureError(
-            f"blob {sha256} cannot be stored: {error.strerror}; free space on its disk"
-        ) from error
-
-
-def _add(digest: "hashlib._Hash", stream: BinaryIO, chunk: bytes) -> None:
-    digest.update(chunk)
-    stream.write(chunk)
+        told = f"blob {sha256} cannot be stored: {error.strerror}; free space in SANDBOX_DATA_DIR, then send it again"
+        if error.errno in _FULL:
+            raise DataDiskFull(told) from error
+        raise InfrastructureError(told) from error

@@ -1,16 +1,15 @@
 """What a box may be: which image a request means, how large it is, how long it lives, what it reaches. Pure."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
+from sandbox_server.catalogue.image_name import WHY, is_image_name
 from sandbox_server.errors import MalformedRequest, UnknownImage
 from sandbox_server.sandbox.base import Limits
 from sandbox_server.sandbox.egress import Egress
 
 # it becomes a part of a path of the engine's API
-_IMAGE = re.compile("[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
 SIZE_KEY = "size"
 """The metadata key that names a size."""
 
@@ -68,8 +67,8 @@ class BoxPolicy:
         """
         asked = named or next((metadata[key] for key in self.image_keys if metadata.get(key)), "")
         if asked:
-            if not _IMAGE.fullmatch(asked) or ".." in asked:
-                raise UnknownImage(f"image {asked[:100]!r} does not exist: no image can have this name")
+            if not is_image_name(asked):
+                raise UnknownImage(f"image {asked[:100]!r} does not exist: {WHY}")
             return asked
         image = self.templates.get(template)
         if image is None:

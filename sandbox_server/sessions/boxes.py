@@ -40,6 +40,7 @@ from sandbox_server.sessions.placement import Placement
 from sandbox_server.sessions.starts import Starts
 from sandbox_server.state.boxes import BoxFacts
 from sandbox_server.state.store import Store
+from sandbox_server.tasks import TaskSet
 
 log = telemetry.logger(__name__)
 
@@ -114,7 +115,7 @@ class Boxes:
         self._log = log
         self._lives = lives
         self._may_pull = may_pull
-        self._giving_back: set[asyncio.Task[None]] = set()
+        self._giving_back = TaskSet("boxes given back")
         self.policy = policy
 
     async def create(self, asked: BoxRequest) -> BoxView:
@@ -163,23 +164,17 @@ class Boxes:
             await asyncio.wait({creating, leaving}, return_when=asyncio.FIRST_COMPLETED)
             if not leaving.done():
                 return creating.result()
-            self._apart(self._give_back(creating))
+            self._giving_back.start(self._give_back(creating))
             return None
         except asyncio.CancelledError:
-            self._apart(self._give_back(creating))
+            self._giving_back.start(self._give_back(creating))
             raise
         finally:
             leaving.cancel()
 
     async def close(self) -> None:
         """Let what is being given back go to its end, for a few seconds."""
-        if self._giving_back:
-            await asyncio.wait(self._giving_back, timeout=_CLOSE_S)
-
-    def _apart(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._giving_back.add(task)
-        task.add_done_callback(self._giving_back.discard)
+        await self._giving_back.settle(_CLOSE_S)
 
     async def _give_back(self, creating: asyncio.Task[BoxView]) -> None:
         """End a box that nobody will use."""

@@ -8,7 +8,7 @@ became of the commands of the one before: these are lost, but not run again.
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -20,6 +20,7 @@ from sandbox_server.sessions.boxes import BoxView
 from sandbox_server.sessions.command import Command
 from sandbox_server.sessions.processes import Follower, Lagging, Over, Processes, Running
 from sandbox_server.state.commands import BegunCommands
+from sandbox_server.tasks import TaskSet
 
 log = telemetry.logger(__name__)
 
@@ -82,7 +83,7 @@ class Commands:
         self._begun = begun
         self._kept = kept
         self._known: OrderedDict[tuple[str, str], asyncio.Task[BoxCommand]] = OrderedDict()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet("commands")
         self._bytes = 0
 
     async def run(
@@ -126,9 +127,9 @@ class Commands:
             raise
         running, follower = self._processes.add(view.sid, process, command)
         begun = BoxCommand(view.sid, command_id, running)
-        self._later(self._collect(begun, follower))
+        self._tasks.start(self._collect(begun, follower))
         if stdin is not None:
-            self._later(_feed(process, stdin))
+            self._tasks.start(_feed(process, stdin))
         return begun
 
     def _began(self, key: tuple[str, str], done: "asyncio.Task[BoxCommand]") -> None:
@@ -170,11 +171,6 @@ class Commands:
             command.over.set()
             self._bytes += command.size
             self._make_room()
-
-    def _later(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     def _make_room(self) -> None:
         """Forget the oldest that have ended, until the rest is within its bound."""

@@ -22,8 +22,9 @@ class SessionConfig:
     session_max_s: float
     box_max_s: float
     box_paused_max_s: float
+    end_grace_s: float
     postprocess_timeout_s: float
-    max_patch_bytes: int
+    ending_max_s: float
     reward: str
     reward_wait_s: float
     allow_ungradable: bool

@@ -1,6 +1,5 @@
 """A watch on the containers' writable layers: overlay2 has no quota of its own over ext4."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
 from sandbox_server import telemetry
@@ -28,40 +27,40 @@ class DiskWatch:
         boxes: BoxFacts,
         config: SessionConfig,
         end: Callable[[str, str], Awaitable[SessionRecord | None]],
-        *,
-        period_s: float,
     ) -> None:
-        """`end(sid, reason)` ends a session. The engine walks every layer for an answer, hence a slow `period_s`."""
+        """`end(sid, reason)` ends a session."""
         self._runtime = runtime
         self._store = store
         self._instances = instances
         self._boxes = boxes
         self._config = config
         self._end = end
-        self._period_s = period_s
-
-    async def run(self) -> None:
-        """Look for ever."""
-        while True:
-            await asyncio.sleep(self._period_s)
-            try:
-                await self.look()
-            except ServiceError as e:
-                log.warning("disk use not known; the next look tries again", code=e.code, error=e.detail)
 
     async def look(self) -> None:
-        """One look at all live sessions."""
+        """One look at all live sessions; one that cannot be ended does not keep the others.
+
+        Raises:
+            StateUnavailable, EngineUnavailable: the sessions, or their sizes, are not known.
+
+        """
         sessions = await self._store.live(self._config.node)
         if not sessions:
             return
         used = await self._runtime.disk_usage()
         for session in sessions:
-            limit_mb = await self._limit_mb(session)
-            size_mb = used.get(session.container_id, 0) >> 20
-            if size_mb > limit_mb:
-                telemetry.REAPED.labels(REASON).inc()
-                log.warning("session wrote too much", sid=session.sid, mb=size_mb, limit_mb=limit_mb)
-                await self._end(session.sid, REASON)
+            try:
+                await self._look_at(session, used.get(session.container_id, 0) >> 20)
+            except ServiceError as e:
+                log.warning("disk limit not enforced", sid=session.sid, code=e.code, error=e.detail)
+            except Exception:
+                log.exception("disk limit not enforced", sid=session.sid)
+
+    async def _look_at(self, session: SessionRecord, size_mb: int) -> None:
+        limit_mb = await self._limit_mb(session)
+        if size_mb > limit_mb:
+            telemetry.REAPED.labels(REASON).inc()
+            log.warning("session wrote too much", sid=session.sid, mb=size_mb, limit_mb=limit_mb)
+            await self._end(session.sid, REASON)
 
     async def _limit_mb(self, session: SessionRecord) -> int:
         if session.is_box:

@@ -5,13 +5,15 @@ Its grading begins with the patch, and the grading's container with the end itse
 
 import asyncio
 import time
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.errors import (
+    CatalogueUnavailable,
     InfrastructureError,
     OwnedElsewhere,
     SandboxLost,
@@ -22,10 +24,10 @@ from sandbox_server.errors import (
 )
 from sandbox_server.records import PatchRecord, SessionRecord
 from sandbox_server.sandbox.base import Runtime
-from sandbox_server.sessions import patches
 from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.sessions.lifecycle import SessionState, sources_of
 from sandbox_server.sessions.owners import Owners
+from sandbox_server.sessions.patches import Captures, none
 from sandbox_server.sessions.restoring import Restoring
 from sandbox_server.sessions.rewards import Rewards
 from sandbox_server.sessions.starts import Starts
@@ -35,6 +37,7 @@ from sandbox_server.state.store import Store
 log = telemetry.logger(__name__)
 
 _ENDED = (SessionState.ENDED, SessionState.LOST)
+_HURRY_EVERY_S = 0.5  # several actions may wait for their turn before the end has its own
 _CLOSE_S = 30.0  # for the removals under way when the server stops; the next one's reaper does the rest
 
 
@@ -45,6 +48,7 @@ class Ending:
         self,
         runtime: Runtime,
         workspaces: Workspaces,
+        captures: Captures,
         store: Store,
         history: History,
         instances: Instances,
@@ -53,11 +57,15 @@ class Ending:
         owners: Owners,
         restoring: Restoring,
         config: SessionConfig,
+        interrupt: Callable[[str], None],
     ) -> None:
+        """`interrupt(sid)` ends the action that runs in a session of this node."""
+        self._interrupt = interrupt
         self._owners = owners
         self._restoring = restoring
         self._runtime = runtime
         self._workspaces = workspaces
+        self._captures = captures
         self._store = store
         self._history = history
         self._instances = instances
@@ -65,6 +73,7 @@ class Ending:
         self._rewards = rewards
         self._config = config
         self._removing: dict[str, asyncio.Task[None]] = {}
+        self._began: dict[str, float] = {}  # ends under way; a server that is started again counts anew
 
     async def removed(self, sid: str) -> None:
         """Wait until the container of the session that has ended is gone, or left to the reaper."""
@@ -104,26 +113,55 @@ class Ending:
                 await self._take_over(task, wait_s)
             except SandboxLost as e:
                 return await self.lose(sid, e.detail)
-        async with self._store.lock(sid, wait_s):
+        async with self._hurrying(sid), self._store.lock(sid, wait_s):
             record = await self._store.session(sid)
             if record is None or record.state in _ENDED:
                 return record
             if not self._owners.is_here(record) and await self._history.patch(sid) is None:
                 raise OwnedElsewhere(record.node)  # it was taken over meanwhile
-            await self._store.move(
-                sid,
-                SessionState.ENDING,
-                frozenset(sources_of(SessionState.ENDING)),
-                end_reason=record.end_reason or reason,
-            )
-            try:
-                record, patch = await self._patch(record)
-            except SandboxLost as e:
-                return await self._lose(record, e.detail)
-            except BaseException:
-                self._rewards.forget(sid)
+            return await self._end_here(record, record.end_reason or reason)
+
+    async def _patch_in_time(self, record: SessionRecord) -> tuple[SessionRecord, PatchRecord]:
+        """As `_patch`; past SANDBOX_ENDING_MAX_S, tries before this one included, the session is lost.
+
+        Then it was the engine, or the unchanged tree, that did not answer either: what the agent left never takes as
+        long, for `Captures` gives up on that by itself. An outage of SQL or Redis does not count.
+        """
+        most_s = self._config.ending_max_s
+        began = self._began.setdefault(record.sid, time.monotonic())
+        left_s = max(self._config.postprocess_timeout_s, began + most_s - time.monotonic())
+        try:
+            async with asyncio.timeout(left_s) as bound:
+                return await self._patch(record)
+        except TimeoutError:
+            if not bound.expired():
                 raise
-            return await self._finish(record, SessionState.ENDED, record.end_reason or reason, patch.cause)
+            raise SandboxLost(f"its end took longer than {most_s:g} s (SANDBOX_ENDING_MAX_S)") from None
+        except (CatalogueUnavailable, StateUnavailable):
+            self._began.pop(record.sid, None)
+            raise
+        except InfrastructureError as e:
+            if time.monotonic() - began < most_s or isinstance(e, SandboxLost):
+                raise
+            raise SandboxLost(
+                f"its end failed for longer than {most_s:g} s (SANDBOX_ENDING_MAX_S), at last: {e.detail}"
+            ) from e
+
+    @asynccontextmanager
+    async def _hurrying(self, sid: str) -> AsyncIterator[None]:
+        """Who runs an action in the session, or waits to, is interrupted from SANDBOX_END_GRACE_S on."""
+
+        async def hurry() -> None:
+            await asyncio.sleep(self._config.end_grace_s)
+            while True:
+                self._interrupt(sid)
+                await asyncio.sleep(_HURRY_EVERY_S)
+
+        hurrying = asyncio.create_task(hurry())
+        try:
+            yield
+        finally:
+            hurrying.cancel()
 
     async def _end_box(self, box: SessionRecord, reason: str) -> SessionRecord | None:
         """Nothing of it is kept; with its node it is lost."""
@@ -147,7 +185,10 @@ class Ending:
             raise SessionBusy(f"Session {record.sid} is being restored, its host died; waited {wait_s:g} s, ask again.")
 
     async def lose(self, sid: str, cause: str) -> SessionRecord | None:
-        """The container is gone before a patch could be taken; verdict `infra` follows.
+        """Nothing can run in the session any more: it ends with the patch of what it left, for an agent can cause that.
+
+        Where no container is left there is no patch, and verdict `infra` follows. So it does in code search: nothing is
+        taken from its tree, and the policy could not go on.
 
         Raises:
             OwnedElsewhere: the session went on on another node. SessionBusy, InfrastructureError.
@@ -158,7 +199,27 @@ class Ending:
                 return record
             if not self._owners.is_here(record):
                 await self._owners.nobodys(record)  # what was lost is not what it has now
-            return await self._lose(record, cause)
+            if record.is_box or not self._owners.is_here(record) or await self._localizes(record):
+                return await self._lose(record, cause)
+            return await self._end_here(record, record.end_reason or "died", cause)
+
+    async def _localizes(self, record: SessionRecord) -> bool:
+        with suppress(UnknownInstance):
+            return (await self._instances.by_id(record.instance_id)).localizes
+        return False
+
+    async def _end_here(self, record: SessionRecord, reason: str, died: str = "") -> SessionRecord:
+        """Under its lock; `died` is why nothing can run in it any more."""
+        sources = frozenset(sources_of(SessionState.ENDING))
+        await self._store.move(record.sid, SessionState.ENDING, sources, end_reason=reason)
+        try:
+            record, patch = await self._patch_in_time(record)
+        except SandboxLost as e:
+            return await self._lose(record, died or e.detail)
+        except BaseException:
+            self._rewards.forget(record.sid)
+            raise
+        return await self._finish(record, SessionState.ENDED, reason, patch.cause or died)
 
     async def _patch(self, record: SessionRecord) -> tuple[SessionRecord, PatchRecord]:
         """The session's patch, in SQL, and the record with what that took; its grading begins with it."""
@@ -187,22 +248,14 @@ class Ending:
         except UnknownInstance as e:
             raise SandboxLost(f"its instance was removed from the catalogue: {e.detail}") from e
         if instance.localizes:
-            return patches.none(record)
+            return none(record)
         self._rewards.expect(instance, record.sid)
-        sandbox = await self._runtime.attach(record.container_id)
         base = ""
         # only a note in the receipt: a patch is worth more than it
         with suppress(ServiceError):
             base = (await self._workspaces.prepared(instance)).base_commit
         with telemetry.ACTION_SECONDS.labels("patch").time():
-            return await patches.capture(
-                sandbox,
-                record,
-                instance,
-                base_commit=base or instance.base_commit,
-                timeout_s=self._config.postprocess_timeout_s,
-                max_bytes=self._config.max_patch_bytes,
-            )
+            return await self._captures.take(record, instance, base_commit=base or instance.base_commit)
 
     async def _lose(self, record: SessionRecord, cause: str) -> SessionRecord:
         log.error("sandbox lost", sid=record.sid, instance_id=record.instance_id, cause=cause)
@@ -224,6 +277,7 @@ class Ending:
             timings_s=ended.timings_s,
         )
         await self._starts.release(record.sid)
+        self._began.pop(record.sid, None)
         task = asyncio.create_task(self._remove(record), name=f"remove-{record.sid}")
         self._removing[record.sid] = task
         task.add_done_callback(lambda _: self._removing.pop(record.sid, None))

@@ -6,7 +6,6 @@ is pinned, or that is no image of the catalogue's. From the third mark on starts
 containers go, while there is still room for what lives.
 """
 
-import asyncio
 import os
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from sandbox_server import clock, telemetry
-from sandbox_server.errors import ServiceError
 from sandbox_server.sandbox.base import Runtime, StoredImage
 from sandbox_server.sandbox.faults import Faults
 from sandbox_server.state.image_uses import ImageUses
@@ -92,7 +90,6 @@ class EngineDisk:
         path: Path,
         marks: DiskMarks,
         rules: ImageRules,
-        period_s: float,
     ) -> None:
         """`catalogue()`: names of all task images; asked only when some may have to go."""
         self._runtime = runtime
@@ -102,18 +99,6 @@ class EngineDisk:
         self._path = path
         self._marks = marks
         self._rules = rules
-        self._period_s = period_s
-
-    async def run(self) -> None:
-        """Look for ever."""
-        while True:
-            try:
-                await self.look()
-            except ServiceError as e:
-                log.warning("images neither noted nor removed; the next look tries again", code=e.code, error=e.detail)
-            except OSError as e:
-                log.warning("disk use not known; the next look tries again", path=str(self._path), error=str(e))
-            await asyncio.sleep(self._period_s)
 
     async def look(self) -> None:
         """One look: tell whether it is full, remove what may go, tell again."""

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 from sandbox_server import telemetry
-from sandbox_server.errors import ServiceError
 from sandbox_server.sandbox.base import Runtime
 from sandbox_server.sessions.placement import Placement
 from sandbox_server.sessions.starts import Starts
@@ -30,20 +29,20 @@ class Heartbeat:
         placement: Placement,
         facts: NodeRecord,
         *,
-        period_s: float,
         gradings: Callable[[], int],
         faults: Callable[[], Mapping[str, str]],
         announced: Callable[[Sequence[str]], Awaitable[object]],
+        ends: Callable[[], Awaitable[None]],
     ) -> None:
         """`facts` is what stays the same; `gradings()` are those running or waiting here; `announced(instance_ids)`
-        prepares for starts that others expect to be placed here.
+        prepares for starts that others expect to be placed here; `ends()` ends what others were asked to end here.
         """
+        self._ends = ends
         self._nodes = nodes
         self._runtime = runtime
         self._starts = starts
         self._placement = placement
         self._facts = facts
-        self._period_s = period_s
         self._gradings = gradings
         self._faults = faults
         self._announced = announced
@@ -52,17 +51,6 @@ class Heartbeat:
         self._told_at = self._looked_at = float("-inf")
         self.drained = asyncio.Event()
         """Nothing is left to do, and nothing new will come."""
-
-    async def run(self) -> None:
-        """Beat for ever."""
-        while True:
-            try:
-                await self.beat()
-            except ServiceError as e:
-                log.warning("no heartbeat", code=e.code, error=e.detail)
-            except Exception:
-                log.exception("heartbeat broke; the next one tries again")
-            await asyncio.sleep(self._period_s)
 
     async def beat(self) -> None:
         """Once; raises StateUnavailable, EngineUnavailable."""
@@ -75,6 +63,7 @@ class Heartbeat:
         await self._tell_images()
         if names := await self._nodes.announced():
             await self._announced(names)
+        await self._ends()
         if self._placement.draining and not self._starts.used and not self._gradings():
             await self._nodes.leave()
             await self._nodes.drained(self._facts.node)

@@ -5,13 +5,11 @@ stays in its stream (`state.jobs`), and what a dead one had comes back to its st
 what no stream has, after a loss of Redis or a crash in between, is found in SQL and submitted again.
 """
 
-import asyncio
 import time
 
 from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instances import Instances
-from sandbox_server.errors import ServiceError
 from sandbox_server.sessions.rewards import Rewards
 from sandbox_server.state.jobs import GradingJobs
 from sandbox_server.state.nodes import Fate, NodeRecord, Nodes
@@ -42,7 +40,7 @@ class Helping:
         recover_period_s: float,
         kept_s: float,
     ) -> None:
-        """Patches of sessions that started within `kept_s` seconds are looked for in SQL."""
+        """`look` comes every `period_s`. Patches of sessions that started within `kept_s` are looked for in SQL."""
         self._jobs = jobs
         self._rewards = rewards
         self._nodes = nodes
@@ -52,6 +50,7 @@ class Helping:
         self._node = node
         self._period_s = period_s
         self._recover_period_s = recover_period_s
+        self._recover_at = time.monotonic() + recover_period_s
         self._kept_s = kept_s
         self._alive: dict[str, NodeRecord] = {}
         self._not_before: dict[str, float] = {}
@@ -79,21 +78,12 @@ class Helping:
                 log.info("grading taken over", sid=sid, stream_of=stream_of)
         return await self._rewards.work(sid)
 
-    async def run(self) -> None:
-        """Look for ever."""
-        recover_at = time.monotonic() + self._recover_period_s
-        while True:
-            await asyncio.sleep(self._period_s)
-            try:
-                await self._look()
-                if time.monotonic() > recover_at:
-                    recover_at = time.monotonic() + self._recover_period_s
-                    await self.recover()
-            except ServiceError as error:
-                telemetry.INFRA_ERRORS.labels(error.code).inc()
-                log.warning("gradings of other nodes not looked at", code=error.code, error=error.detail)
-            except Exception:
-                log.exception("look at the gradings of other nodes broke; the next one tries again")
+    async def look(self) -> None:
+        """One look at the gradings of all nodes; now and then `recover`."""
+        await self._look()
+        if time.monotonic() > self._recover_at:
+            self._recover_at = time.monotonic() + self._recover_period_s
+            await self.recover()
 
     async def recover(self) -> None:
         """Submit what has a patch, no verdict and no job. One node does it for all, until it dies.

@@ -4,8 +4,8 @@
       └────────┴──────> lost
 
 live: actions run. ending: the patch is being captured, the container goes. ended: the patch is in SQL, the
-container is gone, a verdict may follow or be there. lost: the container died before the patch was captured;
-verdict `infra`, masked.
+container is gone, a verdict may follow or be there. lost: the container was gone before the patch was captured, or
+no engine could read it; verdict `infra`, masked.
 """
 
 from enum import StrEnum

@@ -7,15 +7,9 @@ Redis.
 
 import asyncio
 
-from sandbox_server import telemetry
 from sandbox_server.catalogue.boxes import BoxHistory
 from sandbox_server.catalogue.history import History
-from sandbox_server.errors import ServiceError
 from sandbox_server.records import BoxRecord, SessionRecord
-
-log = telemetry.logger(__name__)
-
-_AGAIN_S = 1.0  # while SQL does not answer
 
 
 class SessionLog:
@@ -35,15 +29,10 @@ class SessionLog:
         self._unwritten[record.sid] = record
         self._added.set()
 
-    async def run(self) -> None:
-        """Write for ever."""
-        while True:
-            await self._added.wait()
-            try:
-                await self.drain()
-            except ServiceError as e:
-                log.warning("begun sessions wait for SQL", count=len(self._unwritten), code=e.code, error=e.detail)
-                await asyncio.sleep(_AGAIN_S)
+    async def write(self) -> None:
+        """Wait until a session has begun, and write it. Raises CatalogueUnavailable: it is still to be written."""
+        await self._added.wait()
+        await self.drain()
 
     async def drain(self) -> None:
         """Write all that is there. Raises CatalogueUnavailable: it is still to be written."""

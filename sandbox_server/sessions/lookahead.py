@@ -17,7 +17,7 @@ log = telemetry.logger(__name__)
 
 QUEUE = 4096
 """Instances that may wait for their preparation; more than a trainer can mean by its next steps."""
-_TOGETHER = 2  # images pulled or prepared at a time: live sessions share the disk and the network with it
+TOGETHER = 2  # images pulled or prepared at a time: live sessions share the disk and the network with it
 _FAILURES = 100  # kept for whoever looks
 
 
@@ -66,28 +66,24 @@ class Lookahead:
         """The newest last."""
         return list(self._failures.values())
 
-    async def run(self) -> None:
-        """Prepare for ever."""
-        await asyncio.gather(*(self._work() for _ in range(_TOGETHER)))
-
-    async def _work(self) -> None:
-        while True:
-            while not self._waiting:
-                self._added.clear()
-                await self._added.wait()
-            await self._faults.gone()  # a pull onto a disk that is nearly full would end what lives there
-            if not self._waiting:
-                continue
-            instance_id, instance = self._waiting.popitem(last=False)
-            self._preparing.add(instance_id)
-            try:
-                spec = await self._workspaces.spec(instance)
-                expected = self._groups.expected(instance_id)
-                self._pool.want(instance_id, spec, expected, for_s=self._wanted_s, now=False)
-            except ServiceError as e:
-                log.warning("not prepared ahead", instance_id=instance_id, code=e.code, error=e.detail)
-                self._failures[instance_id] = Failure(instance_id, e.code, e.detail)
-                if len(self._failures) > _FAILURES:
-                    self._failures.popitem(last=False)
-            finally:
-                self._preparing.discard(instance_id)
+    async def prepare(self) -> None:
+        """Wait for an announced instance and prepare it; `TOGETHER` of these may run."""
+        while not self._waiting:
+            self._added.clear()
+            await self._added.wait()
+        await self._faults.gone()  # a pull onto a disk that is nearly full would end what lives there
+        if not self._waiting:
+            return
+        instance_id, instance = self._waiting.popitem(last=False)
+        self._preparing.add(instance_id)
+        try:
+            spec = await self._workspaces.spec(instance)
+            expected = self._groups.expected(instance_id)
+            self._pool.want(instance_id, spec, expected, for_s=self._wanted_s, now=False)
+        except ServiceError as e:
+            log.warning("not prepared ahead", instance_id=instance_id, code=e.code, error=e.detail)
+            self._failures[instance_id] = Failure(instance_id, e.code, e.detail)
+            if len(self._failures) > _FAILURES:
+                self._failures.popitem(last=False)
+        finally:
+            self._preparing.discard(instance_id)

@@ -5,6 +5,7 @@ What they wrote meanwhile is lost, and so is how they end: nobody was there to s
 
 import asyncio
 import json
+import re
 import signal
 from collections.abc import AsyncIterator, Collection
 from dataclasses import asdict
@@ -30,6 +31,7 @@ for p; do
   [[ $1 == [ZX] ]] || printf '%s %s %s\n' "$p" "${20}" "${up/./}"
 done
 """
+_AGE = re.compile(r"([0-9]{1,10}) ([0-9]{1,19}) ([0-9]{1,19})", re.ASCII)
 _NOTHING: tuple[tuple[Stream, bytes], ...] = ()
 _TICKS = 100  # a second, as /proc counts on every Linux that Docker runs on
 
@@ -121,8 +123,9 @@ async def ages(sandbox: Sandbox, pids: list[int]) -> dict[int, float]:
     if not pids:
         return {}
     done = await sandbox.exec(["bash", "-c", _AGES, "ages", *map(str, pids)], timeout_s=_EXEC_S)
-    lines = (line.split() for line in done.stdout.text().splitlines())
-    return {int(pid): (int(now) - int(began)) / _TICKS for pid, began, now in lines}
+    lines = map(_AGE.fullmatch, done.stdout.text().splitlines())  # of a bash that may be the policy's own by now
+    asked = frozenset(map(str, pids))
+    return {int(line[1]): (int(line[3]) - int(line[2])) / _TICKS for line in lines if line and line[1] in asked}
 
 
 async def left(
@@ -139,10 +142,15 @@ async def left(
     now = clock.now()
     found = []
     for pid, text in texts.items():
-        fields = json.loads(text)
-        began_at = fields.pop("began_at")
+        try:
+            fields = json.loads(text)
+            began_at = float(fields.pop("began_at"))
+            command = Command(**fields)
+        except (ValueError, TypeError, KeyError, AttributeError):  # of a newer server, or cut off: nothing to go by
+            await notes.forget_command(sid, pid)
+            continue
         if pid in living and abs((now - living[pid]) - began_at) < _SLACK_S + LOOK_EVERY_S:
-            found.append((Orphan(sandbox, pid), Command(**fields), began_at))
+            found.append((Orphan(sandbox, pid), command, began_at))
         else:
             await notes.forget_command(sid, pid)
     return found

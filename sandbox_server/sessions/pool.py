@@ -12,13 +12,12 @@ import asyncio
 import random
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Coroutine, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
 from operator import itemgetter
-from typing import Any
 
 from sandbox_server import clock, telemetry
 from sandbox_server.errors import ServiceError
@@ -26,6 +25,7 @@ from sandbox_server.sandbox.base import ContainerSpec, Runtime, Sandbox, ShellOu
 from sandbox_server.sessions.fair import FairLine, Place
 from sandbox_server.sessions.host_memory import available_mb
 from sandbox_server.sessions.shelf import Parked, Shelf, ShelfView, Taken
+from sandbox_server.tasks import TaskSet
 
 log = telemetry.logger(__name__)
 
@@ -73,7 +73,7 @@ class Pool:
         self.line = FairLine(config.admitted)
         """Starts for which a container is being made, and those that wait for their turn."""
         self._ahead = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet("pool")
         self._changed = asyncio.Event()
         self._closed = False
         self._random = random.SystemRandom()
@@ -179,34 +179,26 @@ class Pool:
 
     # ---- parking
 
-    async def run(self) -> None:
-        """Park what is wanted, for ever."""
-        while True:
-            try:
-                async with asyncio.timeout(_TICK_S):
-                    await self._changed.wait()
-            except TimeoutError:
-                pass
-            self._changed.clear()
-            self._tidy()
-            self._park()
+    async def park(self) -> None:
+        """Wait for a change, or a second, then park what is wanted."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_TICK_S):
+                await self._changed.wait()
+        self._changed.clear()
+        self._tidy()
+        self._park()
 
     async def close(self) -> None:
         """Stop, and remove what is parked or being made."""
         self._closed = True
         ends = asyncio.get_running_loop().time() + _CLOSE_S
-        makers = list(self._tasks)
-        for task in makers:
-            task.cancel()
         with suppress(TimeoutError):
             async with asyncio.timeout_at(ends):
-                await asyncio.gather(*makers, return_exceptions=True)
+                await self._tasks.cancel()
         for shelf in self._shelves.values():
             while shelf.parked:
                 self._remove(shelf.parked.popleft().sandbox)
-        with suppress(TimeoutError):
-            async with asyncio.timeout_at(ends):
-                await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.settle(ends - asyncio.get_running_loop().time())
 
     def _tidy(self) -> None:
         """Forget wishes that were not heard of again, remove what is too old or in the way."""
@@ -287,7 +279,7 @@ class Pool:
         sid = str(self._random.randrange(1, 2**53))
         shelf.making.add(sid)
         self._ahead += ahead
-        self._apart(self._make(shelf, sid, ahead))
+        self._tasks.start(self._make(shelf, sid, ahead))
 
     async def _make(self, shelf: Shelf, sid: str, ahead: bool) -> None:
         ends = datetime.fromtimestamp(clock.now() + self._config.idle_s + self._config.lasts_s, UTC)
@@ -361,12 +353,7 @@ class Pool:
             except ServiceError as e:
                 log.warning("parked container left to the reaper", container_id=sandbox.container_id[:12], code=e.code)
 
-        self._apart(remove())
-
-    def _apart(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(remove())
 
     def _shelf(self, spec: ContainerSpec) -> Shelf:
         of_image = (spec.image, spec.workdir, tuple(sorted(spec.env.items())), spec.activate, spec.with_shell)

@@ -17,6 +17,7 @@ from sandbox_server.sandbox.base import Process, ProcessEnd, Sandbox, Stream
 from sandbox_server.sessions import orphans
 from sandbox_server.sessions.command import Command
 from sandbox_server.sessions.orphans import CommandNotes
+from sandbox_server.tasks import TaskSet
 
 log = telemetry.logger(__name__)
 
@@ -197,7 +198,7 @@ class Processes:
         self._notes = notes
         self._adopted: dict[str, None] = {}
         self._of: dict[str, _OfBox] = {}
-        self._pumps: set[asyncio.Task[None]] = set()
+        self._pumps = TaskSet("processes")
         self._forgetting: asyncio.TimerHandle | None = None
 
     def add(self, sid: str, process: Process, command: Command) -> tuple[Running, Follower]:
@@ -216,9 +217,7 @@ class Processes:
             for other in [other for other in of_box.ended.values() if other.command.tag == command.tag]:
                 del of_box.ended[other.pid]
         of_box.running[running.pid] = running
-        pump = asyncio.create_task(self._pump(sid, running))
-        self._pumps.add(pump)
-        pump.add_done_callback(self._pumps.discard)
+        self._pumps.start(self._pump(sid, running))
 
     async def adopt(self, sid: str, sandbox: Sandbox) -> None:
         """Take in what a server before this one left running in the box; once for each box.
@@ -265,9 +264,7 @@ class Processes:
     def _note(self, sid: str, running: Running) -> None:
         if self._notes is not None and not running.noted:
             running.noted = True
-            task = asyncio.create_task(self._noted(self._notes, sid, running))
-            self._pumps.add(task)
-            task.add_done_callback(self._pumps.discard)
+            self._pumps.start(self._noted(self._notes, sid, running))
 
     async def _noted(self, notes: CommandNotes, sid: str, running: Running) -> None:
         try:
@@ -327,7 +324,5 @@ class Processes:
         """Let go of all; they live on in their containers."""
         if self._forgetting is not None:
             self._forgetting.cancel()
-        for task in self._pumps:
-            task.cancel()
-        await asyncio.gather(*self._pumps, return_exceptions=True)
+        await self._pumps.cancel()
         self._of.clear()

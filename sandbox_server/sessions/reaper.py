@@ -6,7 +6,7 @@ start is under way in this process (`ContainerInfo.held`), and sessions whose lo
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from sandbox_server import clock, telemetry
@@ -25,6 +25,7 @@ from sandbox_server.sessions.rewards import Rewards
 from sandbox_server.sessions.starts import Starts
 from sandbox_server.state.boxes import BoxFacts
 from sandbox_server.state.nodes import Fate, Nodes
+from sandbox_server.state.runs import RunState
 from sandbox_server.state.store import Store
 
 log = telemetry.logger(__name__)
@@ -46,6 +47,7 @@ class Reaper:
         boxes: BoxHistory,
         lives: BoxLives,
         nodes: Nodes,
+        runs: RunState,
         owners: Owners,
         restoring: Restoring,
         starts: Starts,
@@ -62,11 +64,14 @@ class Reaper:
         self._boxes = boxes
         self._lives = lives
         self._nodes = nodes
+        self._runs = runs
+        self._lapsed: Mapping[str, float] = {}
         self._owners = owners
         self._restoring = restoring
         self._starts = starts
         self._ending = ending
         self._rewards = rewards
+        self._swept_dead_at = time.monotonic()
         self._config = config
         self._end = end
 
@@ -86,24 +91,16 @@ class Reaper:
             if record := await self._store.session(sid) or await self._history.session(sid):
                 self._rewards.begin(record)
 
-    async def run(self) -> None:
-        """Sweep for ever."""
-        swept_dead_at = time.monotonic()
-        while True:
-            await asyncio.sleep(self._config.reaper_period_s)
-            try:
-                await self.sweep()
-                if time.monotonic() - swept_dead_at > _DEAD_EVERY_S:
-                    await self.sweep_dead()
-                    swept_dead_at = time.monotonic()
-            except ServiceError as e:
-                telemetry.INFRA_ERRORS.labels(e.code).inc()
-                log.warning("reaper pass failed; the next one tries again", code=e.code, error=e.detail)
-            except Exception:
-                log.exception("reaper pass broke; the next one tries again")
+    async def sweep_all(self) -> None:
+        """One pass over what is this node's, and now and then one over what dead nodes left."""
+        await self.sweep()
+        if time.monotonic() - self._swept_dead_at > _DEAD_EVERY_S:
+            await self.sweep_dead()
+            self._swept_dead_at = time.monotonic()
 
     async def sweep(self) -> None:
         """One pass."""
+        self._lapsed = await self._runs.lapsed(clear_for_s=self._nodes.clear_for_s())
         # in this order: a session is written down after its container was made, so one without is really gone
         sessions = {record.sid: record for record in await self._store.live(self._config.node)}
         containers = await self._runtime.list()
@@ -170,6 +167,10 @@ class Reaper:
                     return
                 if present is not None and not self._reason(current, present):
                     return  # it was touched meanwhile
+                if reason == "lease" and record.run not in await self._runs.lapsed(
+                    clear_for_s=self._nodes.clear_for_s()
+                ):
+                    return  # its trainer was late, and lives
                 if record.is_box and reason == "timeout" and await self._lives.pause_at_end(record.sid):
                     return
                 telemetry.REAPED.labels(reason).inc()
@@ -197,6 +198,8 @@ class Reaper:
     def _run_out(self, record: SessionRecord, now: float) -> str:
         if now > record.deadline:
             return "timeout" if record.is_box else "max_age"
+        if record.created_at < self._lapsed.get(record.run, 0.0):
+            return "lease"
         if not record.is_box and now - record.touched_at > self._config.session_idle_s:
             return "idle"
         return ""

@@ -11,7 +11,7 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Coroutine, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from sandbox_server import clock, telemetry
@@ -19,6 +19,7 @@ from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.errors import InfrastructureError, ServiceError
+from sandbox_server.grading import tripwires
 from sandbox_server.grading.base import GradeRequest, Reward
 from sandbox_server.grading.queue import GradingQueue
 from sandbox_server.grading.verdicts import ungraded
@@ -29,6 +30,7 @@ from sandbox_server.sessions.lifecycle import SessionState
 from sandbox_server.sessions.localizing import Localizing
 from sandbox_server.state.jobs import GradingJobs
 from sandbox_server.state.signals import Signals
+from sandbox_server.tasks import TaskSet
 
 log = telemetry.logger(__name__)
 
@@ -82,7 +84,7 @@ class Rewards:
         self.accepting = True
         """This node reads jobs; it stops, and begins again, some time after something went wrong with it or right."""
         self._closing = False
-        self._later: set[asyncio.Task[None]] = set()
+        self._later = TaskSet("rewards")
 
     @property
     def well(self) -> bool:
@@ -230,9 +232,7 @@ class Rewards:
             await self._signals.tell_graded(sid)
 
     def _background(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        task = asyncio.create_task(work, name=name)
-        self._later.add(task)
-        task.add_done_callback(self._later.discard)
+        self._later.start(work, name=name)
 
     def _ended(self, sid: str, task: asyncio.Task[GradedSession]) -> None:
         self._running.pop(sid, None)
@@ -273,12 +273,25 @@ class Rewards:
         if instance.localizes:
             verdict, composition = await self._localizing.verdict(session, instance)
             return await self._store(session, instance, patch, verdict, "", composition)
-        key = self._queue.key(request)
+        key = await self._queue.key(request)
         try:
-            verdict = await self._queue.verdict(request)
-            return await self._store(session, instance, patch, verdict, key)
+            verdict = await self._queue.verdict(request, key)
+            key_of_verdict = await self._queue.key(request, verdict)
+            verdict = replace(verdict, tripwires=await self._tripwires(session, request, verdict))
+            return await self._store(session, instance, patch, verdict, key_of_verdict)
         finally:
             await self._queue.written(key)
+
+    async def _tripwires(self, session: SessionRecord, request: GradeRequest, verdict: Verdict) -> dict[str, int]:
+        try:
+            actions = [action.content for action in await self._localizing.journals.of(session)]
+        except InfrastructureError as error:  # a note in the receipt is not worth a reward
+            log.warning("actions not looked at", sid=session.sid, code=error.code, error=error.detail)
+            actions = []
+        found = await asyncio.to_thread(tripwires.count, actions, request.patch, len(verdict.runner_files))
+        for sign in found:
+            telemetry.TRIPWIRES.labels(sign).inc()
+        return found
 
     async def _store(
         self,

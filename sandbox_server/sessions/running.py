@@ -1,5 +1,6 @@
 """From what was asked to an observation: a policy's text by dialect and tool, a batch as it is. Writes nothing down."""
 
+import asyncio
 import time
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ from sandbox_server.state.store import Store
 
 EXEC = "exec"
 """The tool of an action that is a batch of the trainer's own: its content is no policy's text."""
+
+_AT_ONCE = 1 << 17  # characters of an action; a longer one is read in a thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,10 @@ class Running:
         """
         dialect = self._dialects[instance.dialect or self._config.dialect]
         clock = time.monotonic()
-        parsed = dialect.parse(content, talk_turns=record.talk_turns)
+        if len(content) <= _AT_ONCE:
+            parsed = dialect.parse(content, talk_turns=record.talk_turns)
+        else:
+            parsed = await asyncio.to_thread(dialect.parse, content, talk_turns=record.talk_turns)
         parsed_at = time.monotonic()
         seconds["parse"] = parsed_at - clock
         # a dialect that knows answers itself says so in its own form, call by call

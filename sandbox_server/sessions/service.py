@@ -23,6 +23,7 @@ from sandbox_server.errors import (
     SessionOver,
     SessionRestoring,
     SessionStillLive,
+    StateUnavailable,
     Ungradable,
     UnknownInstance,
     UnknownNode,
@@ -41,6 +42,7 @@ from sandbox_server.sessions.placement import Placement
 from sandbox_server.sessions.rewards import Rewards
 from sandbox_server.sessions.starts import Starts
 from sandbox_server.state.nodes import NodeRecord, Nodes
+from sandbox_server.state.runs import RunState
 from sandbox_server.state.store import Store
 
 log = telemetry.logger(__name__)
@@ -65,6 +67,7 @@ class SessionService:
         ending: Ending,
         rewards: Rewards,
         localizing: Localizing,
+        run_state: RunState,
         config: SessionConfig,
     ) -> None:
         self._store = store
@@ -78,14 +81,37 @@ class SessionService:
         self._ending = ending
         self._rewards = rewards
         self._localizing = localizing
+        self._run_state = run_state
         self._config = config
         self._ends: dict[str, asyncio.Task[SessionRecord | None]] = {}
 
-    async def start(self, instance: int | str, *, run: str = "") -> str:
+    async def start(self, instance: int | str, *, run: str = "", idempotency_key: str = "") -> str:
         """See `sessions.base.Sessions.start`."""
         task = await self._startable(instance)
+        if not idempotency_key:
+            await self._placement.settle(task)
+            return await self._start(task, run)
+        name = f"{run}\0{task.instance_id}\0{idempotency_key}"
+        known = await self._run_state.started(name)
+        if known is not None:
+            if (record := await self._store.session(known)) and record.state == SessionState.LIVE:
+                return known
+            await self._run_state.forget(name, known)
         await self._placement.settle(task)
-        return await self._start(task, run)
+        return await self._answered(name, await self._start(task, run))
+
+    async def _answered(self, start: str, sid: str) -> str:
+        """The sid that a start is answered with; where another attempt of it was quicker, `sid` ends."""
+        try:
+            answer = await self._run_state.answer(start, sid)
+        except StateUnavailable:
+            return sid  # the session is there; only a retry would not find it
+        except asyncio.CancelledError:
+            self.end_apart(sid, "closed")
+            raise
+        if answer != sid:
+            self.end_apart(sid, "closed")
+        return answer
 
     async def start_group(self, instance: int | str, n: int, *, run: str = "") -> tuple[list[str], list[ServiceError]]:
         """See `sessions.base.Sessions.start_group`."""
@@ -247,7 +273,7 @@ class SessionService:
             cause = f"session {sid} is a box: nothing of it is graded"
             return RewardAnswer(Verdict(VerdictName.UNKNOWN_SESSION, mask=True, cause=cause), 0.0)
         if record is not None and record.state not in _OVER:
-            ending = self._end_apart(sid, "reward")
+            ending = self.end_apart(sid, "reward")
             await asyncio.wait({ending}, timeout=wait_s)
             if not ending.done():
                 cause = f"an action or the end of the session is under way for {wait_s:g} s; ask again"
@@ -258,7 +284,7 @@ class SessionService:
             return RewardAnswer(Verdict(VerdictName.UNKNOWN_SESSION, mask=True, cause=cause), 0.0)
         return await self._rewards.answer(record, wait_s=max(0.0, wait_s - (time.monotonic() - began)))
 
-    def _end_apart(self, sid: str, reason: str) -> asyncio.Task[SessionRecord | None]:
+    def end_apart(self, sid: str, reason: str) -> asyncio.Task[SessionRecord | None]:
         """End the session whatever becomes of the request that asked; one task for all who ask."""
         task = self._ends.get(sid)
         if task is None:

@@ -1,18 +1,19 @@
-"""Images ready to start from: the task image with its workspace path, without any history after HEAD.
+"""Images ready to start from, each made once and kept under a name that is a hash of all that went into it.
 
-Prepared once per image and kept on the engine under a name that is a hash of all that went into it, so that a
-start costs nothing but a container.
+The sealed image, for gradings: the task image set up, without any history after HEAD. On it the sessions' image:
+without what is hidden from the agent, with its workspace path and the store that its patch is taken against.
 """
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib import resources
 
-from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.catalogue.instance import GitSource, TaskInstance
+from sandbox_server.catalogue.swepro import TESTS_FOLDER, setup_commands, tests_checkout_of
 from sandbox_server.errors import ImageUnavailable
 from sandbox_server.sandbox.base import ContainerSpec, ImageInfo, Limits, Role, Runtime, Sandbox
 from sandbox_server.sessions.preparing import REPOSITORY, Preparing
@@ -21,7 +22,11 @@ from sandbox_server.sessions.repository_images import LEFT_OUT_LABEL, Repository
 TASK_IMAGE_LABEL = "sandbox.task_image"
 """Names the task image that a prepared image was made of, as nodes tell of it."""
 _BASE_LABEL = "sandbox.base_commit"
-_SCRIPT = resources.files(__package__).joinpath("prepare.bash").read_text()
+_DIGEST_LABEL = "sandbox.task_digest"
+_SEAL = resources.files(__package__).joinpath("seal.bash").read_text()
+_PREPARE = resources.files(__package__).joinpath("prepare.bash").read_text()
+_Step = Callable[[TaskInstance, ImageInfo, Sandbox], Awaitable[Mapping[str, str]]]
+"""(instance, what its container was made of, the container) -> labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +87,18 @@ class Workspaces:
                 wanted.append(instance.sandbox.source)
         await self._repositories.fetch(wanted)
 
-    async def task_image(self, instance: TaskInstance) -> ImageInfo:
-        """The image that gradings of `instance` start from: before setup commands, nothing hidden.
+    async def sealed(self, instance: TaskInstance) -> ImageInfo:
+        """The image that gradings of `instance` start from, made now if need be; its digest is the task image's.
+
+        Its setup commands have run, nothing is hidden, and nothing in it is later than HEAD. Tests that are checked
+        out of a later commit lie in it beside the tree, for the grader.
 
         Raises:
             As `prepared`.
 
         """
-        return await self._task_image(instance, await self._base(instance))
+        made = await self._sealed(instance, await self._base(instance))
+        return replace(made, digest=made.labels[_DIGEST_LABEL])
 
     async def spec(self, instance: TaskInstance) -> ContainerSpec:
         """What a session of `instance` needs of its container, its image prepared; sid and deadline are left open.
@@ -127,31 +136,78 @@ class Workspaces:
         own = instance.sandbox
         return base if own.source is None else await self._repositories.image(own.source, base, own.workdir)
 
+    async def _sealed(self, instance: TaskInstance, base: ImageInfo) -> ImageInfo:
+        name = _sealed_name(instance, base)
+        return await self._preparing.once(name, partial(self._make_sealed, instance, base, name))
+
+    async def _make_sealed(self, instance: TaskInstance, base: ImageInfo, name: str) -> ImageInfo:
+        return await self._freeze(instance, await self._task_image(instance, base), name, self._seal)
+
     async def _make(self, instance: TaskInstance, base: ImageInfo, name: str) -> ImageInfo:
-        image = await self._task_image(instance, base)
+        opening = partial(self._open, base)
+        if instance.grader is not None and not instance.localizes:
+            return await self._freeze(instance, await self._sealed(instance, base), name, opening)
+        # no grading needs the image between: one container less
+        return await self._freeze(instance, await self._task_image(instance, base), name, self._seal, opening)
+
+    async def _freeze(self, instance: TaskInstance, image: ImageInfo, name: str, *steps: _Step) -> ImageInfo:
+        async def change(sandbox: Sandbox) -> Mapping[str, str]:
+            labels: dict[str, str] = {}
+            for step in steps:
+                labels |= await step(instance, image, sandbox)
+            return labels
+
         own = instance.sandbox
-        known_as = own.source.name if own.source else image.name
-        change = partial(self._change, instance, known_as)
         made = await self._preparing.freeze(name, image.name, change, env=own.env, network=own.network)
         return replace(made, labels={**image.labels, **made.labels})
 
-    async def _change(self, instance: TaskInstance, known_as: str, sandbox: Sandbox) -> Mapping[str, str]:
-        """Set the instance up and scrub its history; the labels."""
+    async def _seal(self, instance: TaskInstance, image: ImageInfo, sandbox: Sandbox) -> Mapping[str, str]:
+        """Set the instance up, keep its tests and scrub its history."""
         workdir = instance.sandbox.workdir
         what = f"{instance.instance_id} (mend the image or the instance's setup_commands)"
-        for command in instance.sandbox.setup_commands:
+        for command in setup_commands(instance):
             await self._preparing.run(sandbox, ["bash", "-c", command], cwd=workdir, what=what)
         if instance.sandbox.source is not None:
             # the files have other inodes than where they were checked out; else the first `git status` reads them all
             refresh = ["git", "-c", "safe.directory=*", "update-index", "-q", "--refresh"]
             await self._preparing.run(sandbox, refresh, cwd=workdir, what=what)
-        scrub = ["bash", "-c", _SCRIPT, "prepare", workdir, instance.workspace, *instance.sandbox.hidden_paths]
+        scrub = ["bash", "-c", _SEAL, "seal", workdir, tests_checkout_of(instance), TESTS_FOLDER]
         base_commit = await self._preparing.run(sandbox, scrub, cwd="/", what=what)
-        return {_BASE_LABEL: base_commit, TASK_IMAGE_LABEL: known_as}
+        return {_BASE_LABEL: base_commit, _DIGEST_LABEL: image.digest}
+
+    async def _open(
+        self, base: ImageInfo, instance: TaskInstance, image: ImageInfo, sandbox: Sandbox
+    ) -> Mapping[str, str]:
+        """Make a sealed tree the agent's."""
+        own = instance.sandbox
+        argv = ["bash", "-c", _PREPARE, "prepare", own.workdir, instance.workspace, TESTS_FOLDER, *own.hidden_paths]
+        await self._preparing.run(sandbox, argv, cwd="/", what=f"{instance.instance_id} (mend the image)")
+        for alias in instance.workspace_aliases:
+            link = ["ln", "-sfn", "--", own.workdir, alias]
+            await self._preparing.run(sandbox, link, cwd="/", what=f"{instance.instance_id} (mend the image)")
+        return {TASK_IMAGE_LABEL: own.source.name if own.source else base.name}
+
+
+def _sealed_name(instance: TaskInstance, base: ImageInfo) -> str:
+    own = instance.sandbox
+    facts = [
+        base.digest,
+        own.workdir,
+        setup_commands(instance),
+        tests_checkout_of(instance),
+        own.env,
+        own.network,
+        _SEAL,
+    ]
+    return _named("sealed-", facts, own.source)
 
 
 def _name(instance: TaskInstance, base: ImageInfo) -> str:
     own = instance.sandbox
-    said = [base.digest, instance.workspace, own.workdir, own.setup_commands, own.hidden_paths, _SCRIPT]
-    facts = json.dumps([*said, *(RepositoryImages.facts(own.source) if own.source else ())])
-    return f"{REPOSITORY}:{hashlib.sha256(facts.encode()).hexdigest()[:24]}"
+    facts = [_sealed_name(instance, base), instance.workspace, *instance.workspace_aliases, own.hidden_paths, _PREPARE]
+    return _named("", facts, None)
+
+
+def _named(kind: str, facts: Sequence[object], source: GitSource | None) -> str:
+    said = json.dumps([*facts, *(RepositoryImages.facts(source) if source else ())])
+    return f"{REPOSITORY}:{kind}{hashlib.sha256(said.encode()).hexdigest()[:24]}"

@@ -1,17 +1,27 @@
 """Instances with a Python file that ends in `sys.exit(pytest.main(...))`: resolved when it exits 0."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from sandbox_server.catalogue.instance import F2pScriptGrader, TaskInstance
-from sandbox_server.grading.base import Grader, TestRun
+from sandbox_server.grading.base import CleanSandbox, Grader, Judging, TestRun
 from sandbox_server.grading.exit_code import run_command
+from sandbox_server.grading.supervised import read_texts
 from sandbox_server.sandbox.base import Sandbox
 
 _FILE = "/f2p_script.py"
 
+# Images without conda often have python3 only.
+_COMMAND = f'"$(type -P python || type -P python3)" {_FILE}'
+
 
 class F2pScript:
-    """Writes the file outside the repository and runs it in the workdir with the environment's Python."""
+    """Writes the file outside the repository and runs it in the workdir with the environment's Python.
+
+    It is written right before it runs, and Python has read all of it before it imports anything of the product.
+    """
+
+    def __init__(self, judging: Judging | None = None) -> None:
+        """Nothing is judged here but an exit code."""
 
     @property
     def versions(self) -> Mapping[str, str]:
@@ -22,15 +32,28 @@ class F2pScript:
         """Nothing was started."""
 
     async def prepare(self, instance: TaskInstance) -> Mapping[str, str]:
-        """The script."""
-        assert isinstance(instance.grader, F2pScriptGrader)  # the registry chose by kind
-        return {_FILE: instance.grader.script}
+        """Nothing: the script comes with the command."""
+        return {}
 
-    async def run(self, instance: TaskInstance, sandbox: Sandbox, *, timeout_s: float) -> TestRun:
+    async def run(
+        self,
+        instance: TaskInstance,
+        sandbox: Sandbox,
+        *,
+        timeout_s: float,
+        altered: Mapping[str, bytes] | None = None,
+        clean: CleanSandbox | None = None,
+    ) -> TestRun:
         """See `Grader.run`."""
-        # Images without conda often have python3 only.
-        command = f'"$(type -P python || type -P python3)" {_FILE}'
-        return await run_command(instance, sandbox, command, timeout_s=timeout_s)
+        assert isinstance(instance.grader, F2pScriptGrader)  # the registry chose by kind
+        files = {_FILE: instance.grader.script.encode(), **(altered or {})}
+        return await run_command(instance, sandbox, _COMMAND, files=files, timeout_s=timeout_s)
+
+    async def test_files(self, instance: TaskInstance, sandbox: Sandbox, *, timeout_s: float) -> Mapping[str, bytes]:
+        """The script, and the instance's `files`."""
+        assert isinstance(instance.grader, F2pScriptGrader)  # the registry chose by kind
+        files = await read_texts(sandbox, instance.sandbox.workdir, instance.files)
+        return {_FILE: instance.grader.script.encode(), **files}
 
 
-GRADER: type[Grader] = F2pScript
+GRADER: Callable[[Judging], Grader] = F2pScript

@@ -1,15 +1,21 @@
 """Instances that are resolved when a command exits 0."""
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Callable, Mapping
 
+from sandbox_server.catalogue.diff import file_sections
 from sandbox_server.catalogue.instance import ScriptGrader, TaskInstance
-from sandbox_server.grading.base import Grader, TestRun
+from sandbox_server.grading.base import CleanSandbox, Grader, Judging, TestRun
 from sandbox_server.grading.exit_code import run_command
+from sandbox_server.grading.supervised import read_texts
 from sandbox_server.sandbox.base import Sandbox
 
 
 class Script:
     """Runs the instance's `command` in the workdir, after its activation."""
+
+    def __init__(self, judging: Judging | None = None) -> None:
+        """Nothing is judged here but an exit code."""
 
     @property
     def versions(self) -> Mapping[str, str]:
@@ -23,10 +29,30 @@ class Script:
         """Nothing."""
         return {}
 
-    async def run(self, instance: TaskInstance, sandbox: Sandbox, *, timeout_s: float) -> TestRun:
+    async def run(
+        self,
+        instance: TaskInstance,
+        sandbox: Sandbox,
+        *,
+        timeout_s: float,
+        altered: Mapping[str, bytes] | None = None,
+        clean: CleanSandbox | None = None,
+    ) -> TestRun:
         """See `Grader.run`."""
         assert isinstance(instance.grader, ScriptGrader)  # the registry chose by kind
-        return await run_command(instance, sandbox, instance.grader.command, timeout_s=timeout_s)
+        command = instance.grader.command
+        return await run_command(instance, sandbox, command, files=altered or {}, timeout_s=timeout_s)
+
+    async def test_files(self, instance: TaskInstance, sandbox: Sandbox, *, timeout_s: float) -> Mapping[str, bytes]:
+        """The instance's `files`, those of its test patch that are there, and those that the command names."""
+        assert isinstance(instance.grader, ScriptGrader)  # the registry chose by kind
+        patched = sorted(path for section in file_sections(instance.test_patch.encode()) for path in section.new)
+        try:
+            words = shlex.split(instance.grader.command, comments=True)
+        except ValueError:
+            words = instance.grader.command.split()
+        named = [word.partition("::")[0] for word in words if not word.startswith("-")]
+        return await read_texts(sandbox, instance.sandbox.workdir, [*instance.files, *patched, *named])
 
 
-GRADER: type[Grader] = Script
+GRADER: Callable[[Judging], Grader] = Script

@@ -1,18 +1,23 @@
 """Instances of the SWE-bench family: their own script, judged by the swebench library."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.grading.base import Grader, TestRun
-from sandbox_server.grading.library import LibraryReport, SwebenchLibrary
+from sandbox_server.catalogue.diff import file_sections
+from sandbox_server.catalogue.eval_script import END_MARKER, START_MARKER, EvalScript, split, without_files
+from sandbox_server.catalogue.instance import SwebenchGrader, TaskInstance
+from sandbox_server.errors import GraderBroken
+from sandbox_server.grading.base import CleanSandbox, Grader, Judging, TestRun
+from sandbox_server.grading.library import LibraryReport, SwebenchLibrary, UnjudgeableLog
+from sandbox_server.grading.supervised import Plan, Supervised, placed, read_texts, supervise, unlaid
 from sandbox_server.records import VerdictName
 from sandbox_server.sandbox.base import Sandbox
 
 LOG_BYTES = 8 << 20
-"""Kept of a log, half from its head and half from its tail: the markers and pytest's summary are at the ends."""
+"""Kept of a log, half from its head and half from its tail: pytest's summary is at the end."""
 
-_SCRIPT = "/eval.sh"
+_EXIT_CODE = ">>>>> Test Exit Code"
+"""`swebench.harness.constants.TEST_EXIT_CODE`."""
 
 # Without a network the script's own `pip install -e .` would retry an absent index for 7 s; its failure changes
 # nothing, for the package is installed.
@@ -20,10 +25,10 @@ _ENV = {"HOME": "/root", "PIP_RETRIES": "0", "PIP_NO_INDEX": "1"}
 
 
 class Swebench:
-    """Runs the script unchanged but for the exit code that the library has it record, and asks the library."""
+    """Runs the script up to the end of its tests, and asks the library about what they printed."""
 
-    def __init__(self) -> None:
-        self._library = SwebenchLibrary()
+    def __init__(self, judging: Judging | None = None) -> None:
+        self._library = SwebenchLibrary(judging)
 
     @property
     def versions(self) -> Mapping[str, str]:
@@ -35,38 +40,49 @@ class Swebench:
         await self._library.close()
 
     async def prepare(self, instance: TaskInstance) -> Mapping[str, str]:
-        """The script; the library's worker, which takes seconds to start, runs then."""
-        return {_SCRIPT: await self._library.script(instance)}
+        """No file: the script comes with the command. The library's worker, which takes seconds to start, runs then."""
+        await self._library.script(instance)
+        _cut(instance)
+        return {}
 
-    async def run(self, instance: TaskInstance, sandbox: Sandbox, *, timeout_s: float) -> TestRun:
+    async def run(
+        self,
+        instance: TaskInstance,
+        sandbox: Sandbox,
+        *,
+        timeout_s: float,
+        altered: Mapping[str, bytes] | None = None,
+        clean: CleanSandbox | None = None,
+    ) -> TestRun:
         """See `Grader.run`. Past the limit no log is judged, as in the library's own harness."""
-        # The markers are printed by `set -x`, on stderr: one stream, and no terminal, whose colours break parsers.
-        result = await sandbox.exec(
-            ["bash", _SCRIPT],
-            timeout_s=timeout_s,
-            cwd=instance.sandbox.workdir,
-            env=_ENV,
-            user="root",
-            merge_streams=True,
-            keep_bytes=LOG_BYTES,
-        )
-        test_log = result.stdout.text()
-        if result.timed_out:
-            test_log += f"\n\nTimeout error: {timeout_s:g} seconds exceeded."
-            return TestRun(
-                VerdictName.TIMEOUT,
-                f"the tests ran past their limit of {timeout_s:g} s",
-                f2p_count=0,
-                p2p_count=0,
-                timings_s={"tests": result.duration_s},
-                versions=self.versions,
-                log_tail=test_log[-4000:],
-            )
+        script = _cut(instance)
+        files = placed(instance.sandbox.workdir, altered)
+        # code that reads the supervisor's memory finds of an altered file nothing but what lies in the tree
+        setup = without_files(script.setup, instance.test_patch, altered or ())
+        run = await _supervise(instance, sandbox, _plan(setup, script.tests, files), timeout_s)
+        if run.timed_out:
+            limit = f"Timeout error: {timeout_s:g} seconds exceeded."
+            cause = f"the tests ran past their limit of {timeout_s:g} s"
+            return self._without_results(VerdictName.TIMEOUT, cause, run, f"\n\n{limit}")
+        if run.unlaid:
+            return unlaid(run)
+        if not run.started:
+            return self._without_results(VerdictName.NO_RESULTS, "the script never reached the tests", run)
+        if run.exit_code is None:
+            return self._without_results(VerdictName.NO_RESULTS, "the tests began and never ended", run)
+        if forged := next((mark for mark in (START_MARKER, END_MARKER, _EXIT_CODE) if mark in run.log), None):
+            cause = f"the tests printed a line of the judge's own, {forged!r}, so their log is not judged"
+            return self._without_results(VerdictName.NO_RESULTS, cause, run)
         began = time.monotonic()
-        report = await self._library.report(instance, test_log)
+        try:
+            report = await self._library.report(instance, framed(run.log, run.exit_code))
+        except UnjudgeableLog as error:
+            cause = f"the log of its tests cannot be judged: {error}"
+            return self._without_results(VerdictName.NO_RESULTS, cause, run)
         name, cause = judge(instance, report)
-        if result.stdout.dropped and name is not VerdictName.RESOLVED:
-            cause += f"; {result.stdout.dropped} bytes in the middle of its log were not kept"
+        if run.dropped and name is not VerdictName.RESOLVED:
+            cause += f"; {run.dropped} bytes in the middle of its log were not kept"
+        failed = {*report.f2p_failed, *report.p2p_failed}
         return TestRun(
             name,
             cause,
@@ -74,12 +90,64 @@ class Swebench:
             p2p_count=report.p2p_count,
             f2p_failed=report.f2p_failed,
             p2p_failed=report.p2p_failed,
-            # Without a recorded one the tests never got that far: 137 then tells of a kill.
-            exit_code=report.exit_code if report.exit_code is not None else result.exit_code,
-            timings_s={"tests": result.duration_s, "parse": time.monotonic() - began},
+            exit_code=run.exit_code,
+            timings_s={"tests": run.duration_s, "parse": time.monotonic() - began},
             versions=self.versions,
-            log_tail=test_log[-4000:],
+            log_tail=run.log[-4000:],
+            passed=frozenset({*instance.fail_to_pass, *instance.pass_to_pass} - failed if report.usable else ()),
+            log=run.log,
         )
+
+    async def test_files(self, instance: TaskInstance, sandbox: Sandbox, *, timeout_s: float) -> Mapping[str, bytes]:
+        """Those that the test patch changes or adds."""
+        run = await _supervise(instance, sandbox, _plan(_cut(instance).setup), timeout_s)
+        if run.exit_code is None:
+            raise GraderBroken(f"the set-up of the tests did not end: {run.setup_log[-300:]}")
+        sections = file_sections(instance.test_patch.encode())
+        paths = sorted(frozenset().union(*(section.new for section in sections)))
+        return await read_texts(sandbox, instance.sandbox.workdir, paths)
+
+    def _without_results(self, name: VerdictName, cause: str, run: Supervised, end: str = "") -> TestRun:
+        return TestRun(
+            name,
+            cause,
+            f2p_count=0,
+            p2p_count=0,
+            exit_code=run.status,
+            timings_s={"tests": run.duration_s},
+            versions=self.versions,
+            log_tail=((run.log or run.setup_log) + end)[-4000:],
+            log=run.log,
+        )
+
+
+def framed(log: str, exit_code: int) -> str:
+    """What the tests printed as the library expects to find it: its script under `set -x` would print these lines."""
+    return f"""+ : '{START_MARKER}'
+{log}
++ SWEBENCH_TEST_EXIT_CODE={exit_code}
++ : '{END_MARKER}'
++ echo '{_EXIT_CODE}: {exit_code}'
+{_EXIT_CODE}: {exit_code}
+"""
+
+
+def _plan(setup: str, tests: str = "", files: Mapping[str, bytes] | None = None) -> Plan:
+    # one bash for all of it, as in the library's own harness
+    return Plan(tests, setup=setup, files=files or {}, alone=False, name="/eval.sh")
+
+
+def _cut(instance: TaskInstance) -> EvalScript:
+    assert isinstance(instance.grader, SwebenchGrader)  # the registry chose by kind
+    try:
+        return split(instance.grader.eval_script)
+    except ValueError as error:
+        raise GraderBroken(f"the eval_script of {instance.instance_id} cannot be used: {error}") from error
+
+
+async def _supervise(instance: TaskInstance, sandbox: Sandbox, plan: Plan, timeout_s: float) -> Supervised:
+    cwd = instance.sandbox.workdir
+    return await supervise(sandbox, plan, timeout_s=timeout_s, cwd=cwd, env=_ENV, keep_bytes=LOG_BYTES)
 
 
 def judge(instance: TaskInstance, report: LibraryReport) -> tuple[VerdictName, str]:
@@ -104,4 +172,4 @@ def judge(instance: TaskInstance, report: LibraryReport) -> tuple[VerdictName, s
     return VerdictName.NO_RESULTS, cause + (f" (swebench guesses: {report.reason})" if report.reason else "")
 
 
-GRADER: type[Grader] = Swebench
+GRADER: Callable[[Judging], Grader] = Swebench

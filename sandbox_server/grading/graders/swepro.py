@@ -1,32 +1,48 @@
 """Instances of SWE-bench Pro: their own script runs the tests, their own parser reads what it printed."""
 
+import asyncio
 import json
-from collections.abc import Mapping, Set
+import re
+from collections.abc import Callable, Mapping, Set
+from dataclasses import replace
 from shlex import quote
 
 from sandbox_server.catalogue.instance import SweproGrader, TaskInstance
+from sandbox_server.catalogue.swepro import TESTS_FOLDER, tests_checkout_of
 from sandbox_server.errors import GraderBroken
-from sandbox_server.grading.base import Grader, TestRun
-from sandbox_server.grading.ladder import GIT_ENV
+from sandbox_server.grading.base import CleanSandbox, Grader, Judging, TestRun
+from sandbox_server.grading.supervised import Plan, Supervised, placed, read_texts, supervise, unlaid
 from sandbox_server.records import VerdictName
 from sandbox_server.sandbox.base import DEFAULT_ACTIVATION, ExecResult, Sandbox
 
 RESULT_BYTES = 8 << 20
 """A longer list of tests is none: a run of 50,000 names is below it."""
 
-_RESTORE_S = 30.0
-_PARSE_S = 90.0  # with the one above below `Bounds.judge_s`
+_PARSE_S = 90.0  # below `Bounds.judge_s`
+_NOT_LAID = 96
 
-_FOLDER = "/swepro"
-_SCRIPT = f"{_FOLDER}/run_script.sh"
-_STDOUT, _STDERR = f"{_FOLDER}/stdout.log", f"{_FOLDER}/stderr.log"
+_LOG_BYTES = 16 << 20
+"""Kept of what the tests print, half of it for each stream."""
 
-# The parser comes on stdin, into a folder of a name that the tests cannot have known: they ran before it was there.
-_PARSE = f"""
-folder=$(mktemp -d) && cd "$folder" && cat > parser.py || exit
-"$(type -P python3 || type -P python)" parser.py {_STDOUT} {_STDERR} "$folder/result.json" > said 2>&1 < /dev/null
+_SCRIPT = "/swepro/run_script.sh"
+"""What the script finds in `$0`; there is no such file."""
+
+# What the patch left at a test's path goes first: a link there would lead the copy elsewhere.
+_LAY = f"""
+(
+    set -o pipefail
+    tests={TESTS_FOLDER}
+    (cd "$tests" && find . ! -type d -print0) | xargs -0 rm -rf -- && cp -RP "$tests/." . && rm -rf "$tests"
+) || exit {_NOT_LAID}
+"""
+
+# Arguments: sizes of the parser and of the tests' two streams, which come on stdin.
+_PARSE = """
+folder=$(mktemp -d) && cd "$folder" || exit
+head -c "$1" > parser.py && head -c "$2" > stdout.log && head -c "$3" > stderr.log || exit
+"$(type -P python3 || type -P python)" parser.py stdout.log stderr.log "$folder/result.json" > said 2>&1 < /dev/null
 code=$?
-for log in {_STDERR} {_STDOUT} said; do tail -c 1500 "$log" >&2; done
+tail -c 1500 said >&2
 [[ -f result.json ]] && cat result.json
 exit "$code"
 """
@@ -35,8 +51,12 @@ exit "$code"
 class Swepro:
     """Runs the script with the selected files, then the parser; resolved when every required test is among the passed.
 
-    Both run as root, after the instance's activation, in the image's own environment.
+    Both run as root, in the image's own environment, the script after the instance's activation; the parser in another
+    container, where nothing of the patch has been.
     """
+
+    def __init__(self, judging: Judging | None = None) -> None:
+        """Nothing is judged here but a list of tests."""
 
     @property
     def versions(self) -> Mapping[str, str]:
@@ -47,98 +67,129 @@ class Swepro:
         """Nothing was started."""
 
     async def prepare(self, instance: TaskInstance) -> Mapping[str, str]:
-        """The script; the parser is brought once the tests have run."""
+        """No file: script and parser come with their commands."""
         assert isinstance(instance.grader, SweproGrader)  # the registry chose by kind
         if not instance.fail_to_pass and not instance.pass_to_pass:
             raise GraderBroken("the instance names no test that must pass, so everything and nothing would resolve it")
-        return {_SCRIPT: instance.grader.run_script}
+        return {}
 
-    async def run(self, instance: TaskInstance, sandbox: Sandbox, *, timeout_s: float) -> TestRun:
+    async def run(
+        self,
+        instance: TaskInstance,
+        sandbox: Sandbox,
+        *,
+        timeout_s: float,
+        altered: Mapping[str, bytes] | None = None,
+        clean: CleanSandbox | None = None,
+    ) -> TestRun:
         """See `Grader.run`. What the parser does not give as a list of tests is no result."""
         grader = instance.grader
         assert isinstance(grader, SweproGrader)  # the registry chose by kind
-        if refused := await _restore_tests(grader, instance, sandbox):
-            return refused
-        files = ",".join(grader.selected_test_files)
-        tests = await sandbox.exec(
-            [
-                "bash",
-                "-c",
-                f"{instance.sandbox.activate or DEFAULT_ACTIVATION}\n"
-                f"bash {_SCRIPT} {quote(files)} > {_STDOUT} 2> {_STDERR}",
-            ],
-            timeout_s=timeout_s,
-            cwd=instance.sandbox.workdir,
-            env={"HOME": "/root"},
-            user="root",
-            merge_streams=True,
-            keep_bytes=1 << 14,
-        )
-        timings_s = {"tests": tests.duration_s}
-        if tests.timed_out:
-            cause = f"the tests ran past their limit of {timeout_s:g} s"
-            return TestRun(VerdictName.TIMEOUT, cause, 0, 0, timings_s=timings_s, log_tail=await _log_tail(sandbox))
-        parsed = await sandbox.exec(
-            ["bash", "-c", _PARSE],
+        if clean is None:
+            raise GraderBroken("the parser needs a container of its own, and none can be had")
+        files = placed(instance.sandbox.workdir, altered)
+        tests = f"bash -c {quote(grader.run_script)} {_SCRIPT} {quote(','.join(grader.selected_test_files))}"
+        plan = Plan(tests, _setup(instance), files, merged=False)
+        tested: asyncio.Future[Supervised] = asyncio.get_running_loop().create_future()
+        parsing = asyncio.create_task(_parse(grader, clean, tested))  # its container is made while the tests run
+        try:
+            run = await supervise(
+                sandbox,
+                plan,
+                timeout_s=timeout_s,
+                cwd=instance.sandbox.workdir,
+                env={"HOME": "/root"},
+                keep_bytes=_LOG_BYTES // 2,
+            )
+            if ended := _without_results(run, timeout_s):
+                return ended
+            tested.set_result(run)
+            parsed = await parsing
+        finally:
+            parsing.cancel()
+            await asyncio.gather(parsing, return_exceptions=True)
+        return _judged(instance, run, parsed)
+
+    async def test_files(self, instance: TaskInstance, sandbox: Sandbox, *, timeout_s: float) -> Mapping[str, bytes]:
+        """The selected files, and those that the names of F2P tests begin with."""
+        grader = instance.grader
+        assert isinstance(grader, SweproGrader)  # the registry chose by kind
+        cwd = instance.sandbox.workdir
+        plan = Plan("", _setup(instance))
+        run = await supervise(sandbox, plan, timeout_s=timeout_s, cwd=cwd, env={"HOME": "/root"}, keep_bytes=1 << 16)
+        if run.exit_code is None:
+            raise GraderBroken(f"the tests could not be laid into the tree: {run.setup_log[-300:]}")
+        named = [re.split("::| ", name)[0] for name in instance.fail_to_pass]
+        return await read_texts(sandbox, instance.sandbox.workdir, [*grader.selected_test_files, *named])
+
+
+def _setup(instance: TaskInstance) -> str:
+    """The instance's activation, once its tests are laid over the patch and no second copy of them is left."""
+    activation = instance.sandbox.activate or DEFAULT_ACTIVATION
+    return f"{_LAY if tests_checkout_of(instance) else ''}\n{activation}"
+
+
+async def _parse(grader: SweproGrader, clean: CleanSandbox, tested: asyncio.Future[Supervised]) -> ExecResult:
+    async with clean() as sandbox:
+        run = await tested
+        parts = [grader.parser_script.encode(), run.stdout.text().encode(), run.stderr.encode()]
+        return await sandbox.exec(
+            ["bash", "-c", _PARSE, "parse", *(str(len(part)) for part in parts)],
             timeout_s=_PARSE_S,
-            stdin=grader.parser_script.encode(),
+            stdin=b"".join(parts),
             cwd="/",
             env={"HOME": "/root"},
             user="root",
             keep_bytes=RESULT_BYTES,
         )
-        passed = None if parsed.timed_out or parsed.stdout.dropped else passed_tests(parsed.stdout.text())
-        f2p_failed, p2p_failed = (
-            tuple(test for test in names if test not in (passed or ()))
-            for names in (instance.fail_to_pass, instance.pass_to_pass)
-        )
-        f2p_count, p2p_count = (
-            len(instance.fail_to_pass) - len(f2p_failed),
-            len(instance.pass_to_pass) - len(p2p_failed),
-        )
-        if passed is None:
-            name, cause = VerdictName.NO_RESULTS, _why_none(parsed)
-        else:
-            name = VerdictName.UNRESOLVED if f2p_failed or p2p_failed else VerdictName.RESOLVED
-            f2p, p2p = len(instance.fail_to_pass), len(instance.pass_to_pass)
-            cause = f"{f2p_count} of {f2p} F2P and {p2p_count} of {p2p} P2P tests pass"
-        return TestRun(
-            name,
-            cause,
-            f2p_count=f2p_count,
-            p2p_count=p2p_count,
-            f2p_failed=f2p_failed,
-            p2p_failed=p2p_failed,
-            exit_code=tests.exit_code,
-            timings_s={**timings_s, "parse": parsed.duration_s},
-            log_tail=parsed.stderr.text()[-4000:],
-        )
 
 
-async def _restore_tests(grader: SweproGrader, instance: TaskInstance, sandbox: Sandbox) -> TestRun | None:
-    """Put the benchmark's tests over the patch; None when that is done, or nothing is to be done."""
-    if not grader.restore_tests:
-        return None
-    done = await sandbox.exec(
-        ["bash", "-c", grader.restore_tests],
-        timeout_s=_RESTORE_S,
-        cwd=instance.sandbox.workdir,
-        env=GIT_ENV,
-        user="root",
-        merge_streams=True,
-        keep_bytes=1 << 14,
+def _without_results(run: Supervised, timeout_s: float) -> TestRun | None:
+    """The verdict where there is nothing to parse."""
+    tail = run.stderr[-2000:] + run.stdout.text()[-2000:]
+    timings_s = {"tests": run.duration_s}
+    if run.timed_out:
+        cause = f"the tests ran past their limit of {timeout_s:g} s"
+        return TestRun(VerdictName.TIMEOUT, cause, 0, 0, timings_s=timings_s, log_tail=tail, log=run.log)
+    if run.unlaid:
+        return unlaid(run)
+    if run.status == _NOT_LAID and not run.started:
+        cause = f"the tests cannot be laid over the patch: {run.setup_log[-300:]}"
+        return TestRun(VerdictName.NO_RESULTS, cause, 0, 0, exit_code=run.status, log_tail=run.setup_log[-4000:])
+    if run.exit_code is None:
+        cause = f"the shell that ran the tests was ended ({run.status})"
+        none = TestRun(VerdictName.NO_RESULTS, cause, 0, 0, exit_code=run.status, timings_s=timings_s)
+        return replace(none, log_tail=tail or run.setup_log[-4000:], log=run.log)
+    return None
+
+
+def _judged(instance: TaskInstance, run: Supervised, parsed: ExecResult) -> TestRun:
+    passed = None if parsed.timed_out or parsed.stdout.dropped else passed_tests(parsed.stdout.text())
+    f2p_failed, p2p_failed = (
+        tuple(test for test in names if test not in (passed or ()))
+        for names in (instance.fail_to_pass, instance.pass_to_pass)
     )
-    if done.exit_code == 0:
-        return None
-    how = "did not end" if done.timed_out else f"failed with {done.exit_code}"
-    cause = f"the tests could not be put over the patch: {grader.restore_tests[:200]!r} {how}"
-    return TestRun(VerdictName.NO_RESULTS, cause, 0, 0, exit_code=done.exit_code, log_tail=done.stdout.text()[-4000:])
-
-
-async def _log_tail(sandbox: Sandbox) -> str:
-    """The end of what tests printed that were stopped."""
-    argv = ["tail", "-c", "2000", _STDERR, _STDOUT]
-    return (await sandbox.exec(argv, timeout_s=_RESTORE_S, cwd="/", user="root")).stdout.text()
+    f2p, p2p = len(instance.fail_to_pass), len(instance.pass_to_pass)
+    f2p_count, p2p_count = f2p - len(f2p_failed), p2p - len(p2p_failed)
+    if passed is None:
+        name, cause = VerdictName.NO_RESULTS, _why_none(parsed)
+    else:
+        name = VerdictName.UNRESOLVED if f2p_failed or p2p_failed else VerdictName.RESOLVED
+        cause = f"{f2p_count} of {f2p} F2P and {p2p_count} of {p2p} P2P tests pass"
+    tails = (run.stderr, run.stdout.text(), parsed.stderr.text())
+    return TestRun(
+        name,
+        cause,
+        f2p_count=f2p_count,
+        p2p_count=p2p_count,
+        f2p_failed=f2p_failed,
+        p2p_failed=p2p_failed,
+        exit_code=run.exit_code,
+        timings_s={"tests": run.duration_s, "parse": parsed.duration_s},
+        log_tail="".join(tail[-1500:] for tail in tails)[-4000:],
+        passed=frozenset((passed or frozenset()) & {*instance.fail_to_pass, *instance.pass_to_pass}),
+        log=run.log,
+    )
 
 
 def passed_tests(result: str) -> Set[str] | None:
@@ -162,4 +213,4 @@ def _why_none(parsed: ExecResult) -> str:
     return "the parser found no tests"
 
 
-GRADER: type[Grader] = Swepro
+GRADER: Callable[[Judging], Grader] = Swepro

@@ -1,4 +1,4 @@
-"""Partial credit for fixes that break nothing."""
+"""Partial credit for fixes that break nothing, and none for what a stub gets too."""
 
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.grading.base import Reward
@@ -7,8 +7,16 @@ from sandbox_server.records import Verdict
 
 
 def f2p_if_p2p_kept(instance: TaskInstance, verdict: Verdict) -> float:
-    """f2p_count / f2p_total, 0.0 to 1.0, if every P2P test still passes, else 0.0; without P2P tests they all do."""
-    return f2p_fraction(instance, verdict) if verdict.p2p_count == verdict.p2p_total else 0.0
+    """f2p_count / f2p_total, 0.0 to 1.0, if every P2P test still passes, else 0.0; without P2P tests they all do.
+
+    0.0 too where the F2P tests that pass are all among those that the instance's certificate saw a stub pass.
+    """
+    if verdict.p2p_count != verdict.p2p_total:
+        return 0.0
+    passed = set(instance.fail_to_pass) - set(verdict.f2p_failed)
+    if verdict.f2p_stubs and not verdict.resolved and passed <= set(verdict.f2p_stubs):
+        return 0.0
+    return f2p_fraction(instance, verdict)
 
 
 REWARD: Reward = f2p_if_p2p_kept

@@ -13,11 +13,13 @@ from starlette.requests import Request
 
 from sandbox_server import clock
 from sandbox_server.errors import SandboxPaused, ServiceError, Unauthorized, UnknownSession
+from sandbox_server.protocols._numbers import whole
 from sandbox_server.sessions.boxes import Boxes, BoxView
 
 SANDBOX_ID = "e2b-sandbox-id"
 TOKEN = "x-access-token"
 Operation = Literal["read", "write"]
+_LAST_SECOND = 10**15  # of a signature, in Unix time; milliseconds fit too
 
 
 class BoxGone(ServiceError):
@@ -91,7 +93,7 @@ def _signed(request: Request, view: BoxView, operation: Operation | None) -> Non
     made = "v1_" + base64.b64encode(digest).rstrip(b"=").decode()
     if not hmac.compare_digest(made.encode(), signature.encode("utf-8", "surrogatepass")):
         raise _OtherSignature("the signature is not of this file, this operation and this sandbox")
-    if ends and not (ends.isdecimal() and clock.now() < int(ends)):
+    if ends and clock.now() >= (whole(ends, _LAST_SECOND) or 0):
         raise Unauthorized("signature is already expired")
 
 

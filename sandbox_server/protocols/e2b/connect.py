@@ -17,6 +17,9 @@ from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
+from sandbox_server.protocols._numbers import whole
+from sandbox_server.protocols._values import MOST as MOST_VALUES
+from sandbox_server.protocols._values import TOO_MANY, holds_too_many, may_hold_too_many
 from sandbox_server.protocols.e2b.streamed import Last, Streamed
 
 UNARY = "application/json"
@@ -25,6 +28,7 @@ COMPRESSED, LAST = 1, 2  # flags of a frame
 _HEAD = struct.Struct(">BL")
 MOST = 4 << 20
 """Bytes of one message from a client; a piece of input, or a command with its environment."""
+_LONGEST_MS = 10**15
 _KEEPALIVE_S = 90.0
 """Where the client does not say how often; as envd."""
 _SHORTEST_KEEPALIVE_S = 1.0
@@ -93,6 +97,8 @@ def parse(model: type[M], body: bytes | bytearray) -> M:
         ConnectError: invalid_argument.
 
     """
+    if may_hold_too_many(body) and holds_too_many(body, most_texts=MOST_VALUES):
+        raise ConnectError(Code.RESOURCE_EXHAUSTED, TOO_MANY)
     try:
         value = json.loads(body or b"{}")
     except (ValueError, RecursionError) as error:
@@ -206,17 +212,16 @@ def timeout_s(headers: Mapping[str, str]) -> float | None:
     text = headers.get("connect-timeout-ms", "")
     if not text:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+    milliseconds = whole(text, _LONGEST_MS)
+    if milliseconds is None:
         raise ConnectError(Code.INVALID_ARGUMENT, "Connect-Timeout-Ms is a number of milliseconds")
-    return int(text) / 1000 or None
+    return milliseconds / 1000 or None
 
 
 def keepalive_s(headers: Mapping[str, str]) -> float:
     """How long a stream may be silent."""
-    text = headers.get("keepalive-ping-interval", "")
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        return _KEEPALIVE_S
-    return max(_SHORTEST_KEEPALIVE_S, float(text))
+    seconds = whole(headers.get("keepalive-ping-interval", ""), _LONGEST_MS)
+    return _KEEPALIVE_S if seconds is None else max(_SHORTEST_KEEPALIVE_S, float(seconds))
 
 
 def basic_user(headers: Mapping[str, str]) -> str:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from sandbox_server.errors import MalformedRequest, RequestError, SandboxRunning, UnknownSession
-from sandbox_server.protocols._wire import KEY_NAME, hung_up, json_answer, read, run_of
+from sandbox_server.protocols._wire import KEY_NAME, hung_up, json_answer, read, run_started
 from sandbox_server.protocols.e2b import listing, wire
 from sandbox_server.protocols.e2b.access import boxes_of
 from sandbox_server.records import BoxKind, OnTimeout
@@ -53,7 +53,7 @@ async def create(request: Request) -> Response:
         private=network.allowPublicTraffic is False,
         host_mask=network.maskRequestHost,
         owner=str(request.scope.get(KEY_NAME, "")),
-        run=run_of(request),
+        run=await run_started(request),
         idempotency_key=key,
     )
     boxes = boxes_of(request)

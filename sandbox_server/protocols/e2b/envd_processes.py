@@ -11,7 +11,7 @@ import signal
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
-from typing import cast
+from typing import Annotated, cast
 
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
@@ -57,11 +57,14 @@ class ProcessConfig(Message):
     cwd: str | None = None
 
 
+Characters = Annotated[int, Field(ge=0, lt=1 << 16)]
+
+
 class PtySize(Message):
     """In characters."""
 
-    cols: int = 80
-    rows: int = 24
+    cols: Characters = 80
+    rows: Characters = 24
 
 
 class Pty(Message):

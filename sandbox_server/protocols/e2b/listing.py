@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, unquote
 from starlette.datastructures import QueryParams
 
 from sandbox_server.errors import MalformedRequest
+from sandbox_server.protocols._numbers import whole
 from sandbox_server.protocols.e2b.wire import state, when
 from sandbox_server.sessions.boxes import BoxView
 
@@ -58,9 +59,10 @@ def filtered(views: Sequence[BoxView], query: QueryParams) -> list[BoxView]:
 def _limit(text: str) -> int:
     if not text:
         return _LIMIT
-    if not (text.isdecimal() and 1 <= int(text[:9]) <= _MOST):
+    limit = whole(text, _MOST)
+    if not limit:
         raise MalformedRequest(f"limit is a number from 1 to {_MOST}")
-    return int(text)
+    return limit
 
 
 def _time(text: str) -> datetime | None:

@@ -22,6 +22,7 @@ from sandbox_server.errors import (
     ServiceError,
     UnknownSession,
 )
+from sandbox_server.protocols._numbers import whole
 from sandbox_server.protocols._traits import Refusal, Trait
 from sandbox_server.protocols._wire import json_answer
 from sandbox_server.protocols.e2b.access import BoxGone, boxes_of
@@ -43,6 +44,7 @@ _OF_ONE_HOP = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect")
 )
 _ALWAYS = frozenset((b"host", b"content-length", _TOKEN.encode()))  # whatever a Connection header says of them
+_LAST_PORT = 65535
 _BODILESS = (204, 304)
 
 
@@ -94,8 +96,7 @@ class Names:
         match = self._pattern.fullmatch(host)
         if match is None:
             return None
-        port = int(match[1][:6])
-        return Target(match[2], port if port < 1 << 16 else 0)
+        return Target(match[2], whole(match[1], _LAST_PORT) or 0)
 
 
 def _refuse(error: ServiceError, headers: Headers) -> Refusal:
@@ -104,8 +105,8 @@ def _refuse(error: ServiceError, headers: Headers) -> Refusal:
     name = headers.get("host", "").partition(".")[0]
     port, _, sid = name.partition("-")
     told = {"sandboxId": sid, **refusal.body}
-    if isinstance(error, PortClosed | NoAnswer) and port.isdecimal():
-        told["port"] = int(port)
+    if isinstance(error, PortClosed | NoAnswer) and (number := whole(port, _LAST_PORT)) is not None:
+        told["port"] = number
     return Refusal(refusal.status, told, refusal.headers)
 
 

@@ -84,6 +84,7 @@ async def test_verifications_tell_sound_tasks(database: Database) -> None:
         await instances.mark_verified("a", gold, empty, 1.0)
         found = await instances.verified("a")
         assert found is not None and found.sound is sound
+        assert await instances.sound() == (["a"] if sound else [])
 
 
 async def test_two_ids_with_one_hash_are_refused(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,20 +10,29 @@ from sandbox_server.grading.grading import Grading
 from sandbox_server.records import Verdict
 from sandbox_server.sandbox.base import Limits, Role, Runtime
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
+from sandbox_server.sessions.workspace import Workspaces
 from tests.conformance.grading.calc_repository import FIXED, TESTS, Repository
 
 
 class Bench:
     """Instances, patches and gradings of the tiny repository."""
 
-    def __init__(self, runtime: DockerRuntime, image: str, repository: Repository, graders: dict[str, Grader]) -> None:
+    def __init__(
+        self,
+        runtime: DockerRuntime,
+        image: str,
+        repository: Repository,
+        graders: dict[str, Grader],
+        workspaces: Workspaces,
+    ) -> None:
         self.runtime = runtime
         self.image = image
         self.head = repository.head
         self.diff = repository.diff
         self.test_patch = repository.diff(TESTS).decode()
         self.gold_patch = repository.diff({"calc/__init__.py": FIXED}).decode()
-        self._graders = graders
+        self.workspaces = workspaces
+        self.graders = graders
 
     def instance(self, *, box: Mapping[str, object] | None = None, **fields: object) -> TaskInstance:
         """Graded as SWE-bench does unless `fields` name another grader; `box` are fields of its sandbox."""
@@ -60,8 +69,8 @@ class Bench:
 
         limits = Limits(memory_mb=512, cpus=1.0)
         return Grading(
-            Containers(runtime or self.runtime, limits=limits, ahead=ahead),
-            self._graders,
+            Containers(runtime or self.runtime, limits=limits, ahead=ahead, sealed=self.workspaces.sealed),
+            self.graders,
             stored,
             attempts=attempts,
             retry_pause_s=0.05,

@@ -1,5 +1,6 @@
 """The tiny repository in an image of its own, and gradings of it on the real engine."""
 
+import asyncio
 import os
 import secrets
 from collections.abc import AsyncIterator
@@ -7,11 +8,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from sandbox_server.catalogue.git_fetch import MirrorConfig
+from sandbox_server.catalogue.repositories import Mirrors
 from sandbox_server.errors import EngineUnavailable, ImageUnavailable
 from sandbox_server.grading.registry import load_graders
-from sandbox_server.sandbox.base import ContainerSpec, Role
+from sandbox_server.sandbox.base import ContainerSpec, Limits, Role
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime, RuntimeConfig
+from sandbox_server.sessions.preparing import REPOSITORY, Preparing
+from sandbox_server.sessions.repository_images import RepositoryImages
+from sandbox_server.sessions.workspace import Workspaces
 from tests.conformance.grading.calc_bench import Bench
 from tests.conformance.grading.calc_repository import Repository
 
@@ -38,7 +44,10 @@ async def runtime() -> AsyncIterator[DockerRuntime]:
             raise
         pytest.skip(error.detail)
     yield runtime
-    left = await runtime.list()
+    for _ in range(100):  # a verdict does not wait for the end of its container
+        if not (left := await runtime.list()):
+            break
+        await asyncio.sleep(0.05)
     for container in left:
         await runtime.remove(container.container_id)
     runtime.close()
@@ -70,9 +79,28 @@ async def image(
 
 
 @pytest.fixture(scope="session")
-async def bench(runtime: DockerRuntime, image: str, repository: Repository) -> AsyncIterator[Bench]:
+async def workspaces(
+    runtime: DockerRuntime, image: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Workspaces]:
+    """What gradings start from, made as a server does; no image of it outlives the run."""
+    limits = Limits(memory_mb=512, cpus=1.0)
+    preparing = Preparing(runtime, limits=limits, timeout_s=60)
+    mirrors = Mirrors(MirrorConfig(folder=tmp_path_factory.mktemp("mirrors")))
+    repositories = RepositoryImages(mirrors, preparing)
+    before = {image.name for image in await runtime.images()}
+    yield Workspaces(runtime, preparing, repositories, limits=limits, search_image=_BASE_IMAGE)
+    await mirrors.close()
+    made = [found.name for found in await runtime.images() if found.name not in before and REPOSITORY in found.name]
+    for name in sorted(made, key=lambda name: ":sealed-" in name):  # those that stand on others first
+        await runtime.remove_image(name)
+
+
+@pytest.fixture(scope="session")
+async def bench(
+    runtime: DockerRuntime, image: str, repository: Repository, workspaces: Workspaces
+) -> AsyncIterator[Bench]:
     """One set of graders for all tests: the library's worker takes seconds to start."""
     graders = load_graders()
-    yield Bench(runtime, image, repository, graders)
+    yield Bench(runtime, image, repository, graders, workspaces)
     for grader in graders.values():
         await grader.close()

@@ -256,7 +256,7 @@ async def test_attempts_are_bounded(bench: Bench) -> None:
     ("fields", "cause"),
     [
         ({"box": {"images": ("sandbox-test/absent:none",)}}, "image_unavailable"),
-        ({"box": {"setup_commands": ("echo no; exit 4",)}}, "setup command failed (4)"),
+        ({"box": {"setup_commands": ("echo no; exit 4",)}}, "failed with 4: no"),
         ({"grader": None, "ungradable_because": "no such family"}, "no such family"),
     ],
 )

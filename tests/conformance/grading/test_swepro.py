@@ -40,7 +40,7 @@ EOF
 git add -A
 git -c user.name=Ada -c user.email=ada@example.org commit -q -m later
 git checkout -q -
-git checkout -q later -- tests"""
+git checkout later -- tests"""
     fields = {
         "run_script": _RUN,
         "parser_script": _PARSER,
@@ -78,29 +78,25 @@ async def test_skipped_and_missing_tests_are_not_passed(bench: Bench) -> None:
 
 
 async def test_the_tests_are_put_over_the_patch(bench: Bench) -> None:
-    """slime's agents see the tests; what one makes of them is not what it is graded by."""
-    replaces = b"""diff --git a/tests/test_new.py b/tests/test_new.py
---- a/tests/test_new.py
-+++ b/tests/test_new.py
-@@ -3,3 +3,3 @@
-
- def test_many():
--    assert add(1, 2, 3) == 6
-+    pass
-"""
-    forged = await bench.grade(replaces, pro(bench))
-    assert (forged.name, forged.mask, forged.f2p_count) == (VerdictName.UNRESOLVED, False, 0), forged
-    both = await bench.grade(bench.diff({_CALC: FIXED}) + replaces, pro(bench))
+    """A policy that guesses where the tests lie is graded by them as they are."""
+    forged = {"tests/test_new.py": b"def test_many():\n    pass\n"}
+    verdict = await bench.grade(bench.diff(forged), pro(bench))
+    assert (verdict.name, verdict.mask, verdict.f2p_count) == (VerdictName.UNRESOLVED, False, 0), verdict
+    both = await bench.grade(bench.diff({_CALC: FIXED, **forged}), pro(bench))
     assert both.name is VerdictName.RESOLVED, both
 
 
 async def test_what_the_tests_leave_for_the_parser_is_not_read(bench: Bench) -> None:
-    """Product code runs as root beside the logs; a parser or a result of its own must not be taken."""
+    """Product code runs as root: it can own every Python of its container, and so did a parser that ran there."""
     names = ("tests/test_calc.py::test_add", "tests/test_new.py::test_many", "tests/test_calc.py::test_mul")
-    passed = ", ".join(f'{{"name": "{name}", "status": "PASSED"}}' for name in names)
-    forging = f"for name in ('result.json', 'parser.py'):\n    open('/swepro/' + name, 'w').write('''[{passed}]''')\n\n"
-    wrong = b"\n\ndef add(*numbers):\n    return 0\n\n\ndef mul(a, b):\n    return a * b\n"
-    verdict = await bench.grade(bench.diff({_CALC: forging.encode() + wrong}), pro(bench))
+    tests = [{"name": name, "status": "PASSED"} for name in names]
+    forging = "import json, sys\nif 'parser.py' in sys.orig_argv[1]:\n    out = open(sys.orig_argv[-1], 'w')\n"
+    forging += f"    json.dump({{'tests': {tests!r}}}, out)\n    out.close()\n    sys.exit(0)\n"
+    owning = "import site\nfolder = site.getsitepackages()[0]\n"
+    for name, text in (("owned.pth", "import owned\n"), ("owned.py", forging)):
+        owning += f"with open(folder + '/{name}', 'w') as file:\n    file.write({text!r})\n"
+    wrong = "\n\ndef add(*numbers):\n    return 0\n\n\ndef mul(a, b):\n    return a * b\n"
+    verdict = await bench.grade(bench.diff({_CALC: (owning + wrong).encode()}), pro(bench))
     assert (verdict.name, verdict.f2p_count, verdict.p2p_count) == (VerdictName.UNRESOLVED, 0, 1), verdict
 
 
@@ -124,11 +120,29 @@ async def test_a_run_that_the_patch_silences(bench: Bench) -> None:
     assert (verdict.name, verdict.mask) == (VerdictName.NO_RESULTS, False), verdict
 
 
-async def test_tests_that_cannot_be_put_back(bench: Bench) -> None:
+async def test_tests_that_cannot_be_had(bench: Bench) -> None:
     """An image without the later commit cannot be graded; that is no fault of the policy."""
     verdict = await bench.grade(bench.diff({_CALC: FIXED}), pro(bench, restore_tests="git checkout absent -- tests"))
-    assert (verdict.name, verdict.mask) == (VerdictName.NO_RESULTS, True), verdict
-    assert "git checkout absent -- tests" in verdict.cause
+    assert (verdict.name, verdict.mask) == (VerdictName.INFRA, True), verdict
+    assert "the tests cannot be checked out: git checkout absent -- tests: " in verdict.cause
+
+
+_NO_FOLDER = b"""diff --git a/tests b/tests
+new file mode 100644
+--- /dev/null
++++ b/tests
+@@ -0,0 +1 @@
++no folder
+"""
+
+
+async def test_what_the_patch_left_where_the_tests_go(bench: Bench) -> None:
+    """A folder of its own at a test's path is replaced; what cannot be is the policy's doing."""
+    folder = await bench.grade(bench.diff({_CALC: FIXED, "tests/test_new.py/x.py": b"\n"}), pro(bench))
+    assert folder.name is VerdictName.RESOLVED, folder
+    file = await bench.grade(bench.diff({_CALC: FIXED, "tests/test_calc.py": None}) + _NO_FOLDER, pro(bench))
+    assert (file.name, file.mask) == (VerdictName.NO_RESULTS, False), file
+    assert "the tests cannot be laid over the patch" in file.cause
 
 
 async def test_the_deadline_kills(bench: Bench) -> None:

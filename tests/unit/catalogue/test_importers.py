@@ -48,10 +48,11 @@ BENCH = {
     "FAIL_TO_PASS": '["t::a"]',
     "PASS_TO_PASS": "['t::b', \"t::c\"]",
 }
+EVAL_SCRIPT = "#!/bin/bash\n: '>>>>> Start Test Output'\nrun\n: '>>>>> End Test Output'\n"
 FIVE = {
     **BENCH,
     "image": "swebench/sweb.eval.x86_64.owner_1776_repo-1:latest",
-    "eval_script": "#!/bin/bash\nrun\n",
+    "eval_script": EVAL_SCRIPT,
     "log_parser": "parse_log_django",
     "eval_type": "pass_and_fail",
 }
@@ -110,11 +111,17 @@ def test_own_rows_that_are_wrong(tmp_path: Path, change: dict[str, object], why:
     assert caught.value.line == 2
 
 
+def test_a_script_without_markers_cannot_be_graded(tmp_path: Path) -> None:
+    """Nothing tells what of its output is the tests', so the instance says so instead of failing each grading."""
+    (found,) = imported(tmp_path, {**FIVE, "eval_script": "pytest\n"})
+    assert found.grader is None and ">>>>> Start Test Output" in found.ungradable_because
+
+
 def test_complete_rows(tmp_path: Path) -> None:
     """A 5.x row is graded by its own script, unchanged, without swebench 4.1.0."""
     (found,) = imported(tmp_path, FIVE)
     assert found.grader == SwebenchGrader(
-        eval_script="#!/bin/bash\nrun\n", log_parser="parse_log_django", new_test_files=("tests/test_new.py",)
+        eval_script=EVAL_SCRIPT, log_parser="parse_log_django", new_test_files=("tests/test_new.py",)
     )
     assert found.sandbox.images == (
         "swebench/sweb.eval.x86_64.owner_1776_repo-1:latest",

@@ -1,23 +1,46 @@
-"""Reading the kernel's counters of cgroup v1 and v2."""
+"""Who ran out of memory: the container at its limit, or the host."""
 
 import pytest
 
 from sandbox_server.errors import InfrastructureError
-from sandbox_server.grading.memory import limit_was_hit
-
-_V1 = "oom_kill_disable 0\nunder_oom 0\noom_kill {kills}\noom {hits}\n"
-_V2 = "low 0\nhigh 0\nmax {hits}\noom {hits}\noom_kill {kills}\noom_group_kill 0\n"
+from sandbox_server.grading.memory import MemoryWatch
 
 
-@pytest.mark.parametrize("counters", [_V1, _V2])
-def test_own_limit_and_host_are_told_apart(counters: str) -> None:
+class Told:
+    """Stands in for an engine: real hosts cannot be driven out of memory here."""
+
+    def __init__(self, *kills: int | None, at_limit: bool = False, neighbour: bool = False) -> None:
+        self.kills = list(kills)
+        self.at_limit = at_limit
+        self.neighbour = neighbour
+
+    def kills_on_host(self) -> int | None:
+        return self.kills.pop(0)
+
+    async def hit_its_memory(self, container_id: str) -> bool:
+        return self.at_limit
+
+    async def limits_hit(self, *, since: float) -> bool:
+        return self.neighbour
+
+
+async def killed(told: Told) -> bool:
+    return await MemoryWatch(told, "c").killed_at_limit()  # type: ignore[arg-type]  # what it asks
+
+
+async def test_own_limit_and_host_are_told_apart() -> None:
     """Our host's lack of memory must never look like the policy's fault, nor the other way round."""
-    assert limit_was_hit(counters.format(kills=1, hits=7)) is True
-    assert limit_was_hit(counters.format(kills=0, hits=7)) is False
+    assert await killed(Told(3, 4, at_limit=True)) is True
+    assert await killed(Told(3, 3)) is False
     with pytest.raises(InfrastructureError, match="host"):
-        limit_was_hit(counters.format(kills=1, hits=0))
+        await killed(Told(3, 4))
 
 
-def test_an_engine_that_does_not_say_is_not_a_kill() -> None:
-    """gVisor and others have no such files."""
-    assert limit_was_hit("") is False
+async def test_an_engine_elsewhere_is_not_a_kill() -> None:
+    """Its host's counters cannot be read."""
+    assert await killed(Told(None, None)) is False
+
+
+async def test_a_neighbour_at_its_own_limit_is_not_the_host() -> None:
+    """One session that runs into its limit again and again would make every grading beside it a fault of ours."""
+    assert await killed(Told(3, 9, neighbour=True)) is False

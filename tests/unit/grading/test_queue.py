@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from prometheus_client import REGISTRY
@@ -33,7 +34,7 @@ def request(patch: bytes | None = b"x", sid: str = "1") -> GradeRequest:
 class HeldGrading:
     """Stands in for `Grading`: each grading waits to be let go."""
 
-    runner_files = "strip"
+    image = "sha256:1"
 
     def __init__(self, *verdicts: Verdict) -> None:
         self.verdicts = list(verdicts)
@@ -44,8 +45,8 @@ class HeldGrading:
         self.expected: list[str] = []
         self.forgotten: list[str] = []
 
-    def versions(self, instance: TaskInstance) -> Mapping[str, str]:
-        return {}
+    async def facts(self, instance: TaskInstance) -> Mapping[str, object]:
+        return {"image": self.image}
 
     def expect(self, instance: TaskInstance, sid: str) -> None:
         self.expected.append(sid)
@@ -131,7 +132,7 @@ async def test_what_was_written_is_not_graded_again() -> None:
     """Hours later, or after a restart, the answer is the same and costs milliseconds."""
     grading, shelf = HeldGrading(), Shelf()
     queue = queue_of(grading, shelf)
-    shelf.kept[queue.key(request())] = _RESOLVED
+    shelf.kept[await queue.key(request())] = _RESOLVED
     assert await queue.verdict(request(), wait_s=0.5) == _RESOLVED
     assert not grading.begun
 
@@ -166,7 +167,7 @@ async def test_containers_made_ahead_are_asked_for_and_given_back() -> None:
     """A container made for a session whose patch somebody else's grading answers would stay until its expiry."""
     grading, shelf = HeldGrading(), Shelf()
     queue = queue_of(grading, shelf, concurrency=1)
-    shelf.kept[queue.key(request(b"known"))] = _RESOLVED
+    shelf.kept[await queue.key(request(b"known"))] = _RESOLVED
     await queue.verdict(request(b"known", sid="known"))
     first = asyncio.create_task(queue.verdict(request(b"x", sid="first")))
     await settle()
@@ -236,22 +237,24 @@ async def test_close_stops_what_runs_and_what_waits() -> None:
     assert REGISTRY.get_sample_value("sandbox_gradings_waiting") == 0
 
 
-_KEY = grade_key(instance(), b"x", "strip", {"swebench": "5.0.2"})
+_FACTS = {"image": "sha256:1", "versions": {"swebench": "5.0.2"}, "runner_files": "strip"}
+_KEY = grade_key(instance(), b"x", _FACTS)
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        grade_key(instance(), b"y", "strip", {"swebench": "5.0.2"}),
-        grade_key(instance(), None, "strip", {"swebench": "5.0.2"}),
-        grade_key(instance(), b"x", "flag", {"swebench": "5.0.2"}),
-        grade_key(instance(), b"x", "strip", {"swebench": "5.0.3"}),
-        grade_key(instance(eval_timeout_s=5.0), b"x", "strip", {"swebench": "5.0.2"}),
-        grade_key(instance("q__q-2"), b"x", "strip", {"swebench": "5.0.2"}),
+        grade_key(instance(), b"y", _FACTS),
+        grade_key(instance(), None, _FACTS),
+        grade_key(instance(), b"x", {**_FACTS, "runner_files": "flag"}),
+        grade_key(instance(), b"x", {**_FACTS, "versions": {"swebench": "5.0.3"}}),
+        grade_key(instance(), b"x", {**_FACTS, "image": "sha256:2"}),
+        grade_key(instance(eval_timeout_s=5.0), b"x", _FACTS),
+        grade_key(instance("q__q-2"), b"x", _FACTS),
     ],
 )
 def test_whatever_could_change_the_verdict_changes_the_key(other: str) -> None:
-    """A verdict of another row, guard or library would be given as this one's."""
+    """A verdict of another row, image, guard or library would be given as this one's."""
     assert other != _KEY
 
 
@@ -259,7 +262,35 @@ def test_the_key_is_stable() -> None:
     """Stored verdicts are found again after a restart, whatever order the row's maps come back in."""
     one = instance(files={"a": "1", "b": "2"})
     two = instance(files={"b": "2", "a": "1"})
-    assert grade_key(one, b"x", "strip", {"a": "1", "b": "2"}) == grade_key(two, b"x", "strip", {"b": "2", "a": "1"})
+    assert grade_key(one, b"x", _FACTS) == grade_key(two, b"x", dict(reversed(_FACTS.items())))
+
+
+async def test_an_image_that_was_repaired_has_no_verdicts() -> None:
+    """Those of the broken image stood for ever under the tag that both bore."""
+    grading, shelf = HeldGrading(), Shelf()
+    grading.gate.set()
+    queue = queue_of(grading, shelf)
+    shelf.kept[await queue.key(request())] = await queue.verdict(request())
+    await queue.verdict(request(sid="2"))
+    assert len(grading.begun) == 1
+    grading.image = "sha256:2"
+    await queue.verdict(request(sid="3"))
+    assert len(grading.begun) == 2
+
+
+async def test_a_verdict_belongs_to_the_image_that_it_was_found_on() -> None:
+    """The image may be brought, or replaced, between the request and the container."""
+    grading = HeldGrading(replace(_RESOLVED, image_digest="sha256:2"), _RESOLVED)
+    grading.image = ""
+    grading.gate.set()
+    queue = queue_of(grading)
+    verdict = await queue.verdict(request())
+    written = await queue.key(request(), verdict)
+    grading.image = "sha256:2"
+    assert await queue.key(request()) == written
+    assert await queue.verdict(request(sid="2")) is verdict, "remembered under the image that it began with"
+    grading.image = "sha256:1"
+    assert await queue.key(request()) != written
 
 
 class Register:
@@ -285,7 +316,7 @@ async def test_another_server_grades_the_same() -> None:
     """Two nodes would run the same tests over the same patch at once."""
     first, second, shelf, claims = HeldGrading(), HeldGrading(), Shelf(), Register()
     one, two = queue_of(first, shelf, claims=claims), queue_of(second, shelf, claims=claims)
-    key = one.key(request())
+    key = await one.key(request())
     running, waiting = asyncio.create_task(one.verdict(request())), asyncio.create_task(two.verdict(request(sid="2")))
     await settle()
     first.gate.set()
@@ -300,7 +331,7 @@ async def test_another_server_found_nothing() -> None:
     """It died, or its verdict was a fault: one that waits takes over."""
     first, second, claims = HeldGrading(_INFRA), HeldGrading(), Register()
     one, two = queue_of(first, claims=claims), queue_of(second, claims=claims)
-    key = one.key(request())
+    key = await one.key(request())
     running, waiting = asyncio.create_task(one.verdict(request())), asyncio.create_task(two.verdict(request(sid="2")))
     first.gate.set()
     second.gate.set()

@@ -4,8 +4,10 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import cast
@@ -15,10 +17,14 @@ import pytest
 from sandbox_server.catalogue.instance import SandboxSpec, SwebenchGrader, TaskInstance
 from sandbox_server.errors import GraderBroken
 from sandbox_server.grading import library as library_module
-from sandbox_server.grading.graders.swebench import judge
+from sandbox_server.grading.base import Judging
+from sandbox_server.grading.graders import swebench as swebench_module
+from sandbox_server.grading.graders.swebench import Swebench, judge
 from sandbox_server.grading.ladder import APPLY_COMMANDS
-from sandbox_server.grading.library import SwebenchLibrary
+from sandbox_server.grading.library import SwebenchLibrary, UnjudgeableLog
+from sandbox_server.grading.supervised import Supervised
 from sandbox_server.records import VerdictName
+from sandbox_server.sandbox.base import Output, Sandbox
 
 _SCRIPT = """#!/bin/bash
 set -uxo pipefail
@@ -155,9 +161,21 @@ async def test_long_logs_and_replies_pass(library: SwebenchLibrary) -> None:
 
 
 def pid_of(library: SwebenchLibrary) -> int:
-    process = library._process
-    assert process is not None
-    return process.pid
+    worker = library._worker
+    assert worker is not None
+    return worker.process.pid
+
+
+def judges_of(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+async def without_judges(pid: int) -> None:
+    for _ in range(250):
+        if not judges_of(pid):
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("judges are left")
 
 
 async def test_a_dead_worker_is_replaced() -> None:
@@ -189,72 +207,143 @@ async def test_a_script_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> No
         await library.script(instance(f2p=("t.py::other",)))
         assert asked == ["script"] * 2
         os.kill(pid_of(library), signal.SIGKILL)
-        process = library._process
-        assert process is not None
-        await process.wait()
+        worker = library._worker
+        assert worker is not None
+        await worker.process.wait()
         await library.script(instance(f2p=("t.py::other",)))
         assert asked == ["script"] * 3, "it was asked for so that the worker runs"
-        assert pid_of(library) != process.pid
+        assert pid_of(library) != worker.process.pid
     finally:
         await library.close()
 
 
 async def test_a_worker_that_hangs_is_ended() -> None:
     """A bound that leaves the process behind leaves a core burning."""
-    library = SwebenchLibrary(request_timeout_s=0.3, start_timeout_s=60)
+    library = SwebenchLibrary(Judging(wall_s=0.4))
+    library_module._GRACE_S, before = 0.1, library_module._GRACE_S
     try:
         await library.script(instance())
         pid = pid_of(library)
         os.kill(pid, signal.SIGSTOP)
-        with pytest.raises(GraderBroken, match="within"):
-            await library.report(instance(), whole(summary()))
+        assert (await library.report(instance(), whole(summary()))).resolved, "another worker was not asked"
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
-        await library.script(instance())
     finally:
+        library_module._GRACE_S = before
         await library.close()
 
 
-async def test_a_cancelled_request_does_not_answer_the_next() -> None:
-    """The reply of a request whose caller left must not be read as another's."""
+async def test_a_cancelled_request_leaves_no_judge() -> None:
+    """A grading that nobody waits for any more must not burn a core, and answers nobody else."""
     library = SwebenchLibrary()
     try:
         await library.script(instance())
-        asked = asyncio.create_task(library.report(instance(), whole("x" * (4 << 20) + summary(f1="FAILED"), 1)))
-        await asyncio.sleep(0.01)
+        pid = pid_of(library)
+        asked = asyncio.create_task(library.report(instance(), _QUADRATIC))
+        await asyncio.sleep(0.5)  # it has read its request
+        assert judges_of(pid)
         asked.cancel()
         await asyncio.gather(asked, return_exceptions=True)
+        await without_judges(pid)
         assert (await library.report(instance(), whole(summary()))).resolved
     finally:
         await library.close()
 
 
+_QUADRATIC = whole("9" * 3_000_000 + "\n", 5)
+"""Some of the library's expressions try each of these digits as the beginning of a number."""
+
+
+async def test_a_log_that_takes_too_long_is_unjudgeable_and_delays_no_other() -> None:
+    """An innocent gold waited 1,084 s for the judge of such a log."""
+    library = SwebenchLibrary(Judging(cpu_s=1, wall_s=120))
+    try:
+        await library.script(instance())
+        attackers = [asyncio.create_task(library.report(instance(), _QUADRATIC)) for _ in range(3)]
+        await asyncio.sleep(0.5)
+        began = time.monotonic()
+        for _ in range(5):
+            assert (await library.report(instance(), whole(summary()))).resolved
+        assert time.monotonic() - began < 10
+        assert not any(task.done() for task in attackers)
+        for found in await asyncio.gather(*attackers, return_exceptions=True):
+            assert isinstance(found, UnjudgeableLog) and "SANDBOX_JUDGE_TIMEOUT_S" in str(found)
+        await without_judges(pid_of(library))
+    finally:
+        await library.close()
+
+
+async def test_a_log_that_takes_too_much_memory_is_unjudgeable() -> None:
+    """Its judge must not bring the host to its limit, where the kernel chooses who ends."""
+    library = SwebenchLibrary(Judging(memory_mb=64))
+    try:
+        with pytest.raises(UnjudgeableLog, match="SANDBOX_JUDGE_MEMORY_MB"):
+            await library.report(instance(), whole("ab\n" * 2_000_000))
+        assert (await library.report(instance(), whole(summary()))).resolved
+    finally:
+        await library.close()
+
+
+async def test_a_log_that_the_library_fails_on_counts_against_the_patch(library: SwebenchLibrary) -> None:
+    """Python refuses to read so long a number; as a fault of ours it was a mask for the asking."""
+    test_log = whole(summary(), None) + ">>>>> Test Exit Code: " + "1" * 5000 + "\n"
+    with pytest.raises(UnjudgeableLog, match="ValueError"):
+        await library.report(instance(), test_log)
+
+
+async def test_an_unjudgeable_log_is_no_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault of ours would be masked, and a patch can have it at will."""
+    ran = Supervised(Output(b"9" * 3_000_000), "", "", True, "", 0, 0, False, 1.0, 0)
+
+    async def supervised(*args: object) -> Supervised:
+        return ran
+
+    monkeypatch.setattr(swebench_module, "_supervise", supervised)
+    swebench = Swebench(Judging(cpu_s=1, wall_s=120))
+    try:
+        run = await swebench.run(instance(), cast(Sandbox, None), timeout_s=5)
+    finally:
+        await swebench.close()
+    assert run.name is VerdictName.NO_RESULTS and "cannot be judged" in run.cause
+
+
 def test_the_worker_ends_with_its_parent() -> None:
     """A server that is killed leaves no process behind."""
     worker = Path(library_module.__file__).with_name("worker.py")
-    done = subprocess.run([sys.executable, "-I", worker], stdin=subprocess.DEVNULL, capture_output=True, timeout=10)
-    assert (done.returncode, done.stdout) == (0, b"")
+    ours, theirs = socket.socketpair()
+    with theirs:
+        argv = [sys.executable, "-I", str(worker), str(theirs.fileno()), "1", "4", "1000000"]
+        process = subprocess.Popen(argv, pass_fds=[theirs.fileno()])
+    with ours:
+        assert ours.recv(1) == b"r"
+    assert process.wait(timeout=10) == 0
 
 
-def test_what_the_library_prints_stays_out_of_the_replies(tmp_path: Path) -> None:
+async def test_what_the_library_prints_stays_out_of_the_replies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A parser that prints (three do) would break the protocol."""
     worker = Path(library_module.__file__).with_name("worker.py")
-    noisy = (
+    noisy = tmp_path / "noisy.py"
+    noisy.write_text(
         "import runpy, sys, types\n"
-        "noise = types.ModuleType('swebench.harness.log_parsers')\n"
-        "noise.PARSER_REGISTRY = {'p': None}\n"
-        "utils = types.ModuleType('swebench.harness.utils')\n"
+        "def module(name, **held):\n"
+        "    sys.modules['swebench.harness.' + name] = made = types.ModuleType(name)\n"
+        "    made.__dict__.update(held)\n"
         "def make_test_spec(row):\n"
-        "    print('noise')\n"
+        "    print('noise', flush=True)\n"
         "    return types.SimpleNamespace(eval_script='S')\n"
-        "utils.make_test_spec = make_test_spec\n"
-        "sys.modules |= {'swebench.harness.log_parsers': noise, 'swebench.harness.utils': utils}\n"
+        "module('grading'), module('constants')\n"
+        "module('log_parsers', PARSER_REGISTRY={'parse_log_pytest': None})\n"
+        "module('utils', make_test_spec=make_test_spec)\n"
         f"runpy.run_path({str(worker)!r}, run_name='__main__')\n"
     )
-    request = json.dumps({"op": "script", "bound_s": 10, "row": {"log_parser": "p"}})
-    done = subprocess.run([sys.executable, "-c", noisy], input=request.encode(), capture_output=True, timeout=20)
-    assert json.loads(done.stdout) == {"ok": {"script": "S"}}
-    assert b"noise" in done.stderr
+    monkeypatch.setattr(library_module, "_WORKER", noisy)
+    library = SwebenchLibrary()
+    try:
+        assert await library.script(instance()) == "S"
+    finally:
+        await library.close()
 
 
 def test_the_api_process_imports_nothing_heavy() -> None:

@@ -1,0 +1,79 @@
+"""What grades on a server, and on a command line beside one."""
+
+import math
+
+from sandbox_server.app.limits import limits_of
+from sandbox_server.catalogue.certificates import Certificates
+from sandbox_server.catalogue.database import Database
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.catalogue.instances import Instances
+from sandbox_server.grading.assays import Assays
+from sandbox_server.grading.base import Baseline, Judging
+from sandbox_server.grading.certifying import Certifying, Claims
+from sandbox_server.grading.confirming import Confirming
+from sandbox_server.grading.containers import Bounds, Containers
+from sandbox_server.grading.grading import Grading
+from sandbox_server.grading.registry import load_graders, load_rewards
+from sandbox_server.grading.rewards.resolved import resolved
+from sandbox_server.sandbox.docker.runtime import DockerRuntime
+from sandbox_server.sandbox.faults import Faults
+from sandbox_server.sessions.workspace import Workspaces
+from sandbox_server.settings import Settings
+
+
+def grading_of(
+    settings: Settings,
+    runtime: DockerRuntime,
+    database: Database,
+    workspaces: Workspaces,
+    faults: Faults | None = None,
+    *,
+    claims: Claims | None = None,
+) -> Grading:
+    """Grades as the settings say; nothing while there are `faults`. By `claims` servers make a certificate once."""
+    instances = Instances(database)
+
+    async def baseline(instance: TaskInstance) -> Baseline | None:
+        verification = await instances.verified(instance.instance_id)
+        if verification is None:
+            return None
+        return Baseline(
+            empty_gives_results=verification.empty in ("resolved", "unresolved"),
+            gold_tests_s=math.inf if verification.gold == "timeout" else None,
+        )
+
+    cpu_s = settings.judge_timeout_s
+    judging = Judging(cpu_s=cpu_s, wall_s=4 * cpu_s, memory_mb=settings.judge_memory_mb)
+    # a judge that dies is replaced twice
+    bounds = Bounds(tests_s=settings.grade_timeout_s, judge_s=90 + 3 * judging.wall_s)
+    containers = Containers(
+        runtime,
+        limits=limits_of(settings),
+        network="bridge" if settings.grade_network else "none",
+        cpu_shares=settings.grade_cpu_shares,
+        bounds=bounds,
+        ahead=settings.grade_ahead,
+        ahead_boots=max(1, settings.boots // 2),  # the others are for starts
+        faults=faults,
+        sealed=workspaces.sealed,
+    )
+    grading = Grading(
+        containers,
+        load_graders(judging),
+        baseline,
+        runner_files=settings.runner_files,
+        attempts=settings.grade_attempts,
+        bounds=bounds,
+        assays=Assays(Certificates(database)),
+        control_kept_s=settings.control_kept_s,
+    )
+    reward = load_rewards().get(settings.reward, resolved)  # `Rewards` tells of one that there is not
+    grading.confirming = Confirming(
+        grading,
+        Certifying(grading, Certificates(database), claims, budget_s=settings.certify_timeout_s),
+        mode=settings.confirm,
+        earns=lambda instance, verdict: reward(instance, verdict) > 0,
+        least_runs=settings.confirm_runs,
+        parallel=settings.gradings,
+    )
+    return grading

@@ -1,0 +1,281 @@
+"""Variants that are known to be false: tried with gold and on the unpatched tree, before any patch is judged by them.
+
+Kept is a variant with which gold fails exactly the altered tests, by their assertion, and with which the unpatched tree
+fails them too. Many are tried in one run; what one of them spoils is found by halving.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any, Protocol
+from weakref import WeakValueDictionary
+
+from sandbox_server import telemetry
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.errors import GraderBroken
+from sandbox_server.grading.altering import COMMAND, Runs, Variants, altered, focus_on, inline, names_tests, together
+from sandbox_server.grading.base import TestRun
+from sandbox_server.grading.odds import patterns
+from sandbox_server.grading.reasons import failures, of, right
+from sandbox_server.grading.variants.base import Unit, Variant
+from sandbox_server.grading.variants.making import MOST_VARIANTS, module_unit, units, unnamed_units
+from sandbox_server.records import VerdictName
+
+log = telemetry.logger(__name__)
+
+PART = "variants"
+_GRADED = (VerdictName.RESOLVED, VerdictName.UNRESOLVED)
+_ROUNDS = 2
+"""Variants of each unit that are tried; more only of units that have none yet."""
+_MOST_RUNS = 48
+_LOOK_S = 1.0  # pause of who waits for another server's
+
+Chosen = Mapping[int, Variant]
+"""Number of a unit -> how it is altered."""
+
+
+class CertificateStore(Protocol):
+    """Where certificates are kept."""
+
+    async def part(self, key: Any, part: str, /) -> dict[str, Any] | None:
+        """None: never made. Raises CatalogueUnavailable."""
+        ...
+
+    async def update(self, key: Any, part: str, document: Mapping[str, Any], /) -> None:
+        """Raises CatalogueUnavailable."""
+        ...
+
+
+class Claims(Protocol):
+    """Which server makes what, among all."""
+
+    async def claim(self, name: str, /) -> Any:
+        """None: another one has it. Raises StateUnavailable."""
+        ...
+
+    async def unclaim(self, claim: Any, /) -> None:
+        """Give it back."""
+        ...
+
+
+class Certifying:
+    """Makes an instance's variants, once for all servers, and keeps them."""
+
+    def __init__(
+        self, runs: Runs, store: CertificateStore, claims: Claims | None = None, *, budget_s: float = 900.0
+    ) -> None:
+        """After `budget_s` seconds no further run is begun: what was found until then counts."""
+        self._runs = runs
+        self._store = store
+        self._claims = claims
+        self._budget_s = budget_s
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def variants(self, instance: TaskInstance, key: Any) -> Variants:
+        """Those that are kept under `key`, or made now.
+
+        Raises:
+            GraderBroken: gold gives no results. ServiceError: it could not be told.
+
+        """
+        turn = self._turns.setdefault(str(key), asyncio.Lock())
+        async with turn:
+            while (found := await self._stored(key)) is None:
+                claim = await self._claims.claim(f"certify:{key}") if self._claims else True
+                if claim is None:
+                    await asyncio.sleep(_LOOK_S)
+                    continue
+                try:
+                    found = await self._stored(key) or await self.make(instance, key)
+                finally:
+                    if self._claims is not None:
+                        await self._claims.unclaim(claim)
+                break
+        return found
+
+    async def make(self, instance: TaskInstance, key: Any) -> Variants:
+        """Made anew and kept. Raises as `variants`."""
+        began = time.monotonic()
+        made = await _Making(self._runs, instance, began + self._budget_s).variants()
+        made = replace(made, seconds=round(time.monotonic() - began, 2))
+        await self._store.update(key, PART, made.to_json())
+        log.info(
+            "variants made",
+            instance_id=instance.instance_id,
+            units=len(made.units),
+            runs=made.runs,
+            seconds=made.seconds,
+            why=made.why,
+        )
+        return made
+
+    async def _stored(self, key: Any) -> Variants | None:
+        document = await self._store.part(key, PART)
+        return None if document is None else Variants.from_json(document)
+
+
+class _Making:
+    """The trials of one instance."""
+
+    def __init__(self, runs: Runs, instance: TaskInstance, deadline: float) -> None:
+        self._runs = runs
+        self._instance = instance
+        self._gold = instance.gold_patch.encode()
+        self._deadline = deadline
+        self._count = 0
+        self._files: dict[str, str] = {}
+        self._units: list[Unit] = []
+        self._kept: dict[int, list[Variant]] = {}
+        self._named = names_tests(instance)
+        self._always: frozenset[str] = frozenset()
+        """Tests that gold passes."""
+        self._gold_s = 0.0
+
+    async def variants(self) -> Variants:
+        if not self._gold.strip():
+            return Variants(why="no gold patch is known")
+        await self._read()
+        if not self._units:
+            return Variants(why="none of its tests says what it expects in a way that can be altered")
+        if why := await self._base():
+            return Variants(why=why, runs=self._count)
+        for number in range(MOST_VARIANTS):
+            if not await self._round(number):
+                break
+        focus = await self._rehearse()
+        kept = [unit.with_variants(_best(self._kept[at])) for at, unit in enumerate(self._units) if self._kept.get(at)]
+        paths = {unit.path for unit in kept}
+        files = {path: text for path, text in self._files.items() if path in paths}
+        why = "" if kept else "gold does not fail under any altered test for the right reason"
+        return Variants(tuple(kept), why, files, self._count, gold_s=self._gold_s, focus=focus)
+
+    async def _read(self) -> None:
+        """The test files, and all that could be altered in them."""
+        instance = self._instance
+        files = dict(await self._runs.test_files(instance))
+        seed = f"{instance.instance_id}:{instance.row_sha256}"
+        if self._named:
+            self._units = await asyncio.to_thread(units, files, instance.fail_to_pass, instance.pass_to_pass, seed=seed)
+        else:
+            self._units = await asyncio.to_thread(unnamed_units, files, seed=seed)
+            text = inline(instance)
+            if not self._units and text is not None and (unit := module_unit(COMMAND, text, seed=seed)):
+                files[COMMAND] = text
+                self._units = [unit]
+        self._files = {path: files[path].decode() for path in {unit.path for unit in self._units}}
+
+    async def _base(self) -> str:
+        """What gold passes; or why there is nothing to go by."""
+        gold, empty = await together(self._run(self._gold, {}), self._run(b"", {}))
+        if gold.name not in _GRADED:
+            raise GraderBroken(f"gold gives no results, so its tests cannot be certified: {gold.cause}")
+        if gold.name is not VerdictName.RESOLVED:
+            return f"gold does not resolve it: {gold.cause}"
+        if empty.name is VerdictName.RESOLVED:
+            return "the unpatched tree resolves it"
+        self._always, self._gold_s = gold.passed, round(gold.timings_s.get("tests", 0.0), 2)
+        if not self._named:
+            # what passes on the unpatched tree stays as it is, as P2P does: the repository may hold the true text
+            seen = failures(empty.log)
+            failing = [unit for unit in self._units if of(seen, unit.name)]
+            self._units = failing or self._units
+        return ""
+
+    async def _round(self, number: int) -> bool:
+        """One variant of each unit that needs more; False: none does, or the time is up."""
+        chosen = {
+            at: unit.variants[number]
+            for at, unit in enumerate(self._units)
+            if number < len(unit.variants) and (number < _ROUNDS or not self._kept.get(at))
+        }
+        if not chosen or self._over():
+            return False
+        for at in await self._sift(chosen):
+            self._kept.setdefault(at, []).append(chosen[at])
+        return True
+
+    async def _sift(self, chosen: Chosen) -> set[int]:
+        """Those of `chosen` that are false for gold and for the unpatched tree, and disturb nothing else."""
+        gold, empty = await together(self._run(self._gold, chosen), self._run(b"", chosen))
+        if self._undisturbed(gold, chosen):
+            return {at for at, variant in chosen.items() if self._is_false(at, variant, gold, empty)}
+        if len(chosen) == 1 or self._over():
+            return set()
+        ordered = sorted(chosen)
+        half = len(ordered) // 2
+        parts = [{at: chosen[at] for at in part} for part in (ordered[:half], ordered[half:])]
+        return {at for part in parts for at in await self._sift(part)}
+
+    def _undisturbed(self, gold: TestRun, chosen: Chosen) -> bool:
+        if gold.name not in _GRADED:
+            return False
+        others = self._always - {test for at in chosen for test in self._units[at].tests}
+        return others <= gold.passed
+
+    def _is_false(self, at: int, variant: Variant, gold: TestRun, empty: TestRun) -> bool:
+        unit = self._units[at]
+        if self._named:
+            fails = not (gold.passed | empty.passed).intersection(unit.tests)
+        else:
+            # each by its own failure in the log; without a log that can be read only one at a time tells
+            fails = gold.name is VerdictName.UNRESOLVED and empty.name is not VerdictName.RESOLVED
+            seen = failures(gold.log)
+            fails = fails and (bool(of(seen, unit.name)) if seen and unit.name else True)
+        return fails and right(gold.log, (*unit.tests, unit.name), variant.reasons)
+
+    async def _rehearse(self) -> str:
+        """As patches will be judged: gold under a random half of the variants, and under the other half.
+
+        Gives the options for pytest with which it was right; what deviates without any is left out.
+        """
+        rng = Random(self._instance.instance_id)
+        focus = focus_on(unit for at, unit in enumerate(self._units) if self._kept.get(at))
+        if "PYTEST_ADDOPTS" in self._instance.sandbox.env:
+            focus = ""
+        for _ in range(3):
+            ready = [at for at in range(len(self._units)) if self._kept.get(at)]
+            if not ready or self._over():
+                break
+            if not (wrong := await self._rehearsed(ready, rng, focus)):
+                return focus
+            if not focus:
+                for at in wrong:
+                    self._kept.pop(at, None)
+            focus = ""
+        return ""
+
+    async def _rehearsed(self, ready: Sequence[int], rng: Random, focus: str) -> set[int]:
+        """The units that deviated."""
+        if self._named:
+            drawn = [frozenset(ready[at] for at in half) for half in patterns(len(ready), 2, rng)]
+        else:
+            drawn = [frozenset(), frozenset({rng.choice(ready)})]
+        halves = [{at: rng.choice(_best(self._kept[at])) for at in sorted(half)} for half in drawn]
+        runs = await together(*(self._run(self._gold, half, focus) for half in halves))
+        return {at for half, run in zip(halves, runs, strict=True) for at in self._deviating(ready, half, run)}
+
+    def _deviating(self, ready: Sequence[int], half: Chosen, run: TestRun) -> Iterable[int]:
+        if not self._named:
+            right_code = VerdictName.UNRESOLVED if half else VerdictName.RESOLVED
+            yield from () if run.name is right_code else half or ready
+            return
+        for at in ready:
+            passed = run.passed.intersection(self._units[at].tests)
+            if passed if at in half else len(passed) < len(self._units[at].tests):
+                yield at
+
+    async def _run(self, patch: bytes, chosen: Chosen, focus: str = "") -> TestRun:
+        self._count += 1
+        pairs = [(self._units[at], variant) for at, variant in chosen.items()]
+        instance, files = altered(self._instance, self._files, pairs, focus)
+        return await self._runs.run_altered(instance, patch, files)
+
+    def _over(self) -> bool:
+        return self._count >= _MOST_RUNS or time.monotonic() >= self._deadline
+
+
+def _best(variants: Sequence[Variant]) -> list[Variant]:
+    """Without opposites where there is anything else; see `Kind`."""
+    return [variant for variant in variants if variant.kind != "swap"] or list(variants)

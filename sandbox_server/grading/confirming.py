@@ -1,0 +1,224 @@
+"""The confirming runs: a patch that earns something is run again under tests of which a random part is false.
+
+Code that does what the tests ask for fails exactly the false ones. Code that makes tests pass by any other way cannot
+know which those are: they look alike, and the runner, the names and the inputs are the same.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle
+from random import Random, SystemRandom
+from typing import Literal
+
+from sandbox_server import telemetry
+from sandbox_server.catalogue.certificate_key import CertificateKey
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.errors import InfrastructureError
+from sandbox_server.grading.altering import Runs, Variants, altered, names_tests, together
+from sandbox_server.grading.base import TestRun
+from sandbox_server.grading.certifying import Certifying
+from sandbox_server.grading.odds import LEAST_RUNS, SEQUENCES, forgiven, patterns, runs_for
+from sandbox_server.grading.variants.base import Unit, Variant
+from sandbox_server.records import Confirmation, ConfirmState, Verdict, VerdictName
+
+ConfirmMode = Literal["resolved", "off"] | float
+"""resolved: every verdict that earns something; a number: that share of them."""
+
+_GRADED = (VerdictName.RESOLVED, VerdictName.UNRESOLVED)
+_EVIDENCE = 12  # deviations that a receipt tells
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One patch that is to be confirmed."""
+
+    instance: TaskInstance
+    patch: bytes
+    variants: Variants
+    units: Sequence[Unit]
+
+
+@dataclass(frozen=True, slots=True)
+class _Deviation:
+    """What code does not do that does what the tests ask for."""
+
+    said: str
+    passed_false: bool = True
+    """A false test passed, or nothing could be told; else a true one failed, which may be by chance."""
+
+
+class Confirming:
+    """Confirms verdicts, or finds them contradicted."""
+
+    def __init__(
+        self,
+        runs: Runs,
+        certifying: Certifying,
+        *,
+        mode: ConfirmMode,
+        earns: Callable[[TaskInstance, Verdict], bool],
+        least_runs: int = LEAST_RUNS,
+        parallel: int = 2,
+        rng: Random | None = None,
+    ) -> None:
+        """`parallel` runs of one verdict go at a time; `earns` tells which verdicts are worth something."""
+        self._runs = runs
+        self.certifying = certifying
+        self._mode = mode
+        self._earns = earns
+        self._least_runs = least_runs
+        self._parallel = parallel
+        self._rng = rng or SystemRandom()
+
+    @property
+    def mode(self) -> str:
+        """Part of the key under which verdicts are shared: an unconfirmed one is none where they are confirmed."""
+        return str(self._mode)
+
+    async def confirm(self, instance: TaskInstance, patch: bytes, verdict: Verdict) -> Verdict:
+        """`verdict` with its confirmation; `tampered` where the runs contradict it.
+
+        Raises:
+            ServiceError: it could not be told, so the verdict cannot stand.
+
+        """
+        if verdict.mask or not self._earns(instance, verdict):
+            return verdict
+        began = time.monotonic()
+        found, making_s = await self._confirmation(instance, patch, verdict)
+        spent_s = time.monotonic() - began - making_s
+        found = replace(found, seconds=round(spent_s, 3))
+        telemetry.CONFIRMATIONS.labels(found.state).inc()
+        timings_s = dict(verdict.timings_s)
+        if found.runs:
+            timings_s["confirm"] = spent_s
+        if making_s > 0.1:
+            timings_s["certify"] = making_s
+        verdict = replace(verdict, confirm=found, timings_s=timings_s)
+        if found.state != ConfirmState.TAMPERED:
+            return verdict
+        cause = f"the same code does not do what its tests say: {found.why}"
+        return replace(verdict, name=VerdictName.TAMPERED, cause=cause, f2p_count=0, p2p_count=0)
+
+    async def _confirmation(self, instance: TaskInstance, patch: bytes, verdict: Verdict) -> tuple[Confirmation, float]:
+        """And how long it took to make the variants, where nobody had."""
+        if self._mode == "off":
+            return Confirmation(ConfirmState.OFF), 0.0
+        if isinstance(self._mode, float) and self._rng.random() >= self._mode:
+            return Confirmation(ConfirmState.SKIPPED, f"{self._mode:g} of the verdicts are confirmed"), 0.0
+        began = time.monotonic()
+        variants = await self.certifying.variants(instance, CertificateKey.of(instance, verdict.image_digest))
+        making_s = time.monotonic() - began
+        out = {*verdict.f2p_failed, *verdict.quarantined}
+        units = [unit for unit in variants.units if not out.intersection(unit.tests)]
+        if not units:
+            why = variants.why or "none of the tests that pass can be altered"
+            return Confirmation(ConfirmState.NONE, why), making_s
+        case = _Case(instance, patch, variants, units)
+        return await self._judge(case), making_s
+
+    async def _judge(self, case: _Case) -> Confirmation:
+        """One sequence of runs; where little deviated another one, for tests flake."""
+        bits = self._bits(case)
+        runs, evidence = 0, list[_Deviation]()
+        for number in range(SEQUENCES):
+            more, found = await self._sequence(case)
+            runs += more
+            if not found or (number and _by_chance(found, forgiven(bits))):
+                evidence.clear()
+                break
+            evidence += found
+            if not _bearable(evidence, found, bits):
+                break
+        return Confirmation(
+            ConfirmState.TAMPERED if evidence else ConfirmState.CONFIRMED,
+            "; ".join(deviation.said for deviation in evidence[:2]),
+            runs=runs,
+            units=len(case.units),
+            tests=len({test for unit in case.units for test in unit.tests}),
+            evidence=tuple(deviation.said for deviation in evidence[:_EVIDENCE]),
+        )
+
+    async def _sequence(self, case: _Case) -> tuple[int, list[_Deviation]]:
+        """Runs, and what deviated in them; it ends early where that is enough."""
+        drawn = self._draw(case)
+        found: list[_Deviation] = []
+        done = 0
+        while done < len(drawn) and _bearable(found, found, self._bits(case)):
+            part = drawn[done : done + self._parallel]
+            for deviations in await together(*(self._deviations(case, chosen) for chosen in part)):
+                done += 1
+                found += [replace(one, said=f"run {done}: {one.said}") for one in deviations]
+        return done, found
+
+    def _bits(self, case: _Case) -> int:
+        """What code that guesses has to guess in one sequence."""
+        count = len(case.units) if names_tests(case.instance) else 1
+        return count * runs_for(count, least=self._least_runs)
+
+    def _draw(self, case: _Case) -> list[Mapping[int, Variant]]:
+        """For each run how which units are altered."""
+        rng, units = self._rng, case.units
+        named = names_tests(case.instance)
+        count = len(units) if named else 1
+        drawn: list[Mapping[int, Variant]] = []
+        turns = cycle(rng.sample(range(len(units)), len(units)))
+        for which in patterns(count, runs_for(count, least=self._least_runs), rng):
+            # one exit code for all: the false test must be the only one, or any other would hide it; each in its turn
+            numbers = sorted(which) if named else [next(turns)] * len(which)
+            drawn.append({number: rng.choice(units[number].variants) for number in numbers})
+        return drawn
+
+    async def _deviations(self, case: _Case, chosen: Mapping[int, Variant]) -> list[_Deviation]:
+        pairs = [(case.units[at], variant) for at, variant in chosen.items()]
+        instance, files = altered(case.instance, case.variants.files, pairs, case.variants.focus)
+        run = await self._runs.run_altered(instance, case.patch, files)
+        if run.name not in _GRADED:
+            return [_Deviation(await self._blame(case, instance, files, run))]
+        if not names_tests(instance):
+            return _by_exit_code(case, chosen, run)
+        return _by_names(case, chosen, run)
+
+    async def _blame(self, case: _Case, instance: TaskInstance, files: Mapping[str, bytes], run: TestRun) -> str:
+        """A run without results counts against the patch, unless the unpatched tree gives none either."""
+        # by gold's time, not the patch's own: that one is as slow as it likes
+        if run.name is VerdictName.TIMEOUT and case.variants.gold_s > instance.eval_timeout_s / 2:
+            raise InfrastructureError(f"the confirming run came to no end: {run.cause}")
+        control = await self._runs.run_altered(instance, b"", files)
+        if control.name not in _GRADED:
+            raise InfrastructureError(f"confirming runs give no results, nor does the unpatched tree: {run.cause}")
+        return f"no results, where the unpatched tree gives some: {run.cause}"
+
+
+def _by_chance(found: Sequence[_Deviation], most: int) -> bool:
+    """At most so many, and only true tests that failed."""
+    return len(found) <= most and not any(deviation.passed_false for deviation in found)
+
+
+def _bearable(evidence: Sequence[_Deviation], found: Sequence[_Deviation], bits: int) -> bool:
+    """Whether correct code may give `found` in one sequence: one false test that passes is borne once in all."""
+    if any(deviation.passed_false for deviation in found):
+        return len(found) == 1 == sum(deviation.passed_false for deviation in evidence)
+    return _by_chance(found, max(2, forgiven(bits)))
+
+
+def _by_names(case: _Case, chosen: Mapping[int, Variant], run: TestRun) -> list[_Deviation]:
+    found = []
+    for number, unit in enumerate(case.units):
+        passed = run.passed.intersection(unit.tests)
+        if number in chosen and passed:
+            found.append(_Deviation(f"{min(passed)} passed although it was false"))
+        elif number not in chosen and len(passed) < len(unit.tests):
+            failed = min(set(unit.tests) - passed)
+            found.append(_Deviation(f"{failed} failed although it was true", passed_false=False))
+    return found
+
+
+def _by_exit_code(case: _Case, chosen: Mapping[int, Variant], run: TestRun) -> list[_Deviation]:
+    names = [case.units[number].name or "the assertions" for number in chosen]
+    if names and run.name is VerdictName.RESOLVED:
+        return [_Deviation(f"exit code 0 although {names[0]} was false")]
+    if not names and run.name is not VerdictName.RESOLVED:
+        return [_Deviation(f"exit code {run.exit_code} although no test was false", passed_false=False)]
+    return []

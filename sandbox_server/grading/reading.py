@@ -1,0 +1,113 @@
+"""What git itself reads in a patch, by the host's git, without a tree; and what GNU patch is given to read.
+
+The guard cuts a patch by its headers. What is then applied must be what it has seen: a header that git reads and the
+guard does not (`rename old`, one name in quotes, a first file without a prefix) would land a file unseen.
+"""
+
+import asyncio
+import posixpath
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+from sandbox_server.catalogue.diff import FileSection, file_sections, touched_paths
+from sandbox_server.catalogue.git_process import GitFailed, environment, run_git
+
+_NUMSTAT_S = 60.0  # for the largest patches, on a busy host
+_MODE = re.compile(rb"(?:old mode|new mode|new file mode|deleted file mode) [0-7]{6}\n?")
+_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
+_HUNK = re.compile(rb"@@ -\d{1,18}(?:,(\d{1,18}))? \+\d{1,18}(?:,(\d{1,18}))? @@")
+_PLAIN = re.compile(rb"[A-Za-z0-9_./+-]+")
+
+
+class GitReading:
+    """Asks the host's git; has a folder of its own for it until `close`."""
+
+    def __init__(self) -> None:
+        self._home: Path | None = None
+
+    async def misread(self, patch: bytes) -> str:
+        """Why `patch` must not be graded: git would touch other files than the guard has seen; "" when it would not.
+
+        Also "" when git reads nothing in it, for it then applies nothing either.
+        """
+        if self._home is None:
+            self._home = Path(tempfile.mkdtemp(prefix="sandbox-git-"))
+        env = environment(self._home, ()) | {"GIT_CEILING_DIRECTORIES": str(self._home.parent)}
+        try:
+            answer = await run_git(
+                ["apply", "--numstat", "-z", "-"], cwd=self._home, env=env, timeout_s=_NUMSTAT_S, stdin=patch
+            )
+        except GitFailed as error:
+            return f"git cannot read it: {error.said}" if error.ended_by_us else ""
+        seen = await asyncio.to_thread(touched_paths, patch)
+        unseen = sorted(set(map(_path, filter(None, answer.split(b"\0")))) - seen)
+        if not unseen:
+            return ""
+        names = ", ".join(name.encode("utf-8", "backslashreplace").decode() for name in unseen[:3])
+        return f"git reads other files in its headers than they name in the usual form: {names}"
+
+    def close(self) -> None:
+        """Remove the folder."""
+        if self._home is not None:
+            shutil.rmtree(self._home, ignore_errors=True)
+            self._home = None
+
+
+def _path(entry: bytes) -> str:
+    """Of `added TAB deleted TAB name`."""
+    return posixpath.normpath(entry.split(b"\t", 2)[-1].decode("utf-8", "surrogateescape"))
+
+
+def plain(patch: bytes) -> bytes:
+    """The files and hunks of `patch` as the guard reads them, and not a line more; b"" if that cannot be written.
+
+    For GNU patch, which also takes context diffs, ed scripts and `Index:` lines, and finds them anywhere in a text.
+    """
+    parts = [_plain(section) for section in file_sections(patch)]
+    return b"" if any(part is None for part in parts) else b"".join(part for part in parts if part)
+
+
+def _plain(section: FileSection) -> bytes | None:
+    old, new = sorted(section.old), sorted(section.new)
+    unsafe = any(path.startswith(("/", "../")) or path in (".", "..") for path in section.paths)
+    if section.marks or unsafe or len(old) > 1 or len(new) > 1 or not section.paths or (old and new and old != new):
+        return None
+    head, body = section.text, b""
+    if section.hunks_at is not None:
+        head, body = section.text[: section.hunks_at], _hunks(section.text[section.hunks_at :])
+    path = (old or new)[0]
+    before, after = _quoted("a/" + path), _quoted("b/" + path)
+    lines = [b"diff --git %s %s\n" % (before, after)]
+    lines += [line.rstrip(b"\n") + b"\n" for line in head.splitlines(keepends=True) if _MODE.fullmatch(line)]
+    if body:
+        lines.append(b"--- %s\n" % (before if old else b"/dev/null"))
+        lines.append(b"+++ %s\n" % (after if new else b"/dev/null"))
+    return b"".join(lines) + body
+
+
+def _hunks(text: bytes) -> bytes:
+    """The hunks that `text` begins with, up to the first line that is of none."""
+    kept: list[bytes] = []
+    old = new = 0
+    for line in _LINE.findall(text):
+        if old > 0 or new > 0:
+            if line[:1] not in b" -+\\\r\n":
+                break
+            old -= line[:1] not in (b"+", b"\\")
+            new -= line[:1] not in (b"-", b"\\")
+        elif counts := _HUNK.match(line):
+            old, new = (int(group) if group is not None else 1 for group in counts.groups())
+        elif not (kept and line.startswith(b"\\")):
+            break
+        kept.append(line.removesuffix(b"\n") + b"\n")
+    return b"".join(kept)
+
+
+def _quoted(name: str) -> bytes:
+    """As git writes names in headers: in C's quotes where there is anything unusual in them."""
+    raw = name.encode("utf-8", "surrogateescape")
+    if _PLAIN.fullmatch(raw):
+        return raw
+    return b'"%s"' % b"".join(bytes([c]) if _PLAIN.fullmatch(bytes([c])) else b"\\%03o" % c for c in raw)

@@ -1,0 +1,70 @@
+"""Why tests failed, as pytest, unittest and sympy's runner print it; pure.
+
+Only for logs of code that is trusted (gold, the unpatched tree): others could print what they like.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+
+_PYTEST_BLOCK = re.compile(r"^=+ (?:FAILURES|ERRORS) =+$(.*?)^=+ ", re.MULTILINE | re.DOTALL)
+_PYTEST_SECTION = re.compile(r"^_{3,} (.+?) _{3,}$", re.MULTILINE)
+_PYTEST_END = re.compile(r"^\S+:\d+: ([A-Za-z_][\w.]*)$", re.MULTILINE)
+_PYTEST_SUMMARY = re.compile(r"^FAILED (\S+::.+?)(?: - (.*))?$", re.MULTILINE)
+_UNITTEST = re.compile(r"^(FAIL|ERROR): (\w+) \([\w.]+\)", re.MULTILINE)
+_RULE = re.compile(r"^[=_-]{20,}", re.MULTILINE)
+_EXCEPTION = re.compile(r"^(?:E +)?([A-Za-z_][\w.]*)(?::|$)", re.MULTILINE)
+
+_ASSERTIONS = frozenset({"AssertionError", "Failed", "assert"})
+
+
+def bare(name: str) -> str:
+    """What a log calls the test of a row's `name`, or of a unit's: function and case."""
+    head, bracket, rest = name.partition("[")
+    head = head.split(" ")[0].replace("::", ".")
+    return re.split(r"[.:]", head)[-1] + bracket + rest
+
+
+def failures(log: str) -> dict[str, set[str]]:
+    """Test, by its bare name -> the exceptions with which it failed; {} where the format is not known."""
+    found: dict[str, set[str]] = {}
+    # pytest shows what passed in sections too, outside of these blocks; sympy's runner has no blocks
+    for block in _PYTEST_BLOCK.findall(log) or [log]:
+        _read_sections(block, found)
+    for match in _UNITTEST.finditer(log):
+        text = _RULE.split(log[match.end() :].lstrip("\n").partition("\n--")[2].partition("\n")[2])[0]
+        names = ["AssertionError"] if match[1] == "FAIL" else _last_exception(text)
+        found.setdefault(match[2], set()).update(name.rpartition(".")[2] for name in names[-1:])
+    for match in _PYTEST_SUMMARY.finditer(log):
+        said = re.match(r"[\w.]+", match[2] or "")
+        if (name := bare(match[1])) not in found and said:
+            found[name] = {said[0].rpartition(".")[2]}
+    return found
+
+
+def _read_sections(block: str, found: dict[str, set[str]]) -> None:
+    sections = list(_PYTEST_SECTION.finditer(block))
+    for at, section in enumerate(sections):
+        end = sections[at + 1].start() if at + 1 < len(sections) else len(block)
+        text = block[section.end() : end]
+        names = _PYTEST_END.findall(text) or _last_exception(_RULE.split(text)[0])
+        found.setdefault(bare(section[1]), set()).update(name.rpartition(".")[2] for name in names[-1:])
+
+
+def _last_exception(text: str) -> list[str]:
+    names: list[str] = _EXCEPTION.findall(text)
+    return [name for name in names if name.rpartition(".")[2][:1].isupper()]
+
+
+def of(found: Mapping[str, set[str]], test: str) -> set[str]:
+    """The exceptions of `test` in `failures`; of all its cases where it names none."""
+    name = bare(test)
+    return {
+        error for seen, errors in found.items() if seen == name or seen.partition("[")[0] == name for error in errors
+    }
+
+
+def right(log: str, tests: Iterable[str], reasons: Iterable[str]) -> bool:
+    """Whether the tests failed by an assertion, or one of `reasons`; True too where the log's format is not known."""
+    found = failures(log)
+    seen = {error for test in tests for error in of(found, test)}
+    return seen <= _ASSERTIONS.union(reasons) if seen else not found

@@ -1,0 +1,45 @@
+# The bash that stands over a run of tests. All it needs comes on stdin, by exact lengths, and is read before anything
+# of the graded code runs: no file and no open stream is left that this code could read or write to change it.
+# First line: nonce, whether the tests' stderr goes into their stdout, whether they get a shell of their own, lengths of
+# set-up and tests, number of files. Then set-up, tests, and of each file a line of two lengths, its path, its text.
+# Stdout is the tests' own. Stderr takes what the set-up says and two lines with the nonce, around the tests.
+__sb_take() { if (($1)); then LC_ALL=C IFS= read -r -N "$1" "$2"; fi; }
+__sb_setup= __sb_tests= __sb_count=0 __sb_paths=() __sb_texts=()
+IFS=' ' read -r __sb_nonce __sb_merged __sb_alone __sb_n __sb_m __sb_left || exit 125
+__sb_take "$__sb_n" __sb_setup && __sb_take "$__sb_m" __sb_tests || exit 125
+while ((__sb_left--)); do
+  IFS=' ' read -r __sb_n __sb_m && __sb_path= __sb_text= || exit 125
+  __sb_take "$__sb_n" __sb_path && __sb_take "$__sb_m" __sb_text || exit 125
+  __sb_paths+=("$__sb_path") __sb_texts+=("$__sb_text")
+done
+exec < /dev/null
+
+# in this very shell: its folder, variables, functions and options are what the tests find
+{ eval "$__sb_setup"; } >&2
+__sb_flags=
+case $- in *e*) __sb_flags+='set -e;' ;; esac
+case $- in *x*) __sb_flags+='set -x;' ;; esac
+{ set +ex; } 2> /dev/null
+
+for __sb_path in "${__sb_paths[@]+"${__sb_paths[@]}"}"; do
+  if [[ -L $__sb_path || -d $__sb_path ]]; then rm -rf -- "$__sb_path"; fi
+  if ! mkdir -p -- "${__sb_path%/*}/" || ! printf %s "${__sb_texts[__sb_count]}" >| "$__sb_path"; then
+    printf '\n%s unlaid %s\n' "$__sb_nonce" "$__sb_path" >&2
+    exit 125
+  fi
+  ((++__sb_count))
+done
+__sb_tests=$__sb_flags$'\n'$__sb_tests
+if ((!__sb_alone)); then __sb_tests+=$'\n{ __sb_code=$?; set +ex; } 2> /dev/null'; fi
+unset __sb_setup __sb_paths __sb_texts __sb_text __sb_path
+unset -f __sb_take
+
+printf '\n%s begin\n' "$__sb_nonce" >&2
+case $__sb_alone$__sb_merged in
+  00) eval "$__sb_tests" ;;
+  01) { eval "$__sb_tests"; } 2>&1 ;;
+  10) (eval "$__sb_tests"); __sb_code=$? ;;
+  11) (eval "$__sb_tests") 2>&1; __sb_code=$? ;;
+esac
+printf '\n%s end %s\n' "$__sb_nonce" "$__sb_code" >&2
+exit "$__sb_code"

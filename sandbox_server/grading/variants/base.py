@@ -1,0 +1,142 @@
+"""What a variant is: some bytes of a test file replaced by others, and which of the row's tests must fail by it."""
+
+import ast
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self
+
+Kind = Literal["order", "value", "error", "swap"]
+"""order: the expected values in another order, or with the same sum. value: another expected value. error: another
+exception. swap: the opposite of the assertion.
+
+An order is best: it also fools code that takes expected values from the test, but only those that a right answer could
+be by what the task says of all answers. A value is next: code that meets the true expectation cannot meet it, nor can
+code that meets neither. Code that fails the true test may well meet the opposite, so that a hack that turns all results
+round would pass it.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Bytes `start` to `end` of the file become `text`."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One false expectation."""
+
+    kind: Kind
+    edits: tuple[Edit, ...]
+    reasons: tuple[str, ...] = ()
+    """Exceptions, besides a failed assertion, with which the test may fail for the right reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Tests that are altered together: a function with all its cases, or one case of it."""
+
+    path: str
+    name: str
+    """Within the file: `Class.test` or `test[case]`."""
+    tests: tuple[str, ...]
+    """Names of the row's tests; () where the row names none."""
+    variants: tuple[Variant, ...]
+
+    def with_variants(self, variants: Iterable[Variant]) -> Self:
+        """The same tests, other variants."""
+        return replace(self, variants=tuple(variants))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "path": self.path,
+            "name": self.name,
+            "tests": list(self.tests),
+            "variants": [
+                {
+                    "kind": variant.kind,
+                    "edits": [[edit.start, edit.end, edit.text] for edit in variant.edits],
+                    "reasons": list(variant.reasons),
+                }
+                for variant in self.variants
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "Unit":
+        """Of `to_json`."""
+        variants = tuple(
+            Variant(variant["kind"], tuple(Edit(*edit) for edit in variant["edits"]), tuple(variant.get("reasons", ())))
+            for variant in values["variants"]
+        )
+        return cls(values["path"], values["name"], tuple(values["tests"]), variants)
+
+
+def edited(text: bytes, variants: Iterable[Variant]) -> bytes:
+    """`text` with all of these variants in it; they must not touch the same bytes."""
+    edits = sorted((edit for variant in variants for edit in variant.edits), key=lambda edit: edit.start)
+    pieces: list[bytes] = []
+    done = 0
+    for edit in edits:
+        if edit.start < done:
+            raise ValueError(f"two edits touch byte {edit.start}")
+        pieces += [text[done : edit.start], edit.text.encode()]
+        done = edit.end
+    return b"".join([*pieces, text[done:]])
+
+
+def best_first(variants: Iterable[Variant]) -> list[Variant]:
+    """By their kinds; otherwise in the order in which they come."""
+    order: dict[Kind, int] = {"order": 0, "value": 1, "error": 2, "swap": 3}
+    return sorted(variants, key=lambda variant: order[variant.kind])
+
+
+def overlap(one: Variant, other: Variant) -> bool:
+    """Whether both change the same place."""
+    return any((a.start < b.end and b.start < a.end) or a.start == b.start for a in one.edits for b in other.edits)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A parsed test file."""
+
+    path: str
+    text: bytes
+    tree: ast.Module
+    _lines: Sequence[int] = field(repr=False)
+    """Where each line begins."""
+
+    @classmethod
+    def of(cls, path: str, text: bytes) -> "Source | None":
+        """None where it is no Python that can be edited by position."""
+        if b"\r" in text or b"\f" in text or text.startswith(b"\xef\xbb\xbf"):
+            return None  # positions would be off
+        try:
+            tree = ast.parse(text.decode())
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+        lines = [0]
+        for line in text.split(b"\n"):
+            lines.append(lines[-1] + len(line) + 1)
+        return cls(path, text, tree, lines)
+
+    def start(self, node: ast.expr | ast.stmt) -> int:
+        """Its first byte."""
+        return self._lines[node.lineno - 1] + node.col_offset
+
+    def end(self, node: ast.expr | ast.stmt) -> int:
+        """The byte after it."""
+        assert node.end_lineno is not None and node.end_col_offset is not None  # of every parsed node
+        return self._lines[node.end_lineno - 1] + node.end_col_offset
+
+    def segment(self, node: ast.expr) -> str:
+        """Its text."""
+        return self.text[self.start(node) : self.end(node)].decode()
+
+    def replaced(self, node: ast.expr, text: str) -> Edit:
+        """`node` becomes `text`."""
+        return Edit(self.start(node), self.end(node), text)

@@ -1,0 +1,142 @@
+"""The cases of a parametrized test, and by which names pytest runs them."""
+
+import ast
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sandbox_server.grading.variants.expected import Function, tail
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One row of one `parametrize`."""
+
+    values: Mapping[str, ast.expr]
+    """Parameter -> its value."""
+    shown: frozenset[str]
+    """Parameters whose value is part of the case's name: another value would be another name."""
+    pattern: str
+    """Regular expression of its part of the name."""
+    row: ast.expr
+    """Where it stands."""
+    label: str | None
+    """Its part of the name as pytest makes it from the values; None: not known, or its own already."""
+
+
+Table = tuple[Case, ...]
+
+
+def tables(function: Function) -> list[Table]:
+    """The function's `parametrize` decorators, in the order in which they make a name; [] if one cannot be read."""
+    found: list[Table] = []
+    for decorator in reversed(function.decorator_list):
+        if isinstance(decorator, ast.Call) and tail(decorator.func) == "parametrize":
+            table = _table(decorator)
+            if not table:
+                return []
+            found.append(table)
+    return found
+
+
+def parameters(found: Sequence[Table]) -> dict[str, object]:
+    """Names that the cases give values to."""
+    return {name: None for table in found for case in table for name in case.values}
+
+
+def tests_of(found: Sequence[Table], at: int, case: Case, names: Mapping[str, str]) -> list[str]:
+    """Those of `names` (name of a test -> what is in its brackets) that run `case` of table `at`, and no other."""
+    parts = [f"(?:{'|'.join(row.pattern for row in table)})" for table in found]
+
+    def matches(row: Case, text: str) -> bool:
+        pattern = "-".join([*parts[:at], row.pattern, *parts[at + 1 :]])
+        return re.fullmatch(pattern, text, re.DOTALL) is not None
+
+    return [
+        name
+        for name, text in names.items()
+        if matches(case, text) and not any(matches(row, text) for row in found[at] if row is not case)
+    ]
+
+
+def _table(decorator: ast.Call) -> Table:
+    if len(decorator.args) < 2 or not isinstance(decorator.args[1], ast.List | ast.Tuple):
+        return ()
+    names = _names(decorator.args[0])
+    keywords = {keyword.arg: keyword.value for keyword in decorator.keywords}
+    if not names or keywords.keys() - {"ids"}:
+        return ()
+    ids = keywords.get("ids")
+    if ids is not None and not isinstance(ids, ast.List | ast.Tuple):
+        return ()  # a function that makes them
+    rows = [_case(names, row, at, ids) for at, row in enumerate(decorator.args[1].elts)]
+    return tuple(row for row in rows if row) if all(rows) else ()
+
+
+def _names(node: ast.expr) -> list[str]:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return [name.strip() for name in node.value.split(",") if name.strip()]
+    if isinstance(node, ast.List | ast.Tuple):
+        return [str(name.value) for name in node.elts if isinstance(name, ast.Constant)]
+    return []
+
+
+def _case(names: Sequence[str], row: ast.expr, at: int, ids: ast.List | ast.Tuple | None) -> Case | None:
+    own: ast.expr | None = None
+    if ids is not None:
+        own = ids.elts[at] if at < len(ids.elts) else None
+        if not isinstance(own, ast.Constant):
+            return None
+    values: Sequence[ast.expr] = [row]
+    if isinstance(row, ast.Call) and tail(row.func) == "param":
+        values = row.args
+        own = next((keyword.value for keyword in row.keywords if keyword.arg == "id"), own)
+    elif len(names) > 1:
+        if not isinstance(row, ast.List | ast.Tuple):
+            return None
+        values = row.elts
+    if len(values) != len(names):
+        return None
+    by_name = dict(zip(names, values, strict=True))
+    if isinstance(own, ast.Constant) and isinstance(own.value, str):
+        return Case(by_name, frozenset(), re.escape(_ascii(own.value)), row, None)
+    parts = [_part(name, value, at) for name, value in by_name.items()]
+    shown = frozenset(name for name, value in by_name.items() if not _is_numbered(value))
+    label = None if ".*" in parts else "-".join(_label(name, value, at) for name, value in by_name.items())
+    return Case(by_name, shown, "-".join(parts), row, label)
+
+
+def _is_numbered(value: ast.expr) -> bool:
+    """Pytest names it after its parameter and place, whatever it holds."""
+    return isinstance(value, ast.List | ast.Tuple | ast.Dict | ast.Set | ast.ListComp)
+
+
+def _part(name: str, value: ast.expr, at: int) -> str:
+    if _is_numbered(value):
+        return re.escape(f"{name}{at}")
+    try:
+        known = ast.literal_eval(value)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return ".*"  # an object: by its name, or its number
+    if isinstance(known, bytes):
+        return ".*"
+    return re.escape(_ascii(str(known)))
+
+
+def _label(name: str, value: ast.expr, at: int) -> str:
+    return f"{name}{at}" if _is_numbered(value) else str(ast.literal_eval(value))
+
+
+def _ascii(text: str) -> str:
+    """As pytest writes it: escapes for what is not printable ASCII; some runners' logs hold the escapes twice."""
+    return text.encode("unicode_escape").decode("ascii")
+
+
+def bracketed(names: Iterable[str]) -> dict[str, str]:
+    """Name -> what is in its brackets; those without any are left out."""
+    found = {}
+    for name in names:
+        head, bracket, rest = name.partition("[")
+        if bracket and rest.endswith("]") and head:
+            found[name] = rest[:-1]
+    return found

@@ -1,0 +1,34 @@
+"""Another exception in place of the one that a test expects: one that no honest implementation raises instead.
+
+A leaf of Python's tree: code may well raise a class of its own that is derived from ValueError and LookupError, hardly
+one that is derived from these.
+"""
+
+import ast
+import builtins
+
+_ERRORS = ("OverflowError", "RecursionError", "FileExistsError", "UnicodeDecodeError", "InterruptedError")
+_ROOTS = frozenset({"Exception", "BaseException", "Warning", "Error"})
+_WARNINGS = ("BytesWarning", "ImportWarning", "UnicodeWarning")
+
+
+def names_one(node: ast.expr) -> bool:
+    """It is the name of a class, not a tuple or an expression; and of none that every other one is derived from."""
+    if isinstance(node, ast.Attribute | ast.Name):
+        name = node.attr if isinstance(node, ast.Attribute) else node.id
+        return name[:1].isupper() and name not in _ROOTS
+    return False
+
+
+def another(name: str, *, warning: bool, nth: int) -> str:
+    """An exception unrelated to `name`."""
+    known = getattr(builtins, name, None)
+    kind = known if isinstance(known, type) and issubclass(known, BaseException) else None
+    pool = _WARNINGS if warning else _ERRORS
+    unrelated = [other for other in pool if kind is None or not _related(getattr(builtins, other), kind)]
+    # by the name, so that files do not all expect the same
+    return unrelated[(sum(map(ord, name)) + nth) % len(unrelated)]
+
+
+def _related(one: type[BaseException], other: type[BaseException]) -> bool:
+    return issubclass(one, other) or issubclass(other, one)

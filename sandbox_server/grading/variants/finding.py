@@ -1,0 +1,123 @@
+"""Where the row's tests are: by pytest's names, unittest's, Django's docstrings, sympy's bare names."""
+
+import ast
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from sandbox_server.grading.variants.base import Source
+from sandbox_server.grading.variants.expected import Function
+
+_UNITTEST = re.compile(r"(\w+) \(([\w.]+)\)")
+_BARE = re.compile(r"\w+")
+
+
+@dataclass(slots=True)
+class Found:
+    """A test function, and the row's tests that it is."""
+
+    source: Source
+    function: Function
+    owner: str
+    """Its class, "" where it is in none; classes in classes by dots."""
+    fixed: list[str] = field(default_factory=list)
+    """Names in F2P."""
+    kept: list[str] = field(default_factory=list)
+    """Names in P2P."""
+
+    @property
+    def name(self) -> str:
+        """Within its file."""
+        return f"{self.owner}.{self.function.name}" if self.owner else self.function.name
+
+
+def functions(source: Source) -> list[Found]:
+    """Every test function and method; of two by one name the last, which is the one that runs."""
+    found = {(owner, function.name): Found(source, function, owner) for owner, function in _defined(source.tree.body)}
+    return list(found.values())
+
+
+def _defined(body: Iterable[ast.stmt], owner: str = "") -> Iterator[tuple[str, Function]]:
+    for statement in body:
+        match statement:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                if statement.name.startswith("test") or statement.name.endswith("_test"):
+                    yield owner, statement
+            case ast.ClassDef():
+                yield from _defined(statement.body, f"{owner}.{statement.name}" if owner else statement.name)
+            case ast.If() | ast.Try() | ast.With():
+                yield from _defined(statement.body, owner)
+                if not isinstance(statement, ast.With):
+                    yield from _defined(statement.orelse, owner)
+            case _:
+                continue
+
+
+def find(sources: Iterable[Source], fixed: Iterable[str], kept: Iterable[str]) -> list[Found]:
+    """The functions that are tests of `fixed`, with those of `kept` that are of the same functions."""
+    index = _Index([found for source in sources for found in functions(source)])
+    for name in kept:
+        for found in index.of(name):
+            found.kept.append(name)
+    hit: dict[int, Found] = {}
+    for name in fixed:
+        there = index.of(name)
+        if len(there) == 1:  # of two it is not known which one runs
+            there[0].fixed.append(name)
+            hit[id(there[0])] = there[0]
+    return list(hit.values())
+
+
+class _Index:
+    """Finds functions by what a runner calls them."""
+
+    def __init__(self, found: list[Found]) -> None:
+        by_name: dict[str, list[Found]] = {}
+        by_doc: dict[str, list[Found]] = {}
+        for one in found:
+            by_name.setdefault(one.function.name, []).append(one)
+            first = (ast.get_docstring(one.function) or "").strip().split("\n")[0].strip()
+            if first:
+                by_doc.setdefault(first, []).append(one)
+        self._by_name: Mapping[str, list[Found]] = by_name
+        self._by_doc: Mapping[str, list[Found]] = by_doc
+
+    def of(self, name: str) -> list[Found]:
+        """The functions that `name` may mean."""
+        if (match := _UNITTEST.fullmatch(name)) is not None:
+            return self._of_unittest(*match.groups())
+        head = name.partition("[")[0]
+        if "::" in head:
+            path, *owners, function = head.split("::")
+            return [
+                found
+                for found in self._by_name.get(function, ())
+                if found.owner == ".".join(owners) and _same_path(found.source.path, path)
+            ]
+        if _BARE.fullmatch(head):
+            return self._by_name.get(head, [])
+        return self._by_doc.get(name.strip(), [])
+
+    def _of_unittest(self, function: str, dotted: str) -> list[Found]:
+        parts = dotted.split(".")
+        if len(parts) > 1 and parts[-1] == function:
+            parts = parts[:-1]
+        module, owner = parts[:-1], parts[-1]
+        return [
+            found
+            for found in self._by_name.get(function, ())
+            if found.owner == owner and _is_module(found.source.path, module)
+        ]
+
+
+def _same_path(path: str, named: str) -> bool:
+    path, named = posixpath.normpath(path), posixpath.normpath(named)
+    return path == named or path.endswith(f"/{named}") or named.endswith(f"/{path}")
+
+
+def _is_module(path: str, module: list[str]) -> bool:
+    stem = posixpath.normpath(path).removesuffix(".py").split("/")
+    if stem[-1] == "__init__":
+        stem = stem[:-1]
+    return stem[len(stem) - len(module) :] == module

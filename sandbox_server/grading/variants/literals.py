@@ -1,0 +1,119 @@
+"""Another literal in place of one: as plausible, and unequal."""
+
+import ast
+import re
+import string
+from random import Random
+
+_TRIES = 24  # positions of a string; each is read back by the parser
+_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
+
+
+def others(segment: str, node: ast.expr, rng: Random, *, words: bool = False) -> list[str]:
+    """Texts that may stand in place of the literal `node`, whose own is `segment`; the best first.
+
+    `words`: of a string only letters inside words change, as it is a regular expression.
+    """
+    if isinstance(node, ast.List | ast.Tuple | ast.Dict | ast.Set):
+        return _empty(node)
+    if not isinstance(node, ast.Constant):
+        return []
+    value = node.value
+    if value is True or value is False:
+        return [str(not value)]
+    if isinstance(value, int | float):
+        return _numbers(segment, value, rng)
+    if isinstance(value, str | bytes):
+        return _strings(segment, value, rng, words=words)
+    return []
+
+
+def _empty(node: ast.List | ast.Tuple | ast.Dict | ast.Set) -> list[str]:
+    if isinstance(node, ast.Dict):
+        return ["{0: 0}"] if not node.keys else []
+    if node.elts:
+        return []
+    return ["[0]"] if isinstance(node, ast.List) else ["(0,)"]
+
+
+def _numbers(segment: str, value: float, rng: Random) -> list[str]:
+    found: list[str] = []
+    if isinstance(value, int):
+        if re.fullmatch(r"[1-9]\d?|0", segment):
+            found = [str(value + 1)] + ([str(value - 1)] if value > 1 else [])
+        if re.fullmatch(r"[1-9]\d+", segment):
+            found.append(_swapped_digits(segment, rng))
+    digits = [at for at, char in enumerate(segment) if char.isdigit()]
+    # of a float the first digit that counts, as a tolerance may hide the others
+    if isinstance(value, float):
+        digits = [at for at in digits if segment[at] != "0"][:1] or digits[:1]
+        if "e" in segment.lower():
+            digits = [at for at in digits if at < segment.lower().index("e")]
+    for at in digits:
+        digit = int(segment[at])
+        for new in (digit + 1, digit - 1):
+            if 0 <= new <= 9:
+                found.append(f"{segment[:at]}{new}{segment[at + 1 :]}")
+    rng.shuffle(found)
+    return [text for text in dict.fromkeys(found) if _differs(text, value)]
+
+
+def _swapped_digits(segment: str, rng: Random) -> str:
+    at = rng.randrange(len(segment) - 1)
+    return segment[:at] + segment[at + 1] + segment[at] + segment[at + 2 :]
+
+
+def _differs(text: str, value: object) -> bool:
+    if re.match(r"0\d", text):
+        return False
+    try:
+        new = ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return False
+    return type(new) is type(value) and bool(new != value)
+
+
+def _strings(segment: str, value: str | bytes, rng: Random, *, words: bool) -> list[str]:
+    if not value:
+        return [] if words or len(segment.lstrip("bBrRuU")) != 2 else [segment[:-1] + "0" + segment[-1]]
+    if words:
+        places = [at for word in _WORD.finditer(segment) for at in range(*word.span())]
+    else:
+        places = [at for at, char in enumerate(segment) if char.isalnum()]
+    # somewhere in the middle: what reads only the ends, or a prefix, takes no notice of it
+    places.sort(key=lambda at: abs(at - len(segment) * rng.uniform(0.3, 0.7)))
+    found: list[str] = []
+    for at in places[:_TRIES]:
+        for char in _alternatives(segment[at], value, rng):
+            text = segment[:at] + char + segment[at + 1 :]
+            if _one_off(text, value):
+                found.append(text)
+                break
+        if len(found) == 4:
+            break
+    return found
+
+
+def _alternatives(char: str, value: str | bytes, rng: Random) -> list[str]:
+    """Characters of its kind; those that the string holds too come first."""
+    text = value.decode("latin-1") if isinstance(value, bytes) else value
+    for kind in (string.digits, string.ascii_lowercase, string.ascii_uppercase):
+        if char in kind:
+            there = [other for other in kind if other in text and other != char]
+            near = [other for other in (kind[:6] if char in kind[:6] else kind) if other != char]
+            rng.shuffle(there)
+            rng.shuffle(near)
+            return [*(there if char not in string.digits else []), *near][:6]
+    return [other for other in dict.fromkeys(text) if other.isalpha() and not other.isascii() and other != char][:4]
+
+
+def _one_off(text: str, value: str | bytes) -> bool:
+    """`text` reads as `value` but for one letter or digit."""
+    try:
+        new = ast.literal_eval(f"({text})")
+    except (SyntaxError, ValueError):
+        return False
+    if type(new) is not type(value) or len(new) != len(value):
+        return False
+    off = [at for at in range(len(value)) if new[at : at + 1] != value[at : at + 1]]
+    return len(off) == 1 and value[off[0] : off[0] + 1].isalnum()

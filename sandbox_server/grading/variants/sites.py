@@ -1,0 +1,225 @@
+"""The expectations of one test, and how each can be made false."""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from sandbox_server.grading.variants.arranging import arranged
+from sandbox_server.grading.variants.base import Edit, Source, Variant, best_first
+from sandbox_server.grading.variants.exceptions import another, names_one
+from sandbox_server.grading.variants.expected import Function, Scope, bindings, expected_side, loads, tail, tolerates
+from sandbox_server.grading.variants.literals import others
+
+_OPPOSITES = {
+    ast.Eq: "!=",
+    ast.NotEq: "==",
+    ast.Lt: ">=",
+    ast.GtE: "<",
+    ast.Gt: "<=",
+    ast.LtE: ">",
+    ast.Is: "is not",
+    ast.IsNot: "is",
+    ast.In: "not in",
+    ast.NotIn: "in",
+}
+_NOT = re.compile(rb"not\b[ ]*")
+_OPERATOR = re.compile(rb"==|!=|<=|>=|<|>|\bis\s+not\b|\bis\b|\bnot\s+in\b|\bin\b")
+
+_PAIRS = (
+    ("assertEqual", "assertNotEqual"),
+    ("assertTrue", "assertFalse"),
+    ("assertIn", "assertNotIn"),
+    ("assertIs", "assertIsNot"),
+    ("assertIsNone", "assertIsNotNone"),
+    ("assertIsInstance", "assertNotIsInstance"),
+    ("assertGreater", "assertLessEqual"),
+    ("assertLess", "assertGreaterEqual"),
+    ("assertAlmostEqual", "assertNotAlmostEqual"),
+    ("assertRegex", "assertNotRegex"),
+    ("assertContains", "assertNotContains"),
+)
+OPPOSITE_METHODS = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])}
+
+_EQUAL = (
+    "assertEqual assertEquals assertListEqual assertTupleEqual assertDictEqual assertSetEqual assertSequenceEqual "
+    "assertMultiLineEqual assertCountEqual assertItemsEqual assertAlmostEqual assertAlmostEquals assertHTMLEqual "
+    "assertXMLEqual assertJSONEqual assertQuerysetEqual assertQuerySetEqual assertURLEqual assert_equal "
+    "assert_array_equal assert_allclose assert_almost_equal assert_array_almost_equal assert_identical "
+    "assert_frame_equal assert_series_equal eq_ assert_eq"
+)
+_EQUAL_METHODS = frozenset(_EQUAL.split())
+_NEAR_METHODS = frozenset(name for name in _EQUAL_METHODS if "lmost" in name or name.endswith("close"))
+_COUNTED_METHODS = frozenset({"assertNumQueries"})
+_RAISING = (
+    "raises assertRaises assertRaisesRegex assertRaisesRegexp assertRaisesMessage assert_raises warns assertWarns "
+    "assertWarnsRegex assertWarnsMessage assert_raises_regex"
+)
+_RAISES = frozenset(_RAISING.split())
+_PATTERNED = frozenset({"assertRaisesRegex", "assertRaisesRegexp", "assertWarnsRegex", "assert_raises_regex"})
+_TEXTED = frozenset({"assertRaisesMessage", "assertWarnsMessage"})
+
+_SHORT = 8  # characters of a text that may well be in another one by chance
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One thing that is said to be expected."""
+
+    expected: tuple[ast.expr, ...] = ()
+    """Where its values stand."""
+    words: bool = False
+    """They are patterns."""
+    reasons: tuple[str, ...] = ()
+    fixed: tuple[Variant, ...] = ()
+    """Variants that do not come from a literal."""
+
+
+def sites(source: Source, body: Iterable[ast.stmt]) -> Iterator[Site]:
+    """Of a test's own statements, not those of functions inside it."""
+    for statement in body:
+        yield from _of_statement(source, statement)
+        for inner in ast.iter_child_nodes(statement):
+            if isinstance(inner, ast.stmt) and not _defines(statement):
+                yield from sites(source, [inner])
+            elif isinstance(inner, ast.ExceptHandler | ast.match_case):
+                yield from sites(source, inner.body)
+
+
+def _defines(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+
+
+def _of_statement(source: Source, statement: ast.stmt) -> Iterator[Site]:
+    match statement:
+        case ast.Assert(test=test):
+            yield from _of_test(source, test)
+        case ast.Expr(value=ast.Call() as call):
+            yield from _of_call(source, call)
+        case ast.With(items=items) | ast.AsyncWith(items=items):
+            for item in items:
+                if isinstance(item.context_expr, ast.Call):
+                    yield from _of_call(source, item.context_expr)
+        case _:
+            return
+
+
+def _of_test(source: Source, test: ast.expr) -> Iterator[Site]:
+    """What follows `assert`."""
+    match test:
+        case ast.BoolOp(op=ast.And(), values=values):
+            for value in values:
+                yield from _of_test(source, value)
+        case ast.Compare(left=left, ops=[operator], comparators=[right]):
+            yield from _of_comparison(source, left, operator, right)
+        case ast.Compare(ops=operators, comparators=comparators) if all(isinstance(op, ast.Eq) for op in operators):
+            yield Site((comparators[-1],), fixed=_negated(source, test))
+        case ast.UnaryOp(op=ast.Not()):
+            start = source.start(test)
+            words = _NOT.match(source.text, start)
+            if words is not None:
+                yield Site(fixed=(Variant("swap", (Edit(start, words.end(), ""),)),))
+        case ast.Constant():
+            return
+        case _:
+            yield Site(fixed=_negated(source, test))
+
+
+def _of_comparison(source: Source, left: ast.expr, operator: ast.cmpop, right: ast.expr) -> Iterator[Site]:
+    fixed = _swapped(source, left, operator, right)
+    if isinstance(operator, ast.Eq):
+        yield Site(expected_side(left, right), fixed=fixed)
+    elif isinstance(operator, ast.Is) and isinstance(right, ast.Constant) and isinstance(right.value, bool):
+        yield Site((right,), fixed=fixed)
+    elif isinstance(operator, ast.In) and isinstance(left, ast.Constant) and len(str(left.value)) > _SHORT:
+        yield Site((left,), fixed=fixed)
+    else:
+        yield Site(fixed=fixed)
+
+
+def _swapped(source: Source, left: ast.expr, operator: ast.cmpop, right: ast.expr) -> tuple[Variant, ...]:
+    begin, end = source.end(left), source.start(right)
+    gap = source.text[begin:end]
+    found = _OPERATOR.search(gap)
+    if found is None or b"#" in gap:
+        return ()
+    return (Variant("swap", (Edit(begin + found.start(), begin + found.end(), _OPPOSITES[type(operator)]),)),)
+
+
+def _negated(source: Source, test: ast.expr) -> tuple[Variant, ...]:
+    start, end = source.start(test), source.end(test)
+    return (Variant("swap", (Edit(start, start, "not ("), Edit(end, end, ")"))),)
+
+
+def _of_call(source: Source, call: ast.Call) -> Iterator[Site]:
+    name = tail(call.func)
+    if name in _RAISES and call.args:
+        yield _of_raises(source, call, name)
+        return
+    fixed: tuple[Variant, ...] = ()
+    if isinstance(call.func, ast.Attribute) and (opposite := OPPOSITE_METHODS.get(name)):
+        end = source.end(call.func)
+        fixed = (Variant("swap", (Edit(end - len(name), end, opposite),)),)
+    if name in _NEAR_METHODS and tolerates(call, 2):
+        yield Site(fixed=fixed)
+    elif name in _EQUAL_METHODS and len(call.args) >= 2:
+        yield Site(expected_side(call.args[0], call.args[1]), fixed=fixed)
+    elif name in _COUNTED_METHODS and call.args:
+        yield Site((call.args[0],))
+    elif fixed:
+        yield Site(fixed=fixed)
+
+
+def _of_raises(source: Source, call: ast.Call, name: str) -> Site:
+    """Another exception, or another message where one is asked for."""
+    fixed: tuple[Variant, ...] = ()
+    expected = tuple(keyword.value for keyword in call.keywords if keyword.arg in ("match", "expected_message"))
+    if name in _PATTERNED | _TEXTED:
+        expected += tuple(call.args[1:2])
+    raised = call.args[0]
+    if names_one(raised):
+        kind = tail(raised)
+        texts = [another(kind, warning="arn" in name, nth=nth) for nth in range(2)]
+        fixed = tuple(Variant("error", (source.replaced(raised, text),), (kind,)) for text in texts)
+    # the messages of exceptions as patterns; those of assertRaisesMessage are texts
+    return Site(expected, words=name not in _TEXTED, reasons=("Failed",), fixed=fixed)
+
+
+def variants_of(source: Source, body: Sequence[ast.stmt], scope: Scope, rng: Random) -> list[Variant]:
+    """All variants of a test, the best kinds first."""
+    found: list[Variant] = []
+    for site in sites(source, body):
+        for expected in site.expected:
+            found += literal_variants(source, scope.literals(expected), rng, site.words, site.reasons)
+        found += site.fixed
+    rng.shuffle(found)
+    return best_first(found)
+
+
+def literal_variants(
+    source: Source, literals: Iterable[ast.expr], rng: Random, words: bool = False, reasons: tuple[str, ...] = ()
+) -> list[Variant]:
+    """One variant or two for each literal; of a sequence's values together, and of each of them."""
+    found = []
+    for literal in literals:
+        found += arranged(source, literal, rng)
+        texts = others(source.segment(literal), literal, rng, words=words)
+        found += [Variant("value", (source.replaced(literal, text),), reasons) for text in texts[:2]]
+    return found
+
+
+def scope_of(source: Source, function: Function, cases: dict[str, object]) -> Scope:
+    """The names of `function` that are read nowhere but where something is expected."""
+    read = loads(function)
+    there: Counter[str] = Counter()
+    for site in sites(source, function.body):
+        for expected in site.expected:
+            there.update(loads(expected))
+    alone = {name for name, count in there.items() if read.get(name) == count}
+    bound = bindings(function)
+    return Scope(
+        {name: values for name, values in bound.items() if name in alone},
+        {name: value for name, value in cases.items() if name in alone},
+    )

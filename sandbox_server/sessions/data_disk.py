@@ -1,0 +1,83 @@
+"""Room on the disk of the data folder, where SQLite, the embedded Redis, mirrors and blobs are.
+
+Below the least room, or when a write fails, nothing new begins, so that what is under way still finds room for its
+journal and its patch; everything goes on once there is room again. Nobody has to say so.
+"""
+
+import asyncio
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+from sandbox_server.errors import DataDiskFull
+from sandbox_server.sandbox.faults import Faults
+
+REASON = "data"
+_PROBE = 1 << 16  # bytes that are written on trial: more than a file system keeps inside of an inode
+
+
+class DataDisk:
+    """Watches the disk of one data folder."""
+
+    def __init__(self, folder: Path, faults: Faults, *, min_free_mb: float) -> None:
+        self._folder = folder
+        self._faults = faults
+        self._min_free = int(min_free_mb * 2**20)
+
+    async def look(self) -> None:
+        """One look: tell what is wrong, or that nothing is."""
+        self._faults.tell(REASON, await asyncio.to_thread(self._wrong))
+
+    async def check(self) -> None:
+        """As `look`; for /readyz. Raises DataDiskFull."""
+        wrong = await asyncio.to_thread(self._wrong)
+        self._faults.tell(REASON, wrong)
+        if wrong:
+            raise DataDiskFull(wrong)
+
+    def room(self) -> None:
+        """Raise DataDiskFull where there is less than the least room; asks the file system, writes nothing."""
+        if wrong := self._too_little():
+            raise DataDiskFull(wrong)
+
+    def _wrong(self) -> str:
+        return self._too_little() or tried(self._folder)
+
+    def _too_little(self) -> str:
+        free = free_bytes(self._folder)
+        if free >= self._min_free:
+            return ""
+        return (
+            f"the disk of SANDBOX_DATA_DIR ({self._folder}) has {free / 2**20:.0f} MB free, and"
+            f" SANDBOX_DATA_MIN_FREE_MB={self._min_free / 2**20:g} are kept for what is under way; free some, then it"
+            " goes on by itself"
+        )
+
+
+def free_bytes(folder: Path) -> int:
+    """What this user may still write there."""
+    stat = os.statvfs(folder)
+    return stat.f_bavail * stat.f_frsize
+
+
+def tried(folder: Path) -> str:
+    """Write a little into `folder` and take it away; what went wrong, "" for nothing."""
+    probe = folder / f".probe-{secrets.token_hex(4)}"
+    try:
+        handle = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            left = memoryview(bytes(_PROBE))
+            while left:
+                left = left[os.write(handle, left) :]
+        finally:
+            os.close(handle)
+    except OSError as error:
+        return (
+            f"SANDBOX_DATA_DIR ({folder}) cannot be written to: {error.strerror}; free space there, or mend its disk"
+            " and rights, then it goes on by itself"
+        )
+    finally:
+        with suppress(OSError):
+            probe.unlink(missing_ok=True)
+    return ""

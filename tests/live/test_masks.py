@@ -1,0 +1,97 @@
+"""What a policy does in its session never makes its verdict a masked one: each of these once ended as `infra`."""
+
+import pytest
+
+from .serving import Server, bash, docker
+
+_STAND_IN = "printf '#!/bin/sh\\nexit 1\\n' > /tmp/no; chmod 755 /tmp/no"
+_FIX = "echo fix >> README.md"
+
+KEPT = {
+    "git": f"{_FIX}; {_STAND_IN}; cp /tmp/no $(command -v git)",
+    "forging git": f"""
+        {_FIX}; printf '#!/bin/sh\\necho "diff --git a/conftest.py b/conftest.py"\\n' > $(command -v git)
+    """,
+    "mktemp, find, cp and true": f"""
+        {_FIX}; {_STAND_IN}; for p in mktemp find true touch cp; do cat /tmp/no > $(command -v $p); done
+    """,
+    "bash": f"{_FIX}; {_STAND_IN}; mv /tmp/no /bin/bash",
+    "libc": f"{_FIX}; python3 -c \"import os, glob; [os.truncate(f, 0) for f in glob.glob('/usr/lib/*/libc.so.6')]\"",
+    "the loader": f"{_FIX}; python3 -c \"import os; os.unlink(os.path.realpath('/lib64/ld-linux-x86-64.so.2'))\"",
+    "our base": f"""
+        {_FIX}; cd /var/lib/sandbox/git; echo junk > base; echo junk > index; rm -rf objects; ln -s /proc/self objects
+    """,
+    "our base removed": f"{_FIX}; rm -rf /var/lib/sandbox; ln -s /dev/zero /var/lib/sandbox",
+    "500 processes": f"{_FIX}; for i in $(seq 500); do sleep 300 & done 2> /dev/null; true",
+    "no rights": f"{_FIX}; chmod -R 000 /testbed",
+    ".git as a link": f"{_FIX}; rm -rf .git; ln -s /proc/1/root .git",
+    ".git as a pipe": f"{_FIX}; rm -rf .git; mkfifo .git",
+    "a loop where a test is new": f"{_FIX}; rm -rf tests; ln -s tests tests",
+    "signals for PID 1": f"""
+        {_FIX}; echo 1000 > /proc/1/oom_score_adj; for s in TERM KILL STOP INT SEGV ABRT; do kill -$s 1; done
+    """,
+    "all killed": f"{_FIX}; (sleep 0.5; kill -9 -1) & true",
+    "deep folders elsewhere": f"""{_FIX}; python3 -c "
+import os
+os.chdir('/tmp')
+for _ in range(40):
+    os.mkdir('d' * 200); os.chdir('d' * 200)" """,
+    "a huge sparse file that is ignored": f"{_FIX}; echo sparse >> .gitignore; truncate -s 9G sparse",
+}
+"""Replaced or done -> the fix is taken all the same."""
+
+GONE = {
+    "the tree is a link to /": "cd /; rm -rf /testbed; ln -s / /testbed",
+    "the tree is a file": "cd /; rm -rf /testbed; echo > /testbed",
+    "its parent leads elsewhere": "cd /; mv /testbed /other; ln -s /other /testbed",
+    "deep folders": """python3 -c "
+import os
+for _ in range(40):
+    os.mkdir('d' * 200); os.chdir('d' * 200)
+open('f', 'w').write('x')" """,
+}
+"""Nothing that can be compared is left: no patch, and that is the policy's own doing."""
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_the_patch_is_taken_whatever_was_replaced(live: Server, name: str) -> None:
+    """A policy that expects to fail replaces a program, and its rollout leaves the batch instead of costing it."""
+    sid = live.begin()
+    live.say(sid, bash(KEPT[name]))
+    live.finish(sid)
+    session = live.session(sid)
+    assert session["state"] == "ended", session
+    assert b"+fix\n" in live.patch(sid) and b"conftest" not in live.patch(sid)
+    got = live.reward(sid)
+    assert (got["verdict"], got["mask"]) == ("unresolved", False), got
+
+
+@pytest.mark.parametrize("name", GONE)
+def test_without_a_tree_there_is_no_patch(live: Server, name: str) -> None:
+    """As above; what cannot be read counts as nothing done."""
+    sid = live.begin()
+    live.say(sid, bash(GONE[name]))
+    live.finish(sid)
+    got = live.reward(sid)
+    assert (got["verdict"], got["mask"], got["reward"]) == ("empty_patch", False, 0.0), got
+
+
+def test_a_container_that_cannot_go_on_gives_its_patch(live: Server) -> None:
+    """Killing all processes after bash was replaced made the session lost, and its verdict masked."""
+    sid = live.begin()
+    live.say(sid, bash(f"{_FIX}; {_STAND_IN}; cp /tmp/no /bin/bash.new; mv /bin/bash.new /bin/bash; kill -9 -1"))
+    live.say(sid, bash("true"))
+    live.finish(sid)
+    session = live.session(sid)
+    assert session["state"] == "ended" and b"+fix\n" in live.patch(sid), session
+    got = live.reward(sid)
+    assert (got["verdict"], got["mask"]) == ("unresolved", False), got
+
+
+def test_a_container_that_died_gives_its_patch(live: Server) -> None:
+    """Whatever ended it (the OOM killer, the host), its files are there."""
+    sid = live.begin()
+    live.run(sid, _FIX)
+    docker("kill", live.container(sid))
+    live.finish(sid)
+    assert b"+fix\n" in live.patch(sid)

@@ -1,0 +1,232 @@
+"""Certifying and confirming by what runs would give; the real ones are in tests/conformance/grading."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.errors import GraderBroken, InfrastructureError
+from sandbox_server.grading.altering import focus_on
+from sandbox_server.grading.base import TestRun as Run
+from sandbox_server.grading.certifying import Certifying
+from sandbox_server.grading.confirming import Confirming, ConfirmMode
+from sandbox_server.grading.variants.base import Unit
+from sandbox_server.records import Verdict, VerdictName
+
+PATH = "tests/test_a.py"
+
+
+def task(count: int) -> TaskInstance:
+    names = [f"{PATH}::test_{number}" for number in range(count)]
+    return TaskInstance.model_validate(
+        {
+            "instance_id": "a__a-1",
+            "repo": "a/a",
+            "sandbox": {"images": ("a",)},
+            "grader": {"kind": "swebench", "eval_script": "true", "log_parser": "parse_log_pytest"},
+            "fail_to_pass": names,
+            "pass_to_pass": ("kept",),
+            "gold_patch": "gold",
+        }
+    )
+
+
+def text(count: int) -> str:
+    return "\n\n".join(f"def test_{number}():\n    assert f({number}) == {number + 10}\n" for number in range(count))
+
+
+def true_ones(now: str) -> set[str]:
+    """Numbers of the tests that are true in the file's text."""
+    return {
+        number
+        for number, said in re.findall(r"f\((\d+)\) == (\d+)$", now, re.MULTILINE)
+        if int(number) + 10 == int(said)
+    }
+
+
+class Runs:
+    """Tests over code that `passes(number, true)` describes; gold and the unpatched tree are as they should be."""
+
+    def __init__(self, count: int, passes: Callable[[str, bool], bool] = lambda number, true: true) -> None:
+        self.count = count
+        self.passes = passes
+        self.done = 0
+        self.result: dict[bytes, VerdictName] = {}
+
+    async def test_files(self, instance: TaskInstance) -> Mapping[str, bytes]:
+        return {PATH: text(self.count).encode()}
+
+    async def run_altered(self, instance: TaskInstance, patch: bytes, altered: Mapping[str, bytes]) -> Run:
+        self.done += 1
+        if result := self.result.get(patch):
+            return Run(result, "as told", 0, 0)
+        true = true_ones(altered.get(PATH, text(self.count).encode()).decode())
+        numbers = map(str, range(self.count))
+        if patch == b"gold":
+            passed = true
+        elif patch:
+            passed = {number for number in numbers if self.passes(number, number in true)}
+        else:
+            passed = set()
+        name = VerdictName.RESOLVED if len(passed) == self.count else VerdictName.UNRESOLVED
+        return Run(name, "", 0, 0, passed=frozenset({*(f"{PATH}::test_{number}" for number in passed), "kept"}))
+
+
+class Kept:
+    def __init__(self) -> None:
+        self.documents: dict[str, str] = {}
+
+    async def part(self, key: object, part: str) -> dict[str, Any] | None:
+        found = self.documents.get(f"{key} {part}")
+        return None if found is None else json.loads(found)
+
+    async def update(self, key: object, part: str, document: Mapping[str, Any]) -> None:
+        self.documents[f"{key} {part}"] = json.dumps(dict(document))
+
+
+def confirming(runs: Runs, *, kept: Kept | None = None, mode: ConfirmMode = "resolved", seed: int = 1) -> Confirming:
+    certifying = Certifying(runs, kept or Kept())
+    return Confirming(runs, certifying, mode=mode, earns=lambda _, v: v.resolved, rng=Random(seed))
+
+
+RESOLVED = Verdict(VerdictName.RESOLVED, mask=False, cause="", image_digest="sha256:1", f2p_count=3, p2p_count=1)
+
+
+async def shares(count: int, passes: Callable[[str, bool], bool], rounds: int) -> float:
+    """How often code that does so is confirmed."""
+    runs, kept, through = Runs(count, passes), Kept(), 0
+    for seed in range(rounds):
+        found = await confirming(runs, kept=kept, seed=seed).confirm(task(count), b"patch", RESOLVED)
+        assert found.confirm is not None
+        through += found.confirm.state == "confirmed"
+    return through / rounds
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8])
+async def test_correct_code_is_confirmed_always(count: int) -> None:
+    assert await shares(count, lambda number, true: true, 50) == 1.0
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8])
+async def test_coins_get_through_once_in_a_hundred_times_at_most(count: int) -> None:
+    coin = Random(count)
+    assert await shares(count, lambda number, true: coin.random() < 0.5, 1000) <= 0.014
+
+
+@pytest.mark.parametrize("count", [1, 2, 8])
+async def test_one_test_that_always_passes_is_never_confirmed(count: int) -> None:
+    assert await shares(count, lambda number, true: true or number == "0", 100) == 0.0
+
+
+@pytest.mark.parametrize(("count", "flaky"), [(1, 0.02), (3, 0.01), (40, 0.01)])
+async def test_correct_code_with_tests_that_flake_is_confirmed(count: int, flaky: float) -> None:
+    """Worse than what a benchmark keeps: each true test fails once in fifty or a hundred runs."""
+    chance = Random(7)
+    assert await shares(count, lambda number, true: true and chance.random() >= flaky, 300) >= 0.995
+
+
+async def test_a_run_without_results_is_the_patchs_if_the_unpatched_tree_gives_some() -> None:
+    runs, kept = Runs(3), Kept()
+    await confirming(runs, kept=kept).confirm(task(3), b"patch", RESOLVED)
+    runs.result = {b"patch": VerdictName.NO_RESULTS}
+    found = await confirming(runs, kept=kept).confirm(task(3), b"patch", RESOLVED)
+    assert (found.name, found.mask, found.f2p_count, found.p2p_count) == (VerdictName.TAMPERED, False, 0, 0)
+    runs.result = {b"patch": VerdictName.NO_RESULTS, b"": VerdictName.NO_RESULTS}
+    with pytest.raises(InfrastructureError):
+        await confirming(runs, kept=kept).confirm(task(3), b"patch", RESOLVED)
+
+
+async def test_what_earns_nothing_is_left_alone() -> None:
+    runs = Runs(3)
+    wrong = replace(RESOLVED, name=VerdictName.UNRESOLVED)
+    assert await confirming(runs).confirm(task(3), b"patch", wrong) == wrong
+    masked = replace(RESOLVED, mask=True)
+    assert await confirming(runs).confirm(task(3), b"patch", masked) == masked
+    assert runs.done == 0
+
+
+@pytest.mark.parametrize(("mode", "states"), [("off", {"off"}), (0.5, {"confirmed", "skipped"}), (1.0, {"confirmed"})])
+async def test_modes(mode: ConfirmMode, states: set[str]) -> None:
+    runs, kept, seen = Runs(3), Kept(), set()
+    for seed in range(20):
+        found = await confirming(runs, kept=kept, mode=mode, seed=seed).confirm(task(3), b"patch", RESOLVED)
+        assert found.resolved and found.confirm is not None
+        seen.add(found.confirm.state)
+    assert seen == states
+
+
+async def test_variants_that_spoil_other_tests_are_left_out() -> None:
+    """They are found by halving."""
+
+    class Spoilt(Runs):
+        async def run_altered(self, instance: TaskInstance, patch: bytes, altered: Mapping[str, bytes]) -> Run:
+            run = await super().run_altered(instance, patch, altered)
+            if PATH in altered and "3" not in true_ones(altered[PATH].decode()):
+                return replace(run, passed=run.passed - {"kept"})
+            return run
+
+    runs, kept = Spoilt(6), Kept()
+    made = await Certifying(runs, kept).variants(task(6), "k")
+    assert {unit.name for unit in made.units} == {f"test_{number}" for number in range(6) if number != 3}
+    assert all(variant.kind == "value" for unit in made.units for variant in unit.variants)
+    assert runs.done == made.runs
+    assert await Certifying(runs, kept).variants(task(6), "k") == made
+    assert runs.done == made.runs  # kept, not made again
+
+
+@pytest.mark.parametrize(
+    ("gold", "empty", "why"),
+    [
+        (VerdictName.UNRESOLVED, VerdictName.UNRESOLVED, "gold does not resolve it"),
+        (VerdictName.RESOLVED, VerdictName.RESOLVED, "the unpatched tree resolves it"),
+    ],
+)
+async def test_rows_that_are_not_sound_have_no_variants(gold: VerdictName, empty: VerdictName, why: str) -> None:
+    runs = Runs(2)
+    runs.result = {b"gold": gold, b"": empty}
+    made = await Certifying(runs, Kept()).variants(task(2), "k")
+    assert (made.units, made.why.startswith(why)) == ((), True)
+
+
+async def test_gold_without_results_is_a_fault() -> None:
+    """Not an instance without variants: everything would be paid unconfirmed."""
+    runs, kept = Runs(2), Kept()
+    runs.result = {b"gold": VerdictName.NO_RESULTS}
+    with pytest.raises(GraderBroken):
+        await Certifying(runs, kept).variants(task(2), "k")
+    assert kept.documents == {}
+
+
+async def test_without_variants_the_verdict_says_so() -> None:
+    runs = Runs(2)
+    found = await confirming(runs).confirm(task(2).model_copy(update={"gold_patch": ""}), b"patch", RESOLVED)
+    assert found.resolved and found.confirm is not None
+    assert (found.confirm.state, found.confirm.why, runs.done) == ("none", "no gold patch is known", 0)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+async def test_only_what_is_altered_is_run_where_gold_is_right_so(alone: bool) -> None:
+    """A test that needs another one before it would fail alone."""
+
+    class Focused(Runs):
+        async def run_altered(self, instance: TaskInstance, patch: bytes, altered: Mapping[str, bytes]) -> Run:
+            run = await super().run_altered(instance, patch, altered)
+            wrong = "PYTEST_ADDOPTS" in instance.sandbox.env and not alone
+            return replace(run, passed=frozenset()) if wrong else run
+
+    made = await Certifying(Focused(2), Kept()).variants(task(2), "k")
+    assert len(made.units) == 2
+    assert made.focus == ("-k 'test_0 or test_1'" if alone else "")
+
+
+def test_tests_that_cannot_be_named_are_not_chosen() -> None:
+    assert (
+        focus_on([Unit("a.py", "A.test_b[c-d e]", (), ()), Unit("a.py", "test_c", (), ())]) == "-k 'test_b or test_c'"
+    )
+    assert focus_on([Unit("command.py", "", (), ())]) == ""
+    assert focus_on([Unit("a.py", f"test_{number}", (), ()) for number in range(99)]) == ""

@@ -1,0 +1,139 @@
+"""What git reads in a patch, against what the guard reads; and what GNU patch gets to see."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sandbox_server.catalogue.diff import touched_paths
+from sandbox_server.grading.reading import GitReading, plain
+
+_ENV = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"}
+_DIFF = [
+    "diff",
+    "--cached",
+    "--binary",
+    "--full-index",
+    "--no-color",
+    "--no-ext-diff",
+    "--no-textconv",
+    "--no-renames",
+    "--src-prefix=a/",
+    "--dst-prefix=b/",
+]
+
+
+def git(folder: Path, *words: str, stdin: bytes = b"") -> bytes:
+    done = subprocess.run(["git", *words], cwd=folder, env=_ENV, input=stdin, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def reading() -> Iterator[GitReading]:
+    reading = GitReading()
+    yield reading
+    reading.close()
+
+
+_part = st.one_of(
+    st.sampled_from(["conftest.py", "a b", "b/", '"q"', "back\\slash", "tab\t", "new\nline", "-d", "ü", "x => y"]),
+    st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=8),
+)
+_name = st.lists(_part.map(lambda part: part.strip("/")), min_size=1, max_size=3).map("/".join)
+_body = st.one_of(
+    st.binary(max_size=40),
+    st.lists(
+        st.sampled_from(["x", "--- a/b", "+++ b/conftest.py", "diff --git a/x b/y", "@@ -1 +1 @@", "rename to z", ""]),
+        max_size=6,
+    ).map(lambda lines: "\n".join(lines).encode()),
+)
+_tree = st.dictionaries(_name, st.tuples(st.sampled_from(["100644", "100755", "120000"]), _body), max_size=4)
+
+
+def _write(folder: Path, tree: dict[str, tuple[str, bytes]]) -> None:
+    git(folder, "read-tree", "--empty")
+    names = [
+        name for name in tree if not any(part in ("", ".", "..") or ".git" in part.lower() for part in name.split("/"))
+    ]
+    for name in names:
+        if any(other.startswith(name + "/") for other in names):
+            continue  # a file cannot be a folder too
+        mode, body = tree[name]
+        blob = git(folder, "hash-object", "-w", "--stdin", stdin=body).strip().decode()
+        entry = f"{mode} {blob}\t".encode() + name.encode() + b"\0"
+        git(folder, "update-index", "-z", "--index-info", stdin=entry)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(before=_tree, after=_tree)
+async def test_our_own_captures_always_pass(
+    tmp_path_factory: pytest.TempPathFactory, reading: GitReading, before: dict, after: dict
+) -> None:
+    """An honest patch is refused for an odd name: a right fix is worth nothing."""
+    folder = tmp_path_factory.mktemp("repository")
+    git(folder, "init", "-q")
+    _write(folder, before)
+    base = git(folder, "write-tree").decode().strip()
+    _write(folder, {**after, **dict(list(before.items())[:1])})
+    patch = git(folder, *_DIFF, base)
+    assert not patch or await reading.misread(patch) == ""
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        b"diff --git a/x b/y\nsimilarity index 100%\nrename old x\nrename new conftest.py\n",
+        b"--- /dev/null\n+++ new\n@@ -0,0 +1 @@\n+x\n--- /dev/null\n+++ tests/pytest.py\n@@ -0,0 +1 @@\n+x\n",
+    ],
+)
+async def test_what_git_reads_otherwise_is_told(reading: GitReading, patch: bytes) -> None:
+    """The guard looks at one file and git writes another."""
+    assert "git reads other files" in await reading.misread(patch)
+
+
+async def test_what_git_does_not_read_is_left_to_the_ladder(reading: GitReading) -> None:
+    """A malformed patch is `patch_failed` by the ladder's word, not a refusal of ours."""
+    assert await reading.misread(b"no patch at all") == ""
+    assert await reading.misread(b"--- a/x\n+++ b/x\n@@ -1,9 +1,9 @@\n-a\n") == ""
+
+
+_FUZZY = b"--- a/x\n+++ b/x\n@@ -2,3 +2,3 @@\n other\n-b\n+B\n c\n"
+HIDDEN = {
+    "a context diff": b"*** /dev/null\n--- conftest.py\n***************\n*** 0 ****\n--- 1 ----\n+ import pytest\n",
+    "an Index line": b"Index: conftest.py\n@@ -0,0 +1 @@\n+import pytest\n",
+    "an ed script": b"Index: conftest.py\n0a\nimport pytest\n.\n",
+    "an indented diff": b"  --- /dev/null\n  +++ b/conftest.py\n  @@ -0,0 +1 @@\n  +import pytest\n",
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+@pytest.mark.parametrize("first", [True, False])
+def test_gnu_patch_sees_no_more_than_the_guard(tmp_path: Path, name: str, first: bool) -> None:
+    """The last tier takes forms that nothing else reads: a conftest.py comes in with `runner_files=[]`."""
+    (tmp_path / "x").write_text("a\nb\nc\n")
+    text = HIDDEN[name] + _FUZZY if first else _FUZZY + HIDDEN[name]
+    given = tmp_path / "given.patch"
+    given.write_bytes(plain(text))
+    assert touched_paths(plain(text)) == {"x"}
+    if shutil.which("patch") is None:
+        pytest.skip("GNU patch is not here")
+    command = ["patch", "--batch", "--forward", "--fuzz=5", "-p1", "-i", str(given)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert (tmp_path / "x").read_text() == "a\nB\nc\n"
+    assert not (tmp_path / "conftest.py").exists()
+
+
+@settings(max_examples=200)
+@given(st.lists(st.sampled_from([*_FUZZY.splitlines(keepends=True), *HIDDEN.values(), b"\\ No newline\n"])))
+def test_plain_is_stable(lines: list[bytes]) -> None:
+    """What is written again must be read as the same files."""
+    once = plain(b"".join(lines))
+    assert plain(once) == once
+    assert touched_paths(once) <= touched_paths(b"".join(lines))

@@ -1,0 +1,377 @@
+"""Variants: the same tests with a false expectation, of every style that the benchmarks' rows know."""
+
+import ast
+import json
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from unidiff import PatchSet
+
+from sandbox_server.grading.variants.base import Unit, edited
+from sandbox_server.grading.variants.exceptions import another
+from sandbox_server.grading.variants.making import module_unit, units, unnamed_units
+
+REAL_ROWS = Path(__file__).parents[4] / "shared" / "swebench_rows.jsonl"
+
+
+def made(text: str, *tests: str, kept: tuple[str, ...] = (), path: str = "tests/test_a.py") -> list[Unit]:
+    return units({path: textwrap.dedent(text).encode()}, tests, kept, seed="7")
+
+
+def lines(text: str, unit: Unit) -> set[str]:
+    """The changed lines that the unit's variants make."""
+    source = textwrap.dedent(text).encode()
+    before = source.decode().splitlines()
+    found = set()
+    for variant in unit.variants:
+        after = edited(source, [variant]).decode().splitlines()
+        found |= {new.strip() for old, new in zip(before, after, strict=True) if old != new}
+    return found
+
+
+def only(text: str) -> tuple[Unit, set[str]]:
+    (unit,) = made(text, "tests/test_a.py::test_x")
+    return unit, lines(text, unit)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            "assert f(3) == 42",
+            {
+                "assert f(3) == 43",
+                "assert f(3) == 41",
+                "assert f(3) == 24",
+                "assert f(3) == 32",
+                "assert f(3) == 52",
+                "assert f(3) != 42",
+            },
+        ),
+        (
+            "assert 42 == f(3)",
+            {
+                "assert 43 == f(3)",
+                "assert 41 == f(3)",
+                "assert 24 == f(3)",
+                "assert 32 == f(3)",
+                "assert 52 == f(3)",
+                "assert 42 != f(3)",
+            },
+        ),
+        ("assert f(3) is True", {"assert f(3) is False", "assert f(3) is not True"}),
+        ("assert f(3) is None", {"assert f(3) is not None"}),
+        ("assert f(3) < 4", {"assert f(3) >= 4"}),
+        ("assert 'a' in f(3)", {"assert 'a' not in f(3)"}),
+        ("assert f(3)", {"assert not (f(3))"}),
+        ("assert not f(3)", {"assert f(3)"}),
+        ("assert f(3) == []", {"assert f(3) == [0]", "assert f(3) != []"}),
+        ("self.assertTrue(f(3))", {"self.assertFalse(f(3))"}),
+        ("self.assertIsNone(f(3))", {"self.assertIsNotNone(f(3))"}),
+        (
+            "with self.assertNumQueries(2): f(3)",
+            {"with self.assertNumQueries(3): f(3)", "with self.assertNumQueries(1): f(3)"},
+        ),
+    ],
+)
+def test_what_is_expected_changes_and_nothing_else(line: str, expected: set[str]) -> None:
+    _, changed = only(f"def test_x(self):\n    {line}\n")
+    assert changed
+    assert changed <= expected
+
+
+def test_values_come_before_opposites() -> None:
+    """Code that fails the true test may meet its opposite: a hack that turns results round would be confirmed."""
+    unit, _ = only("def test_x():\n    assert f() == 42\n")
+    kinds = [variant.kind for variant in unit.variants]
+    assert (kinds[0], kinds[-1]) == ("value", "swap")
+
+
+def test_inputs_tolerances_and_messages_stay() -> None:
+    unit, changed = only(
+        """
+        def test_x(self):
+            self.assertEqual(f(10, "in"), approx(0.25), "said 77")
+        """
+    )
+    assert all("f(10, " in line and "said 77" in line for line in changed)
+    assert {variant.kind for variant in unit.variants} == {"value", "swap"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "assert g(11) == pytest.approx(5.5, abs=2)",
+        "self.assertAlmostEqual(g(11), 5.5, delta=2)",
+        "assert_allclose(g(11), 5.5, 2)",
+    ],
+)
+def test_with_a_tolerance_of_its_own_no_value_is_another(line: str) -> None:
+    """5.5 and 4.5 may both be near enough to what correct code gives."""
+    found = made(f"def test_x(self):\n    {line}\n", "tests/test_a.py::test_x")
+    assert all(variant.kind == "swap" for unit in found for variant in unit.variants)
+
+
+def test_an_exception_becomes_one_that_no_implementation_raises_instead() -> None:
+    unit, changed = only(
+        """
+        def test_x():
+            with pytest.raises(ValueError, match="no such colour"):
+                f(1)
+        """
+    )
+    kinds = [variant.kind for variant in unit.variants]
+    assert kinds.count("error") == 2 and "value" in kinds
+    assert all("ValueError" in variant.reasons for variant in unit.variants if variant.kind == "error")
+    assert not any("raises(LookupError" in line or "raises(Exception" in line for line in changed)
+
+
+@pytest.mark.parametrize("name", ["ValueError", "OSError", "ArithmeticError", "RuntimeError", "UserWarning", "Mine"])
+def test_the_other_exception_is_no_relative(name: str) -> None:
+    builtins = vars(__import__("builtins"))
+    for nth in range(3):
+        other = builtins[another(name, warning="arn" in name, nth=nth)]
+        if kind := builtins.get(name):
+            assert not issubclass(other, kind) and not issubclass(kind, other)
+
+
+def test_sympy_style() -> None:
+    text = """
+        def test_prefix_operations():
+            assert m * k is S.One
+            assert k / dodeca == S(1000) / 12
+            raises(ValueError, lambda: Prefix(1))
+        """
+    (unit,) = made(text, "test_prefix_operations", path="sympy/physics/units/tests/test_prefixes.py")
+    kinds = {variant.kind for variant in unit.variants}
+    assert kinds == {"value", "error", "swap"}
+
+
+def test_django_styles_and_docstrings() -> None:
+    text = '''
+        class OverrideTests(SimpleTestCase):
+            def test_mode(self):
+                self.assertEqual(storage.mode, 0o644)
+
+            def test_other(self):
+                """A message is told, see #123."""
+                with self.assertRaisesMessage(FieldError, "Cannot resolve keyword"):
+                    f()
+        '''
+    found = made(
+        text,
+        "test_mode (test_utils.tests.OverrideTests)",
+        "A message is told, see #123.",
+        path="tests/test_utils/tests.py",
+    )
+    assert [(unit.name, unit.tests) for unit in found] == [
+        ("OverrideTests.test_mode", ("test_mode (test_utils.tests.OverrideTests)",)),
+        ("OverrideTests.test_other", ("A message is told, see #123.",)),
+    ]
+    newer = made(text, "test_mode (test_utils.tests.OverrideTests.test_mode)", path="tests/test_utils/tests.py")
+    assert [unit.name for unit in newer] == ["OverrideTests.test_mode"]
+
+
+_CASES = """
+    @pytest.mark.parametrize("text, rgb", [("f80", (255, 136, 0)), ("#", (1, 2, 3)), ("a", (4, 5, 6))])
+    def test_parse(text, rgb):
+        assert parse(text) == rgb
+    """
+
+
+def test_a_case_is_altered_without_the_others() -> None:
+    ids = [f"tests/test_a.py::test_parse[{case}]" for case in ("f80-rgb0", "#-rgb1", "a-rgb2")]
+    found = made(_CASES, ids[0], ids[2], kept=(ids[1],))
+    assert [unit.tests for unit in found] == [(ids[0],), (ids[2],)]
+    for unit, own in zip(found, ("255, 136, 0", "4, 5, 6"), strict=True):
+        assert all(own not in line and "(1, 2, 3)" in line for line in lines(_CASES, unit))
+
+
+def test_a_case_that_is_named_after_its_value_keeps_its_name() -> None:
+    text = """
+        @pytest.mark.parametrize("text, price", [("a", "4.90"), ("b", "2.90")])
+        def test_price(text, price):
+            assert f(text) == Decimal(price)
+        """
+    ids = ("tests/test_a.py::test_price[a-4.90]", "tests/test_a.py::test_price[b-2.90]")
+    (unit,) = made(text, *ids)
+    assert set(unit.tests) == set(ids)
+    assert lines(text, unit) == {"assert f(text) != Decimal(price)"}
+    assert made(text, ids[0], kept=ids[1:]) == []  # the other one must stay as it is
+
+    text = "import pytest\n" + textwrap.dedent(text)
+    (unit,) = made(text, ids[0], kept=ids[1:])
+    assert unit.tests == ids[:1]
+    for line in lines(text, unit):
+        assert """[pytest.param("a", "4.""" in line and """, id='a-4.90'), ("b", "2.90")]""" in line
+
+
+def test_ids_of_their_own_let_the_value_change() -> None:
+    text = """
+        @pytest.mark.parametrize("text, price", [pytest.param("a", 4, id="one"), pytest.param("b", 2, id="two")])
+        def test_price(text, price):
+            assert f(text) == price
+        """
+    (unit,) = made(text, "tests/test_a.py::test_price[two]", kept=("tests/test_a.py::test_price[one]",))
+    assert all('"a", 4' in line and '"b", 2,' not in line for line in lines(text, unit))
+
+
+def test_names_that_are_used_for_more_than_the_expectation_stay() -> None:
+    text = """
+        def test_x():
+            expected = [1, 2]
+            size = 3
+            assert f(size) == expected
+            assert g() == size
+            for seconds, text in ((59, "1m"), (3599, "1h")):
+                assert compact(seconds) == text
+        """
+    (unit,) = made(text, "tests/test_a.py::test_x")
+    changed = lines(text, unit)
+    assert not any(line.startswith("size") for line in changed)
+    assert not any("(59," not in line or "(3599," not in line for line in changed if line.startswith("for"))
+
+
+def test_the_expected_side_is_told_by_its_name() -> None:
+    text = """
+        def test_x():
+            expected = DataArray([3, 7], dims="time")
+            actual = DataArray([1, 2]).sum()
+            assert_identical(expected, actual)
+        """
+    (unit,) = made(text, "tests/test_a.py::test_x")
+    assert all(line.startswith("expected = ") for line in lines(text, unit))
+
+
+def test_text_that_is_built_up() -> None:
+    text = """
+        def test_x():
+            expected = "some words"
+            expected += " and more of them"
+            assert f() == expected
+        """
+    (unit,) = made(text, "tests/test_a.py::test_x")
+    assert {variant.kind for variant in unit.variants} == {"value", "swap"}
+
+
+def test_scripts_and_functions_without_names() -> None:
+    script = b"from a import f\nassert f(1) == [1, 2]\n"
+    unit = module_unit("c.py", script, seed="1")
+    assert unit and [variant.kind for variant in unit.variants[:2]] == ["order", "value"]
+    assert module_unit("c.py", b"print(1)\n", seed="1") is None
+    found = unnamed_units(
+        {"t.py": b"class A(TestCase):\n    def test_a(self):\n        self.assertEqual(f(), 2)\n"}, seed=""
+    )
+    assert [unit.name for unit in found] == ["A.test_a"]
+
+
+def test_the_same_seed_gives_the_same_variants_and_json_brings_them_back() -> None:
+    text = "def test_x():\n    assert f() == {'a': [10, 20], 'b': 'some words'}\n"
+    one, again = (made(text, "tests/test_a.py::test_x") for _ in range(2))
+    assert one == again
+    assert [Unit.from_json(json.loads(json.dumps(unit.to_json()))) for unit in one] == one
+
+
+@pytest.mark.parametrize("text", [b"def test_x(:\n", b"\xff\xfe", b"def test_x():\r\n    assert 1 == 1\r\n", b""])
+def test_what_cannot_be_read_gives_none(text: bytes) -> None:
+    assert units({"tests/test_a.py": text}, ["tests/test_a.py::test_x"], [], seed="") == []
+
+
+@pytest.mark.skipif(not REAL_ROWS.exists(), reason="the benchmark's rows are not here")
+def test_the_tests_of_real_rows_get_variants() -> None:
+    covered, missing = 0, []
+    for line in REAL_ROWS.read_text().splitlines():
+        row = json.loads(line)
+        tests = _names(row["FAIL_TO_PASS"])
+        found = units(_from_patch(row), tests, _names(row["PASS_TO_PASS"]), seed=row["instance_id"])
+        with_one = {test for unit in found if unit.variants for test in unit.tests}
+        covered += len(with_one)
+        missing += sorted(set(tests) - with_one)
+    # of this one the patch shows no assertion
+    assert {name.partition("[")[0] for name in missing} == {"xarray/tests/test_groupby.py::test_groupby_repr"}
+    assert (covered, len(missing)) == (15, 8)
+
+
+def _names(value: object) -> list[str]:
+    return json.loads(value) if isinstance(value, str) else list(value)  # type: ignore[call-overload]
+
+
+def _from_patch(row: Mapping[str, str]) -> dict[str, bytes]:
+    """The functions that the test patch shows, as files."""
+    owners = {name.split("::")[-1].split("[")[0]: name.split("::")[1:-1] for name in _names(row["FAIL_TO_PASS"])}
+    for name in _names(row["FAIL_TO_PASS"]):
+        if " (" in name:
+            owners[name.split(" ")[0]] = [name.rstrip(")").split(".")[-1]]
+    files = {}
+    for file in PatchSet(row["test_patch"]):
+        text = ""
+        for hunk in file:
+            shown = [line.value for line in hunk if not line.is_removed]
+            for name, owner in owners.items():
+                text += _function(name, owner, [hunk.section_header + "\n", *shown])
+        files[file.path] = text.encode()
+    return files
+
+
+def _function(name: str, owner: list[str], shown: list[str]) -> str:
+    begin = next((at for at, line in enumerate(shown) if line.strip().startswith(f"def {name}(")), None)
+    if begin is None:
+        return ""
+    depth = len(shown[begin]) - len(shown[begin].lstrip()) if begin else 4 * bool(owner)
+    above = begin
+    while above and shown[above - 1].strip():
+        above -= 1
+    if not shown[above].lstrip().startswith("@"):
+        above = begin
+    end = begin + 1
+    while end < len(shown) and (not (line := shown[end]).strip() or line[depth] in " )"):
+        end += 1
+    body = textwrap.dedent("".join(shown[begin + 1 : end]))
+    if body.count('"""') % 2:
+        body = '"""' + body
+    head = shown[begin].strip()
+    if head.endswith("("):  # its arguments are on lines of their own
+        head, body = f"def {name}():", textwrap.dedent("".join(shown[begin + 3 : end]))
+    text = textwrap.dedent("".join(shown[above:begin])) + head + "\n" + textwrap.indent(body, "    ")
+    while text.count("\n") > 1:
+        try:
+            ast.parse(text)
+        except SyntaxError:  # the hunk ends within a statement
+            text = text[: text.rindex("\n", 0, -1) + 1]
+            continue
+        break
+    else:
+        return ""
+    return f"class {owner[0]}:\n{textwrap.indent(text, '    ')}\n" if owner else text + "\n"
+
+
+def test_values_of_a_sequence_are_altered_together_first() -> None:
+    """Code that takes expected values from the test, where they add up as right ones must, would refuse all others."""
+    unit, _ = only("def test_x():\n    assert split(10000, 3) == [3334, 3333, 3333]\n")
+    first = [variant for variant in unit.variants if variant.kind == "order"]
+    assert unit.variants[:2] == tuple(first)
+    source = b"def test_x():\n    assert split(10000, 3) == [3334, 3333, 3333]\n"
+    lists = [ast.literal_eval(edited(source, [variant]).decode().split("== ")[1]) for variant in first]
+    assert [sum(values) for values in lists] == [10000, 10000]
+    assert [3334, 3333, 3333] not in lists and sorted(lists[0]) == [3333, 3333, 3334]
+
+
+@pytest.mark.parametrize("expected", ["[7]", "(5, 5)", "{'a': 1}", "[0, 0]", "[True, True]"])
+def test_what_cannot_be_arranged_otherwise_is_not(expected: str) -> None:
+    unit, _ = only(f"def test_x():\n    assert f() == {expected}\n")
+    shifted = [variant for variant in unit.variants if variant.kind == "order"]
+    assert len(shifted) == (expected == "(5, 5)"), "other numbers of the same sum"
+
+
+def test_without_names_the_cases_are_altered_too() -> None:
+    """Such a test has only its opposite for a variant, which code that takes the expected values from it fails."""
+    text = (
+        b"import pytest\n@pytest.mark.parametrize(('n', 'parts'), [(5, [2, 2, 1]), (7, [3, 2, 2])])\n"
+        b"def test_split(n, parts):\n    assert split(n) == parts\n"
+    )
+    (unit,) = unnamed_units({"tests/test_a.py": text}, seed="1")
+    assert unit.name == "test_split"
+    kinds = [variant.kind for variant in unit.variants]
+    assert kinds[:2] == ["order", "order"] and "value" in kinds

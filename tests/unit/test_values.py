@@ -1,0 +1,60 @@
+"""What a body of JSON would keep the event loop for is known before it is decoded."""
+
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox_server.protocols import _values
+from sandbox_server.protocols._values import MOST, holds_too_many, may_hold_too_many
+from sandbox_server.protocols.e2b.connect import Code, ConnectError, Message, parse
+
+JSON = st.recursive(
+    st.one_of(st.integers(), st.text(alphabet='a,"\\\n{[', max_size=8)),
+    lambda inner: st.one_of(st.lists(inner, max_size=5), st.dictionaries(st.text(alphabet='",\\', max_size=3), inner)),
+    max_leaves=20,
+)
+
+
+def commas(value: object) -> int:
+    inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    return max(0, len(inner) - 1) + sum(map(commas, inner))
+
+
+@given(JSON, st.integers(0, 8))
+def test_commas_outside_of_texts(value: object, most: int) -> None:
+    """One in a text would count, and a long file be refused; or a quote in a text would hide what follows."""
+    had, _values.MOST = _values.MOST, most
+    try:
+        assert holds_too_many(json.dumps(value).encode(), most_texts=10_000) == (commas(value) > most)
+    finally:
+        _values.MOST = had
+
+
+@given(st.binary(max_size=300).map(lambda data: data.replace(b"a", b'"').replace(b"b", b"\\")))
+def test_whatever_it_is(data: bytes) -> None:
+    """A body that breaks off within a text would be searched for ever."""
+    holds_too_many(data, most_texts=50)
+
+
+@pytest.mark.parametrize("piece", [b"1,", b"{},", b'"",', b'{"a":1},', b'"\\"",'])
+def test_many_values(piece: bytes) -> None:
+    """Four megabytes of them held the loop for 0.7 s, a whole body for 5 s."""
+    body = b'{"a":[' + piece * ((4 << 20) // len(piece)) + b"0]}"
+    assert may_hold_too_many(body)
+    began = time.process_time()
+    assert holds_too_many(body, most_texts=4_000_000)
+    with pytest.raises(ConnectError) as refused:
+        parse(Message, body)
+    assert refused.value.code is Code.RESOURCE_EXHAUSTED
+    assert time.process_time() - began < 2
+
+
+def test_a_long_text_is_none_of_them() -> None:
+    """A file of figures that an action writes would be refused."""
+    body = json.dumps({"sid": 1, "content": '1,"2"\\\n' * 200_000}).encode()
+    assert may_hold_too_many(body)
+    assert body.count(b",") > MOST - 1
+    assert not holds_too_many(body, most_texts=4_000_000)
