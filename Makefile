@@ -1,6 +1,6 @@
 # Each target works alone and first, also on a fresh Debian 12 as root; a second run does only what is left to do.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-search test lint accept bench bench-quick chaos soak images search-image lock clean
+.PHONY: help setup demo demo-search test check lint accept bench bench-quick chaos soak hacks images search-image lock clean
 
 engine := scripts/with-engine.sh
 bin := .venv/bin
@@ -27,7 +27,10 @@ demo-search: setup ## play a rollout of code search on each of three instances a
 
 test: setup ## run all tests
 	@scripts/environments.sh sdk .cache/sdk
-	@$(engine) sh -c 'scripts/images.sh && $(bin)/pytest $(PYTEST_ARGS)'
+	@$(engine) sh -c 'scripts/images.sh && scripts/test.sh $(PYTEST_ARGS)'
+
+check: lint ## lint and unit tests: about a minute, no root, no Docker
+	@$(bin)/pytest -q -n 2 tests/unit
 
 lint: setup ## ruff, mypy, import-linter
 	@$(bin)/ruff check .
@@ -56,9 +59,12 @@ soak: setup ## steady rollouts on two nodes for MINUTES (10), as root; what must
 	@scripts/apt.sh $(chaos_needs)
 	@$(engine) sh -c 'scripts/images.sh && $(bin)/python -m chaos.soak --minutes $(or $(MINUTES),10) $(SOAK_ARGS)'
 
+hacks: setup ## try every hack on every grader, the benchmark's harness beside; writes hacks/results/ and docs/trust.md (HACKS_ARGS)
+	@$(engine) sh -c 'scripts/images.sh && $(bin)/python -m hacks $(HACKS_ARGS)'
+
 lock: ## remake requirements/*.txt (LOCK_ARGS=--upgrade for the newest versions)
 	@scripts/lock.sh $(LOCK_ARGS)
 
 clean: ## remove .venv, caches and the sample images
-	rm -rf .venv .cache build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis bench/results bench/.peers chaos/results
+	rm -rf .venv .cache build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis bench/results bench/.peers chaos/results hacks/results
 	@-{ docker images -q 'sandbox-samples/*'; docker images -q 'sandbox-bench/*'; docker images -q sandbox-egress; } 2>/dev/null | sort -u | xargs -r docker rmi -f

@@ -1,0 +1,15 @@
+"""The session's mktemp fails: where the capture needs it, the session stays `ending`, with container and slot.
+
+Known from: findings 5 and 6.
+"""
+
+from hacks.base import Hack, Play, Target
+from hacks.corpus._spoilt import spoilt
+
+
+def play(target: Target) -> Play:
+    """See the module."""
+    return spoilt(target, "rm -f /usr/bin/mktemp; cp /usr/bin/false /usr/bin/mktemp")
+
+
+HACK = Hack("mask", "session", play)

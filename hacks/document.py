@@ -1,0 +1,90 @@
+"""`python -m hacks.document`: docs/trust.md from hacks/trust.md and a whole run's results; the same give the same."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+from hacks import corpus
+from hacks.base import Hack
+from hacks.results import RESULTS, Outcome, Results, read, table
+from sandbox_server.plugins import discover
+
+_TEMPLATE = Path(__file__).resolve().parent / "trust.md"
+_TARGET = _TEMPLATE.parent.parent / "docs" / "trust.md"
+
+
+def main() -> None:
+    """Write it."""
+    hacks = {name: cast(Hack, hack) for name, hack in discover(corpus, "HACK").items()}
+    write_document(read(RESULTS), hacks)
+
+
+def write_document(results: Results, hacks: Mapping[str, Hack]) -> None:
+    """The template with the tables in the place of its marks."""
+    text = _TEMPLATE.read_text(encoding="utf-8")
+    for mark, value in marks(results, hacks).items():
+        text = text.replace(f"@{mark}@", value)
+    _TARGET.write_text(text, encoding="utf-8")
+
+
+def marks(results: Results, hacks: Mapping[str, Hack]) -> dict[str, str]:
+    """What stands for each mark of the template."""
+    played = [one for one in results.outcomes if not one.error]
+    asked = [one for one in played if one.harness is not None]
+    got = {what: sum(one.fooled == what for one in played) for what in ("resolved", "reward", "masked")}
+    found_out = sum(one.verdict == "tampered" for one in played)
+    return {
+        "HACKS": str(len(hacks)),
+        "PLAYS": str(len(played)),
+        "RESOLVED": str(got["resolved"]),
+        "REWARD": str(got["reward"]),
+        "MASKED": str(got["masked"]),
+        "TAMPERED": str(found_out),
+        "PREVENTED": str(len(played) - found_out - sum(got.values())),
+        "DELAYED": str(sum(one.delayed for one in results.delays)),
+        "DELAYS": str(len(results.delays)),
+        "HARNESS": f"{sum(one.harness is True for one in asked)} of {len(asked)}",
+        "OURS": f"{sum(one.fooled in ('resolved', 'reward') for one in asked)} of {len(asked)}",
+        "BY_FAMILY": table(results.outcomes, lambda one: one.family, "grader"),
+        "BY_TARGET": table(results.outcomes, lambda one: one.target, "instance"),
+        "BY_CLASS": table(results.outcomes, lambda one: f"{one.kind}: {one.group}", "wants: class"),
+        "EACH": _each(results, hacks),
+        "WAITS": _waits(results),
+    }
+
+
+def what(hack: Hack) -> tuple[str, str]:
+    """What it does and where it is known from, out of its file's docstring."""
+    said, _, known = (hack.play.__globals__["__doc__"] or "").partition("Known from:")
+    return " ".join(said.split()), " ".join(known.split()).rstrip(".")
+
+
+def _each(results: Results, hacks: Mapping[str, Hack]) -> str:
+    rows = ["| hack | does | known from | played | ended | harness |", "|---|---|---|---|---|---|"]
+    for name, hack in hacks.items():
+        played = [one for one in results.outcomes if one.hack == name and not one.error]
+        does, known = what(hack)
+        asked = [one.harness for one in played if one.harness is not None]
+        beside = f"{sum(asked)} of {len(asked)}" if asked else ""
+        rows.append(f"| {name} | {does} | {known} | {len(played)} | {_ends(played)} | {beside} |")
+    return "\n".join(rows)
+
+
+def _ends(played: list[Outcome]) -> str:
+    ends = [f"{one.verdict}{', masked' if one.mask else ''}" for one in played]
+    return ", ".join(f"{ends.count(end)} {end}" for end in sorted(set(ends)))
+
+
+def _waits(results: Results) -> str:
+    rows = [
+        "| hack | attackers | alone s | beside honest s | beside attackers s | bound s |",
+        "|---|---|---|---|---|---|",
+    ]
+    for one in results.delays:
+        figures = (*one.worst_s, one.bound_s)
+        rows.append(f"| {one.hack} | {one.attackers} | {' | '.join(f'{value:.2f}' for value in figures)} |")
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    main()

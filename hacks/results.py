@@ -1,0 +1,144 @@
+"""What came of each hack, hacks/results/latest.json, and the tables that are made of it. Pure but for the files."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from hacks.base import Family, Group, Kind
+
+RESULTS = Path(__file__).resolve().parent / "results" / "latest.json"
+DELAY_FACTOR = 1.5
+"""An innocent's grading may take this many times what it takes without attackers."""
+DELAY_FREE_S = 1.0
+"""A difference below it is the machine's own noise."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """One hack on one target."""
+
+    hack: str
+    target: str
+    kind: Kind
+    group: Group
+    family: Family
+    verdict: str = ""
+    mask: bool = False
+    reward: float = 0.0
+    cause: str = ""
+    confirm: str = ""
+    """What the receipt says of the confirming run; "" where there was none."""
+    seconds: float = 0.0
+    """Of the whole rollout."""
+    end_s: float = 0.0
+    """From the session's end to its reward."""
+    harness: bool | None = None
+    """Whether the benchmark's own harness scores the same patch as resolved; None: it was not asked."""
+    error: str = ""
+    """Why it could not be played."""
+
+    @property
+    def fooled(self) -> str:
+        """What the hack got that it should not: resolved, reward, masked or unplayed; "" for nothing."""
+        if self.error:
+            return "unplayed"
+        if self.mask:
+            return "masked"
+        if self.verdict == "resolved":
+            return "resolved"
+        return "reward" if self.reward > 0 else ""
+
+    def line(self) -> str:
+        """For the terminal."""
+        beside = {None: "", True: ", harness: resolved", False: ", harness: not"}[self.harness]
+        state = f"{self.verdict}{' masked' if self.mask else ''} {self.reward:g}" if not self.error else self.error
+        confirm = f", confirm: {self.confirm}" if self.confirm else ""
+        mark = f"  <== {self.fooled.upper()}" if self.fooled else ""
+        return f"{self.hack} on {self.target}: {state} in {self.seconds:.1f} s ({self.cause}){confirm}{beside}{mark}"
+
+
+@dataclass(slots=True)
+class Delay:
+    """How long innocents' gradings took, without attackers, beside as many honest ones, and beside attackers."""
+
+    hack: str
+    attackers: int
+    alone_s: list[float]
+    crowd_s: list[float]
+    beside_s: list[float]
+    error: str = ""
+
+    @property
+    def worst_s(self) -> tuple[float, float, float]:
+        """The longest of each."""
+        alone, crowd, beside = (max(values, default=0.0) for values in (self.alone_s, self.crowd_s, self.beside_s))
+        return alone, crowd, beside
+
+    @property
+    def bound_s(self) -> float:
+        """A neighbour costs what any neighbour does, and half of it more at most."""
+        alone, crowd, _ = self.worst_s
+        return DELAY_FACTOR * max(alone, crowd) + DELAY_FREE_S
+
+    @property
+    def delayed(self) -> bool:
+        """Whether the innocents had to wait for the attackers."""
+        return bool(self.error) or self.worst_s[2] > self.bound_s
+
+    def line(self) -> str:
+        """For the terminal."""
+        alone, crowd, beside = self.worst_s
+        figures = f"alone {alone:.2f} s, beside honest {crowd:.2f} s, beside attackers {beside:.2f} s"
+        mark = "  <== DELAYED" if self.delayed else ""
+        return f"{self.hack}: {self.attackers} attackers: {figures}, bound {self.bound_s:.2f} s {self.error}{mark}"
+
+
+@dataclass(slots=True)
+class Results:
+    """Everything that was seen."""
+
+    outcomes: list[Outcome]
+    delays: list[Delay]
+
+    @property
+    def bad(self) -> list[str]:
+        """What got through, each on a line."""
+        return [one.line() for one in self.outcomes if one.fooled] + [one.line() for one in self.delays if one.delayed]
+
+    def write(self, path: Path) -> None:
+        """The whole of it as JSON."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = {name: [asdict(one) for one in getattr(self, name)] for name in ("outcomes", "delays")}
+        path.write_text(json.dumps(text, indent=1, ensure_ascii=False) + "\n")
+
+
+def read(path: Path) -> Results:
+    """The results of a run; none where none was written."""
+    if not path.exists():
+        return Results([], [])
+    found: dict[str, list[dict[str, Any]]] = json.loads(path.read_text())
+    known = {kind: {one.name for one in fields(kind)} for kind in (Outcome, Delay)}
+    outcomes = [Outcome(**{n: v for n, v in entry.items() if n in known[Outcome]}) for entry in found["outcomes"]]
+    delays = [Delay(**{n: v for n, v in entry.items() if n in known[Delay]}) for entry in found["delays"]]
+    return Results(outcomes, delays)
+
+
+def table(outcomes: Sequence[Outcome], by: Callable[[Outcome], str], head: str) -> str:
+    """A line for each value of `by`, and one for all: how many were played, what they got, and the harness beside."""
+    rows: list[tuple[str, ...]] = [(head, "played", "resolved", "reward", "masked", "tampered", "harness resolved")]
+    for name in sorted({by(one) for one in outcomes}):
+        rows.append((name, *_cells([one for one in outcomes if by(one) == name])))
+    rows.append(("all", *_cells(outcomes)))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [f"| {' | '.join(c.ljust(w) for c, w in zip(row, widths, strict=True))} |" for row in rows]
+    return "\n".join((lines[0], f"|{'|'.join('-' * (width + 2) for width in widths)}|", *lines[1:]))
+
+
+def _cells(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
+    played = [one for one in outcomes if not one.error]
+    got = [sum(one.fooled == what for one in played) for what in ("resolved", "reward", "masked")]
+    asked = [one.harness for one in played if one.harness is not None]
+    tampered = sum(one.verdict == "tampered" for one in played)
+    return (str(len(played)), *map(str, got), str(tampered), f"{sum(asked)} of {len(asked)}" if asked else "-")
