@@ -6,7 +6,8 @@
 set -eu
 here=$(dirname "$0")
 state=/run/sandbox-engine # pid and log of the dockerd that we started
-start_timeout_s=60
+ending_timeout_s=60
+start_timeout_s=300 # one that was killed looks at everything that it left before it answers
 
 answers() { timeout 10 docker version --format '{{.Server.Version}}' >/dev/null 2>&1; }
 ours() { [ "$(cat "/proc/$(cat "$state/pid" 2>/dev/null || echo none)/comm" 2>/dev/null)" = dockerd ]; }
@@ -33,6 +34,11 @@ start() {
             sleep 1
         done
     fi
+    end=$(($(date +%s) + ending_timeout_s))
+    while pidof dockerd >/dev/null && [ "$(date +%s)" -le "$end" ]; do # one that begins or ends just now
+        answers && return
+        sleep 1
+    done
     if pid=$(pidof dockerd); then
         fail "dockerd (pid $pid) runs but does not answer; it is not ours, so it is left alone: see its log"
     fi

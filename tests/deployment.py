@@ -1,8 +1,10 @@
 """Commands of the deployments under test, and waiting for what they bring up."""
 
+import json
 import os
 import subprocess
 import time
+from ipaddress import ip_network
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,6 +28,13 @@ def output(*command: str, timeout_s: float = BUILD_TIMEOUT_S, **environment: str
     )
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done.stdout
+
+
+def bridge_gateway() -> str:
+    """Where containers on the default bridge reach this host."""
+    config = json.loads(output("docker", "network", "inspect", "bridge"))[0]["IPAM"]["Config"][0]
+    # a daemon tells the gateway only of a bridge that it has found, not of one that it has just made
+    return str(config.get("Gateway") or next(ip_network(config["Subnet"]).hosts()))
 
 
 def becomes_healthy(container, *, timeout_s: float = 90.0) -> bool:

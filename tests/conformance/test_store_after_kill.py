@@ -15,6 +15,7 @@ from sandbox_server.app.state import open_store
 from sandbox_server.errors import CatalogueUnavailable, SessionBusy
 from sandbox_server.records import ActionRecord, InFlight
 from sandbox_server.settings import Settings
+from sandbox_server.tasks import Loops
 
 from .state_backends import external
 
@@ -25,13 +26,14 @@ from sandbox_server.app.state import open_store
 from sandbox_server.errors import CatalogueUnavailable
 from sandbox_server.records import ActionRecord, InFlight, SessionRecord
 from sandbox_server.settings import Settings
+from sandbox_server.tasks import Loops
 
 class Down:
     async def add_actions(self, actions):
         raise CatalogueUnavailable("down")
 
 async def main():
-    async with open_store(Settings(node_id="n1"), Down()) as state:
+    async with open_store(Settings(node_id="n1"), Down(), Loops()) as state:
         store, now = state.store, time.time()
         await store.put_session(SessionRecord("7", "live", "a__b-1", "n1", "c0ffee", now, now, now + 60))
         async with store.turn("7", InFlight("first", now, now + 9, "n1"), wait_s=5) as turn:
@@ -85,7 +87,7 @@ async def test_the_same_node_goes_on_at_once(killed: dict[str, object]) -> None:
     """Every session would answer busy for half a minute, and the policy would not learn what was cut off."""
     sink = Sink()
     began = time.monotonic()
-    async with open_store(Settings(node_id="n1", journal_flush_s=0.05, **killed), sink) as state:
+    async with open_store(Settings(node_id="n1", journal_flush_s=0.05, **killed), sink, Loops()) as state:
         store = state.store
         assert [record.sid for record in await store.live("n1")] == ["7"]
         async with store.turn("7", InFlight("third", 1.0, 2.0, "n3"), wait_s=1) as turn:
@@ -99,11 +101,11 @@ async def test_the_same_node_goes_on_at_once(killed: dict[str, object]) -> None:
 
 async def test_another_node_waits_for_the_lease(killed: dict[str, object]) -> None:
     """A slow server would be taken for a dead one."""
-    async with open_store(Settings(node_id="n2", **killed), Sink()) as state:
+    async with open_store(Settings(node_id="n2", **killed), Sink(), Loops()) as state:
         with pytest.raises(SessionBusy):
             async with state.store.lock("7", 0.3):
                 raise AssertionError
-    async with open_store(Settings(node_id="n1", **killed), Sink()) as state, state.store.lock("7", 0.3):
+    async with open_store(Settings(node_id="n1", **killed), Sink(), Loops()) as state, state.store.lock("7", 0.3):
         pass
 
 
@@ -111,9 +113,9 @@ async def test_an_orderly_end_with_sql_down_keeps_the_journal(killed: dict[str, 
     """The shutdown would fail, or forget what it could not write."""
     sink = Sink()
     sink.down = True
-    async with open_store(Settings(node_id="n1", **killed), sink):
+    async with open_store(Settings(node_id="n1", **killed), sink, Loops()):
         pass
     sink.down = False
-    async with open_store(Settings(node_id="n1", **killed), sink):
+    async with open_store(Settings(node_id="n1", **killed), sink, Loops()):
         pass
     assert [action.content for action in sink.rows] == ["first"]

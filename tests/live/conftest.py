@@ -44,6 +44,8 @@ def rows(sample_images: dict[str, str], tmp_path_factory: pytest.TempPathFactory
     locate = {**find, "instance_id": "samples__locate-1", "dialect": "tool_calls"}
     path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
     path.write_text("\n".join([*texts, *map(json.dumps, (ungradable, absent, bare, search, find, locate))]) + "\n")
+    # a first start prepares its image, which may take longer than the bounds that some tests set
+    Server(tmp_path_factory.mktemp("prepared"), path, {}).cli("images", "prepare", "samples__ledger-12")
     return path
 
 

@@ -74,6 +74,7 @@ class Server:
             "SANDBOX_NODE_ID": self.node,
             "SANDBOX_LOG_FORMAT": "json",
             "SANDBOX_PULL": "never",
+            "SANDBOX_CONFIRM": "off",  # what is tested here has nothing to do with it, and it takes seconds
             **settings,
         }
         self._process: subprocess.Popen[bytes] | None = None

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.conftest import ROOT
@@ -48,6 +49,24 @@ def test_images_and_gc(live: Server) -> None:
 def test_verify(live: Server) -> None:
     """An instance whose own fix fails its tests is called sound, or a sound one is not."""
     assert "1 of 1 sound" in live.cli("instances", "verify", "samples__timespan-7")
+
+
+def test_certify(live: Server) -> None:
+    """A certificate is made anew each time, or says nothing of what it was made for."""
+    name = "samples__timespan-7"
+    table = ("instances", "certificates", name, "--format", "json")
+    first = live.cli("instances", "certify", name, "--times", "2", "--mutants", "1", "--jobs", "2")
+    assert "1 of 1 sound" in first and "8 runs, 4 of gold" in first
+    (row,) = json.loads(live.cli(*table))
+    assert (row["instance"], row["sound"], row["runs"], row["mutants"]) == (name, True, 8, 1)
+    assert "8 runs, 4 of gold" in live.cli("instances", "certify", name, "--times", "2", "--mutants", "1")
+    assert json.loads(live.cli(*table)) == [row], "what was done is done again"
+    assert "gold resolved 4 of 4" in live.cli("instances", "show", name)
+    sid = live.begin(name)
+    live.run(sid, "echo certified > note.txt")
+    live.finish(sid)
+    receipt = httpx.get(f"{live.url}/v1/receipts/{live.reward(sid)['receipt']}", timeout=30).raise_for_status().json()
+    assert receipt["certificate"].startswith("sound; 8 runs")
 
 
 @pytest.mark.parametrize("verb", [("hash", "a"), ("instances", "show", "samples__ledger-12"), ("instances", "list")])

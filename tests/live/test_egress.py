@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.deployment import bridge_gateway
+
 from .e2b import TEMPLATES, Control, sdk
 from .serving import Server, docker, serving, until
 
@@ -62,7 +64,7 @@ def ports() -> Iterator[tuple[int, int]]:
 @pytest.fixture(scope="module")
 def gateway() -> str:
     """This host's address on the network of boxes."""
-    return docker("network", "inspect", "-f", "{{(index .IPAM.Config 0).Gateway}}", "bridge").strip()
+    return bridge_gateway()
 
 
 @pytest.fixture(scope="module")

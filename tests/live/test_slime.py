@@ -13,8 +13,9 @@ from sandbox_client import slime as client
 from sandbox_client.errors import CommandFailed, CommandTimedOut
 
 from tests.conftest import ROOT
+from tests.deployment import bridge_gateway
 
-from .serving import Server, docker, serving, until
+from .serving import Server, serving, until
 from .slime.rollout import AGENT, rollouts
 
 ROWS = ROOT / "examples" / "slime" / "rows.jsonl"
@@ -42,7 +43,7 @@ def as_expected(found: Mapping[str, Mapping[str, object]]) -> None:
 @pytest.fixture(scope="module")
 def bridge() -> str:
     """Where containers reach this host."""
-    return docker("network", "inspect", "bridge", "-f", "{{(index .IPAM.Config 0).Gateway}}").strip()
+    return bridge_gateway()
 
 
 @pytest.fixture(scope="module")

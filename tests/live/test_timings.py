@@ -31,6 +31,19 @@ def test_an_actions_stages_reach_metrics_session_and_receipt(live: Server) -> No
     assert graded and graded.items() <= ended.items()
 
 
+def test_what_a_policy_tried_is_in_its_receipt(live: Server) -> None:
+    """Counted, and of no effect on the verdict: an honest rollout may look at its history too."""
+    sid = live.begin()
+    live.run(sid, "git log --all --oneline; echo 'import sys; sys._getframe(0)' > product_code.py")
+    live.finish(sid)
+    reward = live.reward(sid)
+    assert reward["mask"] is False
+    receipt = httpx.get(f"{live.url}/v1/receipts/{reward['receipt']}", timeout=30).raise_for_status().json()
+    assert receipt["tripwires"] == {"action:later history": 1, "patch:sys._getframe": 1}
+    shown = httpx.get(f"{live.url}/v1/sessions/{sid}", timeout=30).raise_for_status().json()
+    assert shown["grade"]["tripwires"] == receipt["tripwires"]
+
+
 def _counted(live: Server) -> dict[str, float]:
     """Stage of an action -> how often it was measured; the session's patch is not one of an action."""
     name = 'sandbox_action_seconds_count{stage="'

@@ -109,7 +109,11 @@ def test_e2bs_paths_are_closed_as_e2b_spells_it(keyed: httpx.Client, prefix: str
 def test_readiness_names_the_part_that_fails(wire: Wire) -> None:
     """The operator would learn only that something is wrong, or wait for a daemon that hangs."""
     with httpx.Client(base_url=wire.url) as http:
-        assert http.get("/readyz").json() == {"ready": True, "parts": {"docker": "ok", "redis": "ok", "sql": "ok"}}
+        assert http.get("/readyz").json() == {
+            "ready": True,
+            "parts": {"docker": "ok", "redis": "ok", "sql": "ok"},
+            "failing_loops": {},
+        }
         wire.broken = {"docker": EngineUnavailable("The daemon is down."), "redis": 60.0, "sql": OSError("no disk")}
         answer = http.get("/readyz", timeout=5)
         wire.broken = {}
@@ -117,6 +121,7 @@ def test_readiness_names_the_part_that_fails(wire: Wire) -> None:
         assert answer.json() == {
             "ready": False,
             "parts": {"docker": "The daemon is down.", "redis": "no answer within 3 s", "sql": "OSError: no disk"},
+            "failing_loops": {},
         }
 
 

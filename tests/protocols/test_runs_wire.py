@@ -6,6 +6,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from sandbox_server.sessions.runs import RunEnd, Runs
+
 from .wire_double import HASH, Wire, serving
 
 KEYS = "alice=alices-secret-key, plain-secret-key, cGFkZGVkLWtleS1pbi1iYXNlNjQ=, x=short"
@@ -21,6 +23,38 @@ def wire(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
 def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
     with serving(tmp_path_factory.mktemp("wire"), api_keys=KEYS) as wire:
         yield wire
+
+
+class Told(Runs):
+    """What the protocol asks of the runs."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, str]] = []
+
+    async def started(self, run: str, key: str) -> None:
+        self.asked.append(("started", run, key))
+
+    async def check(self, run: str, key: str) -> None:
+        self.asked.append(("check", run, key))
+
+    async def end(self, run: str, *, wait_s: float) -> RunEnd:
+        return RunEnd(("1",), ())
+
+
+@pytest.mark.parametrize(
+    ("key", "owner"),
+    [("alices-secret-key", "alice"), ("alice=alices-secret-key", "alice"), ("plain-secret-key", "")],
+)
+def test_whose_key_it_is_decides_over_runs(keyed: Wire, key: str, owner: str) -> None:
+    """The whole entry of a key with a name is a key without one: its holder would end other trainers' runs."""
+    told = keyed.app.state.runs = Told()
+    headers = {"Authorization": f"Bearer {key}", "Sandbox-Run": "grpo/7b"}
+    run_of_a_start(keyed, headers)
+    answer = httpx.delete(f"{keyed.url}/v1/runs/grpo/7b/sessions", headers=headers)
+    assert answer.status_code == 200 and answer.json() == {"run": "grpo/7b", "ended": ["1"], "ending": []}
+    assert told.asked == [("started", "grpo/7b", owner), ("check", "grpo/7b", owner)]
+    assert httpx.delete(f"{keyed.url}/v1/runs/grpo/sessions").status_code == 401
+    assert httpx.delete(f"{keyed.url}/v1/runs/%20/sessions", headers=headers).status_code == 422
 
 
 def run_of_a_start(wire: Wire, headers: dict[str, str], *, group: bool = False) -> str:

@@ -104,6 +104,15 @@ def test_malformed_requests_are_4xx(http: httpx.Client, path: str, raw: bytes) -
     assert answer.status_code == 422 and is_refusal(answer) and answer.json()["code"] == "malformed_request"
 
 
+@pytest.mark.parametrize("number", ["17.0", "1e3", "true"])
+def test_what_is_wrong_with_a_sid_is_told(http: httpx.Client, number: str) -> None:
+    """A sid that went through a float tensor was refused with two lines about types."""
+    answer = http.post("/postprocess", content=f'{{"sid": {number}}}'.encode())
+    assert answer.status_code == 422
+    detail = answer.json()["detail"]
+    assert "keep it as the start gave it" in detail and ("float" in detail or "bool" in detail), detail
+
+
 @pytest.mark.parametrize("content", [None, 1, True, ["x"], {"x": 1}])
 def test_content_must_be_a_string(http: httpx.Client, sid: str, content: object) -> None:
     """`str(content)` would run what nobody wrote."""

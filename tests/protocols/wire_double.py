@@ -43,6 +43,7 @@ from sandbox_server.sessions.blobs import Blobs
 from sandbox_server.sessions.boxes import Boxes, BoxRequest, BoxView
 from sandbox_server.sessions.localizing import Localizing
 from sandbox_server.sessions.lookahead import Failure
+from sandbox_server.sessions.runs import RunEnd, Runs
 from sandbox_server.sessions.shelf import ShelfView
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import NodeRecord
@@ -77,7 +78,7 @@ class MemorySessions:
         self.begun_when_cancelled = False
         self.reported: dict[str, tuple[object, object]] = {}
 
-    async def start(self, instance: int | str, *, run: str = "") -> str:
+    async def start(self, instance: int | str, *, run: str = "", idempotency_key: str = "") -> str:
         match instance:
             case 1:
                 raise CapacityError("All slots are taken.", reason="slots", position=3, estimate_s=2.23)
@@ -233,6 +234,25 @@ async def small_catalogue() -> AsyncIterator[tuple[History, Instances, Rollouts]
             await database.dispose()
 
 
+class NoRuns:
+    """A node where no run has a session, and every run is the caller's."""
+
+    async def started(self, run: str, key: str) -> None:
+        """Nobody's."""
+
+    async def check(self, run: str, key: str) -> None:
+        """Nobody's."""
+
+    async def keep(self, run: str, ttl_s: float) -> float:
+        return time.time() + ttl_s
+
+    async def release(self, run: str) -> bool:
+        return False
+
+    async def end(self, run: str, *, wait_s: float) -> RunEnd:
+        return RunEnd((), ())
+
+
 class NoBoxes:
     """A node without boxes; what it says of one that nobody made is what the real one says."""
 
@@ -288,6 +308,7 @@ class Wire:
                     blobs=Blobs(Path(folder), most_bytes=2**20),
                     grading=grading,
                     rollouts=rollouts,
+                    runs=cast(Runs, NoRuns()),
                 )
 
     async def _probe(self, name: str) -> None:

@@ -129,8 +129,8 @@ async def test_the_librarys_worker_starts_with_the_first_session_that_needs_it(s
         library = sessions._rewards._queue._grading._graders["swebench"]._library  # type: ignore[attr-defined]  # of this grader alone
         script = await sessions.start("samples__timespan-7")
         await asyncio.sleep(0.2)
-        assert library._process is None
+        assert library._worker is None
         await sessions.start(LEDGER)
         await asyncio.gather(*sessions._rewards._later)
-        assert library._process is not None and library._process.returncode is None
+        assert library._worker is not None and library._worker.process.returncode is None
         await sessions.close(script)

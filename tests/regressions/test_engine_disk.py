@@ -109,7 +109,7 @@ async def watch(
         rules = ImageRules(f"{images.name}-prepared", pinned, pull=False)
         marks = DiskMarks(high=80, low=70, refuse=95)
         yield (
-            EngineDisk(runtime, uses, known, faults, path=images.disk, marks=marks, rules=rules, period_s=1),
+            EngineDisk(runtime, uses, known, faults, path=images.disk, marks=marks, rules=rules),
             uses,
             faults,
             runtime,

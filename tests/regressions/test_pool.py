@@ -13,6 +13,7 @@ from sandbox_server.catalogue.importing import read_instances
 from sandbox_server.sandbox.base import ContainerSpec
 from sandbox_server.sessions.pool import Pool, PoolConfig
 from sandbox_server.settings import Settings
+from sandbox_server.tasks import Loops
 from tests.conftest import ROOT
 
 
@@ -23,10 +24,8 @@ async def pool_of(settings: Settings, **changes: Any) -> AsyncIterator[tuple[Poo
     ledger = next(row for row in read_instances(ROOT / "examples" / "instances.jsonl") if "ledger" in row.instance_id)
     async with open_runtime(settings) as runtime, open_workspaces(settings, runtime) as workspaces:
         pool = Pool(runtime, PoolConfig(**bounds), room=lambda: 100)
-        parking = asyncio.create_task(pool.run())
-        yield pool, await workspaces.spec(ledger)
-        parking.cancel()
-        await asyncio.gather(parking, return_exceptions=True)
+        async with Loops().every(0, pool.park, name="pool"):
+            yield pool, await workspaces.spec(ledger)
         await pool.close()
 
 
@@ -34,13 +33,13 @@ async def parked(pool: Pool, count: int) -> None:
     """Wait until so many are ready."""
     async with asyncio.timeout(60):
         while sum(shelf.parked for shelf in pool.view()) != count:
-            await asyncio.wait(pool._tasks or {asyncio.create_task(asyncio.sleep(0.05))})
+            await asyncio.wait(set(pool._tasks) or {asyncio.create_task(asyncio.sleep(0.05))})
 
 
 async def present(pool: Pool) -> set[str]:
     """Sids of all containers, once what is being made or removed is done."""
     while pool._tasks:
-        await asyncio.wait(pool._tasks)
+        await asyncio.wait(set(pool._tasks))
     return {info.sid for info in await pool._runtime.list()}
 
 

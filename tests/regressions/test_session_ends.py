@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from sandbox_server.app.build import build
-from sandbox_server.errors import CatalogueUnavailable
+from sandbox_server.errors import CatalogueUnavailable, EngineUnavailable
 from sandbox_server.records import SessionRecord, VerdictName
 from sandbox_server.sandbox.base import Role
 from sandbox_server.sessions.box_lives import BoxLives
@@ -50,6 +50,7 @@ def reaper(service: SessionService) -> Reaper:
         service._starts._log._boxes,
         BoxLives(ending._runtime, service._store, FACTS[service], service._starts._log, wait_s=5),
         service._nodes,
+        service._run_state,
         ending._owners,
         ending._restoring,
         service._starts,
@@ -245,3 +246,24 @@ async def test_a_start_that_a_dead_server_did_not_write_to_sql(settings: Setting
         ended = await second.postprocess(sid)
         assert ended is not None and ended.timings_s["end_patch"] > 0
         assert (await second.view(sid)).timings_s["end_patch"] == ended.timings_s["end_patch"]
+
+
+async def test_an_end_that_never_succeeds_is_bounded(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session stays `ending` for hours, with its container and its slot."""
+    bounded = settings.model_copy(update={"ending_max_s": 0.5})
+    async with service(bounded) as sessions:
+        sid = await sessions.start(LEDGER)
+
+        async def fails(*arguments: object, **options: object) -> None:
+            raise EngineUnavailable("no container can be made")
+
+        monkeypatch.setattr(sessions._ending._captures, "take", fails)
+        with pytest.raises(EngineUnavailable):
+            await sessions.end(sid, "postprocess")
+        record = await sessions._store.session(sid)
+        assert record is not None and record.state == "ending"
+        await asyncio.sleep(0.6)
+        ended = await sessions.end(sid, "postprocess")
+        assert ended is not None and ended.state == "lost" and "SANDBOX_ENDING_MAX_S" in ended.cause
+        await sessions._ending.removed(sid)
+        assert not [c for c in await sessions._ending._runtime.list() if c.sid == sid and c.role is Role.SESSION]

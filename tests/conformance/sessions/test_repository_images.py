@@ -37,7 +37,7 @@ async def runtime(sample_images: dict[str, str]) -> AsyncIterator[DockerRuntime]
     await asyncio.gather(*(runtime.remove(container.container_id) for container in left))
     made = [image.name for image in await runtime.images() if image.name not in before]
     # children first
-    for name in sorted(made, key=lambda name: ":repository-" in name):
+    for name in sorted(made, key=lambda name: (":repository-" in name, ":sealed-" in name)):
         if name.startswith(REPOSITORY):
             await runtime.remove_image(name)
     runtime.close()
@@ -212,7 +212,7 @@ async def test_ended_in_the_middle(
 ) -> None:
     """A container that is killed while an image is made in it: told, no image of that name, whole the next time."""
     task = instance(remote)
-    await workspaces.task_image(task)
+    await workspaces.sealed(task)
     before = {image.name for image in await runtime.images()}
     slow = task.sandbox.model_copy(update={"setup_commands": ("sleep 60",)})
     task = task.model_copy(update={"sandbox": slow})
@@ -261,10 +261,10 @@ async def test_a_second_start_needs_no_mirror(
     """Once prepared, neither repository nor mirror is asked; the task image of its gradings is there too."""
     task = instance(remote)
     first = await workspaces.prepared(task)
-    source = await workspaces.task_image(task)
+    source = await workspaces.sealed(task)
     remote.path.rename(remote.path.with_name("gone"))
     mirror = next(iter((remote.path.parent / "mirrors" / "mirrors").iterdir()))
     mirror.rename(mirror.with_name(".gone"))
     assert await workspaces.prepared(task) == first
-    assert (await workspaces.task_image(task)).digest == source.digest
+    assert (await workspaces.sealed(task)).digest == source.digest
     assert FIX not in await said(await start(task), "cat src/sum.py")

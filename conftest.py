@@ -1,0 +1,53 @@
+"""Which tests run beside others, and in which order (`scripts/test.sh`)."""
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent
+
+ALONE = (
+    # they change what all share: the engine's settings, its images, the host's network and mounts
+    "tests/test_compose.py",
+    "tests/test_haproxy.py",
+    "tests/test_swarm.py",
+    "tests/chaos",
+    "tests/conformance/sandbox/test_images.py",
+    "tests/conformance/sessions/test_repository_images.py",
+    "tests/regressions/test_engine_disk.py",
+    # they measure time, on a machine that must be theirs
+    "tests/live/test_load.py",
+    "tests/live/test_loop.py",
+    "tests/live/test_timings.py",
+)
+"""Files and folders whose tests run one after the other, with nothing beside them."""
+
+FIRST = (
+    "tests/live",
+    "tests/regressions",
+    "tests/conformance/sandbox",
+    "tests/conformance/grading",
+    "tests/conformance",
+    "tests/test_samples.py",
+)
+"""Files and folders that take longest, in this order; begun last they would run on while other workers idle."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare what this file sets."""
+    config.addinivalue_line("markers", "alone: runs with no other test beside it")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of ALONE, and put those of FIRST first."""
+    for item in items:
+        if _place(item, ALONE) < len(ALONE):
+            item.add_marker(pytest.mark.alone)
+    items.sort(key=lambda item: _place(item, FIRST))
+
+
+def _place(item: pytest.Item, places: tuple[str, ...]) -> int:
+    """The first of `places` that `item` lies in; their number for none."""
+    path = item.path.relative_to(ROOT).as_posix()
+    return next((n for n, place in enumerate(places) if path == place or path.startswith(f"{place}/")), len(places))
