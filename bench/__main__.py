@@ -6,7 +6,20 @@ import signal
 import sys
 from pathlib import Path
 
-from bench import actions, boxes, containers, gradings, imports, machine, report, rl_step, scale, search, starts
+from bench import (
+    actions,
+    boxes,
+    containers,
+    gradings,
+    imports,
+    judging,
+    machine,
+    report,
+    rl_step,
+    scale,
+    search,
+    starts,
+)
 from bench.results import Run
 from bench.subject import Bench
 
@@ -18,6 +31,7 @@ SUBJECTS = {
     "start_warm": starts.warm,
     "start_group": starts.groups,
     "gradings": gradings.measure,
+    "judging": judging.measure,
     "rl_step": rl_step.measure,
     "search": search.measure,
     "scale": scale.measure,

@@ -17,6 +17,11 @@ _CACHED = 200
 _TESTED_S = 5.0
 """The harness has tested by then and waits 15 s for its container to stop; a quick run measures ours meanwhile."""
 
+_UNCONFIRMED = {"SANDBOX_CONFIRM": "off"}
+"""As the harness grades."""
+_CONFIRMED_TIMES = 2.2
+"""Times of its tests that a patch with its confirming runs may take, and a second."""
+
 Took = dict[str, list[float]]
 
 
@@ -27,7 +32,7 @@ async def measure(bench: Bench) -> None:
     theirs: Took = defaultdict(list)
     harness = Peer("swebench")
     try:
-        async with served(bench, [one.row]) as server:
+        async with served(bench, [one.row], **_UNCONFIRMED) as server:
             await _grade(server, one, distinct(one.gold, 0))  # a first grading also starts the library's worker
             for turn in range(bench.of(3, 1)):
                 graded_too = asyncio.create_task(_grade_by_harness(bench, harness, one, turn + 1, theirs))
@@ -46,6 +51,12 @@ async def measure(bench: Bench) -> None:
                 with Clock() as clock:
                     await server.client.reward(sid)
                 ours["cached"].append(clock.s)
+        async with served(bench, [one.row]) as server:
+            await _grade(server, one, distinct(one.gold, 900))  # with the first the variants are made
+            for number in range(bench.of(9, 3)):
+                again = await _grade(server, one, distinct(one.gold, 901 + number))
+                ours["confirmed"].append(again["total"])
+                ours["confirmed_over"].append(again["total"] - _CONFIRMED_TIMES * again["tests"])
     finally:
         await harness.close()
     _add(bench, ours, theirs)
@@ -62,6 +73,10 @@ def _add(bench: Bench, ours: Took, theirs: Took) -> None:
         figure("grade_total_s", "total"),
         figure("grade_overhead_s", "overhead", note="beyond the tests' own time, which each side measures itself"),
         figure("grade_tests_s", "tests"),
+        figure(
+            "grade_confirmed_s", "confirmed", peer_name=None, note="with its confirming runs (SANDBOX_CONFIRM=resolved)"
+        ),
+        figure("grade_confirmed_over_s", "confirmed_over", peer_name=None, note="beyond 2.2 times its tests"),
         figure("postprocess_s", "postprocess", peer_name=None, note="until the patch is kept; part of grade_total_s"),
         figure("reward_cached_ms", "cached", "ms", again),
         figure("reward_identical_ms", "identical", "ms", None, "first reward of another session with the same patch"),
