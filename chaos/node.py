@@ -53,6 +53,7 @@ class Node:
             "SANDBOX_DATA_DIR": str(self.data),
             "SANDBOX_LOG_FORMAT": "json",
             "SANDBOX_PULL": "never",
+            "SANDBOX_CONFIRM": "off",
             **({"SANDBOX_DOCKER_URL": engine.url} if engine.url else {}),
         }
         self.server = Process(

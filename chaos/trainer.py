@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from itertools import count, pairwise, product
 
 import httpx
-from sandbox_client.client import SandboxClient, Timeouts
+from sandbox_client import SandboxClient, Timeouts
 
 from chaos.fleet import Fleet
 from chaos.processes import ChaosFailed
