@@ -23,7 +23,7 @@ trap 'rm -f "$log"' EXIT
 export DEBIAN_FRONTEND=noninteractive
 install() {
     # shellcheck disable=SC2086 # a list of words
-    apt-get install -y --no-install-recommends $missing >"$log" 2>&1 </dev/null
+    apt-get -o DPkg::Lock::Timeout=120 install -y --no-install-recommends $missing >"$log" 2>&1 </dev/null
 }
 # A fresh machine has no package lists, an old one has stale ones: one update mends both.
 install || { apt-get update >/dev/null 2>&1 </dev/null && install; } || {

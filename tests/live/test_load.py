@@ -67,6 +67,7 @@ def test_two_runs_share_the_slots(serve: Callable[..., Server]) -> None:
             for _ in range(count):
                 pool.submit(go, run)
             until(lambda waiting=waiting: metric(server, 'sandbox_starts_waiting{reason="slots"}') == waiting, 60, run)
+        until(lambda: len(order) == 2, 60, "those with a slot are through")
         assert [run for run, _ in order] == ["greedy"] * 2
         assert metric(server, 'sandbox_run_starts{run="greedy",state="waiting"}') == 8
         assert metric(server, 'sandbox_run_starts{run="small",state="waiting"}') == 3

@@ -137,6 +137,8 @@ async def test_a_start_that_ends_between_the_reapers_two_looks(settings: Setting
     async with service(settings) as sessions:
         sid = await sessions.start(LEDGER)
         await sessions.act(sid, ACTION)
+        async with asyncio.timeout(20):
+            await sessions._starts._log.drain()
         store: Any = sessions._store
         look, looks = store.session, 0
 

@@ -1,5 +1,6 @@
 """Containers looked at through the engine's API; see `sandbox.outside`."""
 
+import asyncio
 import json
 import posixpath
 import time
@@ -13,13 +14,18 @@ import docker.errors
 import requests
 from docker import APIClient
 
+from sandbox_server import telemetry
 from sandbox_server.errors import EngineUnavailable, SandboxLost, ServiceError
 from sandbox_server.sandbox.base import ContainerSpec, Runtime, Sandbox
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.outside import FILES, Seen, Unseen
 
+log = telemetry.logger(__name__)
+
 _NEAR = 0.95  # of the limit: the usage is counted in batches
 _MKDIR_S = 10.0
+_FREEZES = 3
+_FREEZE_AGAIN_S = 0.1
 _COPY_S = 120.0
 _CHUNK = 1 << 18
 _MOST = 16 << 30  # of a copy: an archive tells a sparse file's holes as bytes
@@ -46,12 +52,24 @@ class DockerOutside:
     async def still(self, container_id: str) -> Seen:
         """See `sandbox.outside.Outside.still`."""
         with suppress(SandboxLost):  # it does not run
-            try:
-                await self._runtime.pause(container_id)
-            except EngineUnavailable:  # not every host can freeze
+            if not await self._frozen(container_id):
                 await self._engine.call(lambda api: api.kill(container_id, "KILL"))
                 await self._engine.call(lambda api: api.wait(container_id, timeout=30))
         return await self.see(container_id)
+
+    async def _frozen(self, container_id: str) -> bool:
+        """Not every host can freeze; and of cgroup version 1 the OCI runtime gives up within milliseconds when busy."""
+        for attempt in range(_FREEZES):
+            try:
+                await self._runtime.pause(container_id)
+            except EngineUnavailable as error:
+                if self._engine.fault:
+                    raise
+                log.info("not frozen", container_id=container_id, attempt=attempt + 1, error=error.detail)
+                await asyncio.sleep(_FREEZE_AGAIN_S)
+            else:
+                return True
+        return False
 
     async def hit_its_memory(self, container_id: str) -> bool:
         """See `sandbox.outside.Outside.hit_its_memory`.
