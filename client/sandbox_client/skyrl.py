@@ -16,7 +16,7 @@ from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput, Con
 from sandbox_client.answers import Reward
 from sandbox_client.blocking import BlockingClient
 from sandbox_client.errors import SandboxError, SettingsError
-from sandbox_client.tool_calls import is_answer
+from sandbox_client.tool_calls import is_recorded
 
 _LOGGER = logging.getLogger(__name__)
 _MAX_TURNS = 10
@@ -40,7 +40,7 @@ class CodeSearchEnv(BaseTextEnv):  # type: ignore[misc]  # skyrl-gym has no type
         env_config: Mapping[str, Any] | None = None,
         extras: Mapping[str, Any] | None = None,
         *,
-        is_answer: Callable[[str], bool] = is_answer,
+        is_answer: Callable[[str], bool] | None = None,
     ) -> None:
         """Nothing is started yet. Raises SettingsError without a URL, or without an instance."""
         super().__init__()
@@ -72,8 +72,8 @@ class CodeSearchEnv(BaseTextEnv):  # type: ignore[misc]  # skyrl-gym has no type
     def step(self, action: str) -> BaseTextEnvStepOutput:
         """Run a turn; the last one, an answer or one past `max_turns`, is graded and has the reward."""
         self.turns += 1
-        self._answered = self._is_answer(action)
         observation = "" if self._fault else self._act(action)
+        self._answered = is_recorded(observation) or (self._is_answer is not None and self._is_answer(action))
         done = bool(self._fault) or self._answered or self.turns >= self.max_turns
         if done and not self._fault:
             self._grade()

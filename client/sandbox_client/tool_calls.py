@@ -11,8 +11,8 @@ from sandbox_client.errors import BadAnswer
 
 ANSWER_CALLS = ("localization_finish", "result", "finish")
 """Calls that are the policy's answer."""
-_CALL_NAME = re.compile(r'<tool_call>\s*\{\s*"name"\s*:\s*"(\w+)"')
-_TO_THE_TURN = ("Error: ", "Your answer is recorded.")
+_RECORDED = "Your answer is recorded."
+_TO_THE_TURN = ("Error: ", _RECORDED)
 """How an answer to a turn as a whole begins: it had too many calls, or an answer beside calls that run nothing."""
 _BLOCK = re.compile(r"<tool_response>\n(.*?)\n</tool_response>", re.DOTALL)
 
@@ -48,14 +48,12 @@ def responses(observation: str, count: int) -> list[str]:
     return [before + found[0], *found[1:]]
 
 
-def is_answer(text: str) -> bool:
-    """Whether a turn, written as text, is the policy's answer: a call that is one, or `<files>...</files>` and no call.
+def is_recorded(observation: str) -> bool:
+    """Whether the service has the policy's answer, as `observation` says; then the rollout is over.
 
-    What is thought (up to `</think>`) counts for nothing.
+    What a command prints after its first line does not count.
     """
-    text = text.rpartition("</think>")[2]
-    calls = _CALL_NAME.findall(text)
-    if calls or "<tool_call>" in text:
-        return any(name in ANSWER_CALLS for name in calls)
-    start = text.find("<files>")
-    return start >= 0 and text.find("</files>", start) >= 0
+    blocks = _BLOCK.findall(observation)
+    if blocks:
+        return any(block.startswith(_RECORDED) for block in blocks)
+    return any(line.startswith(_RECORDED) for line in observation.splitlines())

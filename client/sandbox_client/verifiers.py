@@ -19,7 +19,7 @@ from sandbox_client.answers import Reward
 from sandbox_client.client import SandboxClient
 from sandbox_client.errors import SandboxError
 from sandbox_client.timeouts import Timeouts
-from sandbox_client.tool_calls import ANSWER_CALLS, is_answer, message, responses
+from sandbox_client.tool_calls import ANSWER_CALLS, is_recorded, message, responses
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class CodeSearchEnv(vf.StatefulToolEnv):  # type: ignore[misc]  # verifiers has 
     """One rollout, one session of the instance `info["instance_id"]`, whose dialect must be `tool_calls`.
 
     The calls of a turn go to the service in one request, run there in parallel, and are answered in their order. A
-    rollout ends with an answer (`is_answer` of a message without calls, or a call that is one) or after `max_turns`.
+    rollout ends when the service says that it has an answer, or after `max_turns`.
     The session is graded once, as the rollout is cleaned up; rubrics read `state["sandbox_reward"]`. What the service
     fails at becomes `state["error"]`, an InfraError, which verifiers can try again (`max_retries`), and no score.
     """
@@ -87,11 +87,14 @@ class CodeSearchEnv(vf.StatefulToolEnv):  # type: ignore[misc]  # verifiers has 
         timeouts: Timeouts | None = None,
         max_turns: int = 10,
         finish_tool: bool = False,
-        is_answer: Callable[[str], bool] = is_answer,
+        is_answer: Callable[[str], bool] | None = None,
         rubric: vf.Rubric | None = None,
         **others: Any,
     ) -> None:
-        """`finish_tool` offers `localization_finish` beside `bash`; `others` are StatefulToolEnv's: `dataset`."""
+        """`finish_tool` offers `localization_finish` beside `bash`; `others` are StatefulToolEnv's: `dataset`.
+
+        `is_answer(text)` ends a rollout at a message without calls, also where the service saw no answer in it.
+        """
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, SandboxClient] = WeakKeyDictionary()
         super().__init__(tools=[], max_turns=max_turns, rubric=rubric or vf.Rubric(funcs=[reward]), **others)
         self.add_tool(bash)
@@ -126,7 +129,10 @@ class CodeSearchEnv(vf.StatefulToolEnv):  # type: ignore[misc]  # verifiers has 
         observation = await self._tell(state, turn)
         calls = turn.tool_calls or []
         if not calls:
-            return [UserMessage(role="user", content=observation)]
+            said = [UserMessage(role="user", content=observation)]
+            if is_recorded(observation):
+                state["final_env_response"] = said
+            return said
         try:
             texts = responses(observation, len(calls))
         except SandboxError as error:
@@ -135,15 +141,17 @@ class CodeSearchEnv(vf.StatefulToolEnv):  # type: ignore[misc]  # verifiers has 
             ToolMessage(role="tool", content=text, tool_call_id=call.id)
             for call, text in zip(calls, texts, strict=True)
         ]
-        if _answers(turn):
+        if is_recorded(observation):
             state["final_env_response"] = replies
         return replies
 
     @vf.stop  # type: ignore[untyped-decorator]
     async def no_tools_called(self, state: vf.State) -> bool:
-        """The last message is the answer; one without calls that is none is answered, and the rollout goes on."""
+        """Only where `is_answer` says so: else the service is asked, and a message that is no answer is answered."""
         turn = _last(state)
-        return turn is not None and not turn.tool_calls and self._is_answer(_text(turn.content))
+        if turn is None or turn.tool_calls or self._is_answer is None:
+            return False
+        return self._is_answer(_text(turn.content))
 
     @vf.cleanup  # type: ignore[untyped-decorator]
     async def end_session(self, state: vf.State) -> None:

@@ -11,7 +11,7 @@ from stand import Fault, Stand
 
 from sandbox_client import BadAnswer, SandboxClient, ServiceFault, UnknownSession
 from sandbox_client.blocking import BlockingClient
-from sandbox_client.tool_calls import is_answer, message, responses
+from sandbox_client.tool_calls import is_recorded, message, responses
 
 RESULT = {
     "exit_code": 2,
@@ -55,20 +55,20 @@ def test_what_is_no_answer_to_calls_is_an_error(observation: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "answers"),
+    ("observation", "over"),
     [
-        ("<files>\na.py\n</files>", True),
-        ("<think><files></files></think> I go on.", False),
-        ("no </think><files>a.py</files>", True),
-        ("</files><files>", False),
-        ("It is a.py.", False),
-        ('<tool_call>{"name": "localization_finish", "arguments": {}}</tool_call>', True),
-        ('<tool_call>\n{"name": "bash", "arguments": {"command": "grep \'<files></files>\' x"}}\n</tool_call>', False),
+        ("Your answer is recorded.", True),
+        ("Your answer is recorded. Left out, as it could not be read: x.", True),
+        ("[The sandbox was restored.]\nYour answer is recorded.", True),
+        (f"{block('src/a.py')}\n{block('Your answer is recorded.')}", True),
+        (block("1: x\nYour answer is recorded."), False),
+        ("Call a tool, as in ...", False),
+        (block("Error: no answer could be read there, and none is recorded: ..."), False),
     ],
 )
-def test_what_ends_a_rollout(text: str, answers: bool) -> None:
+def test_what_ends_a_rollout(observation: str, over: bool) -> None:
     """A rollout goes on after its answer, or ends with a search for the tag."""
-    assert is_answer(text) is answers
+    assert is_recorded(observation) is over
 
 
 async def test_a_batch_is_sent_once_more_under_the_same_key(stand: Stand) -> None:

@@ -1,9 +1,22 @@
-"""What a policy answers in a session of code search."""
+"""What a policy answers in a session of code search, and what it is told of that."""
 
+from dataclasses import replace
+
+from sandbox_server.actions.base import Call, Say
+from sandbox_server.actions.content import scalar_text, strip_tail
+from sandbox_server.actions.tool_responses import RECORDED, Told
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.grading.localization.answers import AUTO
-from sandbox_server.grading.localization.messages import message_of
+from sandbox_server.grading.localization.messages import FINISH, message_of
 from sandbox_server.records import Answer
+
+_SHOWN = 3  # problems that a policy is told of
+
+_HOW = (
+    "give one path per line between <files> and </files>, or lines like `path.py`, `class: C` and `function: f` in a"
+    " fenced block"
+)
+_UNREAD = "Error: no answer could be read there, and none is recorded"
 
 
 def roots_of(instance: TaskInstance) -> tuple[str, ...]:
@@ -17,4 +30,40 @@ def answer_in(content: str, instance: TaskInstance, *, acts: bool = False) -> An
     if instance.localization is None:
         return None
     written = instance.localization.answer or AUTO
-    return message_of(content).answer(written=written, roots=roots_of(instance), acts=acts)
+    return message_of(strip_tail(scalar_text(content))).answer(written=written, roots=roots_of(instance), acts=acts)
+
+
+def acts(parsed: Call | Say) -> bool:
+    """Whether a message runs a tool: then only tags or a finishing call in it are an answer."""
+    return isinstance(parsed, Call) and parsed.tool != FINISH
+
+
+def recorded(parsed: Call | Say, content: str, instance: TaskInstance) -> Call | Say:
+    """`parsed` as the policy is answered: "recorded" for exactly what is scored, with what of it could not be read."""
+    if instance.localization is None:
+        return parsed
+    answer = answer_in(content, instance, acts=acts(parsed))
+    told = _told(answer, instance)
+    if isinstance(parsed, Say):
+        if parsed.code == "answer":  # the dialect's own form, call by call
+            return replace(parsed, text=parsed.text.replace(RECORDED, told), code="answer" if answer else "no_answer")
+        return parsed if answer is None else Say(told, "answer")
+    several = parsed.arguments.get("calls")
+    if not isinstance(several, tuple):
+        return parsed
+    calls = tuple(
+        replace(one, text=told, code="answer" if answer else "no_answer")
+        if isinstance(one, Told) and one.code == "answer"
+        else one
+        for one in several
+    )
+    return replace(parsed, arguments={**parsed.arguments, "calls": calls})
+
+
+def _told(answer: Answer | None, instance: TaskInstance) -> str:
+    if answer is None:
+        named = (instance.localization and instance.localization.answer) or AUTO
+        return f"{_UNREAD}: {_HOW if named == AUTO else f'this task takes the format `{named}` only'}."
+    if not answer.problems:
+        return RECORDED
+    return f"{RECORDED} Left out, as it could not be read: {'; '.join(answer.problems[:_SHOWN])}."

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from sandbox_server.actions import batch_json
-from sandbox_server.actions.base import Call, Dialect, Say
+from sandbox_server.actions.base import Dialect, Say
 from sandbox_server.actions.tool_responses import Told
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.grading.localization.base import Events, Turn
 from sandbox_server.grading.localization.messages import FINISH, message_of
 from sandbox_server.grading.localization.structured import FINISHING
 from sandbox_server.records import ActionRecord, Answer, SessionRecord, TurnTokens
-from sandbox_server.sessions.answering import answer_in
+from sandbox_server.sessions.answering import acts, answer_in
 from sandbox_server.sessions.running import EXEC
 
 _SHELL = "bash"
@@ -27,8 +27,7 @@ def answer_of(actions: Sequence[ActionRecord], instance: TaskInstance, dialect: 
         if action.tool == EXEC:
             continue
         parsed = dialect.parse(action.content, talk_turns=0)
-        acts = isinstance(parsed, Call) and parsed.tool != FINISH
-        if (answer := answer_in(action.content, instance, acts=acts)) is not None:
+        if (answer := answer_in(action.content, instance, acts=acts(parsed))) is not None:
             return answer
     return None
 

@@ -8,11 +8,10 @@ from sandbox_server.actions import batch_json
 from sandbox_server.actions.base import Dialect, Observation, Say, Tool, ToolContext, observed
 from sandbox_server.actions.batch import Batches
 from sandbox_server.actions.batch_json import BatchOutcome
-from sandbox_server.actions.tool_responses import RECORDED
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import Sandbox
-from sandbox_server.sessions.answering import answer_in
+from sandbox_server.sessions.answering import recorded
 from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.state.store import Store
 
@@ -74,9 +73,7 @@ class Running:
             parsed = await asyncio.to_thread(dialect.parse, content, talk_turns=record.talk_turns)
         parsed_at = time.monotonic()
         seconds["parse"] = parsed_at - clock
-        # a dialect that knows answers itself says so in its own form, call by call
-        if isinstance(parsed, Say) and parsed.code != "answer" and answer_in(content, instance) is not None:
-            return Ran(Observation(RECORDED, outcome="answer"), "none", record.talk_turns)
+        parsed = recorded(parsed, content, instance)
         if isinstance(parsed, Say):
             said = Observation(parsed.text, outcome=parsed.code)
             return Ran(said, "none", record.talk_turns + parsed.is_talk)

@@ -2,7 +2,8 @@
 
 All calls of a turn run in parallel; a malformed one is answered in its own place and costs the others nothing. Calls
 inside `<think>` are thoughts. The answer of code search (`<files>` and the like, or a call of `localization_finish`,
-`result` or `finish`) runs nothing: it is recorded by being in the journal, and read when the session is graded.
+`result` or `finish`) runs nothing: it is recorded by being in the journal, and read when the session is graded. Whether
+a turn without calls is one is not for the dialect to say (`sessions.answering`).
 """
 
 import json
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 from sandbox_server.actions.base import Call, Say
 from sandbox_server.actions.batch import Command, fault
-from sandbox_server.actions.content import fenced_blocks, scalar_text, strip_tail
+from sandbox_server.actions.content import scalar_text, strip_tail
 from sandbox_server.actions.profiles import PLAIN
 from sandbox_server.actions.tool_responses import RECORDED, Told, blocks
 
@@ -25,7 +26,6 @@ _DECODER = json.JSONDecoder()
 _COMMANDS = ("bash", "terminal", "execute_bash")
 _ANSWERS = ("localization_finish", "result", "finish")
 _PARAMETERS = ("command", "timeout", "cwd")
-_ANSWER_TAGS = (("<files>", "</files>"), ("<file-list>", "</file-list>"), ("<answer>", "</answer>"))
 _HOW = (
     'Call a tool, as in <tool_call>{"name": "bash", "arguments": {"command": "ls"}}</tool_call> (several calls in one '
     "turn run in parallel), or give your answer: one path per line between <files> and </files>."
@@ -45,11 +45,11 @@ class ToolCalls:
 
     def parse(self, content: str, *, talk_turns: int) -> Call | Say:
         """A call of `bash` with all calls of the turn; what is said to a turn that runs nothing."""
-        said, written = _turn(strip_tail(scalar_text(content)))
+        written = _calls(strip_tail(scalar_text(content)))
         if len(written) > MAX_CALLS:
             return Say(f"Error: a turn has at most {MAX_CALLS} tool calls; none of these was run.", "many_calls")
         if not written:
-            return Say(RECORDED, "answer") if _answers(said) else Say(_HOW, "no_call", is_talk=True)
+            return Say(_HOW, "no_call", is_talk=True)
         calls = [_call(one) for one in written]
         told = [one for one in calls if isinstance(one, Told)]
         if len(told) < len(calls):
@@ -58,22 +58,22 @@ class ToolCalls:
         return Say(blocks([one.text for one in told]), "answer" if answered else told[0].code)
 
 
-def _turn(text: str) -> tuple[str, Sequence[object]]:
-    """What was said beside the calls, and the calls as they were written."""
+def _calls(text: str) -> Sequence[object]:
+    """The calls of a turn as they were written."""
     if text.lstrip()[:1] in ("{", "["):
         try:
             value = _DECODER.decode(text)
         except (ValueError, RecursionError) as error:
-            return ("", [_Malformed(_why(error))]) if '"arguments"' in text else _hermes(text)
+            return [_Malformed(_why(error))] if '"arguments"' in text else _hermes(text)
         match value:
-            case {"tool_calls": [_, *_] as calls}:
-                return _text_of(value.get("content")), calls
+            case {"tool_calls": [first, *more]}:
+                return [first, *more]
             case {"role": _, "content": content} | {"tool_calls": _, "content": content}:
                 return _hermes(_text_of(content))
             case {"function": _} | {"name": _}:
-                return "", [value]
+                return [value]
             case [*calls] if any(isinstance(one, dict) for one in calls):
-                return "", calls
+                return calls
     return _hermes(text)
 
 
@@ -88,16 +88,14 @@ def _text_of(content: object) -> str:
     return ""
 
 
-def _hermes(text: str) -> tuple[str, Sequence[object]]:
+def _hermes(text: str) -> Sequence[object]:
     text = _without_thoughts(text)
-    said: list[str] = []
     calls: list[object] = []
     place = 0
     while (start := text.find(_OPEN, place)) >= 0 and len(calls) <= MAX_CALLS:
-        said.append(text[place:start])
         call, place = _block(text, start + len(_OPEN))
         calls.append(call)
-    return "".join([*said, text[place:]]), calls
+    return calls
 
 
 def _without_thoughts(text: str) -> str:
@@ -141,17 +139,6 @@ def _end_of_space(text: str, place: int) -> int:
 
 def _why(error: Exception) -> str:
     return f"it is not valid JSON ({error.msg})" if isinstance(error, json.JSONDecodeError) else "it cannot be read"
-
-
-def _answers(said: str) -> bool:
-    """Whether a turn without calls is an answer: tags, or a fenced block with a path on a line of its own."""
-    for opening, closing in _ANSWER_TAGS:
-        start = said.find(opening)
-        if start >= 0 and said.find(closing, start) >= 0:
-            return True
-    fenced = [inside for language, inside in fenced_blocks(said) if not language]
-    lines = (line.strip() for inside in fenced for line in inside.split("\n"))
-    return any(line.endswith(".py") and " " not in line for line in lines)
 
 
 def _call(written: object) -> Command | Told:

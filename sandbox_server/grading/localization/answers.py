@@ -4,7 +4,7 @@ Of several answers in one message the last one counts; what stands inside `<thin
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from sandbox_server.grading.localization import structured
 from sandbox_server.grading.localization.fenced import Block, blocks, read_lines
@@ -18,6 +18,9 @@ _SPAN = re.compile(
 )
 _TEXT = frozenset({"", "text", "txt", "plain", "plaintext", "markdown", "md", "yaml", "python", "py"})
 """Languages under which people write a list of locations."""
+_CODE = frozenset({"python", "py"})
+"""Those of them under which code is more likely."""
+_DATA = _TEXT | {"json"}
 
 
 def parse_answer(text: str, *, written: str = AUTO, roots: Iterable[str] = (), acts: bool = False) -> Answer | None:
@@ -45,9 +48,7 @@ def structured_answer(value: object, *, roots: Iterable[str] = ()) -> Answer:
 
     A list of paths, a single path, and JSON text of any of these are taken too.
     """
-    locations = Locations(Roots(roots))
-    structured.read_value(value, locations)
-    return locations.answer("structured", well_formed=True)
+    return _of_data(value, Roots(roots))
 
 
 def after_thinking(text: str) -> str:
@@ -65,11 +66,24 @@ def _structured(text: str, roots: Roots) -> Answer | None:
     return locations.answer("structured", well_formed=len(calls) == 1)
 
 
-def _last_pair(text: str, tag: str) -> tuple[int, str] | None:
-    """Where the last complete pair of `tag` begins, and what is in it."""
+def _pairs(text: str, tag: str) -> Iterator[tuple[int, str]]:
+    """The complete pairs of `tag`, the last one first: where each begins, and what is in it."""
     opening, closing = f"<{tag}>", f"</{tag}>"
-    begin = text.rfind(opening, 0, max(0, text.rfind(closing)))
-    return None if begin < 0 else (begin, text[begin + len(opening) : text.find(closing, begin)])
+    before = len(text)
+    while (close := text.rfind(closing, 0, before)) >= 0 and (begin := text.rfind(opening, 0, close)) >= 0:
+        # several closing tags may follow one opening one
+        yield begin, text[begin + len(opening) : text.find(closing, begin)]
+        before = begin
+
+
+def _last_pair(text: str, tag: str) -> tuple[int, str] | None:
+    """The last complete pair of `tag` that is not empty; where all are, the last one."""
+    last = None
+    for pair in _pairs(text, tag):
+        if pair[1].strip():
+            return pair
+        last = last or pair
+    return last
 
 
 def _paths(tag: str, written: str) -> "_Reader":
@@ -108,14 +122,45 @@ def _fenced(text: str, roots: Roots) -> Answer | None:
 
 
 def _located(text: str, roots: Roots) -> Answer | None:
-    """The last block, or the whole text, if there is nothing but locations in it: prose and commands are no answer."""
+    """The last block of nothing but locations, else the last plain one that has some; without blocks the whole text.
+
+    Prose, commands, code and what a search printed are no answer.
+    """
     found = blocks(text)
     if not found:
-        found = [Block("", text.strip().strip("`"), closed=False)]
-    if found[-1].language not in _TEXT:
+        return _sound(Block("", text.strip().strip("`"), closed=False), roots, well_formed=True)
+    for block in reversed(found):
+        if answer := _sound(block, roots, well_formed=len(found) == 1):
+            return answer
+    for block in reversed(found):
+        if answer := _partly(block, roots):
+            return answer
+    return None
+
+
+def _sound(block: Block, roots: Roots, *, well_formed: bool) -> Answer | None:
+    """The answer in a block that holds nothing else."""
+    if (data := structured.of_text(block.body)) is not None and block.language in _DATA:
+        read = _of_data(data, roots)
+        return read if read.files else None
+    if block.language not in _TEXT:
         return None
-    answer = _block(found[-1], roots, well_formed=len(found) == 1)
+    answer = _block(block, roots, well_formed=well_formed)
     return answer if answer is not None and not answer.problems else None
+
+
+def _partly(block: Block, roots: Roots) -> Answer | None:
+    """The answer in a block that is not code, its other lines left out and told."""
+    if block.language in _CODE or block.language not in _TEXT:
+        return None
+    locations = Locations(roots)
+    return locations.answer("fenced", well_formed=False) if read_lines(block.body, locations) else None
+
+
+def _of_data(value: object, roots: Roots) -> Answer:
+    locations = Locations(roots)
+    structured.read_value(value, locations)
+    return locations.answer("structured", well_formed=True)
 
 
 def _block(block: Block, roots: Roots, *, well_formed: bool) -> Answer | None:
@@ -124,21 +169,41 @@ def _block(block: Block, roots: Roots, *, well_formed: bool) -> Answer | None:
     return locations.answer("fenced", well_formed=well_formed and block.closed) if locations else None
 
 
+def _answer_tag(text: str, roots: Roots) -> Answer | None:
+    """What `<answer>` holds: spans, else data, a block, or lines of locations."""
+    if (pair := _last_pair(text, "answer")) is None:
+        return None
+    spans = _spans(text, roots)
+    if spans is not None and spans.lines:
+        return spans
+    inside = pair[1].strip()
+    if answer := _structured(inside, roots) or _located(inside, roots):
+        return answer
+    if inside.startswith(("[", "(")):
+        locations = Locations(roots)
+        for entry in entries(inside):
+            locations.file(entry)
+        return locations.answer("files", well_formed=True) if locations else None
+    return None if blocks(inside) else _partly(Block("", inside, closed=True), roots)
+
+
 def _tagged(text: str, roots: Roots) -> Answer | None:
-    """The pair that begins last; `<answer>` only around spans, for it is also put around other formats."""
-    pairs = [(pair[0], tag) for tag in ("files", "file-list", "answer") if (pair := _last_pair(text, tag)) is not None]
+    """The pair that begins last and is not empty; where all are, the last one."""
+    pairs = [(pair[0], tag) for tag in _BY_TAG if (pair := _last_pair(text, tag)) is not None]
+    empty = None
     for _, tag in sorted(pairs, reverse=True):
         answer = _BY_TAG[tag](text, roots)
-        if answer is not None and (tag != "answer" or answer.lines):
+        if answer is not None and answer.files:
             return answer
-    return None
+        empty = empty or answer
+    return empty
 
 
 _Reader = Callable[[str, Roots], Answer | None]
 _BY_TAG: dict[str, _Reader] = {
     "files": _paths("files", "files"),
     "file-list": _paths("file-list", "file_list"),
-    "answer": _spans,
+    "answer": _answer_tag,
 }
 _READERS: dict[str, _Reader] = {
     "files": _BY_TAG["files"],

@@ -1,13 +1,31 @@
 """Answers as text: lines `path.py`, `class: C`, `function: f`, usually in a fenced block."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sandbox_server.grading.localization.locations import Locations
+from sandbox_server.grading.localization.locations import Locations, is_span
 
-_LABELLED = re.compile(r"(?:[-*+•]\s+)?\**(file|path|class|function|method|lines?)\**\s*:\**(.*)", re.IGNORECASE)
-_PATH = re.compile(r"[^\s:]*(?:\.[A-Za-z0-9_+-]+|/[^\s:/]+)")
-_FENCE = "```"
+_LABELS = {
+    "file": "file",
+    "files": "file",
+    "path": "file",
+    "paths": "file",
+    "class": "class",
+    "classes": "class",
+    "function": "function",
+    "functions": "function",
+    "method": "function",
+    "methods": "function",
+    "line": "line",
+    "lines": "line",
+}
+_LABELLED = re.compile(rf"(?:[-*+•]\s+)?\**({'|'.join(_LABELS)})\**\s*:\**(.*)", re.IGNORECASE)
+_PATH = re.compile(r"[^\s:#]*(?:\.[A-Za-z0-9_+-]+|/[^\s:#/]+)")
+_COMMENT = re.compile(r"#\s|#+$|//\s|<!--")
+_REMARK = re.compile(r"[(\[#]|[-\u2013\u2014]+\s|//|<-|\u2190")
+_NAME = re.compile(r"(?:(?:async\s+)?def\s+|class\s+|function\s+)?[^\s(]+(?:\(.*\))?:?")
+_FENCES = ("```", "~~~")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,61 +41,104 @@ def blocks(text: str) -> list[Block]:
     """The fenced blocks of `text`, the last one perhaps cut off."""
     found: list[Block] = []
     language: str | None = None
+    fence = ""
     inside: list[str] = []
     for line in text.splitlines():
         stripped = line.strip()
-        if not stripped.startswith(_FENCE):
-            if language is not None:
+        if language is not None:
+            if stripped.startswith(fence):
+                found.append(Block(language, "\n".join(inside), closed=stripped == fence))
+                language = None
+            else:
                 inside.append(line)
-        elif language is not None:
-            found.append(Block(language, "\n".join(inside), closed=stripped == _FENCE))
-            language = None
-        elif len(stripped) > 2 * len(_FENCE) and stripped.endswith(_FENCE):
-            found.append(Block("", stripped.strip("`"), closed=True))  # a block of one line
-        else:
-            language, inside = stripped.removeprefix(_FENCE).strip().lower(), []
+        elif stripped.startswith(_FENCES):
+            fence = stripped[:3]
+            if len(stripped) > 2 * len(fence) and stripped.endswith(fence):
+                found.append(Block("", stripped.strip(fence[0]), closed=True))  # a block of one line
+            else:
+                language, inside = stripped.removeprefix(fence).strip().lower(), []
     if language is not None:
         found.append(Block(language, "\n".join(inside), closed=False))
     return found
 
 
-def read_lines(text: str, into: Locations) -> None:
-    """Read the lines of a block.
+def read_lines(text: str, into: Locations) -> bool:
+    """Read the lines of a block; whether one of them names a file and nothing that could not be read.
 
     A file line alone counts as the file, a class line alone as the class; a function belongs to the class line above
-    it, until a blank line or another file.
+    it, until a blank line or another file. Comments are skipped; any other line that is no location is a problem.
     """
     path = in_class = ""
+    clean = False
     for line in text.splitlines():
         stripped = line.strip()
         if not stripped:
             in_class = ""
-        elif (labelled := _LABELLED.fullmatch(stripped)) is None:
-            if found := _file_line(stripped, into):
-                path, in_class = found, ""
-        elif (label := labelled[1].lower()) in ("file", "path"):
-            path, in_class = into.file(labelled[2]), ""
-        elif not path:
-            into.problem(f"{label} before any file")
+        elif (labelled := _LABELLED.fullmatch(stripped)) is not None:
+            path, in_class = _labelled(_LABELS[labelled[1].lower()], labelled[2], path, in_class, into)
+            clean = clean or bool(path)
+        elif not _COMMENT.match(stripped):
+            found, whole = _file_line(stripped, into)
+            if found:
+                path, in_class, clean = found, "", clean or whole
+    return clean
+
+
+def _labelled(label: str, text: str, path: str, in_class: str, into: Locations) -> tuple[str, str]:
+    """Add what stands after a label; the file and the class that hold from here on."""
+    if label != "file" and not path:
+        into.problem(f"{label} before any file")
+        return "", ""
+    for value in _values(text):
+        if label == "file":
+            path, in_class = into.file(value), ""
         elif label == "class":
-            in_class = into.module(path, labelled[2])
-        elif label in ("function", "method"):
-            into.entity(path, labelled[2], of=in_class)
+            in_class = into.module(path, value)
+        elif label == "function":
+            into.entity(path, value, of=in_class)
         else:
-            into.spelled_span(path, labelled[2].strip(" `"))
+            into.spelled_span(path, value.strip(" `"))
+    return path, in_class
 
 
-def _file_line(line: str, into: Locations) -> str:
-    """Add what a line without a label names: `a.py`, `a.py:Foo.bar`, `a.py:10-19`; its path, "" for prose."""
-    plain = line.lstrip("-*+• \t").strip("`'\" \t,")
+def _values(text: str) -> Iterator[str]:
+    """What is listed after a label: commas separate, but not those within brackets."""
+    depth = begin = 0
+    for place, character in enumerate(text):
+        if character in "([{":
+            depth += 1
+        elif character in ")]}":
+            depth -= 1
+        elif character == "," and depth <= 0:
+            yield text[begin:place]
+            begin = place + 1
+    if begin == 0 or text[begin:].strip():
+        yield text[begin:]
+
+
+def _file_line(line: str, into: Locations) -> tuple[str, bool]:
+    """Add what a line without a label names: `a.py`, `a.py:Foo.bar`, `a.py:10-19`, `a.py#L10`, `a.py (a remark)`.
+
+    Its path, "" for prose; and whether all of it was read.
+    """
+    plain = line.lstrip("-*+• \t").strip("`' \t,*")
+    if plain.startswith('"'):  # as git and JSON write a path with odd characters
+        path = into.file(plain)
+        return path, bool(path)
     place = _PATH.match(plain)
-    if place is None or place.end() not in (len(plain), plain.find(":")):
+    rest = plain[place.end() :].lstrip("`'\"*") if place is not None else ""
+    if place is None or not (rest[:1] in ("", ":", "#") or (rest[0] in " \t" and _REMARK.match(rest.strip()))):
         into.problem(f"no location: {line[:80]}")
-        return ""
+        return "", False
     path = into.file(place[0])
-    rest = plain[place.end() :].strip(": ")
-    if path and rest[:1].isdigit():
-        into.spelled_span(path, rest)
-    elif path and rest:
-        into.entity(path, rest)
-    return path
+    if not path or rest[:1] in ("", " ", "\t"):
+        return path, bool(path)
+    named = rest.strip(":# ")
+    if is_span(named):
+        into.spelled_span(path, named)
+    elif named and rest[0] == ":" and _NAME.fullmatch(named):
+        into.entity(path, named)
+    elif named:
+        into.problem(f"not read: {line[:80]}")
+        return path, not named[0].isdigit()  # `a.py:10: text` is what a search printed
+    return path, True

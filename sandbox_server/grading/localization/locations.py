@@ -9,7 +9,7 @@ MAX_LOCATIONS = 5_000
 """Of one answer; more is a tree listing, no answer."""
 _MAX_PROBLEMS = 20
 _LAST_LINE = 10**9
-_SPAN = re.compile(r"L?(\d{1,9})(?:\s*(?:-|\u2013|:|,|to)\s*L?(\d{1,9}))?")
+_SPAN = re.compile(r"[(\[]?\s*L?(\d{1,9})(?:\s*(?:-|\u2013|:|,|to)\s*L?(\d{1,9}))?\s*[)\]]?")
 _NAME = re.compile(r"(?:(?:async\s+)?def\s+|class\s+)?([^\s(]*)")
 
 
@@ -57,13 +57,14 @@ class Locations:
         return name
 
     def entity(self, path: str, name: str, *, of: str = "") -> None:
-        """Add a function or method; `name` may be qualified (`Foo.bar`), else it belongs to the class `of`."""
+        """Add a function or method of the class `of`, if there is one; `name` may repeat it (`Foo.bar`)."""
         name = bare_name(name)
         if not name:
             self.problem(f"a function without a name in {_shown(path)}")
             return
-        if of and "." not in name:
-            name = f"{of}.{name}"
+        if of and not name.startswith(f"{of}."):
+            inner = of.rpartition(".")[2]  # `class: Outer.Inner`, `function: Inner.f`
+            name = f"{of}.{name.removeprefix(f'{inner}.')}"
         if self._room():
             self._entities[f"{path}:{name}"] = None
             self._modules[f"{path}:{name.rpartition('.')[0] or name}"] = None
@@ -99,6 +100,11 @@ class Locations:
         if self._count == MAX_LOCATIONS + 1:
             self.problem(f"more than {MAX_LOCATIONS} locations; the rest is left out")
         return self._count <= MAX_LOCATIONS
+
+
+def is_span(text: str) -> bool:
+    """Whether `Locations.spelled_span` can read it."""
+    return _SPAN.fullmatch(text.strip()) is not None
 
 
 def bare_name(text: str) -> str:

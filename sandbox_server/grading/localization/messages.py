@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sandbox_server.grading.localization.answers import AUTO, after_thinking, parse_answer, structured_answer
 from sandbox_server.grading.localization.base import Events, Turn
-from sandbox_server.grading.localization.structured import FINISHING, finishing_arguments, function_calls
+from sandbox_server.grading.localization.structured import FINISHING, finishing_arguments, function_calls, of_text
 from sandbox_server.records import Answer
 
 FINISH = "finish"
@@ -39,6 +39,8 @@ class Message:
             arguments = finishing_arguments(call)
             if arguments is not None and written in (AUTO, "structured"):
                 return structured_answer(arguments, roots=roots)
+            if written in (AUTO, "structured") and (data := _finishing_data(call)) is not None:
+                return structured_answer(data, roots=roots)
             for text in _finishing_texts(call):
                 if (answer := parse_answer(text, written=written, roots=roots)) is not None:
                     return answer
@@ -102,6 +104,14 @@ def _finishing_texts(call: object) -> list[str]:
     arguments = _of_call(call).get("arguments", _of_call(call).get("parameters"))
     arguments = _json(arguments) if isinstance(arguments, str) else arguments
     return [value for value in arguments.values() if isinstance(value, str)] if isinstance(arguments, Mapping) else []
+
+
+def _finishing_data(call: object) -> object | None:
+    """The locations that a call of `finish` gives as arguments; None: it gives none."""
+    if _name(call) != FINISH:
+        return None
+    arguments = _of_call(call).get("arguments", _of_call(call).get("parameters"))
+    return of_text(arguments if isinstance(arguments, str) else json.dumps(arguments))
 
 
 def _of_call(call: object) -> Mapping[str, object]:

@@ -9,6 +9,8 @@ _AT_LINES = re.compile(r":\d{1,9}(?:[-:]\d{1,9})?$")
 _QUOTED = re.compile(r"\"([^\"\n]*)\"|'([^'\n]*)'|`([^`\n]*)`")
 _NUMBER = re.compile(r"[-+]?[\d.]+")
 _QUOTES = "\"'`"
+_ESCAPED = re.compile(r"\\([0-7]{3}|[abtnvfr\"\\])")
+_ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92}
 _LONGEST = 4096  # PATH_MAX of Linux: nothing longer is in any tree
 
 
@@ -95,7 +97,21 @@ def _bare(text: str) -> str:
         text = text[text.find(">") + 1 : text.rfind("</")].strip()  # <file>src/a.py</file>
     if text.startswith("**") and text.endswith("**"):
         text = text.strip("*")
-    if text[:1] and text[0] in _QUOTES and (closing := text.find(text[0], 1)) > 0:
+    if text[:1] == '"' and "\\" in text and (closing := text.rfind('"')) > 0:
+        text = _of_git(text[1:closing])
+    elif text[:1] and text[0] in _QUOTES and (closing := text.find(text[0], 1)) > 0:
         text = text[1:closing]  # what follows is a remark
     text = text.strip(" \t,;").strip(_QUOTES).strip()
     return _AT_LINES.sub("", text)
+
+
+def _of_git(quoted: str) -> str:
+    """A path as git quotes it (core.quotePath): its bytes past ASCII as octal numbers."""
+    found = bytearray()
+    end = 0
+    for escape in _ESCAPED.finditer(quoted):
+        found += quoted[end : escape.start()].encode(errors="replace")
+        found.append(_ESCAPES[escape[1]] if escape[1] in _ESCAPES else int(escape[1], 8) & 0xFF)
+        end = escape.end()
+    found += quoted[end:].encode(errors="replace")
+    return found.decode(errors="replace")

@@ -34,11 +34,19 @@ def calls_in(text: str) -> Iterator[object]:
     bare = text.strip()
     if bare.startswith("```json") and bare.endswith("```"):
         bare = bare[len("```json") : -3].strip()
-    if bare[:1] in ("{", "["):
-        value = _json(bare)
-        arguments = finishing_arguments(value)
-        if arguments is not None or _has_shape(value):
-            yield value if arguments is None else arguments
+    if (value := of_text(bare)) is not None:
+        yield value
+
+
+def of_text(text: str) -> object | None:
+    """What `text` says as JSON, if that has the shape of an answer or is a finishing call; None otherwise."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return None
+    value = _json(text)
+    arguments = finishing_arguments(value)
+    if arguments is not None:
+        return arguments
+    return value if _has_shape(value) else None
 
 
 def function_calls(text: str) -> Iterator[Mapping[str, object]]:

@@ -158,22 +158,6 @@ def test_a_parameter_of_another_kind_is_refused(name, value):
         assert error(hermes("bash", {"command": "ls", name: value}))[0] in ("bad_parameter", "bad_call")
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "<files>\nsrc/a.py\n</files>",
-        "So:\n<files>src/a.py</files><|im_end|>",
-        "<file-list>['src/a.py']</file-list>",
-        "```\nsrc/a.py\nfunction: f\n```",
-        '{"role": "assistant", "content": "<files>a.py</files>", "tool_calls": []}',
-        "<think>first</think><files>a.py</files>",
-    ],
-)
-def test_an_answer_is_recorded(content):
-    """The policy is told to go on when it has answered."""
-    assert parse(content) == Say(RECORDED, "answer")
-
-
 @pytest.mark.parametrize("name", ["localization_finish", "result", "finish"])
 def test_an_answer_may_be_a_call(name):
     """It is run, or called unknown."""

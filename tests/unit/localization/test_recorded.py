@@ -1,0 +1,173 @@
+"""What a policy is told of its answer: "recorded" for exactly what is scored."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox_server.actions.base import Call, Say
+from sandbox_server.actions.batch import Command
+from sandbox_server.actions.dialects.tool_calls import DIALECT
+from sandbox_server.actions.tool_responses import RECORDED, Told
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.records import ActionRecord, Answer
+from sandbox_server.sessions.answering import recorded
+from sandbox_server.sessions.rollout import answer_of
+from tests.unit.localization.test_answers import PIECES
+
+TASK = TaskInstance.model_validate(
+    {
+        "instance_id": "a__b-1",
+        "repo": "a/b",
+        "version": "1",
+        "problem_statement": "it is wrong",
+        "sandbox": {"images": ["a:latest"], "workdir": "/testbed"},
+        "grader": {"kind": "localization"},
+        "localization": {"truth": {"files": ["src/a.py"]}},
+    }
+)
+
+
+def told(content: str, task: TaskInstance = TASK) -> str:
+    """What the policy reads in the last place of its observation; "" where a command's output stands there."""
+    parsed = recorded(DIALECT.parse(content, talk_turns=0), content, task)
+    if isinstance(parsed, Say):
+        return parsed.text
+    last = parsed.arguments["calls"][-1]  # type: ignore[index]
+    return last.text if isinstance(last, Told) else ""
+
+
+def scored(content: str, task: TaskInstance = TASK) -> Answer | None:
+    action = ActionRecord(
+        sid="1", seq=1, content=content, observation="", tool="none", exit_code=None, outcome="",
+        started_at=0.0, duration_s=0.0,
+    )  # fmt: skip
+    return answer_of([action], task, DIALECT)
+
+
+def fence(*lines: str, language: str = "") -> str:
+    return "\n".join([f"```{language}", *lines, "```"])
+
+
+def call(name: str, arguments: object) -> str:
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+@pytest.mark.parametrize(
+    ("content", "names"),
+    [
+        ("<files>\nsrc/a.py\n</files>", ""),
+        ("So:\n<files>src/a.py</files><|im_end|>", ""),
+        ("<file-list>['src/a.py']</file-list>", ""),
+        ('{"role": "assistant", "content": "<files>src/a.py</files>", "tool_calls": []}', ""),
+        ("<think>first</think><files>src/a.py</files>", ""),
+        ("<files>src/a.py</files>\nor rather <files></files>", ""),
+        ("<answer>src/a.py</answer>", ""),
+        ("<answer>\nsrc/a.py\n</answer>", ""),
+        ('<answer>["src/a.py"]</answer>', ""),
+        ("<answer>['src/a.py']</answer>", ""),
+        ("<answer>[('src/a.py', (3, 4))]</answer>", "3-4"),
+        (f"<answer>{fence('src/a.py', 'function: f')}</answer>", "f"),
+        (fence("src/a.py", "function: f"), "f"),
+        (fence("src/a.py", "function: f") + "<|im_end|>", "f"),
+        (fence("# where it is parsed", "src/a.py", "function: f"), "f"),
+        (fence("It is here:", "src/a.py", "function: f"), "f"),
+        (fence("src/a.py", "function: f") + "\nThe fix:\n" + fence("def f():", "    return 1", language="python"), "f"),
+        (fence("src/a.py", "function: f") + "\nThe fix:\n" + fence("x = f(1)"), "f"),
+        (fence("src/a.py", "function: f") + "\n" + fence(), "f"),
+        (fence("src/a.py", "functions: f"), "f"),
+        (fence("src/a.py", "functions: f, g(a, b)"), "f g"),
+        (fence("src/a.py", "classes: A, B"), "A B"),
+        (fence("src/a.py", "lines: 10, 12"), "10-10 12-12"),
+        (fence("src/a.py", "lines: 3-5, 9"), "3-5 9-9"),
+        (fence("src/a.py:L10"), "10-10"),
+        (fence("src/a.py#L10-L12"), "10-12"),
+        (fence("src/a.py (the parser)", "function: f"), "f"),
+        (fence("src/a.py - the parser", "function: f"), "f"),
+        (fence("src/a.py: the parser", "function: f"), "f"),
+        (fence("**src/a.py**", "**Function**: f"), "f"),
+        (fence("files: src/a.py"), ""),
+        (fence("- file: src/a.py", "  class: C", "  function: f", language="yaml"), "C C.f"),
+        (fence("src/a.py", "class: Outer", "function: Inner.f"), "Outer Outer.Inner Outer.Inner.f"),
+        ("Here:\n" + fence('[{"file": "src/a.py", "function": "f"}]', language="json"), "f"),
+        (fence("src/a.py").replace("```", "~~~"), ""),
+        (call("localization_finish", {"locations": [{"file": "src/a.py", "function_name": "f"}]}), "f"),
+        (call("result", {"file_paths": ["src/a.py"]}), ""),
+        (call("finish", {"locations": [{"file": "src/a.py"}]}), ""),
+        (call("finish", {"message": fence("src/a.py", "function: f")}), "f"),
+        (call("bash", {"command": "ls"}) + call("finish", {"message": "<files>src/a.py</files>"}), ""),
+    ],
+)
+def test_an_answer_is_recorded_and_scored(content: str, names: str) -> None:
+    """A right answer earns nothing for the way it is written, though the policy was told that it counts."""
+    answer = scored(content)
+    assert answer is not None and answer.files == ("src/a.py",)
+    spans = [f"{first}-{last}" for first, last in answer.lines.get("src/a.py", ())]
+    found = {name.partition(":")[2] for name in (*answer.modules, *answer.entities)}
+    assert {*found, *spans} == set(names.split())
+    assert RECORDED in told(content)
+
+
+def test_git_quotes_paths() -> None:
+    answer = scored(fence('"src/caf\\303\\251.py"'))
+    assert answer is not None and answer.files == ("src/café.py",)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "I think it is in src/a.py.",
+        fence("cat src/a.py"),
+        fence("$ cat src/a.py"),
+        fence("ls src/a.py", language="bash"),
+        fence("src/a.py:10:    def f():", "src/a.py:12:    return"),
+        fence("from src import a", "a.f()", language="python"),
+        fence(" M src/a.py"),
+        "",
+    ],
+)
+def test_what_is_no_answer_is_not_recorded(content: str) -> None:
+    """A policy that quotes or thinks aloud ends its rollout."""
+    assert scored(content) is None
+    assert told(content).startswith("Call a tool")
+
+
+@pytest.mark.parametrize("arguments", [{}, {"message": "It is in the parser."}])
+@pytest.mark.parametrize("before", ["", call("bash", {"command": "ls"})])
+def test_an_end_without_an_answer_is_told(arguments: object, before: str) -> None:
+    """The policy is told that its answer counts, and it is graded as having given none."""
+    content = before + call("finish", arguments)
+    assert scored(content) is None
+    assert told(content).count("Error: no answer could be read there") == 1
+    assert "<files>" in told(content)
+    if before:
+        parsed = recorded(DIALECT.parse(content, talk_turns=0), content, TASK)
+        assert isinstance(parsed, Call) and parsed.arguments["calls"][0] == Command("ls")  # type: ignore[index]
+
+
+def test_what_could_not_be_read_is_told() -> None:
+    assert told(fence("It is here:", "src/a.py")) == (
+        f"{RECORDED} Left out, as it could not be read: no location: It is here:."
+    )
+
+
+def test_a_task_that_names_its_format() -> None:
+    assert TASK.localization is not None
+    strict = TASK.model_copy(update={"localization": TASK.localization.model_copy(update={"answer": "files"})})
+    assert told("<files>src/a.py</files>", strict) == RECORDED
+    assert "format `files` only" in told(call("finish", {"message": fence("src/a.py")}), strict)
+
+
+def test_other_tasks_have_no_answer() -> None:
+    plain = TASK.model_copy(update={"localization": None})
+    assert told("<files>src/a.py</files>", plain).startswith("Call a tool")
+
+
+@given(st.lists(PIECES | st.sampled_from([call("bash", {"command": "ls"}), call("finish", {})]), max_size=20))
+def test_recorded_means_scored(pieces: list[str]) -> None:
+    """Two recognisers that disagree."""
+    content = "".join(pieces)
+    assert (RECORDED in told(content)) <= (scored(content) is not None)
+    if isinstance(DIALECT.parse(content, talk_turns=0), Say):
+        assert (RECORDED in told(content)) == (scored(content) is not None)
