@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from sandbox_server.sandbox.egress import Egress
+from sandbox_server.sandbox.filesystem import Tree
 from sandbox_server.sandbox.image import ImageInfo as ImageInfo
 from sandbox_server.sandbox.image import StoredImage as StoredImage
 from sandbox_server.sandbox.output import ExecResult as ExecResult
@@ -20,7 +21,6 @@ from sandbox_server.sandbox.process import Process as Process  # part of what a 
 from sandbox_server.sandbox.process import ProcessEnd as ProcessEnd
 from sandbox_server.sandbox.process import Size as Size
 from sandbox_server.sandbox.process import Stream as Stream
-from sandbox_server.sandbox.tree import Tree
 
 DEFAULT_ACTIVATION = "[[ -f /opt/miniconda3/bin/activate ]] && . /opt/miniconda3/bin/activate testbed 2> /dev/null"
 """What an empty `activate` stands for: the conda env `testbed`, where the image has it."""

@@ -15,14 +15,14 @@ import docker.types
 from sandbox_server import clock
 from sandbox_server.errors import EngineUnavailable, ImageUnavailable, SandboxLost, ServiceError
 from sandbox_server.sandbox.base import DEFAULT_ACTIVATION, ContainerInfo, ContainerSpec, ImageInfo, Role, StoredImage
-from sandbox_server.sandbox.docker.config import EngineFacts as EngineFacts
-from sandbox_server.sandbox.docker.config import RuntimeConfig as RuntimeConfig
+from sandbox_server.sandbox.bash.sandbox import DockerSandbox
+from sandbox_server.sandbox.config import EngineFacts as EngineFacts
+from sandbox_server.sandbox.config import RuntimeConfig as RuntimeConfig
 from sandbox_server.sandbox.docker.egress import NETWORK, Guard
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.images import Images
 from sandbox_server.sandbox.docker.labels import DEADLINE, EGRESS, NODE, ROLE, SID, TOKEN
 from sandbox_server.sandbox.docker.outside import DockerOutside
-from sandbox_server.sandbox.docker.sandbox import DockerSandbox
 from sandbox_server.sandbox.egress import Egress
 
 # What package managers, test suites and git need of root; no raw sockets, devices, tracing or namespaces.
@@ -65,7 +65,7 @@ class DockerRuntime:
         self._looks = asyncio.Semaphore(config.boot_concurrency)  # not behind the starts: an end holds a slot
         self._removals = asyncio.Semaphore(_REMOVALS)
         self._images = Images(engine, pull=config.pull, pull_timeout_s=config.pull_timeout_s)
-        own = resources.files(__package__)
+        own = resources.files("sandbox_server.sandbox.bash")
         self._boot, self._rc, self._ready = (
             own.joinpath(name).read_text() for name in ("boot.bash", "rc.bash", "ready.bash")
         )

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from sandbox_server.errors import EngineUnavailable, ImageUnavailable
+from sandbox_server.sandbox.bash.sandbox import DockerSandbox
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime, RuntimeConfig
-from sandbox_server.sandbox.docker.sandbox import DockerSandbox
 
 from .specs import IMAGE, spec
 

@@ -9,9 +9,9 @@ import pytest
 
 from sandbox_server.errors import SandboxLost
 from sandbox_server.sandbox.base import Role
+from sandbox_server.sandbox.bash.sandbox import DockerSandbox
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
-from sandbox_server.sandbox.docker.sandbox import DockerSandbox
 
 from .specs import gone, running, say, spec
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from sandbox_server.errors import SandboxDiskFull
-from sandbox_server.sandbox.docker.sandbox import DockerSandbox
+from sandbox_server.sandbox.bash.sandbox import DockerSandbox
 
 from .specs import say
 

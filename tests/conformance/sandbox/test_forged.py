@@ -7,7 +7,7 @@ import pytest
 
 from sandbox_server.errors import CommandBroken
 from sandbox_server.sandbox.base import ShellOutcome
-from sandbox_server.sandbox.docker.sandbox import DockerSandbox
+from sandbox_server.sandbox.bash.sandbox import DockerSandbox
 
 from .specs import shown
 

@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from sandbox_server.sandbox.docker.sandbox import DockerSandbox
+from sandbox_server.sandbox.bash.sandbox import DockerSandbox
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

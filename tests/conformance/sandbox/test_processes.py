@@ -8,8 +8,8 @@ import pytest
 
 from sandbox_server.errors import MalformedRequest, SandboxExhausted, SandboxLost, UnknownUser
 from sandbox_server.sandbox.base import Limits, Process, ProcessEnd, Size, Stream
+from sandbox_server.sandbox.bash.sandbox import DockerSandbox
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
-from sandbox_server.sandbox.docker.sandbox import DockerSandbox
 
 from .specs import gone, running, spec
 

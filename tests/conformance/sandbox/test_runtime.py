@@ -14,9 +14,9 @@ import pytest
 
 from sandbox_server.errors import EngineUnavailable, ImageUnavailable, SandboxLost, ServiceError
 from sandbox_server.sandbox.base import Limits, Role, ShellOutcome
+from sandbox_server.sandbox.bash.sandbox import DockerSandbox
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime, RuntimeConfig
-from sandbox_server.sandbox.docker.sandbox import DockerSandbox
 
 from .specs import IMAGE, gone, running, say, shown, spec
 
@@ -336,7 +336,7 @@ async def test_reattached_to_a_command_that_does_not_end(
     runtime: DockerRuntime, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A command left by the former server would run for ever: nobody has its timeout any more."""
-    monkeypatch.setattr("sandbox_server.sandbox.docker.shell._SIGINT_GRACE_S", 0.5)
+    monkeypatch.setattr("sandbox_server.sandbox.bash.shell._SIGINT_GRACE_S", 0.5)
     sandbox = await runtime.attach(await _killed_server(runtime, command))
     try:
         result = await sandbox.shell.settle(wait_s=1)

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from sandbox_server.sandbox.base import ShellOutcome
-from sandbox_server.sandbox.docker.sandbox import DockerSandbox
-from sandbox_server.sandbox.docker.turn import KEEP_BYTES
+from sandbox_server.sandbox.bash.sandbox import DockerSandbox
+from sandbox_server.sandbox.bash.turn import KEEP_BYTES
 
 from .specs import say, shown
 

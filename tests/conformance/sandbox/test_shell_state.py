@@ -7,7 +7,7 @@ import time
 import pytest
 
 from sandbox_server.sandbox.base import ShellOutcome
-from sandbox_server.sandbox.docker.sandbox import DockerSandbox
+from sandbox_server.sandbox.bash.sandbox import DockerSandbox
 
 from .specs import say, shown
 
@@ -213,7 +213,7 @@ async def test_a_broken_shell_is_replaced(
     sandbox: DockerSandbox, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A policy that breaks its shell would have lost its session, rather than one action."""
-    monkeypatch.setattr("sandbox_server.sandbox.docker.shell._SIGINT_GRACE_S", 0.3)
+    monkeypatch.setattr("sandbox_server.sandbox.bash.shell._SIGINT_GRACE_S", 0.3)
     await sandbox.shell.run("cd /usr; export KEPT=9", timeout_s=5)
     began = time.monotonic()
     await sandbox.shell.run(command, timeout_s=1)

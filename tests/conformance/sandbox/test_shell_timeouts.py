@@ -8,7 +8,7 @@ import pytest
 
 from sandbox_server.errors import SandboxExhausted
 from sandbox_server.sandbox.base import ShellOutcome
-from sandbox_server.sandbox.docker.sandbox import DockerSandbox
+from sandbox_server.sandbox.bash.sandbox import DockerSandbox
 
 from .specs import gone, running, say, shown
 
@@ -84,7 +84,7 @@ async def test_what_ignores_sigint_is_killed(
     sandbox: DockerSandbox, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A command deaf to SIGINT would hold the shell for ever."""
-    monkeypatch.setattr("sandbox_server.sandbox.docker.shell._SIGINT_GRACE_S", 0.5)
+    monkeypatch.setattr("sandbox_server.sandbox.bash.shell._SIGINT_GRACE_S", 0.5)
     await sandbox.shell.run("cd /usr; export KEPT=9; sleep 815 &", timeout_s=5)
     began = time.monotonic()
     result = await sandbox.shell.run(command, timeout_s=0.5)
@@ -107,7 +107,7 @@ async def test_an_action_of_several_commands_is_one(sandbox: DockerSandbox) -> N
 
 async def test_fork_storm(sandbox: DockerSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """At its PID limit nothing can be started in the container, also nothing that would clean it."""
-    monkeypatch.setattr("sandbox_server.sandbox.docker.shell._SIGINT_GRACE_S", 0.5)
+    monkeypatch.setattr("sandbox_server.sandbox.bash.shell._SIGINT_GRACE_S", 0.5)
     await sandbox.shell.run("cd /usr; export KEPT=9; sleep 815 &", timeout_s=5)
     for storm in (
         "for i in $(seq 1 3000); do sleep 4711 & done 2> /dev/null; wait",
@@ -122,7 +122,7 @@ async def test_fork_storm(sandbox: DockerSandbox, monkeypatch: pytest.MonkeyPatc
 
 async def test_full_pids_left_in_the_background(sandbox: DockerSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """With no process to be had, the service must still answer, and an action's timeout give the sandbox back."""
-    monkeypatch.setattr("sandbox_server.sandbox.docker.shell._SIGINT_GRACE_S", 0.5)
+    monkeypatch.setattr("sandbox_server.sandbox.bash.shell._SIGINT_GRACE_S", 0.5)
     await sandbox.write_file("/usr/fill.py", FILL)
     full = await sandbox.shell.run("python3 /usr/fill.py &\nsleep 1; echo full", timeout_s=10)
     assert shown(full).endswith("full\n")
@@ -182,7 +182,7 @@ async def test_text_for_a_command_that_has_just_ended(sandbox: DockerSandbox) ->
 
 async def test_interrupt(sandbox: DockerSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """ctrl+c would not end a running command, or would count an ended one as interrupted."""
-    monkeypatch.setattr("sandbox_server.sandbox.docker.shell._SIGINT_GRACE_S", 0.5)
+    monkeypatch.setattr("sandbox_server.sandbox.bash.shell._SIGINT_GRACE_S", 0.5)
     shell = sandbox.shell
     await shell.run("sleep 4711", timeout_s=60, soft_timeout_s=0.2)
     result = await shell.interrupt(wait_s=3)
@@ -209,7 +209,7 @@ async def test_shell_ends_while_running(sandbox: DockerSandbox) -> None:
 
 async def test_more_text_than_the_program_reads(sandbox: DockerSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """Text that nobody reads fills the terminal; ctrl+c behind it would never arrive."""
-    monkeypatch.setattr("sandbox_server.sandbox.docker.shell._SIGINT_GRACE_S", 0.5)
+    monkeypatch.setattr("sandbox_server.sandbox.bash.shell._SIGINT_GRACE_S", 0.5)
     await sandbox.shell.run("sleep 4711", timeout_s=60, soft_timeout_s=0.2)
     await sandbox.shell.send("x\n" * 50_000, wait_s=0.2)
     result = await sandbox.shell.interrupt(wait_s=1)

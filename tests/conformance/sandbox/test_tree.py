@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from sandbox_server.errors import SandboxDiskFull, UnknownUser
+from sandbox_server.sandbox.bash.sandbox import DockerSandbox
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
-from sandbox_server.sandbox.docker.sandbox import DockerSandbox
-from sandbox_server.sandbox.tree import FileKind
+from sandbox_server.sandbox.filesystem import FileKind
 
 from .specs import say, spec
 from .test_files import PATHS

@@ -17,18 +17,18 @@ from hypothesis import strategies as st
 from sandbox_server.errors import CommandBroken, ServiceError
 from sandbox_server.protocols.e2b.envd_filesystem import entry
 from sandbox_server.sandbox.base import ExecResult, Output, Sandbox, ShellOutcome
-from sandbox_server.sandbox.docker import frames, profile, tree
-from sandbox_server.sandbox.docker.command import Begun, Command
+from sandbox_server.sandbox.bash import filesystem, frames, profile
+from sandbox_server.sandbox.bash.command import Begun, Command
+from sandbox_server.sandbox.bash.exec_channel import LaneEnded, LaneFlooded, Runner
+from sandbox_server.sandbox.bash.files import Files
+from sandbox_server.sandbox.bash.filesystem_channels import Exchange
+from sandbox_server.sandbox.bash.filesystem_channels import LaneEnded as TreeLaneEnded
+from sandbox_server.sandbox.bash.freezing import Thawed
+from sandbox_server.sandbox.bash.marks import Scanner
+from sandbox_server.sandbox.bash.shell import DockerShell
+from sandbox_server.sandbox.bash.turn import Turn
 from sandbox_server.sandbox.docker.engine import Engine
-from sandbox_server.sandbox.docker.files import Files
-from sandbox_server.sandbox.docker.freezing import Thawed
-from sandbox_server.sandbox.docker.lane import Lane, _Stream
-from sandbox_server.sandbox.docker.marks import Scanner
-from sandbox_server.sandbox.docker.runner import LaneEnded, LaneFlooded, Runner
-from sandbox_server.sandbox.docker.shell import DockerShell
-from sandbox_server.sandbox.docker.tree_lanes import Exchange
-from sandbox_server.sandbox.docker.tree_lanes import LaneEnded as TreeLaneEnded
-from sandbox_server.sandbox.docker.turn import Turn
+from sandbox_server.sandbox.docker.exec_stream import Lane, _Stream
 from sandbox_server.sandbox.process import ProcessEnd
 from sandbox_server.sessions.orphans import ages, left
 
@@ -223,9 +223,9 @@ ANSWERS = st.one_of(
 @example(b"/a\0a\0f\0f\x001\x00644\0-rw\0root\0root\x0099999999999999.5\x001\x001.5\0", "")
 def test_entries_of_any_answer(answer: bytes, namespace: str) -> None:
     """`find` is the image's, so the policy's: fields that are no numbers, too few of them, moments past year 9999."""
-    for reader in (tree._shown, tree._listed):
+    for reader in (filesystem._shown, filesystem._listed):
         with contextlib.suppress(CommandBroken):
-            found = asyncio.run(tree._read(cast(Any, reader), answer, namespace))
+            found = asyncio.run(filesystem._read(cast(Any, reader), answer, namespace))
             for info in found if isinstance(found, list) else [found]:
                 json.dumps(entry(info))
                 f"{info.owner}{info.group}{info.permissions}{info.changed}{info.attributes}".encode()

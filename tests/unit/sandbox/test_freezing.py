@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from sandbox_server.errors import SandboxPaused
-from sandbox_server.sandbox.docker.freezing import Thawed
+from sandbox_server.sandbox.bash.freezing import Thawed
 
 
 async def test_it_stands_still_while_frozen() -> None:

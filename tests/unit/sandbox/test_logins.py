@@ -2,8 +2,8 @@
 
 from sandbox_server.errors import SandboxExhausted
 from sandbox_server.sandbox.base import ExecResult, Output
-from sandbox_server.sandbox.docker.logins import Logins
-from sandbox_server.sandbox.docker.order import Order
+from sandbox_server.sandbox.bash.exec_request import Order
+from sandbox_server.sandbox.bash.logins import Logins
 
 LOGIN = Order(["/bin/bash", "-l", "-c", "true"])
 

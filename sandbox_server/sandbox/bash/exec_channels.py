@@ -15,15 +15,15 @@ from typing import Any, NoReturn
 
 from sandbox_server.errors import CommandBroken, SandboxExhausted, SandboxLost, UnknownUser
 from sandbox_server.sandbox.base import ExecResult
-from sandbox_server.sandbox.docker import frames
-from sandbox_server.sandbox.docker.command import Begun, Command
+from sandbox_server.sandbox.bash import frames
+from sandbox_server.sandbox.bash.command import Begun, Command
+from sandbox_server.sandbox.bash.exec import collected
+from sandbox_server.sandbox.bash.exec_channel import LaneEnded, LaneFlooded, Runner
+from sandbox_server.sandbox.bash.exec_request import Order
+from sandbox_server.sandbox.bash.freezing import Thawed
+from sandbox_server.sandbox.bash.logins import Login, Logins
 from sandbox_server.sandbox.docker.engine import Engine
-from sandbox_server.sandbox.docker.exec import collected
-from sandbox_server.sandbox.docker.freezing import Thawed
-from sandbox_server.sandbox.docker.lane import Lane
-from sandbox_server.sandbox.docker.logins import Login, Logins
-from sandbox_server.sandbox.docker.order import Order
-from sandbox_server.sandbox.docker.runner import LaneEnded, LaneFlooded, Runner
+from sandbox_server.sandbox.docker.exec_stream import Lane
 from sandbox_server.sandbox.process import Size
 
 _ROOT = "0"

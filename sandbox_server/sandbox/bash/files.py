@@ -7,9 +7,9 @@ from contextlib import aclosing
 from typing import Any, NoReturn
 
 from sandbox_server.errors import CommandBroken, SandboxDiskFull, SandboxExhausted, SandboxLost
+from sandbox_server.sandbox.bash.frames import LONGEST_WORD, BadFrame, line_of
 from sandbox_server.sandbox.docker.engine import Engine
-from sandbox_server.sandbox.docker.frames import LONGEST_WORD, BadFrame, line_of
-from sandbox_server.sandbox.docker.lane import Lane
+from sandbox_server.sandbox.docker.exec_stream import Lane
 
 _TIMEOUT_S = 30.0  # for one operation
 _ASIDE = 1 << 12  # bytes that the programs which an operation runs may say beside its answer

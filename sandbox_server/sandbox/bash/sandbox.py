@@ -5,16 +5,16 @@ from collections.abc import Mapping, Sequence
 
 from sandbox_server.errors import EngineUnavailable, SandboxLost
 from sandbox_server.sandbox.base import ExecResult, Process, Size
+from sandbox_server.sandbox.bash.exec_channels import Lanes
+from sandbox_server.sandbox.bash.exec_request import Order
+from sandbox_server.sandbox.bash.files import Files
+from sandbox_server.sandbox.bash.filesystem import DockerTree
+from sandbox_server.sandbox.bash.filesystem_channels import TreeLanes
+from sandbox_server.sandbox.bash.freezing import Thawed
+from sandbox_server.sandbox.bash.shell import DockerShell
+from sandbox_server.sandbox.bash.terminal import Terminal
 from sandbox_server.sandbox.docker.egress import Guard
 from sandbox_server.sandbox.docker.engine import Engine, follow
-from sandbox_server.sandbox.docker.files import Files
-from sandbox_server.sandbox.docker.freezing import Thawed
-from sandbox_server.sandbox.docker.lanes import Lanes
-from sandbox_server.sandbox.docker.order import Order
-from sandbox_server.sandbox.docker.shell import DockerShell
-from sandbox_server.sandbox.docker.terminal import Terminal
-from sandbox_server.sandbox.docker.tree import DockerTree
-from sandbox_server.sandbox.docker.tree_lanes import TreeLanes
 
 _RESTARTS = 20  # of one container; past it something is wrong that a restart does not mend
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from sandbox_server import telemetry
 from sandbox_server.errors import ServiceError
 from sandbox_server.sandbox.base import ExecResult
-from sandbox_server.sandbox.docker import profile
-from sandbox_server.sandbox.docker.order import Order
+from sandbox_server.sandbox.bash import profile
+from sandbox_server.sandbox.bash.exec_request import Order
 
 log = telemetry.logger(__name__)
 

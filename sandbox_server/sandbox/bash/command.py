@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from sandbox_server.errors import CommandBroken, SandboxExhausted, SandboxLost, ServiceError
-from sandbox_server.sandbox.docker import frames
-from sandbox_server.sandbox.docker.freezing import Thawed
-from sandbox_server.sandbox.docker.runner import Runner
+from sandbox_server.sandbox.bash import frames
+from sandbox_server.sandbox.bash.exec_channel import Runner
+from sandbox_server.sandbox.bash.freezing import Thawed
 from sandbox_server.sandbox.process import ProcessEnd, Size, Stream
 from sandbox_server.telemetry import logger
 

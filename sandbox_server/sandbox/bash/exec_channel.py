@@ -1,13 +1,13 @@
-"""One lane with its bash (lane.bash), which takes orders and answers on the lane's own streams."""
+"""One lane with its bash (exec_channel.bash), which takes orders and answers on the lane's own streams."""
 
 import asyncio
 from importlib import resources
 
 from sandbox_server.errors import ServiceError
 from sandbox_server.sandbox.docker.engine import Engine
-from sandbox_server.sandbox.docker.lane import Lane
+from sandbox_server.sandbox.docker.exec_stream import Lane
 
-_SCRIPT = resources.files(__package__).joinpath("lane.bash").read_text()
+_SCRIPT = resources.files(__package__).joinpath("exec_channel.bash").read_text()
 _JUNK = 1 << 16  # before an answer: what the engine says of a process that it could not start
 
 

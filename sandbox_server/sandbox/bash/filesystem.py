@@ -12,8 +12,8 @@ from contextlib import aclosing
 from typing import TypeVar
 
 from sandbox_server.errors import CommandBroken, SandboxDiskFull, SandboxLost, UnknownUser
-from sandbox_server.sandbox.docker.tree_lanes import Exchange, LaneEnded, TreeLanes
-from sandbox_server.sandbox.tree import FileInfo, FileKind
+from sandbox_server.sandbox.bash.filesystem_channels import Exchange, LaneEnded, TreeLanes
+from sandbox_server.sandbox.filesystem import FileInfo, FileKind
 
 T = TypeVar("T")
 
@@ -121,7 +121,7 @@ class DockerTree:
         await self._tree.refused()
 
     async def _ask(self, function: str, path: str, *words: str) -> bytes:
-        """What a function of tree.bash answers. `words` begin with the user."""
+        """What a function of filesystem.bash answers. `words` begin with the user."""
         for attempt in range(2):
             try:
                 async with self._tree.exchange(fresh=bool(attempt)) as exchange, asyncio.timeout(_TIMEOUT_S):
@@ -200,7 +200,7 @@ _OS_ERRORS: Mapping[str, tuple[type[OSError], int]] = {
     "denied": (PermissionError, errno.EACCES),
     "busy": (BlockingIOError, errno.EAGAIN),
 }
-"""What tree.bash's words mean."""
+"""What filesystem.bash's words mean."""
 
 
 def _error(word: str, path: str, user: str) -> Exception:

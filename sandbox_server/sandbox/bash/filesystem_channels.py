@@ -1,4 +1,4 @@
-"""Lanes for file operations: a few bashes with the functions of tree.bash, each for one operation at a time.
+"""Lanes for file operations: a few bashes with the functions of filesystem.bash, each for one operation at a time.
 
 An operation that streams holds its lane as long as its data lasts, so there are several; the first costs what starting
 a process in a container costs, and is used again.
@@ -12,14 +12,14 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from importlib import resources
 
 from sandbox_server.errors import CommandBroken, SandboxExhausted, SandboxLost
-from sandbox_server.sandbox.docker import frames
+from sandbox_server.sandbox.bash import frames
+from sandbox_server.sandbox.bash.freezing import Thawed
 from sandbox_server.sandbox.docker.engine import Engine
-from sandbox_server.sandbox.docker.freezing import Thawed
-from sandbox_server.sandbox.docker.lane import Lane
+from sandbox_server.sandbox.docker.exec_stream import Lane
 
 _LANES = 8  # of one container at the same time; more operations wait their turn
 _TURN_S = 60.0  # to wait for a lane
-_SCRIPT = resources.files(__package__).joinpath("tree.bash").read_bytes()
+_SCRIPT = resources.files(__package__).joinpath("filesystem.bash").read_bytes()
 
 
 class LaneEnded(Exception):
@@ -37,7 +37,7 @@ class Exchange:
         self._rest = bytearray()
 
     async def tell(self, function: str, *words: str) -> None:
-        """Have a function of tree.bash run."""
+        """Have a function of filesystem.bash run."""
         line = shlex.join((function, self._nonce, *words)) + "\n"
         await self._lane.write(line.encode("utf-8", "surrogateescape"))
 
