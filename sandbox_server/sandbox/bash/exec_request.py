@@ -14,7 +14,7 @@ _READ_ONLY = frozenset(("BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS"
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ExecRequest:
     """The fields are those of `sandbox.base.Sandbox.start`."""
 
     argv: Sequence[str]

@@ -35,15 +35,15 @@ _ANY = ""  # nonce of a turn that a former server wrote
 _RESET_TERMINAL = b"stty sane -echo cols 200 rows 50 2>/dev/null\n"
 
 
-class DockerShell:
+class BashShell:
     """Implements `sandbox.base.Shell` over a terminal and the ways to act from outside that the sandbox gives it."""
 
     def __init__(
         self,
         *,
-        open_terminal: Callable[["DockerShell"], Awaitable[Terminal]],
+        open_terminal: Callable[["BashShell"], Awaitable[Terminal]],
         signal: Callable[[str], Awaitable[None]],
-        restart: Callable[["DockerShell"], Awaitable[tuple[Terminal, bool]]],
+        restart: Callable[["BashShell"], Awaitable[tuple[Terminal, bool]]],
     ) -> None:
         """`restart` starts the container again: (its new terminal, whether memory had run out)."""
         self._open_terminal = open_terminal
