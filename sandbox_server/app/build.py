@@ -23,6 +23,7 @@ from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.grading.queue import GradingQueue
 from sandbox_server.grading.registry import load_rewards
+from sandbox_server.sandbox.base import Runtime
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sandbox.faults import Faults
@@ -71,9 +72,7 @@ async def open_catalogue(settings: Settings) -> AsyncIterator[Database]:
 
 
 @asynccontextmanager
-async def open_runtime(
-    settings: Settings, *, guest: str = "", faults: Faults | None = None
-) -> AsyncIterator[DockerRuntime]:
+async def open_runtime(settings: Settings, *, guest: str = "", faults: Faults | None = None) -> AsyncIterator[Runtime]:
     """The Docker engine, which tells `faults` when it does not answer.
 
     `guest` names a command line that works beside the node's server, whose reaper spares it.
@@ -95,14 +94,14 @@ async def open_runtime(
         runtime.close()
 
 
-async def disk_path(settings: Settings, runtime: DockerRuntime) -> Path:
+async def disk_path(settings: Settings, runtime: Runtime) -> Path:
     """A path on the engine's disk."""
     engine = Path((await runtime.facts()).root_dir)
     return settings.disk_path or (engine if await asyncio.to_thread(engine.is_dir) else settings.data_dir)
 
 
 def _engine_disk(
-    settings: Settings, runtime: DockerRuntime, store: Store, instances: Instances, faults: Faults, path: Path
+    settings: Settings, runtime: Runtime, store: Store, instances: Instances, faults: Faults, path: Path
 ) -> EngineDisk:
     async def catalogue() -> frozenset[str]:
         return frozenset(map(tagged, await instances.images()))
@@ -135,7 +134,7 @@ async def _alone_by_this_name(settings: Settings, nodes: Nodes) -> None:
         )
 
 
-async def _facts(settings: Settings, boot: str, runtime: DockerRuntime) -> NodeRecord:
+async def _facts(settings: Settings, boot: str, runtime: Runtime) -> NodeRecord:
     engine = await runtime.facts()
     return NodeRecord(
         node=settings.node_id,

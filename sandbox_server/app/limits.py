@@ -3,7 +3,7 @@
 from sandbox_server.actions.batch import BatchBounds, Batches
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.sandbox.base import Limits
-from sandbox_server.sandbox.docker.runtime import RuntimeConfig
+from sandbox_server.sandbox.config import RuntimeConfig
 from sandbox_server.sandbox.egress import Egress, Target
 from sandbox_server.sandbox.image_names import tagged
 from sandbox_server.sessions.box_policy import BoxPolicy, BoxSize

@@ -16,7 +16,7 @@ from sandbox_server.protocols._wire import json_answer, read, takes
 from sandbox_server.protocols.e2b.access import boxes_of
 from sandbox_server.protocols.v1 import Refused, Sid
 from sandbox_server.sandbox.base import Sandbox
-from sandbox_server.sandbox.tree import FileInfo
+from sandbox_server.sandbox.filesystem import FileInfo
 from sandbox_server.sessions.blobs import Blobs
 
 _CHMOD_S = 60.0

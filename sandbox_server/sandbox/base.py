@@ -5,12 +5,18 @@ the behaviours that each must show.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from sandbox_server.sandbox.config import EngineFacts as EngineFacts
+from sandbox_server.sandbox.container import DEFAULT_ACTIVATION as DEFAULT_ACTIVATION
+from sandbox_server.sandbox.container import ContainerInfo as ContainerInfo
+from sandbox_server.sandbox.container import ContainerSpec as ContainerSpec
+from sandbox_server.sandbox.container import Limits as Limits
+from sandbox_server.sandbox.container import Role as Role
 from sandbox_server.sandbox.egress import Egress
+from sandbox_server.sandbox.filesystem import FileSystem
 from sandbox_server.sandbox.image import ImageInfo as ImageInfo
 from sandbox_server.sandbox.image import StoredImage as StoredImage
 from sandbox_server.sandbox.output import ExecResult as ExecResult
@@ -20,72 +26,6 @@ from sandbox_server.sandbox.process import Process as Process  # part of what a 
 from sandbox_server.sandbox.process import ProcessEnd as ProcessEnd
 from sandbox_server.sandbox.process import Size as Size
 from sandbox_server.sandbox.process import Stream as Stream
-from sandbox_server.sandbox.tree import Tree
-
-DEFAULT_ACTIVATION = "[[ -f /opt/miniconda3/bin/activate ]] && . /opt/miniconda3/bin/activate testbed 2> /dev/null"
-"""What an empty `activate` stands for: the conda env `testbed`, where the image has it."""
-
-
-class Role(StrEnum):
-    """Why a container exists; label `sandbox.role`."""
-
-    SESSION = "session"
-    GRADE = "grade"
-    PREPARE = "prepare"
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one container may use."""
-
-    memory_mb: int = 4096
-    cpus: float = 2.0
-    pids: int = 512
-    open_files: int = 4096
-    disk_mb: int = 10240
-    """Bound on one file and on the writable layer."""
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerSpec:
-    """All that fixes a container at its creation."""
-
-    image: str
-    role: Role
-    sid: str
-    """The session it is for (also for grade and prepare containers: whose it is, or "" for none)."""
-    deadline: datetime
-    """The moment by which it goes even if nothing else is known of it; label `sandbox.deadline`."""
-    workdir: str = "/"
-    env: Mapping[str, str] = field(default_factory=dict)
-    activate: str = ""
-    """Shell text that the persistent shell runs once at its start (conda activation and the like)."""
-    network: str = "none"
-    egress: Egress | None = None
-    """What of the network it may reach; a session, at most what the server's sessions may."""
-    limits: Limits = field(default_factory=Limits)
-    with_shell: bool = True
-    """False: no persistent shell; the container only waits for `exec`."""
-    cpu_shares: int = 0
-    """Weight among containers that want the CPU at the same time; 0: the engine's default, 1024."""
-    mounts: Mapping[str, str] = field(default_factory=dict)
-    """Folder of the engine's host -> where it is in the container; only what the engine itself has named."""
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerInfo:
-    """One container of ours as the engine lists it."""
-
-    container_id: str
-    role: Role
-    sid: str
-    node: str
-    deadline: datetime
-    running: bool
-    image: str
-    held: bool
-    """This process makes or uses it: it is not an orphan."""
-    paused: bool = False
 
 
 class ShellOutcome(StrEnum):
@@ -174,8 +114,8 @@ class Shell(Protocol):
         ...
 
 
-class Sandbox(Tree, Protocol):
-    """One container: a persistent shell, one-off commands, files (`Tree`: as users see them)."""
+class Sandbox(FileSystem, Protocol):
+    """One container: a persistent shell, one-off commands, files (`FileSystem`: as users see them)."""
 
     @property
     def container_id(self) -> str:
@@ -284,49 +224,71 @@ class Sandbox(Tree, Protocol):
 
 
 class Runtime(Protocol):
-    """Makes, finds and removes containers on one engine."""
+    """Makes, finds and removes containers on one engine, and keeps its images: what a backend implements.
+
+    Every method that asks the engine raises EngineUnavailable if it does not answer in time, beside what it names.
+
+    A container is named by the engine's full id.
+    """
 
     @property
     def outside(self) -> Outside:
-        """What the engine itself says of containers, and their files without their own programs."""
+        """Looks at containers without running anything in them."""
         ...
 
+    @property
+    def fault(self) -> str:
+        """What is wrong while the engine does not answer; "" otherwise. Asks nothing and raises nothing."""
+        ...
+
+    # ---- containers
+
     async def create(self, spec: ContainerSpec) -> Sandbox:
-        """Create and start a container; its shell is ready when this returns.
+        """Create and start a container; its shell, if it has one, is ready when this returns.
+
+        Nothing is left behind when this raises, nor when the caller is cancelled.
 
         Raises:
-            ImageUnavailable, EngineUnavailable, CapacityError. Nothing is left behind on any of them,
-            nor when the caller is cancelled.
+            ImageUnavailable: the image is not on the engine, or a container of it ends before its shell is ready.
+            EgressUnavailable: what restricts its network could not be put in place.
+            SandboxDiskFull: the engine's disk is full.
 
         """
         ...
 
     async def attach(self, container_id: str) -> Sandbox:
-        """The sandbox of a running container, its shell reattached (after a restart of the server).
+        """The sandbox of an existing container, also one of a former server's; the same object while it is open here.
 
         Raises:
-            SandboxLost: it is gone or not running.
+            SandboxLost: there is no such container of this node, or others started it without its restrictions.
+            EgressUnavailable: its restrictions could not be put in place again.
 
         """
         ...
 
     async def list(self) -> list[ContainerInfo]:
-        """All containers with this node's label, running or not."""
+        """All containers of this node, running or not, and those that a command line of this node left behind."""
         ...
 
     async def remove(self, container_id: str) -> None:
-        """Kill and remove; no error when it is already gone."""
+        """Kill and remove the container; no error when it is gone already."""
         ...
 
     async def connect(self, container_id: str, *, on: bool) -> bool:
-        """Give a running container its network back, or cut it off; False: it was made without one for good."""
+        """Connect a container to its network, or disconnect it; False: it was created without a network.
+
+        Raises:
+            SandboxLost: there is no such container.
+
+        """
         ...
 
     async def restrict(self, container_id: str, egress: Egress | None) -> None:
-        """What a running session's container may reach, from now on; None: what every session may.
+        """Set what a running session's container may reach from now on; None: what every session may.
 
         Raises:
-            EgressUnavailable: the rules are not in place, what was before still holds. SandboxLost, EngineUnavailable.
+            EgressUnavailable: the rules are not in place; those before still hold.
+            SandboxLost: there is no such container, or it does not run.
 
         """
         ...
@@ -334,47 +296,106 @@ class Runtime(Protocol):
     async def pause(self, container_id: str) -> None:
         """Freeze all of its processes; memory, files and streams are kept, time limits of commands stand still.
 
-        Until `unpause` its sandbox raises SandboxPaused. No error when it is paused already. Raises SandboxLost.
+        Until `unpause` its sandbox raises SandboxPaused. No error when it is frozen already.
+
+        Raises:
+            SandboxLost: there is no such container, or it does not run.
+            EngineUnavailable: also where the host cannot freeze it.
+
         """
         ...
 
     async def unpause(self, container_id: str) -> None:
-        """Let its processes go on where they stood; no error when they run. Raises SandboxLost."""
+        """Let its processes go on; no error when they run.
+
+        Raises:
+            SandboxLost: there is no such container.
+
+        """
         ...
 
     async def disk_usage(self, container_id: str = "") -> dict[str, int]:
-        """Bytes in the writable layer of each container of this node, or of one; slow, it looks at every file."""
+        """Bytes in the writable layer, by container: of each of this node, or of one.
+
+        Slow: an engine may look at every file for it, some 0.1 s for ten thousand. A container that is gone is left
+        out.
+        """
         ...
+
+    # ---- images
 
     async def resolve_image(self, candidates: Sequence[str]) -> ImageInfo:
         """The first of `candidates` that is on the engine, else the first that can be pulled.
 
         Raises:
-            ImageUnavailable: none.
+            ImageUnavailable: none is; its `absent` says whether a registry has said that it has none of them.
 
         """
-        ...
-
-    async def images(self) -> Sequence[ImageInfo]:
-        """All images on the engine, one for each of their names."""
         ...
 
     async def find_image(self, name: str) -> ImageInfo | None:
         """The image, if it is on the engine; never pulls."""
         ...
 
-    async def commit(self, container_id: str, name: str, labels: Mapping[str, str]) -> ImageInfo:
-        """Freeze the container's files into the image `name`."""
+    async def images(self) -> Sequence[ImageInfo]:
+        """All images on the engine, one for each of their names."""
         ...
 
     async def stored_images(self) -> Sequence[StoredImage]:
         """Every image on the engine that has a name."""
         ...
 
+    async def commit(self, container_id: str, name: str, labels: Mapping[str, str]) -> ImageInfo:
+        """Make the image `name` of the container's files; its labels are kept, and `labels` added.
+
+        Raises:
+            SandboxLost: there is no such container. SandboxDiskFull: the engine's disk is full.
+
+        """
+        ...
+
     async def remove_image(self, name: str) -> bool:
-        """Take the name, and with its last one the image, away; False: a container needs it."""
+        """Remove the name, and with its last name the image; no error when it is gone already.
+
+        False: it is still there, because a container needs it or the engine did not do it. Raises nothing.
+        """
         ...
 
     def take_image_uses(self) -> dict[str, float]:
         """Names of the images that were resolved or started from since the last call, and when (Unix seconds)."""
+        ...
+
+    # ---- the engine
+
+    async def ping(self) -> None:
+        """Return if the engine answers."""
+        ...
+
+    async def probe_engine(self, *, timeout_s: float) -> None:
+        """Ask an engine that has not answered whether it does again, for at most `timeout_s` (at least 2 s).
+
+        `fault` tells the answer. Asks nothing while there is no fault, and raises nothing.
+        """
+        ...
+
+    async def facts(self) -> EngineFacts:
+        """What the engine says of itself and its host."""
+        ...
+
+    async def watch_images(self) -> None:
+        """Listen to the engine's changes of images until it ends the stream or does not answer; raises nothing.
+
+        While this runs, images once found are not looked up again before the engine tells of a change.
+        """
+        ...
+
+    async def watch_egress(self) -> None:
+        """Kill restricted containers that somebody else starts, until the engine ends the stream of its events.
+
+        Raises nothing.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of all streams and of the engine; containers are left as they are."""
         ...

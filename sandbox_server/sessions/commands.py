@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from sandbox_server import telemetry
 from sandbox_server.errors import CommandLost, ServiceError, UnknownCommand
 from sandbox_server.sandbox.base import Output, Process, ProcessEnd, Stream
-from sandbox_server.sandbox.docker.output import Collector
+from sandbox_server.sandbox.collector import Collector
 from sandbox_server.sessions.boxes import BoxView
 from sandbox_server.sessions.command import Command
 from sandbox_server.sessions.processes import Follower, Lagging, Over, Processes, Running

@@ -17,7 +17,7 @@ from sandbox_server.protocols.e2b.connect import ConnectError
 from sandbox_server.protocols.e2b.envd_call import Call, opened, plain_error, text_of
 from sandbox_server.protocols.e2b.envd_filesystem import NAMESPACE
 from sandbox_server.protocols.e2b.uploads import BadUpload, Part, content, parts, unpacked
-from sandbox_server.sandbox.tree import FileInfo
+from sandbox_server.sandbox.filesystem import FileInfo
 
 ROUTER = APIRouter(include_in_schema=False)
 

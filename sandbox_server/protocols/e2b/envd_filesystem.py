@@ -6,7 +6,7 @@ from fastapi import APIRouter
 
 from sandbox_server.protocols.e2b.connect import Code, ConnectError, Message
 from sandbox_server.protocols.e2b.envd_call import Call, unary
-from sandbox_server.sandbox.tree import FileInfo, FileKind
+from sandbox_server.sandbox.filesystem import FileInfo, FileKind
 
 ROUTER = APIRouter(include_in_schema=False)
 NAMESPACE = "user.e2b"

@@ -18,7 +18,7 @@ from sandbox_server.protocols.e2b import connect
 from sandbox_server.protocols.e2b.connect import Code, ConnectError, Message
 from sandbox_server.protocols.e2b.envd_call import Call, as_connect, streaming, unary
 from sandbox_server.protocols.e2b.envd_filesystem import entry
-from sandbox_server.sandbox.tree import FileInfo, FileKind
+from sandbox_server.sandbox.filesystem import FileInfo, FileKind
 
 ROUTER = APIRouter(include_in_schema=False)
 

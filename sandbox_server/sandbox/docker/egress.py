@@ -51,6 +51,8 @@ class Guard:
         self._token = token
         self._starts: Counter[str] = Counter()
         """Starts of ours that the engine has not told of yet."""
+        self._in_force: dict[str, str] = {}
+        """By container: what is put in place whenever it is started."""
         self._removing = TaskSet("egress helpers")
 
     async def rules_of(self, spec: ContainerSpec) -> tuple[str, list[str]]:
@@ -64,12 +66,12 @@ class Guard:
         parties = self._parties(spec.egress, session=spec.role is Role.SESSION)
         return await self._rules(parties) if parties and spec.network != "none" else ("", [])
 
-    async def change(self, container_id: str, egress: Egress | None) -> str:
-        """Restrict a running session anew; its rules, as of `rules_of`. Raises as `apply`."""
+    async def change(self, container_id: str, egress: Egress | None) -> None:
+        """Restrict a running session anew. Raises as `apply`."""
         parties = self._parties(egress, session=True)
         rules = (await self._rules(parties))[0] if parties else REMOVE
         await self.apply(container_id, rules)
-        return rules
+        self._in_force[container_id] = rules
 
     async def found(self, container_id: str, rules: str, state: dict[str, Any], *, with_shell: bool) -> None:
         """A restricted container of a former server: nobody saw by whom it was started, if not by its creation.
@@ -95,12 +97,21 @@ class Guard:
             raise EgressUnavailable("the rules for what a sandbox may reach are too many; name ranges of addresses")
         return text, [f"{name}:{address}" for name, addresses in found.items() for address in addresses]
 
-    async def start(self, container_id: str, rules: str) -> None:
+    def keep(self, container_id: str, rules: str) -> None:
+        """Have `rules` in place whenever the container is started, as far as none are known for it yet; "": none."""
+        if rules:
+            self._in_force.setdefault(container_id, rules)
+
+    async def start(self, container_id: str) -> None:
         """Start a created or ended container; nothing in it ever runs with more than it may.
 
         Raises:
             EgressUnavailable, and as of a start; then it does not run.
         """
+        rules = self._in_force.get(container_id)
+        if rules is None:
+            await self._engine.call(lambda api: api.start(container_id))
+            return
         try:
             if await self._is_connected(container_id):
                 await self._engine.call(
@@ -147,6 +158,7 @@ class Guard:
     def forget(self, container_id: str) -> None:
         """It is removed."""
         self._starts.pop(container_id, None)
+        self._in_force.pop(container_id, None)
 
     async def watch(self) -> None:
         """Kill restricted containers that somebody else starts, for those have no rules then.
@@ -176,7 +188,7 @@ class Guard:
             return
         log.warning("killed: started by others, so without its egress rules", container_id=container_id[:12])
         await self.kill(container_id)
-        self.forget(container_id)
+        self._starts.pop(container_id, None)
 
     async def _is_connected(self, container_id: str) -> bool:
         found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))

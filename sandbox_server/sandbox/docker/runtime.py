@@ -2,52 +2,35 @@
 
 import asyncio
 import secrets
-import shlex
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from importlib import resources
 from typing import Any
 
 import docker.types
 
 from sandbox_server import clock
 from sandbox_server.errors import EngineUnavailable, ImageUnavailable, SandboxLost, ServiceError
-from sandbox_server.sandbox.base import DEFAULT_ACTIVATION, ContainerInfo, ContainerSpec, ImageInfo, Role, StoredImage
-from sandbox_server.sandbox.docker.config import EngineFacts as EngineFacts
-from sandbox_server.sandbox.docker.config import RuntimeConfig as RuntimeConfig
+from sandbox_server.sandbox.base import ContainerInfo, ContainerSpec, ImageInfo, Role, StoredImage
+from sandbox_server.sandbox.bash import boot
+from sandbox_server.sandbox.bash.sandbox import BashSandbox
+from sandbox_server.sandbox.config import EngineFacts as EngineFacts
+from sandbox_server.sandbox.config import RuntimeConfig as RuntimeConfig
+from sandbox_server.sandbox.docker.container import DockerContainer
 from sandbox_server.sandbox.docker.egress import NETWORK, Guard
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.images import Images
 from sandbox_server.sandbox.docker.labels import DEADLINE, EGRESS, NODE, ROLE, SID, TOKEN
 from sandbox_server.sandbox.docker.outside import DockerOutside
-from sandbox_server.sandbox.docker.sandbox import DockerSandbox
 from sandbox_server.sandbox.egress import Egress
 
 # What package managers, test suites and git need of root; no raw sockets, devices, tracing or namespaces.
 _CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "SYS_CHROOT"]
 
-_SHELL_ENVIRONMENT = {
-    "TINI_KILL_PROCESS_GROUP": "1",  # the init passes signals on to the sweeper (boot.bash)
-    "TERM": "dumb",
-    "PAGER": "cat",
-    "GIT_PAGER": "cat",
-    "MANPAGER": "cat",
-    "PIP_PROGRESS_BAR": "off",
-    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-    "TQDM_DISABLE": "1",
-}
-
 _DISK_USAGE_S = 120.0
 _PROBE_S = 2.0  # a daemon that is well answers in a millisecond
 _REMOVALS = 4  # at a time; a step that ends asks for hundreds, and the daemon serves starts and live sessions too
-
-# -p: nothing of the image's environment (BASH_ENV, SHELLOPTS) reaches what is ours
-_MAIN = ("bash", "--noprofile", "--norc", "-p", "-c")
-_WAIT = (
-    "while :; do sleep 3600 & wait $!; done"  # without a trap: with one, signals from inside reach the first process
-)
 
 # What the engine gives every container that it connects to a network, `none` included.
 _HOSTS = r"""printf '%s\t%s\n' 127.0.0.1 localhost ::1 'localhost ip6-localhost ip6-loopback' \
@@ -65,19 +48,15 @@ class DockerRuntime:
         self._looks = asyncio.Semaphore(config.boot_concurrency)  # not behind the starts: an end holds a slot
         self._removals = asyncio.Semaphore(_REMOVALS)
         self._images = Images(engine, pull=config.pull, pull_timeout_s=config.pull_timeout_s)
-        own = resources.files(__package__)
-        self._boot, self._rc, self._ready = (
-            own.joinpath(name).read_text() for name in ("boot.bash", "rc.bash", "ready.bash")
-        )
         self.outside = DockerOutside(engine, self, oci_runtime=config.oci_runtime)
-        self._open: dict[str, DockerSandbox] = {}
+        self._open: dict[str, BashSandbox] = {}
         own_token = secrets.token_hex(16)
         self._held = {own_token}  # tokens of the containers being made or open
         self._guard = Guard(
             engine, self._images, config.egress, image=config.egress_image, node=config.node, token=own_token
         )
 
-    async def create(self, spec: ContainerSpec) -> DockerSandbox:
+    async def create(self, spec: ContainerSpec) -> BashSandbox:
         """See `sandbox.base.Runtime.create`."""
         token = secrets.token_hex(16)
         self._held.add(token)
@@ -91,7 +70,7 @@ class DockerRuntime:
         self._open[sandbox.container_id] = sandbox
         return sandbox
 
-    async def _boot_container(self, spec: ContainerSpec, token: str) -> DockerSandbox:
+    async def _boot_container(self, spec: ContainerSpec, token: str) -> BashSandbox:
         began = time.monotonic()
         rules, hosts = await self._guard.rules_of(spec)
         creating = asyncio.ensure_future(self._engine.call(lambda api: self._create(api, spec, token, rules, hosts)))
@@ -105,7 +84,8 @@ class DockerRuntime:
             await asyncio.shield(self._undo(creating))
             raise
         shared = spec.role is Role.SESSION
-        sandbox = DockerSandbox(self._engine, container_id, token, shared_lanes=shared, guard=self._guard, rules=rules)
+        self._guard.keep(container_id, rules)
+        sandbox = BashSandbox(self._container(container_id), token, shared_channels=shared)
         try:
             if spec.with_shell:
                 await sandbox.boot()
@@ -126,7 +106,7 @@ class DockerRuntime:
             raise
         return sandbox
 
-    async def attach(self, container_id: str) -> DockerSandbox:
+    async def attach(self, container_id: str) -> BashSandbox:
         """See `sandbox.base.Runtime.attach`. The same object while this process holds it open."""
         known = self._open.get(container_id)
         if known is not None:
@@ -138,11 +118,10 @@ class DockerRuntime:
         rules = labels.get(EGRESS, "")
         if rules:
             await self._guard.found(container_id, rules, found["State"], with_shell=found["Config"]["Tty"])
+            self._guard.keep(container_id, rules)
         self._held.add(labels[TOKEN])
         shared = labels[ROLE] == Role.SESSION
-        sandbox = DockerSandbox(
-            self._engine, container_id, labels[TOKEN], shared_lanes=shared, guard=self._guard, rules=rules
-        )
+        sandbox = BashSandbox(self._container(container_id), labels[TOKEN], shared_channels=shared)
         if found["State"].get("Paused"):
             sandbox.clock.stop()
         return self._open.setdefault(container_id, sandbox)
@@ -192,9 +171,7 @@ class DockerRuntime:
 
     async def restrict(self, container_id: str, egress: Egress | None) -> None:
         """See `sandbox.base.Runtime.restrict`."""
-        rules = await self._guard.change(container_id, egress)
-        if container_id in self._open:
-            self._open[container_id].rules = rules
+        await self._guard.change(container_id, egress)
 
     async def watch_egress(self) -> None:
         """Kill restricted containers that somebody else starts, until the engine ends the stream of its events."""
@@ -321,6 +298,9 @@ class DockerRuntime:
         )
         return {container["Id"]: container.get("SizeRw", 0) for container in found}
 
+    def _container(self, container_id: str) -> DockerContainer:
+        return DockerContainer(self._engine, self._guard, container_id)
+
     def _create(self, api: Any, spec: ContainerSpec, token: str, rules: str, hosts: Sequence[str]) -> str:
         limits = spec.limits
         host = api.create_host_config(
@@ -349,12 +329,11 @@ class DockerRuntime:
         )
         # Not even the engine's own `none`: a namespace of its own with nothing but lo comes without it, in half the
         # time of a start (111 against 273 ms), and past locks that many ends at once can leave held for ever (20.10:
-        # libnetwork's watchLoop and getSvcRecords take the same two in opposite order).
+        # libnetwork's watchLoop and getSvcRecords take the same two in opposite request).
         unconnected = spec.network == "none"
-        main = (_HOSTS if unconnected else "") + (self._boot if spec.with_shell else _WAIT)
         created: dict[str, Any] = api.create_container(
             spec.image,
-            command=[*_MAIN, main, "sandbox", *([self._start_file(spec)] if spec.with_shell else [])],
+            command=boot.command(spec, first=_HOSTS if unconnected else ""),
             network_disabled=unconnected,
             entrypoint=[],
             user="0",
@@ -362,7 +341,7 @@ class DockerRuntime:
             hostname=self._config.hostname,
             tty=spec.with_shell,
             stdin_open=spec.with_shell,
-            environment={**(_SHELL_ENVIRONMENT if spec.with_shell else {}), **spec.env},
+            environment=boot.environment(spec),
             labels={
                 NODE: self._config.node,
                 ROLE: spec.role.value,
@@ -374,11 +353,6 @@ class DockerRuntime:
             host_config=host,
         )
         return str(created["Id"])
-
-    def _start_file(self, spec: ContainerSpec) -> str:
-        # the working directory by the name it was given: the engine resolves links
-        begin = f"cd -- {shlex.quote(spec.workdir)} 2> /dev/null"
-        return "\n".join((self._rc, spec.activate or DEFAULT_ACTIVATION, begin, self._ready))
 
 
 def _info(container: dict[str, Any], held: set[str]) -> ContainerInfo:

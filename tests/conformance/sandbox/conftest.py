@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from sandbox_server.errors import EngineUnavailable, ImageUnavailable
+from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime, RuntimeConfig
-from sandbox_server.sandbox.docker.sandbox import DockerSandbox
 
 from .specs import IMAGE, spec
 
@@ -42,7 +42,7 @@ async def runtime(engine: Engine) -> AsyncIterator[DockerRuntime]:
 
 
 @pytest.fixture
-async def sandbox(runtime: DockerRuntime) -> AsyncIterator[DockerSandbox]:
+async def sandbox(runtime: DockerRuntime) -> AsyncIterator[BashSandbox]:
     """A fresh one for this test alone."""
     sandbox = await runtime.create(spec())
     yield sandbox
@@ -50,7 +50,7 @@ async def sandbox(runtime: DockerRuntime) -> AsyncIterator[DockerSandbox]:
 
 
 @pytest.fixture(scope="module")
-async def shared(runtime: DockerRuntime) -> AsyncIterator[DockerSandbox]:
+async def shared(runtime: DockerRuntime) -> AsyncIterator[BashSandbox]:
     """One for all tests of a module that leave its shell as they found it."""
     sandbox = await runtime.create(spec())
     yield sandbox

@@ -125,7 +125,8 @@ async def test_refused_rules_are_not_taken_for_set(engine: Engine) -> None:
     sandbox = await runtime.create(spec(network="bridge", with_shell=False))
     await engine.call(lambda api: api.kill(sandbox.container_id))
     with pytest.raises(EgressUnavailable, match="ended with 1: "):
-        await runtime._guard.start(sandbox.container_id, "no rules")
+        runtime._guard.keep(sandbox.container_id, "no rules")
+        await runtime._guard.start(sandbox.container_id)
     (ended,) = [info for info in await runtime.list() if info.container_id == sandbox.container_id]
     assert not ended.running
     await runtime.remove(sandbox.container_id)

@@ -9,22 +9,22 @@ import pytest
 
 from sandbox_server.errors import SandboxLost
 from sandbox_server.sandbox.base import Role
+from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
-from sandbox_server.sandbox.docker.sandbox import DockerSandbox
 
 from .specs import gone, running, say, spec
 
 
 @pytest.fixture
-async def grading(runtime: DockerRuntime) -> AsyncIterator[DockerSandbox]:
+async def grading(runtime: DockerRuntime) -> AsyncIterator[BashSandbox]:
     """A container whose lanes are for one command each."""
     sandbox = await runtime.create(spec(role=Role.GRADE))
     yield sandbox
     await runtime.remove(sandbox.container_id)
 
 
-async def test_streams_and_exit_code(shared: DockerSandbox) -> None:
+async def test_streams_and_exit_code(shared: BashSandbox) -> None:
     """A grader reads stdout, stderr and the status apart, byte by byte."""
     result = await shared.exec(
         ["sh", "-c", "cat; printf 'e\\377\\0' >&2; exit 7"], timeout_s=10, stdin=b"in\0\xff\x1e\r\n"
@@ -45,20 +45,20 @@ async def test_streams_and_exit_code(shared: DockerSandbox) -> None:
         (["sh", "-c", "exit 255"], 255),
     ],
 )
-async def test_exit_codes(shared: DockerSandbox, argv: list[str], code: int) -> None:
+async def test_exit_codes(shared: BashSandbox, argv: list[str], code: int) -> None:
     """A command that cannot run would be an error of the service, or pass for one that ran."""
     result = await shared.exec(argv, timeout_s=10)
     assert result.exit_code == code
 
 
-async def test_arguments_are_not_text_of_a_shell(shared: DockerSandbox) -> None:
+async def test_arguments_are_not_text_of_a_shell(shared: BashSandbox) -> None:
     """An argument with quotes, blanks or line feeds would be split or run."""
     argv = ["printf", "%s|", "a b", "$HOME", "'", '"', "`x`", "\\", "", "new\nline", "é", "*", "-n", "--"]
     result = await shared.exec(argv, timeout_s=10)
     assert result.stdout.head.decode() == "".join(f"{a}|" for a in argv[2:])
 
 
-async def test_merged_streams_keep_their_order(shared: DockerSandbox) -> None:
+async def test_merged_streams_keep_their_order(shared: BashSandbox) -> None:
     """A test log whose stderr comes apart could not be parsed."""
     script = "for i in 1 2 3 4 5 6 7 8 9; do echo out$i; echo err$i >&2; done"
     result = await shared.exec(["bash", "-c", script], timeout_s=10, merge_streams=True)
@@ -66,7 +66,7 @@ async def test_merged_streams_keep_their_order(shared: DockerSandbox) -> None:
     assert result.stderr.head == b""
 
 
-async def test_folder_environment_user(shared: DockerSandbox) -> None:
+async def test_folder_environment_user(shared: BashSandbox) -> None:
     """A grader that asks for another folder, variable or user would silently get the default."""
     script = 'pwd; echo "$V"; id -u; echo ${SANDBOX_TOKEN-none}'
     result = await shared.exec(["sh", "-c", script], timeout_s=10, cwd="/usr", env={"V": "a b\nc='x'"}, user="65534")
@@ -75,7 +75,7 @@ async def test_folder_environment_user(shared: DockerSandbox) -> None:
     assert result.stdout.head == b"/tmp\n"
 
 
-async def test_missing_folder(shared: DockerSandbox) -> None:
+async def test_missing_folder(shared: BashSandbox) -> None:
     """A folder that the policy removed would be an error of the service."""
     result = await shared.exec(["pwd"], timeout_s=10, cwd="/no/such/folder")
     assert result.exit_code not in (0, None)
@@ -83,7 +83,7 @@ async def test_missing_folder(shared: DockerSandbox) -> None:
     assert result.stdout.head == b""
 
 
-async def test_stdin_of_many_megabytes(shared: DockerSandbox) -> None:
+async def test_stdin_of_many_megabytes(shared: BashSandbox) -> None:
     """A large patch goes in by stdin while output comes back: neither may wait for the other for ever."""
     data = bytes(range(256)) * 40_000
     result = await shared.exec(["cat"], timeout_s=30, stdin=data, keep_bytes=32 << 20)
@@ -92,13 +92,13 @@ async def test_stdin_of_many_megabytes(shared: DockerSandbox) -> None:
     assert (result.stdout.head, result.exit_code) == (data[:3], 0)
 
 
-async def test_no_stdin_is_its_end(shared: DockerSandbox) -> None:
+async def test_no_stdin_is_its_end(shared: BashSandbox) -> None:
     """A command that reads its input would wait for its timeout."""
     result = await shared.exec(["cat"], timeout_s=5)
     assert (result.exit_code, result.timed_out) == (0, False)
 
 
-async def test_large_output_is_bounded(shared: DockerSandbox) -> None:
+async def test_large_output_is_bounded(shared: BashSandbox) -> None:
     """A chatty test suite would fill the server's memory."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     result = await shared.exec(["sh", "-c", "yes | head -c 100000000; echo END"], timeout_s=60, keep_bytes=1000)
@@ -120,7 +120,7 @@ TREES = {
 
 
 @pytest.mark.parametrize("script", TREES.values(), ids=TREES.keys())
-async def test_timeout_leaves_nothing(shared: DockerSandbox, script: str) -> None:
+async def test_timeout_leaves_nothing(shared: BashSandbox, script: str) -> None:
     """A process that outlives its exec goes on beside the next one; the shell's own must not be touched."""
     await say(shared, "jobs %1 > /dev/null 2>&1 || { sleep 815 & }")
     inner = asyncio.create_task(shared.shell.run("sleep 2.5; echo whole", timeout_s=20))
@@ -133,7 +133,7 @@ async def test_timeout_leaves_nothing(shared: DockerSandbox, script: str) -> Non
     assert b"whole" in (await inner).output.head
 
 
-async def test_what_outlives_its_command_does_not_delay_it(shared: DockerSandbox) -> None:
+async def test_what_outlives_its_command_does_not_delay_it(shared: BashSandbox) -> None:
     """A server that a command leaves behind, with its output still open, would hold the command up to its timeout."""
     began = time.monotonic()
     result = await shared.exec(
@@ -146,7 +146,7 @@ async def test_what_outlives_its_command_does_not_delay_it(shared: DockerSandbox
     assert await gone(shared, "sleep 4711")
 
 
-async def test_two_lanes_at_once(shared: DockerSandbox) -> None:
+async def test_two_lanes_at_once(shared: BashSandbox) -> None:
     """The end of one lane would take another's processes along."""
     one = asyncio.create_task(shared.exec(["sh", "-c", "sleep 1.2; echo one"], timeout_s=10))
     two = await shared.exec(["sleep", "4711"], timeout_s=0.5)
@@ -154,7 +154,7 @@ async def test_two_lanes_at_once(shared: DockerSandbox) -> None:
     assert (await one).stdout.head == b"one\n"
 
 
-async def test_cancelled_leaves_nothing(shared: DockerSandbox) -> None:
+async def test_cancelled_leaves_nothing(shared: BashSandbox) -> None:
     """A caller that went away would leave its command running."""
     for after_s in (0.0, 0.02, 0.5):
         task = asyncio.create_task(shared.exec(["bash", "-c", "env -i setsid sleep 4711 & sleep 4711"], timeout_s=60))
@@ -187,7 +187,7 @@ async def test_without_a_shell(runtime: DockerRuntime, engine: Engine) -> None:
         await runtime.remove(sandbox.container_id)
 
 
-async def test_out_of_memory_in_a_lane(sandbox: DockerSandbox) -> None:
+async def test_out_of_memory_in_a_lane(sandbox: BashSandbox) -> None:
     """A test that eats all memory ends with its status; it must not take the session along silently."""
     result = await sandbox.exec(["tail", "/dev/zero"], timeout_s=60)
     assert result.exit_code in (1, 137)
@@ -200,14 +200,14 @@ env; pwd -P; umask; cat; printf '%s|' "$0" "$@"; ls /proc/self/fd; echo err >&2;
 
 
 @pytest.mark.parametrize("merge", [False, True])
-async def test_a_command_that_stood_by_differs_in_nothing(grading: DockerSandbox, merge: bool) -> None:
+async def test_a_command_that_stood_by_differs_in_nothing(grading: BashSandbox, merge: bool) -> None:
     """A test that passes in the one and fails in the other would be graded by luck."""
     await grading.exec(["ln", "-s", "/usr/bin", "/tmp/link"], timeout_s=5)
     argv = ["bash", "-c", _SHOW, "é", "a b", "", "'\"$x\n\\", "--"]
     results = []
     for standing_by in (0, 1):
         await grading.stand_by(standing_by)
-        assert grading._lanes.parked == standing_by
+        assert grading._exec_channels.parked == standing_by
         results.append(
             await grading.exec(
                 argv,
@@ -224,7 +224,7 @@ async def test_a_command_that_stood_by_differs_in_nothing(grading: DockerSandbox
     assert b"\nPWD=/usr/bin\n" in stood.stdout.head
 
 
-async def test_a_command_that_stood_by_is_killed_at_its_timeout(grading: DockerSandbox) -> None:
+async def test_a_command_that_stood_by_is_killed_at_its_timeout(grading: BashSandbox) -> None:
     """What it started must not live on, what was there before must."""
     await say(grading, "sleep 4712 &")
     await grading.stand_by(2)
@@ -235,13 +235,13 @@ async def test_a_command_that_stood_by_is_killed_at_its_timeout(grading: DockerS
     assert (await grading.exec(["pwd"], timeout_s=5, cwd="/usr")).stdout.head == b"/usr\n"
 
 
-async def test_what_a_command_that_stands_by_cannot_do(grading: DockerSandbox) -> None:
+async def test_what_a_command_that_stands_by_cannot_do(grading: BashSandbox) -> None:
     """Each is told as of any other command: no folder, no such program, killed; another user has its own process."""
     await grading.stand_by(3)
     assert (await grading.exec(["true"], timeout_s=5, cwd="/no/such")).exit_code == 126
     assert (await grading.exec(["no-such-command-x"], timeout_s=5)).exit_code == 127
     assert (await grading.exec(["id", "-un"], timeout_s=5, user="nobody")).stdout.head == b"nobody\n"
-    assert grading._lanes.parked == 1
-    await grading._engine.call(lambda api: api.kill(grading.container_id))
+    assert grading._exec_channels.parked == 1
+    await grading._container.kill()
     with pytest.raises(SandboxLost):
         await grading.exec(["true"], timeout_s=5)

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from sandbox_server.errors import SandboxDiskFull
-from sandbox_server.sandbox.docker.sandbox import DockerSandbox
+from sandbox_server.sandbox.bash.sandbox import BashSandbox
 
 from .specs import say
 
@@ -16,7 +16,7 @@ from .specs import say
 @pytest.mark.parametrize(
     "data", [b"", b"x", b"\n", b"no end", bytes(range(256)) * 300, b"\n0123456789abcdef ok\n", b"\0" * 100_000]
 )
-async def test_round_trip(shared: DockerSandbox, data: bytes) -> None:
+async def test_round_trip(shared: BashSandbox, data: bytes) -> None:
     """A binary or oddly ended file would come back changed."""
     await shared.write_file("/tmp/f", data)
     assert await shared.read_file("/tmp/f", max_bytes=1 << 20) == data
@@ -41,7 +41,7 @@ PATHS = [
 
 
 @pytest.mark.parametrize("name", PATHS)
-async def test_odd_paths(shared: DockerSandbox, name: str) -> None:
+async def test_odd_paths(shared: BashSandbox, name: str) -> None:
     """A path with blanks, quotes or line feeds would lead elsewhere, or be run."""
     path = f"/tmp/odd/{name}/{name}"
     await shared.write_file(path, name.encode())
@@ -50,7 +50,7 @@ async def test_odd_paths(shared: DockerSandbox, name: str) -> None:
     assert seen.stdout.head == name.encode()
 
 
-async def test_twenty_megabytes(shared: DockerSandbox) -> None:
+async def test_twenty_megabytes(shared: BashSandbox) -> None:
     """A large file would be cut, or take minutes."""
     data = os.urandom(20 << 20)
     began = time.monotonic()
@@ -82,7 +82,7 @@ async def test_twenty_megabytes(shared: DockerSandbox) -> None:
         ("/" + "x" * 300, OSError),
     ],
 )
-async def test_what_cannot_be_read(shared: DockerSandbox, path: str, error: type[Exception]) -> None:
+async def test_what_cannot_be_read(shared: BashSandbox, path: str, error: type[Exception]) -> None:
     """The editor would show another reason than a person would see, or hang on a pipe."""
     await say(
         shared, "[[ -p /tmp/pipe ]] || mkfifo /tmp/pipe; ln -sfn /tmp/absent /tmp/dangling; ln -sfn loop /tmp/loop"
@@ -109,7 +109,7 @@ async def test_what_cannot_be_read(shared: DockerSandbox, path: str, error: type
         ("/tmp/" + "x" * 300, OSError),
     ],
 )
-async def test_what_cannot_be_written(shared: DockerSandbox, path: str, error: type[Exception]) -> None:
+async def test_what_cannot_be_written(shared: BashSandbox, path: str, error: type[Exception]) -> None:
     """A refused write would leave its bytes on the stream, to be run as commands, or pass for done."""
     await say(shared, "[[ -p /tmp/pipe ]] || mkfifo /tmp/pipe")
     with pytest.raises(error):
@@ -119,7 +119,7 @@ async def test_what_cannot_be_written(shared: DockerSandbox, path: str, error: t
     assert await say(shared, "ls /tmp/was-run 2>&1") == "ls: cannot access '/tmp/was-run': No such file or directory"
 
 
-async def test_modes_and_links(shared: DockerSandbox) -> None:
+async def test_modes_and_links(shared: BashSandbox) -> None:
     """An executable would lose its bit by being edited, a link be replaced by a file."""
     await shared.write_file("/tmp/m", b"1", mode=0o751)
     assert await say(shared, "stat -c %a /tmp/m") == "751"
@@ -135,7 +135,7 @@ async def test_modes_and_links(shared: DockerSandbox) -> None:
     assert await shared.read_file("/rel/ative", max_bytes=9) == b"5"
 
 
-async def test_file_size_limit(sandbox: DockerSandbox) -> None:
+async def test_file_size_limit(sandbox: BashSandbox) -> None:
     """A file past the limit would pass for written, or block the lane for its timeout."""
     began = time.monotonic()
     with pytest.raises(SandboxDiskFull):
@@ -147,14 +147,14 @@ async def test_file_size_limit(sandbox: DockerSandbox) -> None:
     assert b"153" in result.output.head  # 128 + SIGXFSZ, as the file system's own limit
 
 
-async def test_full_file_system(sandbox: DockerSandbox) -> None:
+async def test_full_file_system(sandbox: BashSandbox) -> None:
     """A full disk would be an unknown error rather than the one that says so."""
     with pytest.raises(SandboxDiskFull):
         await sandbox.write_file("/dev/shm/f", bytes(60 << 20))
         await sandbox.write_file("/dev/shm/g", bytes(60 << 20))
 
 
-async def test_the_lane_is_killed(sandbox: DockerSandbox) -> None:
+async def test_the_lane_is_killed(sandbox: BashSandbox) -> None:
     """A policy that kills all processes would leave the editor without files."""
     await sandbox.write_file("/usr/f", b"1")
     await sandbox.exec(
@@ -163,7 +163,7 @@ async def test_the_lane_is_killed(sandbox: DockerSandbox) -> None:
     assert await sandbox.read_file("/usr/f", max_bytes=9) == b"1"
 
 
-async def test_at_once(shared: DockerSandbox) -> None:
+async def test_at_once(shared: BashSandbox) -> None:
     """Two operations at once would mix their bytes."""
 
     async def one(number: int) -> None:
@@ -174,7 +174,7 @@ async def test_at_once(shared: DockerSandbox) -> None:
     await asyncio.gather(*(one(number) for number in range(20)))
 
 
-async def test_cancelled(shared: DockerSandbox) -> None:
+async def test_cancelled(shared: BashSandbox) -> None:
     """A cancelled read or write would leave its rest on the stream for the next."""
     for delay_s in (0.0, 0.001, 0.005):
         task = asyncio.create_task(shared.write_file("/tmp/c", bytes(16 << 20)))

@@ -7,7 +7,7 @@ import pytest
 
 from sandbox_server.errors import CommandBroken
 from sandbox_server.sandbox.base import ShellOutcome
-from sandbox_server.sandbox.docker.sandbox import DockerSandbox
+from sandbox_server.sandbox.bash.sandbox import BashSandbox
 
 from .specs import shown
 
@@ -43,7 +43,7 @@ exit 5
 """
 
 
-async def test_commands_beside_a_process_that_writes_into_their_lanes(sandbox: DockerSandbox) -> None:
+async def test_commands_beside_a_process_that_writes_into_their_lanes(sandbox: BashSandbox) -> None:
     """`end zero` behind a command's last words was a ValueError, and a frame of one word another."""
     flood = await sandbox.start(["bash", "-c", FLOOD])
     flood.detach()
@@ -66,7 +66,7 @@ async def test_commands_beside_a_process_that_writes_into_their_lanes(sandbox: D
 
 
 @pytest.mark.parametrize("words", ["zero", "end zero", f"{'9' * 5000} exited free", f"0 {'x' * 5000}"])
-async def test_a_command_that_finds_its_nonce(shared: DockerSandbox, words: str) -> None:
+async def test_a_command_that_finds_its_nonce(shared: BashSandbox, words: str) -> None:
     """Each of these in place of the end was a ValueError; the last one waited for its line feed for ever."""
     text = f"%s {words}" + ("" if "x" in words[:4] else "\\n")
     try:
@@ -78,7 +78,7 @@ async def test_a_command_that_finds_its_nonce(shared: DockerSandbox, words: str)
     assert (await shared.exec(["true"], timeout_s=10)).exit_code == 0
 
 
-async def test_programs_of_the_policys_own(sandbox: DockerSandbox) -> None:
+async def test_programs_of_the_policys_own(sandbox: BashSandbox) -> None:
     """A `find` that prints no numbers was a ValueError; a `head` without an end filled the server's memory."""
     await sandbox.exec(
         [
@@ -111,7 +111,7 @@ MARKS = [
 
 
 @pytest.mark.parametrize("forged", MARKS)
-async def test_marks_that_are_printed_by_hand(shared: DockerSandbox, forged: str) -> None:
+async def test_marks_that_are_printed_by_hand(shared: BashSandbox, forged: str) -> None:
     """The status that an action prints itself would be taken for the shell's."""
     await shared.shell.run("five() { return 5; }", timeout_s=10)
     result = await shared.shell.run(forged, timeout_s=10)
@@ -121,7 +121,7 @@ async def test_marks_that_are_printed_by_hand(shared: DockerSandbox, forged: str
     assert (shown(after).strip(), after.exit_code) == ("mine", 0)
 
 
-async def test_a_loop_that_prints_prompts_is_still_stopped(sandbox: DockerSandbox) -> None:
+async def test_a_loop_that_prints_prompts_is_still_stopped(sandbox: BashSandbox) -> None:
     """The prompt of a new shell, printed by hand, passed for the end of a command that ignores its interruption."""
     loop = r"""trap '' INT; while :; do printf '\036P0000000000000000 root\036' > /dev/tty; done"""
     began = time.monotonic()
@@ -132,7 +132,7 @@ async def test_a_loop_that_prints_prompts_is_still_stopped(sandbox: DockerSandbo
     assert time.monotonic() - began < 40
 
 
-async def test_marks_of_a_process_left_behind(sandbox: DockerSandbox) -> None:
+async def test_marks_of_a_process_left_behind(sandbox: BashSandbox) -> None:
     """A process that goes on printing marks would end other actions, or give them its output."""
     # what it knows: the nonce of its own action, which is no other's
     flood = r"""n=$__sb_n

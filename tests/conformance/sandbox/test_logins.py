@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from sandbox_server.sandbox.docker.sandbox import DockerSandbox
+from sandbox_server.sandbox.bash.sandbox import BashSandbox
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -57,33 +57,33 @@ NOT_PLAIN = {
 }
 
 
-async def run(sandbox: DockerSandbox, text: str, **how: object) -> str:
+async def run(sandbox: BashSandbox, text: str, **how: object) -> str:
     """What a login shell says that is begun as the E2B SDK begins it."""
     done = await sandbox.exec(["/bin/bash", "-l", "-c", text], timeout_s=20, **how)  # type: ignore[arg-type]
     return done.stdout.text() + done.stderr.text()
 
 
-async def fresh(sandbox: DockerSandbox, text: str, **how: object) -> str:
+async def fresh(sandbox: BashSandbox, text: str, **how: object) -> str:
     """The same of one that is begun in a way that is not looked at."""
     done = await sandbox.exec(["env", "/bin/bash", "-l", "-c", text], timeout_s=20, **how)  # type: ignore[arg-type]
     return done.stdout.text() + done.stderr.text()
 
 
-async def is_known(sandbox: DockerSandbox, **how: object) -> bool:
+async def is_known(sandbox: BashSandbox, **how: object) -> bool:
     """Whether the profile is not run any more, after as many uses as it takes."""
     for _ in range(USES):
         said = await run(sandbox, "tr '\\0' ' ' < /proc/$$/cmdline", **how)
     return "--noprofile" in said
 
 
-async def have(sandbox: DockerSandbox, path: str, text: str) -> None:
+async def have(sandbox: BashSandbox, path: str, text: str) -> None:
     """Have the file hold the text."""
     done = await sandbox.exec(["bash", "-c", f"printf %s {shlex.quote(text)} > {path}"], timeout_s=20)
     assert done.exit_code == 0
 
 
 @pytest.mark.parametrize("text", PLAIN)
-async def test_a_shell_without_its_profile_is_as_one_with_it(sandbox: DockerSandbox, text: str) -> None:
+async def test_a_shell_without_its_profile_is_as_one_with_it(sandbox: BashSandbox, text: str) -> None:
     await have(sandbox, "/root/.profile", text)
     how = {"env": {"GIVEN": "by the call", "OTHER": "x"}, "cwd": "/usr"}
     assert await is_known(sandbox, **how)
@@ -92,14 +92,14 @@ async def test_a_shell_without_its_profile_is_as_one_with_it(sandbox: DockerSand
 
 
 @pytest.mark.parametrize("kind", NOT_PLAIN)
-async def test_a_profile_that_does_more_runs_for_each_command(sandbox: DockerSandbox, kind: str) -> None:
+async def test_a_profile_that_does_more_runs_for_each_command(sandbox: BashSandbox, kind: str) -> None:
     await have(sandbox, "/root/.profile", NOT_PLAIN[kind])
     assert not await is_known(sandbox)
     if kind not in ("program", "time", "random", "number", "end"):
         assert await run(sandbox, STATE) == await fresh(sandbox, STATE)
 
 
-async def test_effects_are_had_each_time(sandbox: DockerSandbox) -> None:
+async def test_effects_are_had_each_time(sandbox: BashSandbox) -> None:
     await have(sandbox, "/root/.profile", NOT_PLAIN["effect"])
     looked = 1  # the one time that it was looked at
     for _ in range(10):
@@ -121,7 +121,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-async def test_a_change_is_seen_by_the_next_command(sandbox: DockerSandbox, change: str) -> None:
+async def test_a_change_is_seen_by_the_next_command(sandbox: BashSandbox, change: str) -> None:
     await have(sandbox, "/root/part", "export B=1")
     text = "export A=1\n. /root/part\nif [ -d ~/.local/bin ]; then A=local; fi\n"
     await have(sandbox, "/root/.profile", text)
@@ -139,7 +139,7 @@ async def test_a_change_is_seen_by_the_next_command(sandbox: DockerSandbox, chan
         assert not await is_known(sandbox)
 
 
-async def test_users_folders_and_environments_are_kept_apart(sandbox: DockerSandbox) -> None:
+async def test_users_folders_and_environments_are_kept_apart(sandbox: BashSandbox) -> None:
     await sandbox.exec(["useradd", "-m", "-s", "/bin/bash", "agent"], timeout_s=20)
     await have(sandbox, "/etc/profile.d/x.sh", 'export SEEN="$GIVEN $PWD $HOME"')
     calls = [
@@ -155,7 +155,7 @@ async def test_users_folders_and_environments_are_kept_apart(sandbox: DockerSand
         assert await is_known(sandbox, **how)
 
 
-async def test_an_environment_that_bash_cannot_set(sandbox: DockerSandbox) -> None:
+async def test_an_environment_that_bash_cannot_set(sandbox: BashSandbox) -> None:
     """Such variables are set by env, which would be given the shell's option."""
     for _ in range(USES + 1):
         done = await sandbox.exec(
@@ -164,7 +164,7 @@ async def test_an_environment_that_bash_cannot_set(sandbox: DockerSandbox) -> No
         assert (done.exit_code, done.stdout.text()) == (0, "odd-name=1\n2\n")
 
 
-async def test_several_are_learned_at_once(sandbox: DockerSandbox) -> None:
+async def test_several_are_learned_at_once(sandbox: BashSandbox) -> None:
     """One would be taken for the other."""
     await have(sandbox, "/root/.profile", 'export SEEN="$GIVEN"')
     given = [str(number) for number in range(6)]
@@ -173,7 +173,7 @@ async def test_several_are_learned_at_once(sandbox: DockerSandbox) -> None:
         assert [text.strip() for text in said] == given
 
 
-async def test_a_user_whose_home_moves(sandbox: DockerSandbox) -> None:
+async def test_a_user_whose_home_moves(sandbox: BashSandbox) -> None:
     """What the profile made of the old one would stay."""
     await sandbox.exec(["bash", "-c", "useradd -m -s /bin/bash agent; cp -r ~agent /srv/agent"], timeout_s=20)
     await have(sandbox, "/etc/profile.d/x.sh", 'export SEEN="$HOME"')
@@ -188,7 +188,7 @@ async def test_a_user_whose_home_moves(sandbox: DockerSandbox) -> None:
     assert await seen() == b"/srv/agent\n"
 
 
-async def test_a_users_own_programs_are_found_once_they_are_there(sandbox: DockerSandbox) -> None:
+async def test_a_users_own_programs_are_found_once_they_are_there(sandbox: BashSandbox) -> None:
     """The usual ~/.profile of Debian adds ~/.local/bin if that is a folder: `pip install --user` makes it."""
     await sandbox.exec(["useradd", "-m", "-s", "/bin/bash", "agent"], timeout_s=20)
     how = {"user": "agent", "home_cwd": True}
@@ -203,7 +203,7 @@ async def test_a_users_own_programs_are_found_once_they_are_there(sandbox: Docke
     assert b"".join([data async for _, data in process.output()]) == b"here\n"
 
 
-async def test_a_profile_that_hangs_costs_its_commands_their_time(sandbox: DockerSandbox) -> None:
+async def test_a_profile_that_hangs_costs_its_commands_their_time(sandbox: BashSandbox) -> None:
     await have(sandbox, "/root/.profile", "sleep 0.1; while [ ! -e /tmp/go ]; do sleep 0.1; done")
     for _ in range(USES):
         done = await sandbox.exec(["/bin/bash", "-l", "-c", "true"], timeout_s=0.5)

@@ -6,9 +6,9 @@ import pytest
 
 from sandbox_server.errors import SandboxLost
 from sandbox_server.sandbox.base import Role, Sandbox
+from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
-from sandbox_server.sandbox.docker.sandbox import DockerSandbox
 from sandbox_server.sandbox.outside import FILES, Unseen
 
 from .specs import say, spec
@@ -61,7 +61,7 @@ async def test_what_a_dead_container_has_no_more(runtime: DockerRuntime, engine:
         await runtime.outside.see(sandbox.container_id)
 
 
-async def test_the_engine_tells_of_memory(runtime: DockerRuntime, sandbox: DockerSandbox) -> None:
+async def test_the_engine_tells_of_memory(runtime: DockerRuntime, sandbox: BashSandbox) -> None:
     """Counters that are read inside are what a policy writes there."""
     assert await runtime.outside.hit_its_memory(sandbox.container_id) is False
     done = await sandbox.exec(["python3", "-c", "x = 'a' * 10**9"], timeout_s=30)

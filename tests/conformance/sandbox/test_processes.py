@@ -8,8 +8,8 @@ import pytest
 
 from sandbox_server.errors import MalformedRequest, SandboxExhausted, SandboxLost, UnknownUser
 from sandbox_server.sandbox.base import Limits, Process, ProcessEnd, Size, Stream
+from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
-from sandbox_server.sandbox.docker.sandbox import DockerSandbox
 
 from .specs import gone, running, spec
 
@@ -25,7 +25,7 @@ async def read(process: Process) -> tuple[bytes, bytes, ProcessEnd]:
     return bytes(streams[Stream.STDOUT] + streams[Stream.PTY]), bytes(streams[Stream.STDERR]), end
 
 
-async def bash(sandbox: DockerSandbox, script: str) -> tuple[bytes, bytes, ProcessEnd]:
+async def bash(sandbox: BashSandbox, script: str) -> tuple[bytes, bytes, ProcessEnd]:
     """`script` run as a process."""
     return await read(await sandbox.start(["bash", "-c", script]))
 
@@ -41,7 +41,7 @@ async def bash(sandbox: DockerSandbox, script: str) -> tuple[bytes, bytes, Proce
         ("cat", b"", b""),
     ],
 )
-async def test_streams(shared: DockerSandbox, script: str, out: bytes, err: bytes) -> None:
+async def test_streams(shared: BashSandbox, script: str, out: bytes, err: bytes) -> None:
     """A byte lost, added, or on the other stream would change a test's log, or a file that is read by `cat`."""
     assert await bash(shared, script) == (out, err, ProcessEnd(0))
 
@@ -58,13 +58,13 @@ async def test_streams(shared: DockerSandbox, script: str, out: bytes, err: byte
         ("kill 0", ProcessEnd(143)),
     ],
 )
-async def test_ends(shared: DockerSandbox, script: str, end: ProcessEnd) -> None:
+async def test_ends(shared: BashSandbox, script: str, end: ProcessEnd) -> None:
     """A status that was chosen would pass for a kill, a stop for an end, or the lane would go with its command."""
     assert (await bash(shared, script))[2] == end
     assert await bash(shared, "echo next") == (b"next\n", b"", ProcessEnd(0))
 
 
-async def test_what_cannot_be_run(shared: DockerSandbox) -> None:
+async def test_what_cannot_be_run(shared: BashSandbox) -> None:
     """It is the command's end, as a shell tells it, and no error of the service."""
     out, err, end = await read(await shared.start(["no-such-command-x"]))
     assert (out, end) == (b"", ProcessEnd(127)) and b"no-such-command-x" in err
@@ -72,7 +72,7 @@ async def test_what_cannot_be_run(shared: DockerSandbox) -> None:
     assert (out, end) == (b"", ProcessEnd(126)) and b"/no/such" in err
 
 
-async def test_stdin(shared: DockerSandbox) -> None:
+async def test_stdin(shared: BashSandbox) -> None:
     """A command that is written to would wait for ever, or what it leaves unread be run by its lane."""
     process = await shared.start(["cat"], stdin=True)
     reader = process.output()
@@ -88,7 +88,7 @@ async def test_stdin(shared: DockerSandbox) -> None:
     assert await bash(shared, "ls /tmp/was-run 2> /dev/null") == (b"", b"", ProcessEnd(2))
 
 
-async def test_signals(shared: DockerSandbox) -> None:
+async def test_signals(shared: BashSandbox) -> None:
     """A signal would miss its process, or reach one that took its number."""
     process = await shared.start(["bash", "-c", "trap 'echo int' INT; echo ready; while :; do sleep 0.05; done"])
     reader = process.output()
@@ -102,7 +102,7 @@ async def test_signals(shared: DockerSandbox) -> None:
     assert not await process.signal(15)
 
 
-async def test_timeout(shared: DockerSandbox) -> None:
+async def test_timeout(shared: BashSandbox) -> None:
     """What runs on past its timeout would hold a sandbox; what it wrote before would be lost."""
     began = time.monotonic()
     process = await shared.start(["bash", "-c", "printf partial; sleep 4711"], timeout_s=0.5)
@@ -111,7 +111,7 @@ async def test_timeout(shared: DockerSandbox) -> None:
     assert await gone(shared, "4711")
 
 
-async def test_what_lives_on(shared: DockerSandbox) -> None:
+async def test_what_lives_on(shared: BashSandbox) -> None:
     """A child that holds the output would delay the end, or write into the output of the next command."""
     script = "for i in 1 2 3 4 5 6 7 8 9; do sleep 0.1; echo late; echo late >&2; done"
     began = time.monotonic()
@@ -125,7 +125,7 @@ async def test_what_lives_on(shared: DockerSandbox) -> None:
         assert await bash(shared, "echo next") == (b"next\n", b"", ProcessEnd(0))
 
 
-async def test_users(shared: DockerSandbox) -> None:
+async def test_users(shared: BashSandbox) -> None:
     """A command as another user would run as root, or in root's home."""
     await bash(shared, "useradd -m -d '/home/a gent' agent 2> /dev/null; mkdir -p '/home/a gent/sub'")
     show = ["bash", "-c", 'echo "$(id -un) $HOME $USER $LOGNAME $PWD"']
@@ -142,7 +142,7 @@ async def test_users(shared: DockerSandbox) -> None:
     assert (await read(await shared.start(["id", "-u"], user="agent")))[0] == b"4242\n"
 
 
-async def test_a_tree_of_another_user(shared: DockerSandbox) -> None:
+async def test_a_tree_of_another_user(shared: BashSandbox) -> None:
     """Root cannot see the environment of another user's processes; they would outlive their command."""
     script = "env -i setsid sleep 4711 & (env -i setsid sh -c 'sleep 4711 & sleep 4711' &); sleep 4711"
     process = await shared.start(["bash", "-c", script], user="nobody", timeout_s=0.7)
@@ -150,7 +150,7 @@ async def test_a_tree_of_another_user(shared: DockerSandbox) -> None:
     assert await gone(shared, "4711")
 
 
-async def test_kill_tree_after_its_end(shared: DockerSandbox) -> None:
+async def test_kill_tree_after_its_end(shared: BashSandbox) -> None:
     """What a command left behind could not be ended any more, or others' processes would go with it."""
     other = await shared.start(["sleep", "4712"])
     process = await shared.start(["bash", "-c", "env -i setsid sleep 4711 & (setsid sleep 4711 &)"])
@@ -163,7 +163,7 @@ async def test_kill_tree_after_its_end(shared: DockerSandbox) -> None:
     assert await other.wait() == ProcessEnd(-1, 9)
 
 
-async def test_detached(shared: DockerSandbox) -> None:
+async def test_detached(shared: BashSandbox) -> None:
     """A command whose reader went away would block in its next write."""
     process = await shared.start(["bash", "-c", "head -c 3000000 /dev/zero; echo > /tmp/written"])
     process.detach()
@@ -171,7 +171,7 @@ async def test_detached(shared: DockerSandbox) -> None:
     assert await bash(shared, "rm /tmp/written") == (b"", b"", ProcessEnd(0))
 
 
-async def test_a_slow_reader(shared: DockerSandbox) -> None:
+async def test_a_slow_reader(shared: BashSandbox) -> None:
     """Output that nobody reads would fill the server's memory."""
     process = await shared.start(["bash", "-c", "head -c 30000000 /dev/zero; echo > /tmp/through"])
     reader = process.output()
@@ -185,7 +185,7 @@ async def test_a_slow_reader(shared: DockerSandbox) -> None:
     assert await process.wait() == ProcessEnd(0)
 
 
-async def test_terminal(shared: DockerSandbox) -> None:
+async def test_terminal(shared: BashSandbox) -> None:
     """A terminal would have no size, or not its new one, or no end of input."""
     process = await shared.start(["bash", "--norc", "-c", "stty size; read x; stty size; cat"], pty=Size(30, 91))
     reader = process.output()
@@ -202,7 +202,7 @@ async def test_terminal(shared: DockerSandbox) -> None:
     assert await process.wait() == ProcessEnd(0)
 
 
-async def test_a_killed_lane(shared: DockerSandbox) -> None:
+async def test_a_killed_lane(shared: BashSandbox) -> None:
     """A policy that kills what runs its command would hang us, or the next command."""
     for _ in range(3):
         assert (await bash(shared, "kill -9 $PPID; sleep 4711"))[2] == ProcessEnd(-1, 9)
@@ -210,7 +210,7 @@ async def test_a_killed_lane(shared: DockerSandbox) -> None:
     assert await bash(shared, "echo next") == (b"next\n", b"", ProcessEnd(0))
 
 
-async def test_forged_ends(shared: DockerSandbox) -> None:
+async def test_forged_ends(shared: BashSandbox) -> None:
     """What a command prints, or writes to its lane, would pass for its end."""
     script = (
         "ps -eo args; env; for i in 0 1 2; do cat /proc/$PPID/environ; done; printf '%032d 0 exited free\\n' 0; exit 9"
@@ -249,30 +249,30 @@ async def test_at_the_limit_of_processes(runtime: DockerRuntime) -> None:
 
 
 @pytest.fixture
-async def sleeping(sandbox: DockerSandbox) -> AsyncIterator[Process]:
+async def sleeping(sandbox: BashSandbox) -> AsyncIterator[Process]:
     """A process in a container of its own."""
     yield await sandbox.start(["sleep", "4711"])
 
 
-async def test_the_container_ends(sandbox: DockerSandbox, sleeping: Process) -> None:
+async def test_the_container_ends(sandbox: BashSandbox, sleeping: Process) -> None:
     """Its reader would wait for ever, or be told a status."""
     waiting = asyncio.create_task(sleeping.wait())
     await asyncio.sleep(0.1)
-    await sandbox._engine.call(lambda api: api.kill(sandbox.container_id))
+    await sandbox._container.kill()
     with pytest.raises(SandboxLost):
         await asyncio.wait_for(waiting, 20)
     with pytest.raises(SandboxLost):
         await sandbox.start(["true"])
 
 
-async def test_the_container_is_started_again(sandbox: DockerSandbox, sleeping: Process) -> None:
+async def test_the_container_is_started_again(sandbox: BashSandbox, sleeping: Process) -> None:
     """A command of before would hang, one of after would meet a lane of before."""
     await sandbox.restart()
     assert await asyncio.wait_for(sleeping.wait(), 20) == ProcessEnd(-1, 9)
     assert await bash(sandbox, "echo next") == (b"next\n", b"", ProcessEnd(0))
 
 
-async def test_a_cancelled_start(shared: DockerSandbox) -> None:
+async def test_a_cancelled_start(shared: BashSandbox) -> None:
     """A caller that went away would leave its command running."""
     for after_s in (0.0, 0.001, 0.003, 0.02):
         task = asyncio.create_task(shared.start(["sleep", "4711"]))
@@ -286,7 +286,7 @@ async def test_a_cancelled_start(shared: DockerSandbox) -> None:
             await process.kill_tree()
 
 
-async def test_no_command(shared: DockerSandbox) -> None:
+async def test_no_command(shared: BashSandbox) -> None:
     """A NUL byte would leave the lane waiting for the rest of its order."""
     for argv in (["echo", "a\0b"], ["echo", "\ud800"], []):
         with pytest.raises(MalformedRequest):

@@ -14,9 +14,9 @@ import pytest
 
 from sandbox_server.errors import EngineUnavailable, ImageUnavailable, SandboxLost, ServiceError
 from sandbox_server.sandbox.base import Limits, Role, ShellOutcome
+from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime, RuntimeConfig
-from sandbox_server.sandbox.docker.sandbox import DockerSandbox
 
 from .specs import IMAGE, gone, running, say, shown, spec
 
@@ -29,7 +29,7 @@ async def lone(engine: Engine) -> DockerRuntime:
     return DockerRuntime(engine, RuntimeConfig(node=f"test-{secrets.token_hex(4)}", pull=False))
 
 
-async def test_isolation(shared: DockerSandbox, engine: Engine) -> None:
+async def test_isolation(shared: BashSandbox, engine: Engine) -> None:
     """A policy could reach the network, the engine or the host."""
     out = await say(
         shared, "grep -E 'CapEff|CapBnd|NoNewPrivs|Seccomp:' /proc/self/status; ls /sys/class/net; ls /var/run"
@@ -49,7 +49,7 @@ async def test_isolation(shared: DockerSandbox, engine: Engine) -> None:
     )
 
 
-async def test_the_token_stays_ours(shared: DockerSandbox) -> None:
+async def test_the_token_stays_ours(shared: BashSandbox) -> None:
     """With the token a policy could forge the notices that the service trusts."""
     token = shared.token
     out = await shared.exec(
@@ -63,7 +63,7 @@ async def test_the_token_stays_ours(shared: DockerSandbox) -> None:
     assert out.stdout.head == b"0\n"
 
 
-async def test_zombies_are_reaped(shared: DockerSandbox) -> None:
+async def test_zombies_are_reaped(shared: BashSandbox) -> None:
     """Orphans that nobody waits for would fill the PID limit."""
     await say(shared, "for i in 1 2 3 4 5; do (setsid sh -c 'sleep 0.05 & exec true' &); done; sleep 0.5")
     assert await say(shared, "ps -eo stat | grep -c Z") == "0"
@@ -228,7 +228,7 @@ async def test_unreachable_engine() -> None:
     gc.collect()
 
 
-async def test_disk_usage(runtime: DockerRuntime, sandbox: DockerSandbox) -> None:
+async def test_disk_usage(runtime: DockerRuntime, sandbox: BashSandbox) -> None:
     """A policy that fills the host's disk with many files would not be noticed."""
     before = (await runtime.disk_usage())[sandbox.container_id]
     await say(sandbox, "for i in 1 2 3; do head -c 10000000 /dev/zero > /usr/big-$i; done")
@@ -237,7 +237,7 @@ async def test_disk_usage(runtime: DockerRuntime, sandbox: DockerSandbox) -> Non
     assert set(after) == {info.container_id for info in await runtime.list()}
 
 
-async def test_commit(runtime: DockerRuntime, engine: Engine, sandbox: DockerSandbox) -> None:
+async def test_commit(runtime: DockerRuntime, engine: Engine, sandbox: BashSandbox) -> None:
     """A prepared image would lack what was prepared."""
     await sandbox.write_file("/usr/prepared", b"yes")
     info = await runtime.commit(sandbox.container_id, "sandbox-test/commit:1", {"a": "b c"})
@@ -336,7 +336,7 @@ async def test_reattached_to_a_command_that_does_not_end(
     runtime: DockerRuntime, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A command left by the former server would run for ever: nobody has its timeout any more."""
-    monkeypatch.setattr("sandbox_server.sandbox.docker.shell._SIGINT_GRACE_S", 0.5)
+    monkeypatch.setattr("sandbox_server.sandbox.bash.shell._SIGINT_GRACE_S", 0.5)
     sandbox = await runtime.attach(await _killed_server(runtime, command))
     try:
         result = await sandbox.shell.settle(wait_s=1)
@@ -362,7 +362,7 @@ async def test_reattached_to_a_stopped_container(runtime: DockerRuntime, engine:
         await runtime.remove(container_id)
 
 
-async def test_containers_of_another_node_are_not_ours(runtime: DockerRuntime, shared: DockerSandbox) -> None:
+async def test_containers_of_another_node_are_not_ours(runtime: DockerRuntime, shared: BashSandbox) -> None:
     """Two servers on one engine would remove each other's sessions."""
     other = DockerRuntime(runtime._engine, RuntimeConfig(node="test-other", pull=False))
     assert await other.list() == []

@@ -6,9 +6,9 @@ import pytest
 
 from sandbox_server.errors import SandboxLost
 from sandbox_server.sandbox.base import ShellOutcome
+from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
-from sandbox_server.sandbox.docker.sandbox import DockerSandbox
 
 from .specs import say, shown, spec
 
@@ -30,7 +30,7 @@ ENDINGS = [
 
 
 @pytest.mark.parametrize(("command", "code"), ENDINGS)
-async def test_a_shell_that_ends_is_replaced(sandbox: DockerSandbox, command: str, code: int | None) -> None:
+async def test_a_shell_that_ends_is_replaced(sandbox: BashSandbox, command: str, code: int | None) -> None:
     """`exit` by the policy would end its session, or leave its folder and environment behind."""
     await sandbox.shell.run("cd /usr; export KEPT='7 \"x\"'; plain=1; f() { :; }", timeout_s=5)
     result = await sandbox.shell.run(f"echo partial\n{command}", timeout_s=15)
@@ -48,7 +48,7 @@ async def test_a_shell_that_ends_is_replaced(sandbox: DockerSandbox, command: st
 @pytest.mark.parametrize(
     "command", ["exec 1>&-", "exec 2>&-", "exec 1>&- 2>&-; echo x", "exec 0<&-", "exec 0<&- 1>&- 2>&-"]
 )
-async def test_closed_streams(sandbox: DockerSandbox, command: str) -> None:
+async def test_closed_streams(sandbox: BashSandbox, command: str) -> None:
     """A shell that can no longer read or speak would leave every later action without an answer."""
     await sandbox.shell.run("cd /usr; export KEPT=7", timeout_s=5)
     await sandbox.shell.run(command, timeout_s=15)
@@ -56,7 +56,7 @@ async def test_closed_streams(sandbox: DockerSandbox, command: str) -> None:
 
 
 @pytest.mark.parametrize("stream", ["1", "2"])
-async def test_redirected_streams_stay_so(sandbox: DockerSandbox, stream: str) -> None:
+async def test_redirected_streams_stay_so(sandbox: BashSandbox, stream: str) -> None:
     """`exec > log` is the policy's wish; the end of an action would not be seen."""
     await sandbox.shell.run(f"exec {stream}> /tmp/log", timeout_s=5)
     result = await sandbox.shell.run("echo out; echo err >&2; (exit 3)", timeout_s=5)
@@ -65,13 +65,13 @@ async def test_redirected_streams_stay_so(sandbox: DockerSandbox, stream: str) -
     assert (await say(sandbox, "cat /tmp/log")) == ("out" if stream == "1" else "err")
 
 
-async def test_the_last_state_is_the_one_at_the_exit(sandbox: DockerSandbox) -> None:
+async def test_the_last_state_is_the_one_at_the_exit(sandbox: BashSandbox) -> None:
     """What one action both sets and exits with would be lost."""
     await sandbox.shell.run("cd /usr; export KEPT=5; exit", timeout_s=5)
     assert await say(sandbox, "echo $KEPT $PWD") == "5 /usr"
 
 
-async def test_a_shell_killed_between_actions(sandbox: DockerSandbox) -> None:
+async def test_a_shell_killed_between_actions(sandbox: BashSandbox) -> None:
     """The next action would be lost with the shell that no longer reads it."""
     await sandbox.shell.run("cd /usr; export KEPT=7; (sleep 0.3; kill -9 $$) &", timeout_s=5)
     await asyncio.sleep(0.8)
@@ -79,7 +79,7 @@ async def test_a_shell_killed_between_actions(sandbox: DockerSandbox) -> None:
     assert (result.outcome, shown(result)) == (ShellOutcome.FINISHED, "alive 7 /usr\n")
 
 
-async def test_all_processes_killed(sandbox: DockerSandbox) -> None:
+async def test_all_processes_killed(sandbox: BashSandbox) -> None:
     """`kill -9 -1` would end the session; it costs the processes, files and folder stay."""
     await sandbox.shell.run("cd /usr; echo kept > /var/tmp/f", timeout_s=5)
     result = await sandbox.shell.run("echo partial; kill -9 -1", timeout_s=20)
@@ -95,7 +95,7 @@ async def test_all_processes_killed(sandbox: DockerSandbox) -> None:
 
 
 @pytest.mark.parametrize("when", ["idle", "busy"])
-async def test_container_killed_under_us(sandbox: DockerSandbox, engine: Engine, when: str) -> None:
+async def test_container_killed_under_us(sandbox: BashSandbox, engine: Engine, when: str) -> None:
     """The daemon's restart or an operator's `docker kill` would lose the session, though its files are there."""
     await sandbox.shell.run("cd /usr; echo kept > /var/tmp/f", timeout_s=5)
     if when == "busy":
@@ -144,7 +144,7 @@ async def test_container_removed_under_us(runtime: DockerRuntime, engine: Engine
         await runtime.remove(sandbox.container_id)
 
 
-async def test_out_of_memory(sandbox: DockerSandbox) -> None:
+async def test_out_of_memory(sandbox: BashSandbox) -> None:
     """A command that eats all memory would end the session, or pass for one that ran."""
     await sandbox.shell.run("cd /usr; export KEPT=7", timeout_s=5)
     for command in ("tail /dev/zero", "python3 -c 'x = bytearray(10**9)'", "x=$(tr '\\0' x < /dev/zero)"):

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from sandbox_server.sandbox.base import ShellOutcome
-from sandbox_server.sandbox.docker.sandbox import DockerSandbox
-from sandbox_server.sandbox.docker.turn import KEEP_BYTES
+from sandbox_server.sandbox.bash.sandbox import BashSandbox
+from sandbox_server.sandbox.bash.turn import KEEP_BYTES
 
 from .specs import say, shown
 
@@ -32,7 +32,7 @@ from .specs import say, shown
         ("cat < /dev/tty & wait", b""),
     ],
 )
-async def test_output_is_exact(shared: DockerSandbox, command: str, output: bytes) -> None:
+async def test_output_is_exact(shared: BashSandbox, command: str, output: bytes) -> None:
     """Bytes would be lost, added or decoded on their way."""
     result = await shared.shell.run(command, timeout_s=10)
     if "dev/tty" in command:  # a background reader is stopped by the terminal, and says so
@@ -55,7 +55,7 @@ async def test_output_is_exact(shared: DockerSandbox, command: str, output: byte
     ],
 )
 @pytest.mark.parametrize("nonce", ["0123456789abcdef", "0000000000000000"])
-async def test_forged_marks_change_nothing(shared: DockerSandbox, forged: str, nonce: str) -> None:
+async def test_forged_marks_change_nothing(shared: BashSandbox, forged: str, nonce: str) -> None:
     """A program that prints what our marks look like would end an action early, with a status of its choice."""
     mark = f"\\036{forged.format(n=nonce)}\\036"
     result = await shared.shell.run(f"printf '{mark}'; sleep 0.1; echo end; (exit 9)", timeout_s=10)
@@ -65,7 +65,7 @@ async def test_forged_marks_change_nothing(shared: DockerSandbox, forged: str, n
     assert (result.cwd, result.user, result.exit_code) == ("/tmp", "root", 0)
 
 
-async def test_marks_of_earlier_actions_change_nothing(sandbox: DockerSandbox) -> None:
+async def test_marks_of_earlier_actions_change_nothing(sandbox: BashSandbox) -> None:
     """A recording of the terminal (script, a copied log) holds real marks; shown again they would end the action."""
     seen: list[bytes] = []
     terminal = sandbox.shell._terminal
@@ -89,7 +89,7 @@ async def test_marks_of_earlier_actions_change_nothing(sandbox: DockerSandbox) -
         assert (result.exit_code, shown(result)[-4:]) == (9, "end\n")
 
 
-async def test_a_hundred_megabytes_are_bounded(shared: DockerSandbox) -> None:
+async def test_a_hundred_megabytes_are_bounded(shared: BashSandbox) -> None:
     """A chatty command would fill the server's memory, or hold the session for minutes."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.monotonic()
@@ -108,7 +108,7 @@ async def test_a_hundred_megabytes_are_bounded(shared: DockerSandbox) -> None:
 @pytest.mark.parametrize(
     "flood", ["tr '\\0' '\\036' < /dev/zero", "yes $'\\036B'", "cat /dev/urandom", "yes $'\\036I\\037'"]
 )
-async def test_floods_of_mark_bytes(shared: DockerSandbox, flood: str) -> None:
+async def test_floods_of_mark_bytes(shared: BashSandbox, flood: str) -> None:
     """Output made of 0x1e would cost the server quadratic time, for all sessions."""
     began = time.process_time()
     result = await shared.shell.run(f"{flood} | head -c 3000000; echo; echo END", timeout_s=30)
@@ -117,7 +117,7 @@ async def test_floods_of_mark_bytes(shared: DockerSandbox, flood: str) -> None:
     assert await say(shared, "echo next") == "next"
 
 
-async def test_background_child_that_goes_on_writing(sandbox: DockerSandbox) -> None:
+async def test_background_child_that_goes_on_writing(sandbox: BashSandbox) -> None:
     """Its writing would hold the action open, or hide the next one's end."""
     began = time.monotonic()
     result = await sandbox.shell.run("(while :; do echo noise; sleep 0.01; done) &", timeout_s=10)
@@ -146,7 +146,7 @@ async def test_background_child_that_goes_on_writing(sandbox: DockerSandbox) -> 
         "stty intr x",
     ],
 )
-async def test_terminal_modes_last_no_longer_than_an_action(sandbox: DockerSandbox, mode: str) -> None:
+async def test_terminal_modes_last_no_longer_than_an_action(sandbox: BashSandbox, mode: str) -> None:
     """A program that leaves the terminal raw or echoing would add our own lines to later observations."""
     result = await sandbox.shell.run(f"{mode}; echo one", timeout_s=10)
     assert (result.outcome, result.exit_code) == (ShellOutcome.FINISHED, 0)
@@ -156,7 +156,7 @@ async def test_terminal_modes_last_no_longer_than_an_action(sandbox: DockerSandb
         assert shown(result) == text + "\n"
 
 
-async def test_notices_of_jobs_belong_to_the_action(sandbox: DockerSandbox) -> None:
+async def test_notices_of_jobs_belong_to_the_action(sandbox: BashSandbox) -> None:
     """A person sees `[1]+  Done` before the next prompt; it would be lost, or be shown in the wrong action."""
     result = await sandbox.shell.run("sleep 0.2 &", timeout_s=5)
     assert "[1]" in shown(result)
@@ -164,7 +164,7 @@ async def test_notices_of_jobs_belong_to_the_action(sandbox: DockerSandbox) -> N
     assert "mine" in out.splitlines() and "Done" in out
 
 
-async def test_a_long_line_at_the_end(shared: DockerSandbox) -> None:
+async def test_a_long_line_at_the_end(shared: BashSandbox) -> None:
     """Looking for our own traces at the end of a long line took 38 s of the server's time, quadratic in its length."""
     began = time.process_time()
     result = await shared.shell.run("head -c 1000000 /dev/zero | tr '\\0' x; echo", timeout_s=10)
@@ -172,7 +172,7 @@ async def test_a_long_line_at_the_end(shared: DockerSandbox) -> None:
     assert time.process_time() - began < 1
 
 
-async def test_output_shown_is_output_written(shared: DockerSandbox) -> None:
+async def test_output_shown_is_output_written(shared: BashSandbox) -> None:
     """A large text would lose or repeat bytes at the borders of what arrives."""
     result = await shared.shell.run("seq 1 30000", timeout_s=10)
     wanted = "".join(f"{i}\n" for i in range(1, 30001))

@@ -7,12 +7,12 @@ import time
 import pytest
 
 from sandbox_server.sandbox.base import ShellOutcome
-from sandbox_server.sandbox.docker.sandbox import DockerSandbox
+from sandbox_server.sandbox.bash.sandbox import BashSandbox
 
 from .specs import say, shown
 
 
-async def test_state_persists(sandbox: DockerSandbox) -> None:
+async def test_state_persists(sandbox: BashSandbox) -> None:
     """A later action would miss the folder, variables, functions, aliases, umask or options of an earlier one."""
     await say(
         sandbox,
@@ -27,7 +27,7 @@ async def test_state_persists(sandbox: DockerSandbox) -> None:
     assert out.splitlines() == ["/tmp/a b", "42", "x  y", "from-f z", "0027", "3", "ng", "al", "ias", "1"]
 
 
-async def test_result_tells_where_the_shell_stands(sandbox: DockerSandbox) -> None:
+async def test_result_tells_where_the_shell_stands(sandbox: BashSandbox) -> None:
     """The observation's frame would show a stale folder, user or interpreter."""
     result = await sandbox.shell.run("cd /usr; rm -f /usr/bin/python", timeout_s=5)
     assert (result.cwd, result.user, result.python) == ("/usr", "root", "")
@@ -61,7 +61,7 @@ async def test_result_tells_where_the_shell_stands(sandbox: DockerSandbox) -> No
         ("cat <<EOF\nno end", 0),
     ],
 )
-async def test_exit_code(shared: DockerSandbox, command: str, code: int | None) -> None:
+async def test_exit_code(shared: BashSandbox, command: str, code: int | None) -> None:
     """A command's status would be another's, or an unfinished one would wait for its timeout."""
     began = time.monotonic()
     result = await shared.shell.run(command, timeout_s=10)
@@ -70,7 +70,7 @@ async def test_exit_code(shared: DockerSandbox, command: str, code: int | None) 
     assert time.monotonic() - began < 5
 
 
-async def test_last_status_is_seen_by_the_next_action(shared: DockerSandbox) -> None:
+async def test_last_status_is_seen_by_the_next_action(shared: BashSandbox) -> None:
     """`$?` at the begin of an action would be that of our own bookkeeping; a person would see the last command's."""
     await shared.shell.run("(exit 7)", timeout_s=5)
     assert await say(shared, "echo $?") == "7"
@@ -89,14 +89,14 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
-async def test_text_arrives_byte_for_byte(shared: DockerSandbox, text: str) -> None:
+async def test_text_arrives_byte_for_byte(shared: BashSandbox, text: str) -> None:
     """The terminal would cut a long line or act on a control character of the command."""
     data = text.encode()
     out = await say(shared, f"cat > /tmp/h <<'EOF_4711'\n{text}\nEOF_4711\nmd5sum < /tmp/h")
     assert out.split()[0] == hashlib.md5(data + b"\n").hexdigest()
 
 
-async def test_one_megabyte_of_every_character(shared: DockerSandbox) -> None:
+async def test_one_megabyte_of_every_character(shared: BashSandbox) -> None:
     """A large file written by heredoc would arrive damaged."""
     block = "".join(chr(i) for i in (*range(1, 1280), *range(0x4E00, 0x4E40), 0x1F600)).replace("\r", "")
     text = (block * (1_000_000 // len(block.encode()) + 1))[:700_000]
@@ -108,12 +108,12 @@ async def test_one_megabyte_of_every_character(shared: DockerSandbox) -> None:
     assert (await shared.shell.run("unset __sb_c", timeout_s=5)).exit_code == 0
 
 
-async def test_unpaired_surrogates_do_not_raise(shared: DockerSandbox) -> None:
+async def test_unpaired_surrogates_do_not_raise(shared: BashSandbox) -> None:
     """A policy's text that is no valid Unicode would be an error of the service."""
     assert await say(shared, "echo 'a\ud800b' | tr -d '?'") == "ab"
 
 
-async def test_multi_line_commands(shared: DockerSandbox) -> None:
+async def test_multi_line_commands(shared: BashSandbox) -> None:
     """Heredocs, loops and functions over several lines would be cut at their lines."""
     command = "for i in 1 2; do\n  cat <<EOF\nin $i\nEOF\ndone\ng() {\n  echo 'it''s'\n}\ng \\\n  more\nunset -f g"
     assert (await say(shared, command)).splitlines() == ["in 1", "in 2", "its"]
@@ -154,7 +154,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-async def test_shell_settings_of_the_policy(sandbox: DockerSandbox, change: str) -> None:
+async def test_shell_settings_of_the_policy(sandbox: BashSandbox, change: str) -> None:
     """A setting would break the way a later command is run, or leak our bookkeeping into its output."""
     result = await sandbox.shell.run(change, timeout_s=10)
     assert (result.outcome, result.exit_code) == (ShellOutcome.FINISHED, 0), shown(result)
@@ -170,7 +170,7 @@ async def test_shell_settings_of_the_policy(sandbox: DockerSandbox, change: str)
 
 
 @pytest.mark.parametrize("options", ["set -x", "set -v", "set -xv", "set -x; PS4='+ ${BASH_SOURCE}:${LINENO}: '"])
-async def test_traces_show_the_command_and_nothing_of_ours(sandbox: DockerSandbox, options: str) -> None:
+async def test_traces_show_the_command_and_nothing_of_ours(sandbox: BashSandbox, options: str) -> None:
     """`set -x` would fill the observation with the service's own functions."""
     await sandbox.shell.run(options, timeout_s=5)
     for _ in range(2):
@@ -209,11 +209,9 @@ UNWRITABLE = {
 
 
 @pytest.mark.parametrize("command", SABOTAGE.values(), ids=SABOTAGE.keys())
-async def test_a_broken_shell_is_replaced(
-    sandbox: DockerSandbox, command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_broken_shell_is_replaced(sandbox: BashSandbox, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A policy that breaks its shell would have lost its session, rather than one action."""
-    monkeypatch.setattr("sandbox_server.sandbox.docker.shell._SIGINT_GRACE_S", 0.3)
+    monkeypatch.setattr("sandbox_server.sandbox.bash.shell._SIGINT_GRACE_S", 0.3)
     await sandbox.shell.run("cd /usr; export KEPT=9", timeout_s=5)
     began = time.monotonic()
     await sandbox.shell.run(command, timeout_s=1)
@@ -224,7 +222,7 @@ async def test_a_broken_shell_is_replaced(
     assert time.monotonic() - began < 12
 
 
-async def test_an_action_forks_and_waits_for_nothing(sandbox: DockerSandbox) -> None:
+async def test_an_action_forks_and_waits_for_nothing(sandbox: BashSandbox) -> None:
     """An action would cost a pause or a `docker exec` (0.7 ms on an idle machine; the bound is for a busy one)."""
     took = []
     for _ in range(200):

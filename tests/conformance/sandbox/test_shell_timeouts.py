@@ -8,7 +8,7 @@ import pytest
 
 from sandbox_server.errors import SandboxExhausted
 from sandbox_server.sandbox.base import ShellOutcome
-from sandbox_server.sandbox.docker.sandbox import DockerSandbox
+from sandbox_server.sandbox.bash.sandbox import BashSandbox
 
 from .specs import gone, running, say, shown
 
@@ -53,7 +53,7 @@ STUBBORN = {
 }
 
 
-async def _survives(sandbox: DockerSandbox) -> None:
+async def _survives(sandbox: BashSandbox) -> None:
     assert await gone(sandbox, "4711")
     assert await running(sandbox, "sleep 815") == 1, "what an earlier action began was killed"
     # bash may tell of a job that was killed
@@ -61,14 +61,14 @@ async def _survives(sandbox: DockerSandbox) -> None:
 
 
 @pytest.fixture(scope="module")
-async def busy(shared: DockerSandbox) -> DockerSandbox:
+async def busy(shared: BashSandbox) -> BashSandbox:
     """A shell with a background process of an earlier action."""
     await shared.shell.run("cd /usr; export KEPT=9; sleep 815 &", timeout_s=5)
     return shared
 
 
 @pytest.mark.parametrize("command", ESCAPES.values(), ids=ESCAPES.keys())
-async def test_timeout_leaves_nothing(busy: DockerSandbox, command: str) -> None:
+async def test_timeout_leaves_nothing(busy: BashSandbox, command: str) -> None:
     """A process that outlives its action eats the sandbox's CPU and PIDs and disturbs all that follow."""
     began = time.monotonic()
     result = await busy.shell.run(command, timeout_s=0.5)
@@ -81,10 +81,10 @@ async def test_timeout_leaves_nothing(busy: DockerSandbox, command: str) -> None
 
 @pytest.mark.parametrize("command", STUBBORN.values(), ids=STUBBORN.keys())
 async def test_what_ignores_sigint_is_killed(
-    sandbox: DockerSandbox, command: str, monkeypatch: pytest.MonkeyPatch
+    sandbox: BashSandbox, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A command deaf to SIGINT would hold the shell for ever."""
-    monkeypatch.setattr("sandbox_server.sandbox.docker.shell._SIGINT_GRACE_S", 0.5)
+    monkeypatch.setattr("sandbox_server.sandbox.bash.shell._SIGINT_GRACE_S", 0.5)
     await sandbox.shell.run("cd /usr; export KEPT=9; sleep 815 &", timeout_s=5)
     began = time.monotonic()
     result = await sandbox.shell.run(command, timeout_s=0.5)
@@ -97,7 +97,7 @@ async def test_what_ignores_sigint_is_killed(
         assert await running(sandbox, "sleep 815") == 1
 
 
-async def test_an_action_of_several_commands_is_one(sandbox: DockerSandbox) -> None:
+async def test_an_action_of_several_commands_is_one(sandbox: BashSandbox) -> None:
     """What the first command of an action left in the background would outlive the action's timeout."""
     await sandbox.shell.run("cd /usr; export KEPT=9; sleep 815 &", timeout_s=5)
     await sandbox.shell.run("setsid sleep 4711 &", timeout_s=5)
@@ -105,9 +105,9 @@ async def test_an_action_of_several_commands_is_one(sandbox: DockerSandbox) -> N
     await _survives(sandbox)
 
 
-async def test_fork_storm(sandbox: DockerSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_fork_storm(sandbox: BashSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """At its PID limit nothing can be started in the container, also nothing that would clean it."""
-    monkeypatch.setattr("sandbox_server.sandbox.docker.shell._SIGINT_GRACE_S", 0.5)
+    monkeypatch.setattr("sandbox_server.sandbox.bash.shell._SIGINT_GRACE_S", 0.5)
     await sandbox.shell.run("cd /usr; export KEPT=9; sleep 815 &", timeout_s=5)
     for storm in (
         "for i in $(seq 1 3000); do sleep 4711 & done 2> /dev/null; wait",
@@ -120,9 +120,9 @@ async def test_fork_storm(sandbox: DockerSandbox, monkeypatch: pytest.MonkeyPatc
         await _survives(sandbox)
 
 
-async def test_full_pids_left_in_the_background(sandbox: DockerSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_full_pids_left_in_the_background(sandbox: BashSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """With no process to be had, the service must still answer, and an action's timeout give the sandbox back."""
-    monkeypatch.setattr("sandbox_server.sandbox.docker.shell._SIGINT_GRACE_S", 0.5)
+    monkeypatch.setattr("sandbox_server.sandbox.bash.shell._SIGINT_GRACE_S", 0.5)
     await sandbox.write_file("/usr/fill.py", FILL)
     full = await sandbox.shell.run("python3 /usr/fill.py &\nsleep 1; echo full", timeout_s=10)
     assert shown(full).endswith("full\n")
@@ -142,7 +142,7 @@ async def test_full_pids_left_in_the_background(sandbox: DockerSandbox, monkeypa
     assert await gone(sandbox, "spins-4712")
 
 
-async def test_soft_timeout(sandbox: DockerSandbox) -> None:
+async def test_soft_timeout(sandbox: BashSandbox) -> None:
     """A program that waits for its user could not be used: polled, typed to, read to its end."""
     shell = sandbox.shell
     asks = "echo begin; read -p 'name? ' x; echo \"hello $x\"; sleep 0.5; echo bye; (exit 4)"
@@ -163,7 +163,7 @@ async def test_soft_timeout(sandbox: DockerSandbox) -> None:
     assert await say(sandbox, "echo next") == "next"
 
 
-async def test_end_between_two_polls_is_told(sandbox: DockerSandbox) -> None:
+async def test_end_between_two_polls_is_told(sandbox: BashSandbox) -> None:
     """What a command showed after the last poll would be lost when it ends before the next one."""
     await sandbox.shell.run("sleep 0.4; echo late; (exit 4)", timeout_s=60, soft_timeout_s=0.1)
     await asyncio.sleep(0.7)
@@ -172,7 +172,7 @@ async def test_end_between_two_polls_is_told(sandbox: DockerSandbox) -> None:
     assert (result.outcome, result.exit_code, shown(result)) == (ShellOutcome.FINISHED, 4, "late\n")
 
 
-async def test_text_for_a_command_that_has_just_ended(sandbox: DockerSandbox) -> None:
+async def test_text_for_a_command_that_has_just_ended(sandbox: BashSandbox) -> None:
     """It would be typed at the bare shell, outside of any action."""
     await sandbox.shell.run("sleep 0.3; echo late", timeout_s=60, soft_timeout_s=0.1)
     await asyncio.sleep(0.6)
@@ -180,9 +180,9 @@ async def test_text_for_a_command_that_has_just_ended(sandbox: DockerSandbox) ->
     assert (result.outcome, result.exit_code, shown(result)) == (ShellOutcome.FINISHED, 6, "late\ntyped\n")
 
 
-async def test_interrupt(sandbox: DockerSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_interrupt(sandbox: BashSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """ctrl+c would not end a running command, or would count an ended one as interrupted."""
-    monkeypatch.setattr("sandbox_server.sandbox.docker.shell._SIGINT_GRACE_S", 0.5)
+    monkeypatch.setattr("sandbox_server.sandbox.bash.shell._SIGINT_GRACE_S", 0.5)
     shell = sandbox.shell
     await shell.run("sleep 4711", timeout_s=60, soft_timeout_s=0.2)
     result = await shell.interrupt(wait_s=3)
@@ -199,7 +199,7 @@ async def test_interrupt(sandbox: DockerSandbox, monkeypatch: pytest.MonkeyPatch
     assert await say(sandbox, "echo next") == "next"
 
 
-async def test_shell_ends_while_running(sandbox: DockerSandbox) -> None:
+async def test_shell_ends_while_running(sandbox: BashSandbox) -> None:
     """A shell that ends after its soft timeout would be waited for."""
     await sandbox.shell.run("sleep 0.3; exit 5", timeout_s=60, soft_timeout_s=0.1)
     result = await sandbox.shell.poll(wait_s=5)
@@ -207,9 +207,9 @@ async def test_shell_ends_while_running(sandbox: DockerSandbox) -> None:
     assert await say(sandbox, "echo next") == "next"
 
 
-async def test_more_text_than_the_program_reads(sandbox: DockerSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_text_than_the_program_reads(sandbox: BashSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """Text that nobody reads fills the terminal; ctrl+c behind it would never arrive."""
-    monkeypatch.setattr("sandbox_server.sandbox.docker.shell._SIGINT_GRACE_S", 0.5)
+    monkeypatch.setattr("sandbox_server.sandbox.bash.shell._SIGINT_GRACE_S", 0.5)
     await sandbox.shell.run("sleep 4711", timeout_s=60, soft_timeout_s=0.2)
     await sandbox.shell.send("x\n" * 50_000, wait_s=0.2)
     result = await sandbox.shell.interrupt(wait_s=1)
@@ -218,7 +218,7 @@ async def test_more_text_than_the_program_reads(sandbox: DockerSandbox, monkeypa
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.2])
-async def test_a_cancelled_caller(sandbox: DockerSandbox, after_s: float) -> None:
+async def test_a_cancelled_caller(sandbox: BashSandbox, after_s: float) -> None:
     """A caller that went away would leave a shell that no other action can use."""
     task = asyncio.create_task(sandbox.shell.run("echo old; sleep 4711", timeout_s=60))
     await asyncio.sleep(after_s)

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from sandbox_server.errors import SandboxDiskFull, UnknownUser
+from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
-from sandbox_server.sandbox.docker.sandbox import DockerSandbox
-from sandbox_server.sandbox.tree import FileKind
+from sandbox_server.sandbox.filesystem import FileKind
 
 from .specs import say, spec
 from .test_files import PATHS
@@ -25,13 +25,13 @@ async def given(*chunks: bytes) -> AsyncIterator[bytes]:
         yield chunk
 
 
-async def got(sandbox: DockerSandbox, path: str, user: str = "root") -> bytes:
+async def got(sandbox: BashSandbox, path: str, user: str = "root") -> bytes:
     """The whole file."""
     return b"".join([piece async for piece in sandbox.get(path, user=user)])
 
 
 @pytest.fixture(scope="module")
-async def peopled(runtime: DockerRuntime) -> AsyncIterator[DockerSandbox]:
+async def peopled(runtime: DockerRuntime) -> AsyncIterator[BashSandbox]:
     """One with a user `ada`."""
     sandbox = await runtime.create(spec())
     await say(sandbox, "useradd -m ada")
@@ -42,7 +42,7 @@ async def peopled(runtime: DockerRuntime) -> AsyncIterator[DockerSandbox]:
 @pytest.mark.parametrize(
     "chunks", [[], [b""], [b"x"], [b"\n", b"", b"\n"], [bytes(range(256))] * 300, [b"\0" * (3 * MIB + 7)]]
 )
-async def test_round_trip(peopled: DockerSandbox, chunks: list[bytes]) -> None:
+async def test_round_trip(peopled: BashSandbox, chunks: list[bytes]) -> None:
     """A file would come back changed where its pieces meet."""
     info = await peopled.put("/tmp/f", given(*chunks))
     assert info.size == len(b"".join(chunks))
@@ -50,7 +50,7 @@ async def test_round_trip(peopled: DockerSandbox, chunks: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("name", PATHS)
-async def test_odd_paths(peopled: DockerSandbox, name: str) -> None:
+async def test_odd_paths(peopled: BashSandbox, name: str) -> None:
     """A path with blanks, quotes or line feeds would lead elsewhere, or be run."""
     path = f"/tmp/odd/{name}/{name}"
     assert (await peopled.put(path, given(name.encode()))).path == path
@@ -59,7 +59,7 @@ async def test_odd_paths(peopled: DockerSandbox, name: str) -> None:
     await peopled.remove(f"/tmp/odd/{name}")
 
 
-async def test_whose_it_is(peopled: DockerSandbox) -> None:
+async def test_whose_it_is(peopled: BashSandbox) -> None:
     """What is written for a user would be root's, and the user's commands could not change it."""
     info = await peopled.put("new/er/file", given(b"x"), user="ada")
     assert (info.path, info.owner, info.group, info.permissions) == (
@@ -75,7 +75,7 @@ async def test_whose_it_is(peopled: DockerSandbox) -> None:
     assert await got(peopled, "new/./er/../er/other", "ada") == b"yy"  # written in place
 
 
-async def test_folders(peopled: DockerSandbox) -> None:
+async def test_folders(peopled: BashSandbox) -> None:
     """Listings would lack entries, or follow links around in a circle."""
     made = await peopled.mkdir("/tmp/t/a/b", user="ada")
     assert (made.kind, made.owner, made.mode) == (FileKind.DIR, "ada", 0o755)
@@ -99,7 +99,7 @@ async def test_folders(peopled: DockerSandbox) -> None:
         await peopled.stat("/tmp/t")
 
 
-async def test_what_cannot_be_done(peopled: DockerSandbox) -> None:
+async def test_what_cannot_be_done(peopled: BashSandbox) -> None:
     """A client could not tell a missing file from a fault of ours."""
     await peopled.put("/tmp/file", given(b"x"))
     for call, kind in (
@@ -125,7 +125,7 @@ async def test_what_cannot_be_done(peopled: DockerSandbox) -> None:
     assert await got(peopled, "/tmp/file") == b"x"
 
 
-async def test_attributes(peopled: DockerSandbox) -> None:
+async def test_attributes(peopled: BashSandbox) -> None:
     """What a client noted about a file would be lost, or outlive the file."""
     marked = await peopled.put("/opt/m", given(b"x"), attributes={"author": "me", "k": "v w"}, namespace=NAMESPACE)
     assert marked.attributes == {"author": "me", "k": "v w"}
@@ -137,7 +137,7 @@ async def test_attributes(peopled: DockerSandbox) -> None:
     assert (await peopled.put("/opt/n", given(b"y"), namespace=NAMESPACE)).attributes == {}
 
 
-async def test_streams_are_not_held(peopled: DockerSandbox) -> None:
+async def test_streams_are_not_held(peopled: BashSandbox) -> None:
     """An upload of hundreds of megabytes would be in the server's memory, once for each client."""
     piece = os.urandom(MIB)
 
@@ -155,7 +155,7 @@ async def test_streams_are_not_held(peopled: DockerSandbox) -> None:
     await peopled.remove("/tmp/large")
 
 
-async def test_broken_off(peopled: DockerSandbox) -> None:
+async def test_broken_off(peopled: BashSandbox) -> None:
     """A client that leaves in the middle would leave the lane out of step for the next one."""
     await peopled.put("/tmp/half", given(b"x" * MIB))
     reading = peopled.get("/tmp/half")
@@ -180,14 +180,14 @@ async def _never() -> AsyncIterator[bytes]:
     await asyncio.sleep(60)
 
 
-async def test_at_the_same_time(peopled: DockerSandbox) -> None:
+async def test_at_the_same_time(peopled: BashSandbox) -> None:
     """Operations would mix their answers up."""
     await asyncio.gather(*[peopled.put(f"/tmp/par/{n}", given(b"%d" % n)) for n in range(30)])
     found = await asyncio.gather(*[got(peopled, f"/tmp/par/{n}") for n in range(30)])
     assert found == [b"%d" % n for n in range(30)]
 
 
-async def test_a_killed_lane(peopled: DockerSandbox) -> None:
+async def test_a_killed_lane(peopled: BashSandbox) -> None:
     """Processes of the policy may kill ours; the next operation is done all the same."""
     await peopled.put("/tmp/k", given(b"1"))
     await say(peopled, "pkill -KILL -f -- '--norc -p -s'")

@@ -9,7 +9,7 @@ from sandbox_server.protocols.e2b.connect import Frames
 from sandbox_server.protocols.e2b.envd_filesystem import entry
 from sandbox_server.protocols.e2b.envd_watch import changes
 from sandbox_server.sandbox.base import ProcessEnd, Stream
-from sandbox_server.sandbox.tree import FileInfo, FileKind
+from sandbox_server.sandbox.filesystem import FileInfo, FileKind
 
 
 def info(inode: int = 1, at: int = 1, **fields: object) -> FileInfo:

@@ -17,18 +17,19 @@ from hypothesis import strategies as st
 from sandbox_server.errors import CommandBroken, ServiceError
 from sandbox_server.protocols.e2b.envd_filesystem import entry
 from sandbox_server.sandbox.base import ExecResult, Output, Sandbox, ShellOutcome
-from sandbox_server.sandbox.docker import frames, profile, tree
-from sandbox_server.sandbox.docker.command import Begun, Command
+from sandbox_server.sandbox.bash import filesystem, frames, profile
+from sandbox_server.sandbox.bash.clock import SandboxClock
+from sandbox_server.sandbox.bash.command import Begun, Command
+from sandbox_server.sandbox.bash.exec_channel import ChannelEnded, ChannelFlooded, ExecChannel
+from sandbox_server.sandbox.bash.files import Files
+from sandbox_server.sandbox.bash.filesystem_channels import ChannelEnded as FileChannelEnded
+from sandbox_server.sandbox.bash.filesystem_channels import Exchange
+from sandbox_server.sandbox.bash.marks import Scanner
+from sandbox_server.sandbox.bash.shell import BashShell
+from sandbox_server.sandbox.bash.turn import Turn
 from sandbox_server.sandbox.docker.engine import Engine
-from sandbox_server.sandbox.docker.files import Files
-from sandbox_server.sandbox.docker.freezing import Thawed
-from sandbox_server.sandbox.docker.lane import Lane, _Stream
-from sandbox_server.sandbox.docker.marks import Scanner
-from sandbox_server.sandbox.docker.runner import LaneEnded, LaneFlooded, Runner
-from sandbox_server.sandbox.docker.shell import DockerShell
-from sandbox_server.sandbox.docker.tree_lanes import Exchange
-from sandbox_server.sandbox.docker.tree_lanes import LaneEnded as TreeLaneEnded
-from sandbox_server.sandbox.docker.turn import Turn
+from sandbox_server.sandbox.docker.exec_stream import DockerExecStream, _Stream
+from sandbox_server.sandbox.engine import Container
 from sandbox_server.sandbox.process import ProcessEnd
 from sandbox_server.sessions.orphans import ages, left
 
@@ -56,25 +57,25 @@ SAID = st.one_of(MARKED, st.binary(max_size=60))
 FRAMES = st.lists(st.tuples(st.sampled_from([0, 1, 1, 1, 2, 2, 3, 255]), SAID), max_size=12)
 
 
-def lane_of(said: list[tuple[int, bytes]], *, raw: bytes = b"") -> Lane:
+def stream_of(said: list[tuple[int, bytes]], *, raw: bytes = b"") -> DockerExecStream:
     """A lane whose process has written all this and ended."""
     stream = _Stream(b"".join(struct.pack(">BxxxL", kind, len(data)) + data for kind, data in said) + raw)
     stream.eof_received()
-    return Lane(cast(Engine, None), "recorded", stream)
+    return DockerExecStream(cast(Engine, None), "recorded", stream)
 
 
-def command_on(lane: Lane, killed: list[Begun], returned: list[Runner]) -> Command:
+def command_on(exec_stream: DockerExecStream, killed: list[Begun], returned: list[ExecChannel]) -> Command:
     async def kill(begun: Begun) -> None:
         killed.append(begun)
 
     async def send(begun: Begun, number: int) -> bool:
         return True
 
-    async def status(runner: Runner) -> int:
+    async def status(channel: ExecChannel) -> int:
         return 0
 
     return Command(
-        Runner(lane, "0"),
+        ExecChannel(exec_stream, "0"),
         Begun(NONCE, "1", 7, "", ""),
         b"",
         b"",
@@ -82,22 +83,24 @@ def command_on(lane: Lane, killed: list[Begun], returned: list[Runner]) -> Comma
         reusable=True,
         pty=False,
         timeout_s=None,
-        clock=Thawed(),
+        clock=SandboxClock(),
         kill=kill,
         send=send,
         status=status,
         give_back=returned.append,
-        drop=lambda runner: runner.close(),
+        drop=lambda channel: channel.close(),
     )
 
 
-def run_recorded(said: list[tuple[int, bytes]]) -> tuple[ProcessEnd | CommandBroken, bytes, list[Begun], list[Runner]]:
+def run_recorded(
+    said: list[tuple[int, bytes]],
+) -> tuple[ProcessEnd | CommandBroken, bytes, list[Begun], list[ExecChannel]]:
     """A command whose lane wrote this: its end, its stdout, what was killed, the lanes that may be used again."""
     killed: list[Begun] = []
-    returned: list[Runner] = []
+    returned: list[ExecChannel] = []
 
     async def run() -> tuple[ProcessEnd | CommandBroken, bytes]:
-        command = command_on(lane_of(said), killed, returned)
+        command = command_on(stream_of(said), killed, returned)
         out = b""
         try:
             async with asyncio.timeout(5):
@@ -142,12 +145,12 @@ def test_words_behind_the_end_do_not_change_it() -> None:
 @given(FRAMES)
 @example([(1, b"x" * (1 << 17))])
 def test_an_answer_of_any_frames(said: list[tuple[int, bytes]]) -> None:
-    """What a lane answers to an order."""
+    """What a lane answers to a request."""
 
     async def ask() -> None:
-        runner = Runner(lane_of(said), "0")
-        with contextlib.suppress(LaneEnded, LaneFlooded):
-            line, _, _ = await runner.ask(NONCE, None)
+        channel = ExecChannel(stream_of(said), "0")
+        with contextlib.suppress(ChannelEnded, ChannelFlooded):
+            line, _, _ = await channel.ask(NONCE, None)
             with contextlib.suppress(frames.BadFrame):
                 begun = frames.beginning(line)
                 assert begun.pid > 0
@@ -163,8 +166,9 @@ def test_any_bytes_of_the_engines_stream(raw: bytes) -> None:
     """Headers that promise 4 GiB, unknown streams, a stream that breaks off within one."""
 
     async def read() -> None:
-        async for stream, _ in lane_of([], raw=raw).frames():
-            assert stream in (1, 2)
+        exec_stream = stream_of([], raw=raw)
+        while (frame := await exec_stream.receive()) is not None:
+            assert frame[0] in (1, 2)
 
     asyncio.run(read())
 
@@ -176,10 +180,9 @@ def test_an_answer_about_files_of_any_frames(said: list[tuple[int, bytes]]) -> N
     """Without an end to the word at its end it would be kept in memory for ever."""
 
     async def answer() -> None:
-        lane = lane_of(said)
-        exchange = Exchange(lane, lane.frames())
+        exchange = Exchange(stream_of(said))
         exchange._mark = f"\n{NONCE} ".encode()
-        with contextlib.suppress(TreeLaneEnded, CommandBroken, OverflowError):
+        with contextlib.suppress(FileChannelEnded, CommandBroken, OverflowError):
             await exchange.answer(1 << 16)
             assert len(exchange.word) <= frames.LONGEST_WORD
 
@@ -193,8 +196,8 @@ def test_a_file_of_any_frames(said: list[tuple[int, bytes]], most: int) -> None:
     """A `head` of the policy's own gave as much as it liked, all of it kept."""
 
     async def read() -> None:
-        files = Files(cast(Engine, None), "recorded")
-        files._lane = lane_of(said)
+        files = Files(cast(Container, None))
+        files._exec_stream = stream_of(said)
         with contextlib.suppress(EOFError, CommandBroken):
             word, data = await files._exchange(NONCE, b"", most)
             assert len(data) <= most
@@ -223,9 +226,9 @@ ANSWERS = st.one_of(
 @example(b"/a\0a\0f\0f\x001\x00644\0-rw\0root\0root\x0099999999999999.5\x001\x001.5\0", "")
 def test_entries_of_any_answer(answer: bytes, namespace: str) -> None:
     """`find` is the image's, so the policy's: fields that are no numbers, too few of them, moments past year 9999."""
-    for reader in (tree._shown, tree._listed):
+    for reader in (filesystem._shown, filesystem._listed):
         with contextlib.suppress(CommandBroken):
-            found = asyncio.run(tree._read(cast(Any, reader), answer, namespace))
+            found = asyncio.run(filesystem._read(cast(Any, reader), answer, namespace))
             for info in found if isinstance(found, list) else [found]:
                 json.dumps(entry(info))
                 f"{info.owner}{info.group}{info.permissions}{info.changed}{info.attributes}".encode()
@@ -313,7 +316,7 @@ def test_a_terminal_of_any_marks(marks: list[str]) -> None:
     """`end zero` in the loop's name ended the terminal's stream with a ValueError."""
 
     async def show() -> None:
-        shell = DockerShell(open_terminal=cast(Any, None), signal=cast(Any, None), restart=cast(Any, None))
+        shell = BashShell(open_terminal=cast(Any, None), signal=cast(Any, None), restart=cast(Any, None))
         turn = shell._turn = Turn(MINE, begun=True)
         for data, mark in Scanner(TOKEN).feed("".join(marks).encode("utf-8", "replace")):
             shell.received(data, mark)

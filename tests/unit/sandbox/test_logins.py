@@ -2,17 +2,17 @@
 
 from sandbox_server.errors import SandboxExhausted
 from sandbox_server.sandbox.base import ExecResult, Output
-from sandbox_server.sandbox.docker.logins import Logins
-from sandbox_server.sandbox.docker.order import Order
+from sandbox_server.sandbox.bash.exec_request import ExecRequest
+from sandbox_server.sandbox.bash.logins import Logins
 
-LOGIN = Order(["/bin/bash", "-l", "-c", "true"])
+LOGIN = ExecRequest(["/bin/bash", "-l", "-c", "true"])
 
 
 async def test_a_look_that_fails_is_not_the_commands_failure() -> None:
     """A command would fail that could run: the look is ours alone."""
     looks = 0
 
-    async def full(order: Order) -> ExecResult:
+    async def full(request: ExecRequest) -> ExecResult:
         nonlocal looks
         looks += 1
         raise SandboxExhausted("no further process")
@@ -23,14 +23,14 @@ async def test_a_look_that_fails_is_not_the_commands_failure() -> None:
 
 
 async def test_a_profile_that_is_not_plain_is_looked_at_once() -> None:
-    looked: list[Order] = []
+    looked: list[ExecRequest] = []
 
-    async def told(order: Order) -> ExecResult:
-        looked.append(order)
+    async def told(request: ExecRequest) -> ExecResult:
+        looked.append(request)
         return ExecResult(3, Output(b""), Output(b""), False, 0.1)
 
     logins = Logins(told)
     for _ in range(20):
         assert await logins.of(LOGIN) is None
-        assert await logins.of(Order(["bash", "-c", "true"])) is None
+        assert await logins.of(ExecRequest(["bash", "-c", "true"])) is None
     assert len(looked) == 1 and looked[0].argv[1] == "--noprofile" and looked[0].timeout_s == 1.0

@@ -6,7 +6,7 @@ import time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox_server.sandbox.docker.marks import Begin, End, Mark, Notice, Prompt, Scanner
+from sandbox_server.sandbox.bash.marks import Begin, End, Mark, Notice, Prompt, Scanner
 
 TOKEN = "f" * 32
 NONCE = "0123456789abcdef"

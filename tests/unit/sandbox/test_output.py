@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox_server.sandbox.docker.output import Collector
+from sandbox_server.sandbox.collector import Collector
 
 
 @given(st.lists(st.binary(max_size=50), max_size=40), st.integers(2, 64))

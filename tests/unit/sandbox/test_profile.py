@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandbox_server.sandbox.docker.profile import Dependencies, NotPlain, Report, definition, report
+from sandbox_server.sandbox.bash.profile import Dependencies, NotPlain, Report, definition, report
 
 BEFORE = 'declare -x HOME="/root"\ndeclare -- IFS=$\' \\t\\n\'\ndeclare -ir PPID="1"\n'
 

@@ -4,7 +4,7 @@ import asyncio
 import time
 
 from sandbox_server.sandbox.base import ExecResult
-from sandbox_server.sandbox.docker.output import Collector
+from sandbox_server.sandbox.collector import Collector
 from sandbox_server.sandbox.process import Process, Stream
 
 _SIGNALLED = 128  # and the signal: what a shell gives as the status of what a signal ended

@@ -62,7 +62,7 @@ class Dependencies:
     globs: tuple[str, ...]
 
     def look(self) -> str:
-        """A bash function `__sb_look` that tells all of it, in this order, each with a mark behind it."""
+        """A bash function `__sb_look` that tells all of it, in this request, each with a mark behind it."""
         lines = [f't=; [[ -f {path} ]] && {_read(path)}; tell "$t"' for path in map(shlex.quote, self.files)]
         lines += [f"[[ {test} {shlex.quote(path)} ]]; tell $?" for test, path in self.tests]
         lines += [f't=({glob}); tell "${{t[*]}}"' for glob in self.globs]

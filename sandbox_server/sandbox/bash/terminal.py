@@ -3,7 +3,7 @@
 import asyncio
 from typing import Protocol, cast
 
-from sandbox_server.sandbox.docker.marks import Mark, Scanner
+from sandbox_server.sandbox.bash.marks import Mark, Scanner
 
 
 class Listener(Protocol):

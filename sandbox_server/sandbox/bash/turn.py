@@ -5,8 +5,8 @@ import time
 from dataclasses import dataclass, field
 
 from sandbox_server.sandbox.base import ShellOutcome
-from sandbox_server.sandbox.docker.marks import End
-from sandbox_server.sandbox.docker.output import Collector
+from sandbox_server.sandbox.bash.marks import End
+from sandbox_server.sandbox.collector import Collector
 
 KEEP_BYTES = 1 << 18  # of an action's output; 30,000 characters of 4 bytes are shown at most
 

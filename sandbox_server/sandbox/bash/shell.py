@@ -15,11 +15,11 @@ from collections.abc import Awaitable, Callable
 
 from sandbox_server.errors import EngineUnavailable, SandboxLost
 from sandbox_server.sandbox.base import Output, ShellOutcome, ShellResult
-from sandbox_server.sandbox.docker.lines import lines_of, quote
-from sandbox_server.sandbox.docker.marks import READY_NONCE, Begin, End, Mark, Notice, Prompt
-from sandbox_server.sandbox.docker.output import Collector
-from sandbox_server.sandbox.docker.terminal import Terminal
-from sandbox_server.sandbox.docker.turn import KEEP_BYTES, Turn, set_within
+from sandbox_server.sandbox.bash.lines import lines_of, quote
+from sandbox_server.sandbox.bash.marks import READY_NONCE, Begin, End, Mark, Notice, Prompt
+from sandbox_server.sandbox.bash.terminal import Terminal
+from sandbox_server.sandbox.bash.turn import KEEP_BYTES, Turn, set_within
+from sandbox_server.sandbox.collector import Collector
 
 _TERMINAL_HOLDS = 4095  # bytes of input that the kernel keeps for a reader
 _SIGINT_GRACE_S = 1.5  # for each of two SIGINTs
@@ -35,15 +35,15 @@ _ANY = ""  # nonce of a turn that a former server wrote
 _RESET_TERMINAL = b"stty sane -echo cols 200 rows 50 2>/dev/null\n"
 
 
-class DockerShell:
+class BashShell:
     """Implements `sandbox.base.Shell` over a terminal and the ways to act from outside that the sandbox gives it."""
 
     def __init__(
         self,
         *,
-        open_terminal: Callable[["DockerShell"], Awaitable[Terminal]],
+        open_terminal: Callable[["BashShell"], Awaitable[Terminal]],
         signal: Callable[[str], Awaitable[None]],
-        restart: Callable[["DockerShell"], Awaitable[tuple[Terminal, bool]]],
+        restart: Callable[["BashShell"], Awaitable[tuple[Terminal, bool]]],
     ) -> None:
         """`restart` starts the container again: (its new terminal, whether memory had run out)."""
         self._open_terminal = open_terminal

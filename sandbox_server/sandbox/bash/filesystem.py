@@ -1,4 +1,4 @@
-"""`sandbox.tree.Tree` on one container, by bash, coreutils and findutils; attributes by tar, where there is one."""
+"""`sandbox.filesystem.FileSystem` on one container, by bash, coreutils and findutils; attributes by tar."""
 
 import asyncio
 import base64
@@ -12,8 +12,8 @@ from contextlib import aclosing
 from typing import TypeVar
 
 from sandbox_server.errors import CommandBroken, SandboxDiskFull, SandboxLost, UnknownUser
-from sandbox_server.sandbox.docker.tree_lanes import Exchange, LaneEnded, TreeLanes
-from sandbox_server.sandbox.tree import FileInfo, FileKind
+from sandbox_server.sandbox.bash.filesystem_channels import ChannelEnded, Exchange, FileSystemChannels
+from sandbox_server.sandbox.filesystem import FileInfo, FileKind
 
 T = TypeVar("T")
 
@@ -34,33 +34,33 @@ _KINDS = {"f": FileKind.FILE, "d": FileKind.DIR, "N": FileKind.SYMLINK, "L": Fil
 """By find's letters; N and L: a link that leads nowhere, or to itself."""
 
 
-class DockerTree:
-    """See `sandbox.tree.Tree`."""
+class BashFileSystem:
+    """See `sandbox.filesystem.FileSystem`."""
 
-    def __init__(self, lanes: TreeLanes) -> None:
+    def __init__(self, lanes: FileSystemChannels) -> None:
         self._tree = lanes
 
     async def stat(self, path: str, *, user: str = "root", namespace: str = "") -> FileInfo:
-        """See `Tree.stat`."""
+        """See `FileSystem.stat`."""
         return await _read(_shown, await self._ask("stat", path, user, _text(path), namespace), namespace)
 
     async def listdir(
         self, path: str, *, user: str = "root", depth: int = 1, namespace: str = ""
     ) -> Sequence[FileInfo]:
-        """See `Tree.listdir`."""
+        """See `FileSystem.listdir`."""
         answer = await self._ask("list", path, user, _text(path), str(depth), namespace)
         return await _read(_listed, answer, namespace)
 
     async def mkdir(self, path: str, *, user: str = "root") -> FileInfo:
-        """See `Tree.mkdir`."""
+        """See `FileSystem.mkdir`."""
         return await _read(_shown, await self._ask("mkfolder", path, user, _text(path)), "")
 
     async def remove(self, path: str, *, user: str = "root") -> None:
-        """See `Tree.remove`."""
+        """See `FileSystem.remove`."""
         await self._ask("remove", path, user, _text(path))
 
     async def move(self, source: str, destination: str, *, user: str = "root", namespace: str = "") -> FileInfo:
-        """See `Tree.move`."""
+        """See `FileSystem.move`."""
         answer = await self._ask("move", source, user, _text(source), _text(destination), namespace)
         return await _read(_shown, answer, namespace)
 
@@ -73,7 +73,7 @@ class DockerTree:
         attributes: Mapping[str, str] | None = None,
         namespace: str = "",
     ) -> FileInfo:
-        """See `Tree.put`."""
+        """See `FileSystem.put`."""
         archive = _archive(attributes, namespace) if attributes else b""
         words = ("put", user, _text(path), namespace, str(len(archive)))
         for attempt in range(2):
@@ -86,13 +86,13 @@ class DockerTree:
                         return await _fill(exchange, path, chunks, archive, namespace)
                     word = exchange.word
                 raise _error(word, path, user)
-            except LaneEnded:
+            except ChannelEnded:
                 continue
         await self._tree.refused()
         raise AssertionError("unreachable")
 
     async def get(self, path: str, *, user: str = "root") -> AsyncGenerator[bytes, None]:
-        """See `Tree.get`."""
+        """See `FileSystem.get`."""
         for attempt in range(2):
             began = False
             try:
@@ -115,20 +115,20 @@ class DockerTree:
                 if word != "ok":
                     raise _error(word, path, user)
                 return
-            except LaneEnded:
+            except ChannelEnded:
                 if began:
                     raise SandboxLost(f"reading {path} was cut off; the sandbox or its processes were killed") from None
         await self._tree.refused()
 
     async def _ask(self, function: str, path: str, *words: str) -> bytes:
-        """What a function of tree.bash answers. `words` begin with the user."""
+        """What a function of filesystem.bash answers. `words` begin with the user."""
         for attempt in range(2):
             try:
                 async with self._tree.exchange(fresh=bool(attempt)) as exchange, asyncio.timeout(_TIMEOUT_S):
                     await exchange.tell(function, *words)
                     answer = await exchange.answer(_MOST)
                     word = exchange.word
-            except LaneEnded:
+            except ChannelEnded:
                 continue
             except TimeoutError:
                 raise TimeoutError(f"no answer about {path} within {_TIMEOUT_S:g} s; try again") from None
@@ -154,7 +154,7 @@ async def _fill(
         async with asyncio.timeout(_TIMEOUT_S):
             await exchange.send(b"0\n" + archive)
             answer = await exchange.answer(_MOST)
-    except LaneEnded:
+    except ChannelEnded:
         raise SandboxLost(f"writing {path} was cut off; the sandbox or its processes were killed") from None
     if exchange.word != "ok":
         raise _error(exchange.word, path, "")
@@ -200,7 +200,7 @@ _OS_ERRORS: Mapping[str, tuple[type[OSError], int]] = {
     "denied": (PermissionError, errno.EACCES),
     "busy": (BlockingIOError, errno.EAGAIN),
 }
-"""What tree.bash's words mean."""
+"""What filesystem.bash's words mean."""
 
 
 def _error(word: str, path: str, user: str) -> Exception:

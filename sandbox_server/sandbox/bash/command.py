@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from sandbox_server.errors import CommandBroken, SandboxExhausted, SandboxLost, ServiceError
-from sandbox_server.sandbox.docker import frames
-from sandbox_server.sandbox.docker.freezing import Thawed
-from sandbox_server.sandbox.docker.runner import Runner
+from sandbox_server.sandbox.bash import frames
+from sandbox_server.sandbox.bash.clock import SandboxClock
+from sandbox_server.sandbox.bash.exec_channel import ExecChannel
 from sandbox_server.sandbox.process import ProcessEnd, Size, Stream
 from sandbox_server.telemetry import logger
 
@@ -73,7 +73,7 @@ class Command:
 
     def __init__(
         self,
-        runner: Runner,
+        channel: ExecChannel,
         begun: Begun,
         first: bytes,
         errors: bytes,
@@ -82,14 +82,14 @@ class Command:
         reusable: bool,
         pty: bool,
         timeout_s: float | None,
-        clock: Thawed,
+        clock: SandboxClock,
         kill: Callable[[Begun], Awaitable[None]],
         send: Callable[[Begun, int], Awaitable[bool]],
-        status: Callable[[Runner], Awaitable[int]],
-        give_back: Callable[[Runner], None],
-        drop: Callable[[Runner], None],
+        status: Callable[[ExecChannel], Awaitable[int]],
+        give_back: Callable[[ExecChannel], None],
+        drop: Callable[[ExecChannel], None],
     ) -> None:
-        self._runner = runner
+        self._channel = channel
         self._begun = begun
         self._shared = shared
         self._reusable = reusable
@@ -141,14 +141,14 @@ class Command:
     async def write(self, data: bytes) -> None:
         """See `sandbox.process.Process`."""
         if self._end is None:
-            await self._runner.lane.write(data)
+            await self._channel.exec_stream.write(data)
 
     async def close_stdin(self) -> None:
         """See `sandbox.process.Process`."""
         if self._pty:
             await self.write(b"\x04")
         elif self._end is None:
-            self._runner.lane.end_input()
+            self._channel.exec_stream.end_input()
 
     async def signal(self, number: int) -> bool:
         """See `sandbox.process.Process`."""
@@ -160,7 +160,7 @@ class Command:
     async def resize(self, size: Size) -> None:
         """See `sandbox.process.Process`."""
         if self._pty and self._end is None:
-            await self._runner.lane.resize(size.rows, size.cols)
+            await self._channel.exec_stream.resize(size.rows, size.cols)
 
     async def kill_tree(self) -> None:
         """See `sandbox.process.Process`."""
@@ -168,7 +168,7 @@ class Command:
         with suppress(SandboxLost):
             await self._kill(self._begun)
         if self._end is None:
-            self._timers.append(asyncio.get_running_loop().call_later(_AFTER_KILL_S, self._runner.lane.close))
+            self._timers.append(asyncio.get_running_loop().call_later(_AFTER_KILL_S, self._channel.exec_stream.close))
 
     def detach(self) -> None:
         """See `sandbox.process.Process`."""
@@ -207,7 +207,7 @@ class Command:
         try:
             await self.kill_tree()
         except ServiceError:
-            self._runner.lane.close()  # whoever reads finds out why
+            self._channel.exec_stream.close()  # whoever reads finds out why
 
     async def _read(self) -> tuple[Stream, bytes] | None:
         while not self._ready:
@@ -215,7 +215,7 @@ class Command:
                 raise self._failure
             if self._end is not None:
                 return None
-            frame = await self._runner.lane.receive()
+            frame = await self._channel.exec_stream.receive()
             if frame is None:
                 await self._closed()
             else:
@@ -243,15 +243,15 @@ class Command:
         self._ended(end.status, signalled=end.signalled)
         # what stands behind its last words is somebody else's, who would go on to write into the next command's
         if self._reusable and end.free and len(told) == len(line) + 1 and not errors:
-            self._give_back(self._runner)
+            self._give_back(self._channel)
         else:
-            self._drop(self._runner)
+            self._drop(self._channel)
 
     def _broken(self) -> None:
         """In place of the end something else was told: how it ended will never be known."""
         self._failure = CommandBroken("The end of a command")
         self._stop_timers()
-        self._drop(self._runner)
+        self._drop(self._channel)
         self._spawn(self._put_away())
 
     async def _put_away(self) -> None:
@@ -284,9 +284,9 @@ class Command:
             elif self._timed_out:
                 self._ended(_SIGNALS + signal.SIGKILL, signalled=True)
             else:
-                self._ended(await self._status(self._runner), signalled=False)
+                self._ended(await self._status(self._channel), signalled=False)
         except ServiceError as e:
             self._failure = e
             self._stop_timers()
         finally:
-            self._drop(self._runner)
+            self._drop(self._channel)

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import struct
-from collections.abc import AsyncGenerator
+from collections.abc import Sequence
 from typing import Any, cast
 
 from sandbox_server.sandbox.docker.engine import Engine, follow
@@ -100,8 +100,8 @@ class _Stream(asyncio.Protocol):
         self._news.set()
 
 
-class Lane:
-    """One `docker exec` with its stream held open. Source: Engine API, "Attach to a container", stream format."""
+class DockerExecStream:
+    """Implements `sandbox.engine.ExecStream`. Source: Engine API, "Attach to a container", stream format."""
 
     def __init__(self, engine: Engine, exec_id: str, stream: _Stream, *, tty: bool = False) -> None:
         self._engine = engine
@@ -116,25 +116,18 @@ class Lane:
         cls,
         engine: Engine,
         container_id: str,
-        argv: list[str],
+        argv: Sequence[str],
         *,
-        env: dict[str, str],
-        cwd: str | None,
         user: str,
-        tty: bool = False,
-    ) -> "Lane":
-        """Start `argv` in the container, with `tty` on a terminal of its own: its output comes as one stream then.
-
-        Raises:
-            SandboxLost: the container is not running. SandboxExhausted: it can take no further process.
-        """
+        tty: bool,
+    ) -> "DockerExecStream":
+        """Start `argv` in the container. Raises as `sandbox.engine.Container.exec`."""
         created: dict[str, Any] = await engine.call(
             lambda api: api.exec_create(
                 container_id,
-                argv,
+                list(argv),
                 stdin=True,
-                environment=env,
-                workdir=cwd,
+                workdir="/",
                 user=user,
                 stdout=True,
                 stderr=True,
@@ -145,23 +138,15 @@ class Lane:
         return cls(engine, created["Id"], await _Stream.of(sock, first), tty=tty)
 
     async def write(self, data: bytes) -> None:
-        """Write to the process's stdin; a process that has closed it ignores the rest."""
+        """See `ExecStream.write`."""
         await self._bytes.write(data)
 
     def end_input(self) -> None:
-        """Close the process's stdin."""
+        """See `ExecStream.end_input`."""
         self._bytes.end_input()
 
-    async def frames(self) -> AsyncGenerator[tuple[int, bytes], None]:
-        """What `receive` gives, until its end."""
-        while (frame := await self.receive()) is not None:
-            yield frame
-
     async def receive(self) -> tuple[int, bytes] | None:
-        """(1 for stdout, 2 for stderr, 3 for a terminal; up to 32 KiB).
-
-        None: the process and all who hold its output have ended. A caller that is cancelled loses nothing.
-        """
+        """See `ExecStream.receive`."""
         buffer = self._bytes.buffer
         while not self._tty and not self._left:
             while len(buffer) < _HEADER.size:
@@ -179,15 +164,15 @@ class Lane:
         return self._stream, piece
 
     async def exit_code(self) -> int | None:
-        """The process's exit status; None while it runs."""
+        """See `ExecStream.exit_code`."""
         state: dict[str, Any] = await self._engine.call(lambda api: api.exec_inspect(self._id))
         code: int | None = None if state["Running"] else state["ExitCode"]
         return code
 
     async def resize(self, rows: int, cols: int) -> None:
-        """Set the size of the terminal, while the process runs."""
+        """See `ExecStream.resize`."""
         await self._engine.call(lambda api: api.exec_resize(self._id, height=rows, width=cols))
 
     def close(self) -> None:
-        """Drop the stream; the process is not killed by that. Whoever waits in `receive` is given its end."""
+        """See `ExecStream.close`."""
         self._bytes.close()

@@ -5,51 +5,45 @@ from collections.abc import Mapping, Sequence
 
 from sandbox_server.errors import EngineUnavailable, SandboxLost
 from sandbox_server.sandbox.base import ExecResult, Process, Size
-from sandbox_server.sandbox.docker.egress import Guard
-from sandbox_server.sandbox.docker.engine import Engine, follow
-from sandbox_server.sandbox.docker.files import Files
-from sandbox_server.sandbox.docker.freezing import Thawed
-from sandbox_server.sandbox.docker.lanes import Lanes
-from sandbox_server.sandbox.docker.order import Order
-from sandbox_server.sandbox.docker.shell import DockerShell
-from sandbox_server.sandbox.docker.terminal import Terminal
-from sandbox_server.sandbox.docker.tree import DockerTree
-from sandbox_server.sandbox.docker.tree_lanes import TreeLanes
+from sandbox_server.sandbox.bash.clock import SandboxClock
+from sandbox_server.sandbox.bash.exec_channels import ExecChannels
+from sandbox_server.sandbox.bash.exec_request import ExecRequest
+from sandbox_server.sandbox.bash.files import Files
+from sandbox_server.sandbox.bash.filesystem import BashFileSystem
+from sandbox_server.sandbox.bash.filesystem_channels import FileSystemChannels
+from sandbox_server.sandbox.bash.shell import BashShell
+from sandbox_server.sandbox.bash.terminal import Terminal
+from sandbox_server.sandbox.engine import Container
 
 _RESTARTS = 20  # of one container; past it something is wrong that a restart does not mend
 
 
-class DockerSandbox(DockerTree):
+class BashSandbox(BashFileSystem):
     """A container of ours; knows how to reach it, not when it ends."""
 
-    def __init__(
-        self, engine: Engine, container_id: str, token: str, *, shared_lanes: bool, guard: Guard, rules: str
-    ) -> None:
-        """`shared_lanes=False`: what runs there may not be able to forge its own exit status (a grading).
+    def __init__(self, container: Container, token: str, *, shared_channels: bool) -> None:
+        """`token`: the secret by which the loop around the shell is known (boot.bash).
 
-        `rules`: what `guard` has in place whenever it is started; "": none.
+        `shared_channels=False`: a command may not be able to forge its own exit status (a grading).
         """
-        self.clock = Thawed()
-        self._tree_lanes = TreeLanes(engine, container_id, self.clock)
-        super().__init__(self._tree_lanes)
-        self._engine = engine
-        self._container_id = container_id
-        self._guard = guard
+        self.clock = SandboxClock()
+        self._file_channels = FileSystemChannels(container, self.clock)
+        super().__init__(self._file_channels)
+        self._container = container
         self.token = token
-        self.rules = rules
-        self._files = Files(engine, container_id)
-        self._lanes = Lanes(engine, container_id, self.clock, shared=shared_lanes)
+        self._files = Files(container)
+        self._exec_channels = ExecChannels(container, self.clock, shared=shared_channels)
         self._restarts = 0
         self.boot_s: Mapping[str, float] = {}
-        self._shell = DockerShell(open_terminal=self._reattach, signal=self._signal, restart=self._restart)
+        self._shell = BashShell(open_terminal=self._reattach, signal=container.signal, restart=self._restart)
 
     @property
     def container_id(self) -> str:
         """The engine's full id."""
-        return self._container_id
+        return self._container.id
 
     @property
-    def shell(self) -> DockerShell:
+    def shell(self) -> BashShell:
         """The persistent shell."""
         return self._shell
 
@@ -67,7 +61,7 @@ class DockerSandbox(DockerTree):
         merge_streams: bool = False,
     ) -> Process:
         """See `sandbox.base.Sandbox.start`."""
-        order = Order(
+        request = ExecRequest(
             argv,
             cwd=cwd,
             env=env or {},
@@ -78,7 +72,7 @@ class DockerSandbox(DockerTree):
             home_cwd=home_cwd,
             merge_streams=merge_streams,
         )
-        return await self._lanes.start(order)
+        return await self._exec_channels.start(request)
 
     async def exec(
         self,
@@ -93,7 +87,7 @@ class DockerSandbox(DockerTree):
         keep_bytes: int = 1 << 20,
     ) -> ExecResult:
         """See `sandbox.base.Sandbox.exec`."""
-        order = Order(
+        request = ExecRequest(
             argv,
             cwd=cwd,
             env=env or {},
@@ -102,11 +96,11 @@ class DockerSandbox(DockerTree):
             timeout_s=timeout_s,
             merge_streams=merge_streams,
         )
-        return await self._lanes.run(order, stdin, keep_bytes)
+        return await self._exec_channels.run(request, stdin, keep_bytes)
 
     async def stand_by(self, commands: int) -> None:
         """See `sandbox.base.Sandbox.stand_by`."""
-        await self._lanes.open_ahead(commands)
+        await self._exec_channels.open_ahead(commands)
 
     async def read_file(self, path: str, *, max_bytes: int) -> bytes:
         """See `sandbox.base.Sandbox.read_file`."""
@@ -128,18 +122,15 @@ class DockerSandbox(DockerTree):
         self.boot_s = {"shell": time.monotonic() - started}
 
     async def begin(self) -> None:
-        """Start the created or ended container, restricted before anything runs in it. Raises as `Guard.start`."""
-        if self.rules:
-            await self._guard.start(self._container_id, self.rules)
-        else:
-            await self._engine.call(lambda api: api.start(self._container_id))
+        """Start the created or ended container, without waiting for a shell. Raises as `Container.start`."""
+        await self._container.start()
 
     def close(self) -> None:
         """Let go of all streams; the container is left as it is."""
         self._shell.close()
         self._files.close()
-        self._tree_lanes.close()
-        self._lanes.close()
+        self._file_channels.close()
+        self._exec_channels.close()
 
     async def _start(self) -> Terminal:
         terminal = await self._attach()
@@ -154,39 +145,23 @@ class DockerSandbox(DockerTree):
         return terminal
 
     async def _attach(self) -> Terminal:
-        sock, first = await self._engine.hijack(
-            f"/containers/{self._container_id}/attach?stream=1&stdin=1&stdout=1&stderr=1"
-        )
         terminal = Terminal(self.token, self._shell)
-        await follow(sock, terminal)
-        if first:
-            terminal.data_received(first)
+        await self._container.attach(terminal)
         return terminal
 
-    async def _reattach(self, shell: DockerShell) -> Terminal:
-        state = await self._state()
-        if not state["Running"]:
-            raise SandboxLost(f"the container {self._container_id[:12]} is not running")
+    async def _reattach(self, shell: BashShell) -> Terminal:
+        if not (await self._container.state()).running:
+            raise SandboxLost(f"the container {self.container_id[:12]} is not running")
         return await self._attach()
 
-    async def _signal(self, name: str) -> None:
-        await self._engine.call(lambda api: api.kill(self._container_id, name))
-
-    async def _restart(self, shell: DockerShell) -> tuple[Terminal, bool]:
+    async def _restart(self, shell: BashShell) -> tuple[Terminal, bool]:
         self._restarts += 1
         if self._restarts > _RESTARTS:
             raise SandboxLost(f"the container died {_RESTARTS} times; it is not started again")
-        state = await self._state()
-        if state["Running"]:
-            await self._engine.call(lambda api: api.kill(self._container_id, "KILL"))
-            await self._engine.call(lambda api: api.wait(self._container_id, timeout=30))
+        state = await self._container.state()
+        if state.running:
+            await self._container.kill()
         self._files.close()
-        self._tree_lanes.close()
-        self._lanes.close()
-        return await self._start(), bool(state["OOMKilled"])
-
-    async def _state(self) -> dict[str, object]:
-        found: dict[str, dict[str, object]] = await self._engine.call(
-            lambda api: api.inspect_container(self._container_id)
-        )
-        return found["State"]
+        self._file_channels.close()
+        self._exec_channels.close()
+        return await self._start(), state.oom_killed

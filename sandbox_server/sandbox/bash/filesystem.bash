@@ -1,4 +1,4 @@
-# Commands of the lanes of tree.py. Each takes a nonce first and ends its answer with "\n<nonce> <word>\n"; what stands
+# Commands of the lanes of filesystem.py. Each takes a nonce first and ends its answer with "\n<nonce> <word>\n"; what stands
 # before that is data. Variables that `locate` sets: uid gid home path.
 export LC_ALL=C PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 umask 022

@@ -1,4 +1,4 @@
-"""Lanes for file operations: a few bashes with the functions of tree.bash, each for one operation at a time.
+"""Channels for file operations: a few bashes with the functions of filesystem.bash, each for one operation at a time.
 
 An operation that streams holds its lane as long as its data lasts, so there are several; the first costs what starting
 a process in a container costs, and is used again.
@@ -8,51 +8,50 @@ import asyncio
 import secrets
 import shlex
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager
 from importlib import resources
 
 from sandbox_server.errors import CommandBroken, SandboxExhausted, SandboxLost
-from sandbox_server.sandbox.docker import frames
-from sandbox_server.sandbox.docker.engine import Engine
-from sandbox_server.sandbox.docker.freezing import Thawed
-from sandbox_server.sandbox.docker.lane import Lane
+from sandbox_server.sandbox.bash import frames
+from sandbox_server.sandbox.bash.clock import SandboxClock
+from sandbox_server.sandbox.engine import Container, ExecStream
 
-_LANES = 8  # of one container at the same time; more operations wait their turn
+_CHANNELS = 8  # of one container at the same time; more operations wait their turn
 _TURN_S = 60.0  # to wait for a lane
-_SCRIPT = resources.files(__package__).joinpath("tree.bash").read_bytes()
+_SCRIPT = resources.files(__package__).joinpath("filesystem.bash").read_bytes()
 
 
-class LaneEnded(Exception):
+class ChannelEnded(Exception):
     """The lane's bash is gone: the policy killed it, or the container was started again, or is gone."""
 
 
 class Exchange:
-    """One operation on a lane: a command, its data, the word at its end."""
+    """One operation on a channel: a command, its data, the word at its end."""
 
-    def __init__(self, lane: Lane, frames: AsyncGenerator[tuple[int, bytes], None]) -> None:
-        self._lane = lane
-        self._frames = frames
+    def __init__(self, exec_stream: ExecStream) -> None:
+        self._exec_stream = exec_stream
         self._nonce = secrets.token_hex(8)
         self._mark = f"\n{self._nonce} ".encode()
         self._rest = bytearray()
 
     async def tell(self, function: str, *words: str) -> None:
-        """Have a function of tree.bash run."""
+        """Have a function of filesystem.bash run."""
         line = shlex.join((function, self._nonce, *words)) + "\n"
-        await self._lane.write(line.encode("utf-8", "surrogateescape"))
+        await self._exec_stream.write(line.encode("utf-8", "surrogateescape"))
 
     async def send(self, data: bytes) -> None:
         """Input for the function that runs."""
-        await self._lane.write(data)
+        await self._exec_stream.write(data)
 
     async def data(self) -> AsyncGenerator[bytes, None]:
         """What the function writes, as it comes; `word` stands once this has ended.
 
         Raises:
-            LaneEnded. CommandBroken.
+            ChannelEnded. CommandBroken.
 
         """
-        async for stream, piece in self._frames:
+        while (frame := await self._exec_stream.receive()) is not None:
+            stream, piece = frame
             if stream != 1:
                 continue
             self._rest += piece
@@ -76,13 +75,13 @@ class Exchange:
                 self.word = word.decode("ascii", "replace")
                 del self._rest[: behind + len(word) + 1]
                 return
-        raise LaneEnded
+        raise ChannelEnded
 
     async def answer(self, most: int) -> bytes:
         """All that the function writes.
 
         Raises:
-            OverflowError: that is more than `most` bytes. LaneEnded.
+            OverflowError: that is more than `most` bytes. ChannelEnded.
 
         """
         kept = bytearray()
@@ -97,15 +96,14 @@ class Exchange:
     """How the last answer ended."""
 
 
-class TreeLanes:
+class FileSystemChannels:
     """The lanes of one container."""
 
-    def __init__(self, engine: Engine, container_id: str, clock: Thawed) -> None:
-        self._engine = engine
+    def __init__(self, container: Container, clock: SandboxClock) -> None:
+        self._container = container
         self._clock = clock
-        self._container_id = container_id
-        self._idle: list[tuple[Lane, AsyncGenerator[tuple[int, bytes], None]]] = []
-        self._turns = asyncio.Semaphore(_LANES)
+        self._idle: list[ExecStream] = []
+        self._turns = asyncio.Semaphore(_CHANNELS)
 
     @asynccontextmanager
     async def exchange(self, *, fresh: bool = False) -> AsyncIterator[Exchange]:
@@ -123,30 +121,30 @@ class TreeLanes:
             async with asyncio.timeout(_TURN_S):
                 await self._turns.acquire()
         except TimeoutError:
-            raise TimeoutError(f"{_LANES} file operations have been under way for {_TURN_S:g} s; try again") from None
+            raise TimeoutError(
+                f"{_CHANNELS} file operations have been under way for {_TURN_S:g} s; try again"
+            ) from None
         try:
             if fresh:
                 self.close()
-            lane, frames = self._idle.pop() if self._idle else await self._open()
+            exec_stream = self._idle.pop() if self._idle else await self._open()
             try:
-                yield Exchange(lane, frames)
+                yield Exchange(exec_stream)
             except BaseException:
-                with suppress(RuntimeError):  # it is being read by a task that is cancelled
-                    await frames.aclose()
-                lane.close()
+                exec_stream.close()
                 raise
-            self._idle.append((lane, frames))
+            self._idle.append(exec_stream)
         finally:
             self._turns.release()
 
-    async def _open(self) -> tuple[Lane, AsyncGenerator[tuple[int, bytes], None]]:
+    async def _open(self) -> ExecStream:
         argv = ["bash", "--noprofile", "--norc", "-p", "-s"]
         try:
-            lane = await Lane.open(self._engine, self._container_id, argv, env={}, cwd="/", user="0")
+            exec_stream = await self._container.exec(argv, user="0")
         except SandboxExhausted as e:
             raise BlockingIOError(11, "Resource temporarily unavailable") from e
-        await lane.write(_SCRIPT)
-        return lane, lane.frames()
+        await exec_stream.write(_SCRIPT)
+        return exec_stream
 
     async def refused(self) -> None:
         """After two lanes that ended at once: say why.
@@ -155,14 +153,13 @@ class TreeLanes:
             SandboxLost, BlockingIOError.
 
         """
-        found = await self._engine.call(lambda api: api.inspect_container(self._container_id))
-        if not found["State"]["Running"]:
-            raise SandboxLost(f"the container {self._container_id[:12]} is not running")
+        if not (await self._container.state()).running:
+            raise SandboxLost(f"the container {self._container.id[:12]} is not running")
         # at its PID or memory limit the engine can start no process in it: the policy's doing
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     def close(self) -> None:
         """Drop the idle lanes; their bashes end with their input."""
-        for lane, _ in self._idle:
-            lane.close()
+        for exec_stream in self._idle:
+            exec_stream.close()
         self._idle.clear()

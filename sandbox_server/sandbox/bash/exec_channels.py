@@ -11,19 +11,18 @@ import secrets
 import shlex
 import time
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from sandbox_server.errors import CommandBroken, SandboxExhausted, SandboxLost, UnknownUser
 from sandbox_server.sandbox.base import ExecResult
-from sandbox_server.sandbox.docker import frames
-from sandbox_server.sandbox.docker.command import Begun, Command
-from sandbox_server.sandbox.docker.engine import Engine
-from sandbox_server.sandbox.docker.exec import collected
-from sandbox_server.sandbox.docker.freezing import Thawed
-from sandbox_server.sandbox.docker.lane import Lane
-from sandbox_server.sandbox.docker.logins import Login, Logins
-from sandbox_server.sandbox.docker.order import Order
-from sandbox_server.sandbox.docker.runner import LaneEnded, LaneFlooded, Runner
+from sandbox_server.sandbox.bash import frames
+from sandbox_server.sandbox.bash.clock import SandboxClock
+from sandbox_server.sandbox.bash.command import Begun, Command
+from sandbox_server.sandbox.bash.exec import collected
+from sandbox_server.sandbox.bash.exec_channel import ChannelEnded, ChannelFlooded, ExecChannel
+from sandbox_server.sandbox.bash.exec_request import ExecRequest
+from sandbox_server.sandbox.bash.logins import Login, Logins
+from sandbox_server.sandbox.engine import Container
 from sandbox_server.sandbox.process import Size
 
 _ROOT = "0"
@@ -35,7 +34,7 @@ _MOST = 256  # lanes of one container at a time; its limit of processes mostly s
 _PARKED_ANSWER_S = 3.0  # of a lane that has answered before; past it a new one is tried
 _ANSWER_S = 30.0  # of a new one, on a busy host
 _KILL_S = 10.0  # for a sweep of up to some thousand processes
-_KILL_TRIES = 20  # x 0.1 s: at the limit of processes the engine cannot always open a lane, though mostly
+_KILL_TRIES = 20  # x 0.1 s: at the limit of processes the engine cannot always start a process, though mostly
 _EXIT_CODE_S = 2.0  # the daemon notes an exit shortly after the stream's end
 _EXIT_CODE_PAUSES = (0.001, 0.002, 0.005, 0.01)  # then 20 ms each; mostly the first look finds it
 _END_TRIES = 50  # x 20 ms: for the daemon to note a container's end
@@ -43,19 +42,18 @@ _KILLED = 137
 _NOT_STARTED = 126  # also what a command gives that may not be executed
 
 
-class Lanes:
+class ExecChannels:
     """Begins commands in one container, and kills them.
 
     `shared=False`: each lane is for one command, and nothing that ran before can have touched it.
     """
 
-    def __init__(self, engine: Engine, container_id: str, clock: Thawed, *, shared: bool) -> None:
-        self._engine = engine
+    def __init__(self, container: Container, clock: SandboxClock, *, shared: bool) -> None:
+        self._container = container
         self._clock = clock
-        self._container_id = container_id
         self._shared = shared
-        self._parked: dict[str, list[Runner]] = {}
-        self._open: set[Runner] = set()
+        self._parked: dict[str, list[ExecChannel]] = {}
+        self._open: set[ExecChannel] = set()
         self._known = {_ROOT, "root"}
         self._workdir: str | None = None
         self._logins = Logins(self.run)
@@ -65,21 +63,21 @@ class Lanes:
         """How many wait for a command."""
         return sum(map(len, self._parked.values()))
 
-    async def start(self, order: Order) -> Command:
+    async def start(self, request: ExecRequest) -> Command:
         """See `sandbox.base.Sandbox.start`."""
         self._clock.check()
-        user = _ROOT if order.user in (None, "", "root") else order.user or _ROOT
+        user = _ROOT if request.user in (None, "", "root") else request.user or _ROOT
         await self._know(user)
-        words = await self._words(order, user)
-        login = await self._logins.of(order) if self._shared and order.pty is None else None
+        words = await self._words(request, user)
+        login = await self._logins.of(request) if self._shared and request.pty is None else None
         for _ in range(_PARKED + 2):
-            if order.pty is not None:
-                return await self._begin_on_terminal(order, user, words)
+            if request.pty is not None:
+                return await self._begin_on_terminal(request, user, words)
             parked = self._take(user)
-            runner = parked or await self._new(user)
+            channel = parked or await self._new(user)
             try:
-                command = await self._begin(runner, order, words, login, self._answer_s(parked))
-            except LaneEnded:
+                command = await self._begin(channel, request, words, login, self._answer_s(parked))
+            except ChannelEnded:
                 if parked is None:
                     await self._refused()
             else:
@@ -89,10 +87,10 @@ class Lanes:
                 await self._know(user)
         raise SandboxExhausted("the container's lanes end as soon as they are opened; its processes are being killed")
 
-    async def run(self, order: Order, stdin: bytes = b"", keep_bytes: int = 1 << 20) -> ExecResult:
+    async def run(self, request: ExecRequest, stdin: bytes = b"", keep_bytes: int = 1 << 20) -> ExecResult:
         """See `sandbox.base.Sandbox.exec`."""
         started = time.monotonic()
-        return await collected(await self.start(order), stdin, keep_bytes, started)
+        return await collected(await self.start(request), stdin, keep_bytes, started)
 
     async def open_ahead(self, commands: int) -> None:
         """See `sandbox.base.Sandbox.stand_by`."""
@@ -117,92 +115,95 @@ class Lanes:
 
     def close(self) -> None:
         """Let go of all lanes; commands under way go on, unread."""
-        for runner in tuple(self._open):
-            self._drop(runner)
+        for channel in tuple(self._open):
+            self._drop(channel)
 
     # ---- beginning a command
 
-    async def _words(self, order: Order, user: str) -> list[str]:
+    async def _words(self, request: ExecRequest, user: str) -> list[str]:
         if self._workdir is None:
-            found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(self._container_id))
-            self._workdir = found["Config"]["WorkingDir"] or "/"
-        return order.words(user, self._workdir)
+            self._workdir = await self._container.workdir()
+        return request.words(user, self._workdir)
 
-    def _answer_s(self, parked: Runner | None) -> float:
+    def _answer_s(self, parked: ExecChannel | None) -> float:
         return _PARKED_ANSWER_S if parked and self._shared else _ANSWER_S
 
     async def _begin(
-        self, runner: Runner, order: Order, words: list[str], login: Login | None, within_s: float
+        self, channel: ExecChannel, request: ExecRequest, words: list[str], login: Login | None, within_s: float
     ) -> Command | None:
         """The command once it runs; None: the lane is not the user's any more.
 
         Raises:
-            LaneEnded: nothing was begun.
+            ChannelEnded: nothing was begun.
         """
         nonce, tag = secrets.token_hex(16), _tag()
         if self._shared:
             text = shlex.join(["__sb_run", nonce, tag, login.name if login else "", *words])
-            if not (runner.user[0].isascii() and runner.user[0].isdigit()):
-                text = f"__sb_as {nonce} {shlex.quote(runner.user.partition(':')[0])} {text}"
-            if login is not None and login.name not in runner.logins:
+            if not (channel.user[0].isascii() and channel.user[0].isdigit()):
+                text = f"__sb_as {nonce} {shlex.quote(channel.user.partition(':')[0])} {text}"
+            if login is not None and login.name not in channel.logins:
                 text = login.definition + text
-                runner.logins.add(login.name)
-            if order.stdin:
+                channel.logins.add(login.name)
+            if request.stdin:
                 text += "\nexit"  # what follows on its input is the command's
         else:
             text = "__sb_now; " + shlex.join(["__sb_become", nonce, tag, "", *words])
-        answered = await self._ask(runner, nonce, tag, text, within_s)
-        return await self._command(runner, order, nonce, tag, answered, login)
+        answered = await self._ask(channel, nonce, tag, text, within_s)
+        return await self._command(channel, request, nonce, tag, answered, login)
 
-    async def _begin_on_terminal(self, order: Order, user: str, words: list[str]) -> Command:
+    async def _begin_on_terminal(self, request: ExecRequest, user: str, words: list[str]) -> Command:
         nonce, tag = secrets.token_hex(16), _tag()
-        size = order.pty or Size(24, 80)
+        size = request.pty or Size(24, 80)
         text = f'stty rows {size.rows} cols {size.cols} <&"$__sb_in"; __sb_now; ' + shlex.join(
             ["__sb_become", nonce, tag, "", *words]
         )
-        runner = await self._new(user, terminal_order=text)
+        channel = await self._new(user, terminal_request=text)
         try:
-            answered = await self._ask(runner, nonce, tag, None, _ANSWER_S)
-        except LaneEnded:
+            answered = await self._ask(channel, nonce, tag, None, _ANSWER_S)
+        except ChannelEnded:
             await self._refused()
-        command = await self._command(runner, order, nonce, tag, answered)
+        command = await self._command(channel, request, nonce, tag, answered)
         if command is None:
             raise UnknownUser(f"the sandbox has no user {user}")
         return command
 
     async def _ask(
-        self, runner: Runner, nonce: str, tag: str, text: str | None, within_s: float
+        self, channel: ExecChannel, nonce: str, tag: str, text: str | None, within_s: float
     ) -> tuple[str, bytes, bytes]:
         try:
             async with asyncio.timeout(within_s):
-                return await runner.ask(nonce, text)
-        except LaneEnded:
-            self._drop(runner)
+                return await channel.ask(nonce, text)
+        except ChannelEnded:
+            self._drop(channel)
             raise
-        except LaneFlooded:  # once more in another lane, it might run twice
-            await self._take_back(runner, tag)
+        except ChannelFlooded:  # once more in another channel, it might run twice
+            await self._take_back(channel, tag)
             raise CommandBroken("The beginning of a command") from None
         except TimeoutError:
-            await self._take_back(runner, tag)
-            raise LaneEnded from None
+            await self._take_back(channel, tag)
+            raise ChannelEnded from None
         except asyncio.CancelledError:
-            await asyncio.shield(self._take_back(runner, tag, nonce))
+            await asyncio.shield(self._take_back(channel, tag, nonce))
             raise
 
-    async def _take_back(self, runner: Runner, tag: str, nonce: str | None = None) -> None:
-        """Only what has begun can be killed: wait for the answer first. Past it the lane's end takes the order back."""
+    async def _take_back(self, channel: ExecChannel, tag: str, nonce: str | None = None) -> None:
+        """Undo a request whose answer was not waited for.
+
+        Only what has begun can be killed, so the answer is waited for first; past that the channel's end takes the
+        request back.
+        """
         if nonce is not None:
-            with suppress(LaneEnded, LaneFlooded, TimeoutError):
+            with suppress(ChannelEnded, ChannelFlooded, TimeoutError):
                 async with asyncio.timeout(_PARKED_ANSWER_S):
-                    await runner.ask(nonce, None)
-        self._drop(runner)
+                    await channel.ask(nonce, None)
+        self._drop(channel)
         with suppress(SandboxLost):
             await self.kill(Begun("", tag, 0, "", ""))
 
     async def _command(
         self,
-        runner: Runner,
-        order: Order,
+        channel: ExecChannel,
+        request: ExecRequest,
         nonce: str,
         tag: str,
         answered: tuple[str, bytes, bytes],
@@ -212,31 +213,31 @@ class Lanes:
         line, first, errors = answered
         line = line.removesuffix("\r")  # of a terminal
         if line == "stale":
-            self._drop(runner)
+            self._drop(channel)
             return None
         if line == "full":
-            if order.stdin:
-                self._drop(runner)
+            if request.stdin:
+                self._drop(channel)
             else:
-                self._give_back(runner)
+                self._give_back(channel)
             raise SandboxExhausted("the container takes no further process; it is at its limit of processes")
         try:
             began = frames.beginning(line)
         except frames.BadFrame:
-            await self._take_back(runner, tag)
+            await self._take_back(channel, tag)
             raise CommandBroken("The beginning of a command") from None
         if login is not None and began.login != login.name:
             self._logins.changed(login)
-        terminal = order.pty is not None
+        terminal = request.pty is not None
         return Command(
-            runner,
+            channel,
             Begun(nonce, tag, began.pid, began.tick, began.last),
             first,
             errors,
             shared=self._shared and not terminal,
-            reusable=not order.stdin,
+            reusable=not request.stdin,
             pty=terminal,
-            timeout_s=order.timeout_s,
+            timeout_s=request.timeout_s,
             clock=self._clock,
             kill=self.kill,
             send=self._send,
@@ -258,37 +259,37 @@ class Lanes:
 
     # ---- lanes
 
-    async def _new(self, user: str, *, terminal_order: str | None = None) -> Runner:
+    async def _new(self, user: str, *, terminal_request: str | None = None) -> ExecChannel:
         if len(self._open) >= _MOST:
             raise SandboxExhausted(f"{_MOST} commands run in the sandbox; wait for one to end")
-        runner = await Runner.open(self._engine, self._container_id, user, terminal_order=terminal_order)
-        self._open.add(runner)
-        return runner
+        channel = await ExecChannel.open(self._container, user, terminal_request=terminal_request)
+        self._open.add(channel)
+        return channel
 
-    def _take(self, user: str) -> Runner | None:
+    def _take(self, user: str) -> ExecChannel | None:
         parked = self._parked.get(user)
         if not parked:
             return None
-        runner = parked.pop()
-        if runner.idle is not None:
-            runner.idle.cancel()
-            runner.idle = None
-        return runner
+        channel = parked.pop()
+        if channel.idle is not None:
+            channel.idle.cancel()
+            channel.idle = None
+        return channel
 
-    def _give_back(self, runner: Runner) -> None:
-        parked = self._parked.setdefault(runner.user, [])
-        if not self._shared or len(parked) >= _PARKED or runner not in self._open:
-            self._drop(runner)
+    def _give_back(self, channel: ExecChannel) -> None:
+        parked = self._parked.setdefault(channel.user, [])
+        if not self._shared or len(parked) >= _PARKED or channel not in self._open:
+            self._drop(channel)
             return
-        parked.append(runner)
-        runner.idle = asyncio.get_running_loop().call_later(_IDLE_S, self._drop, runner)
+        parked.append(channel)
+        channel.idle = asyncio.get_running_loop().call_later(_IDLE_S, self._drop, channel)
 
-    def _drop(self, runner: Runner) -> None:
-        self._open.discard(runner)
-        parked = self._parked.get(runner.user, [])
-        if runner in parked:
-            parked.remove(runner)
-        runner.close()
+    def _drop(self, channel: ExecChannel) -> None:
+        self._open.discard(channel)
+        parked = self._parked.get(channel.user, [])
+        if channel in parked:
+            parked.remove(channel)
+        channel.close()
 
     async def _control(self, function: str, *words: str, within_s: float) -> list[str]:
         """Have a lane of root carry out `function`, which forks nothing.
@@ -298,29 +299,28 @@ class Lanes:
         """
         for _ in range(_PARKED + 2):
             parked = self._take(_ROOT) if self._shared else None
-            runner = parked or await self._new(_ROOT)
+            channel = parked or await self._new(_ROOT)
             nonce = secrets.token_hex(16)
             try:
                 async with asyncio.timeout(within_s):
-                    answer, _, _ = await runner.ask(nonce, shlex.join([function, nonce, *words]))
-            except (LaneEnded, LaneFlooded, TimeoutError):
-                self._drop(runner)
+                    answer, _, _ = await channel.ask(nonce, shlex.join([function, nonce, *words]))
+            except (ChannelEnded, ChannelFlooded, TimeoutError):
+                self._drop(channel)
                 if parked is None:
                     await self._refused()
             except BaseException:
-                self._drop(runner)
+                self._drop(channel)
                 raise
             else:
-                self._give_back(runner)
+                self._give_back(channel)
                 return answer.split()
         raise SandboxExhausted("the container's lanes end as soon as they are opened; its processes are being killed")
 
     async def _refused(self) -> NoReturn:
         """Why a new lane did not answer. The engine notes a container's end some time after its processes'."""
         for _ in range(_END_TRIES):
-            found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(self._container_id))
-            if not found["State"]["Running"]:
-                raise SandboxLost(f"the container {self._container_id[:12]} is not running")
+            if not (await self._container.state()).running:
+                raise SandboxLost(f"the container {self._container.id[:12]} is not running")
             await asyncio.sleep(0.02)
         raise SandboxExhausted("the container takes no further process; it is at its limit of processes or memory")
 
@@ -331,12 +331,12 @@ class Lanes:
 
     # ---- the end of a lane that became its command
 
-    async def _status(self, runner: Runner) -> int:
+    async def _status(self, channel: ExecChannel) -> int:
         pauses = itertools.chain(_EXIT_CODE_PAUSES, itertools.repeat(0.02))
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _EXIT_CODE_S
         while loop.time() < deadline:
-            code = await runner.lane.exit_code()
+            code = await channel.exec_stream.exit_code()
             if code in (_KILLED, _NOT_STARTED):
                 await self._still_sound()
             if code is not None:
@@ -350,9 +350,9 @@ class Lanes:
         Raises:
             SandboxLost: the container has ended. SandboxExhausted: it runs and takes no further process.
         """
-        probe = await Lane.open(self._engine, self._container_id, ["true"], env={}, cwd="/", user=_ROOT)
+        probe = await self._container.exec(["true"], user=_ROOT)
         try:
-            async for _ in probe.frames():
+            while await probe.receive() is not None:
                 pass
             if await probe.exit_code() == 0:
                 return

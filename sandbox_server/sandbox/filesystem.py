@@ -50,7 +50,7 @@ class FileInfo:
     """Extended attributes of the name space that was asked for, without its prefix."""
 
 
-class Tree(Protocol):
+class FileSystem(Protocol):
     """File operations with users.
 
     All raise, beside what they name:

@@ -14,7 +14,7 @@ _READ_ONLY = frozenset(("BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS"
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ExecRequest:
     """The fields are those of `sandbox.base.Sandbox.start`."""
 
     argv: Sequence[str]
@@ -35,7 +35,7 @@ class Order:
         return is_shell and all(map(_is_plain, self.env))
 
     def words(self, user: str, workdir: str) -> list[str]:
-        """The arguments of `__sb_become` in lane.bash, from the user on.
+        """The arguments of `__sb_become` in exec_channel.bash, from the user on.
 
         Raises:
             MalformedRequest: there is no way to tell them.

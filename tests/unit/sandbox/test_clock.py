@@ -5,12 +5,12 @@ import asyncio
 import pytest
 
 from sandbox_server.errors import SandboxPaused
-from sandbox_server.sandbox.docker.freezing import Thawed
+from sandbox_server.sandbox.bash.clock import SandboxClock
 
 
 async def test_it_stands_still_while_frozen() -> None:
     """A command that a pause robbed of its time, or that gained some by a second word of the same pause."""
-    clock = Thawed()
+    clock = SandboxClock()
     clock.go()
     clock.check()
     clock.stop()

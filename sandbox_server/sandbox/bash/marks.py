@@ -66,7 +66,7 @@ class Scanner:
         self._held = b""
 
     def feed(self, data: bytes) -> Iterator[tuple[bytes, Mark | None]]:
-        """Pairs of (raw bytes, mark or None for output), in order; an unfinished mark is held back."""
+        """Pairs of (raw bytes, mark or None for output), in request; an unfinished mark is held back."""
         data = self._held + data
         start = 0
         while match := self._pattern.search(data, start):

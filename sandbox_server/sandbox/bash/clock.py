@@ -5,7 +5,7 @@ import asyncio
 from sandbox_server.errors import SandboxPaused
 
 
-class Thawed:
+class SandboxClock:
     """A container's own clock; the time limits of its commands are counted by it."""
 
     def __init__(self) -> None:

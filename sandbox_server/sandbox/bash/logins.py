@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from sandbox_server import telemetry
 from sandbox_server.errors import ServiceError
 from sandbox_server.sandbox.base import ExecResult
-from sandbox_server.sandbox.docker import profile
-from sandbox_server.sandbox.docker.order import Order
+from sandbox_server.sandbox.bash import profile
+from sandbox_server.sandbox.bash.exec_request import ExecRequest
 
 log = telemetry.logger(__name__)
 
@@ -39,17 +39,17 @@ class _Seen:
 class Logins:
     """Learns what the profile does for login shells that are begun alike again and again."""
 
-    def __init__(self, run: Callable[[Order], Awaitable[ExecResult]]) -> None:
-        """`run` has an order carried out in the container."""
+    def __init__(self, run: Callable[[ExecRequest], Awaitable[ExecResult]]) -> None:
+        """`run` has an request carried out in the container."""
         self._run = run
         self._seen: OrderedDict[object, _Seen] = OrderedDict()
         self._learned = 0
 
-    async def of(self, order: Order) -> Login | None:
+    async def of(self, request: ExecRequest) -> Login | None:
         """What is known of the profile that a command begins with; None: it is to run."""
-        if not order.is_login_shell:
+        if not request.is_login_shell:
             return None
-        key = order.argv[0], order.user, order.home_cwd, order.cwd, tuple(order.env.items())
+        key = request.argv[0], request.user, request.home_cwd, request.cwd, tuple(request.env.items())
         seen = self._seen.setdefault(key, _Seen())
         self._seen.move_to_end(key)
         if len(self._seen) > _KEPT:
@@ -59,7 +59,7 @@ class Logins:
             seen.uses, seen.tries = 0, seen.tries + 1  # others meanwhile do not learn it too
             self._learned += 1
             try:
-                seen.login = await self._learn(order, str(self._learned))
+                seen.login = await self._learn(request, str(self._learned))
             except profile.NotPlain as e:
                 log.debug("a profile runs for each command", reason=str(e))
                 seen.tries = _LEARN_TRIES
@@ -73,19 +73,19 @@ class Logins:
             if seen.login is login:
                 seen.login = None
 
-    async def _learn(self, order: Order, name: str) -> Login:
-        first = await self._report(order, profile.NOTHING)
+    async def _learn(self, request: ExecRequest, name: str) -> Login:
+        first = await self._report(request, profile.NOTHING)
         found = replace(first.dependencies, files=(profile.USERS, *first.dependencies.files))
         # once more, with what it depends on as it is before: both must have been the same for the same to come of it
-        again = await self._report(order, found)
+        again = await self._report(request, found)
         if (again.dependencies, again.exports) != (first.dependencies, first.exports):
             raise profile.NotPlain("it is different each time")
         return Login(name, profile.definition(name, found, again))
 
-    async def _report(self, order: Order, dependencies: profile.Dependencies) -> profile.Report:
-        argv = [order.argv[0], "--noprofile", "-l", "-c", profile.script(dependencies)]
+    async def _report(self, request: ExecRequest, dependencies: profile.Dependencies) -> profile.Report:
+        argv = [request.argv[0], "--noprofile", "-l", "-c", profile.script(dependencies)]
         told = await self._run(
-            replace(order, argv=argv, stdin=False, pty=None, merge_streams=False, timeout_s=_LEARN_S)
+            replace(request, argv=argv, stdin=False, pty=None, merge_streams=False, timeout_s=_LEARN_S)
         )
         if told.exit_code != 0 or told.stdout.dropped:
             raise profile.NotPlain("it fails, takes long or says much")
