@@ -14,6 +14,7 @@ from bench import (
     imports,
     judging,
     machine,
+    neighbours,
     report,
     rl_step,
     scale,
@@ -36,9 +37,10 @@ SUBJECTS = {
     "search": search.measure,
     "scale": scale.measure,
     "boxes": boxes.measure,
+    "neighbours": neighbours.measure,
 }
 """In this order."""
-_WHOLE_ALONE = ("search", "boxes")
+_WHOLE_ALONE = ("search", "boxes", "neighbours")
 """Too long for a quick run; `--only` measures them in one too."""
 
 

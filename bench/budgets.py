@@ -53,6 +53,8 @@ BUDGETS = (
     Budget("grading with its confirming runs, beyond 2.2 times its tests", "grade_confirmed_over_s", 1.0),
     Budget("whole grading, ours / the benchmark harness's run", "grade_total_s", 0.6, "ratio"),
     Budget("judge of an innocent log beside 8 that take for ever, p99, ours / alone", "judge_p99_ms", 1.5, "ratio"),
+    Budget("8 honest sessions beside 8 hostile ones, p99, ours / alone", "neighbours_p99_ms", 2, "ratio"),
+    Budget("8 honest sessions beside 8 hostile ones, errors", "neighbours_errors", 0),
     Budget("reward of a graded session", "reward_cached_ms", 10),
     Budget("reward of a patch that was graded for another session", "reward_identical_ms", 10),
     Budget('`commands.run("true")` by the E2B SDK, beyond its own cost', "e2b_true_ms", 3.75),

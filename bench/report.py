@@ -26,7 +26,7 @@ _METHOD = """## How to read and repeat it
 
 `make bench` (about a quarter of an hour) installs the peers into environments of their own under `bench/.peers`,
 measures, and writes this document and `bench/results/latest.json`; `make bench-quick` takes under three minutes,
-repeats less, uses smaller shapes, leaves out code search and boxes, and leaves this document alone.
+repeats less, uses smaller shapes, leaves out code search, boxes and neighbours, and leaves this document alone.
 `make bench BENCH_ARGS='--only start_cold'` measures one subject. Use a machine on which nothing else runs: the run
 warns when others use more than 15 % of its CPUs.
 

@@ -4,6 +4,7 @@ ServiceError
 ├── RequestError            the caller can mend it; 4xx
 │   ├── MalformedRequest    the body is not what the endpoint takes
 │   ├── RequestTooLarge     the body is past SANDBOX_MAX_BODY_MB
+│   ├── BodyTooSlow         the body did not come within SANDBOX_BODY_TIMEOUT_S
 │   ├── Unauthorized        no key, or not one of ours
 │   ├── UnknownInstance     no such instance in the catalogue
 │   ├── UnknownSession      no such sid
@@ -23,6 +24,8 @@ ServiceError
 │   ├── SessionStillLive    asked for what exists only after the end
 │   ├── SessionOver         the session has ended, nothing can run in it
 │   ├── RunOfAnother        the run was started with another API key
+│   ├── Forbidden           the API key may not do this
+│   ├── OverQuota           the run has as much as a run may have; ask again later
 │   ├── Ungradable          the instance has no grader
 │   └── RowRejected         an imported row is unusable
 ├── CapacityError           full for now; 503 with Retry-After
@@ -89,6 +92,14 @@ class RequestTooLarge(RequestError):
 
     code = "request_too_large"
     http_status = 413
+
+
+class BodyTooSlow(RequestError):
+    """The body did not come within SANDBOX_BODY_TIMEOUT_S; nothing was done."""
+
+    code = "body_too_slow"
+    http_status = 408
+    retryable = True
 
 
 class Unauthorized(RequestError):
@@ -228,6 +239,26 @@ class RunOfAnother(RequestError):
 
     code = "run_of_another"
     http_status = 403
+
+
+class Forbidden(RequestError):
+    """The API key may not do this: it only looks, or what is asked for concerns all runs."""
+
+    code = "forbidden"
+    http_status = 403
+
+
+class OverQuota(RequestError):
+    """The run has as many sessions, or began as many lately, as a run may; nothing was started."""
+
+    code = "over_quota"
+    http_status = 429
+    retryable = True
+
+    def __init__(self, detail: str, *, retry_after_s: int) -> None:
+        """`retry_after_s`: it may be worth asking again by then."""
+        super().__init__(detail)
+        self.retry_after_s = retry_after_s
 
 
 class RowRejected(RequestError):

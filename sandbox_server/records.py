@@ -45,6 +45,8 @@ class SessionRecord:
     """Actions that ended differently when it was made anew; 0 once an observation told it."""
     run: str = ""
     """Whose start it was: the header Sandbox-Run, else the name of the API key."""
+    owner: str = ""
+    """Name of the API key that started it; "": a key without a name, or none. Other named keys do not see it."""
 
     @property
     def is_box(self) -> bool:

@@ -37,8 +37,12 @@ class Settings(BaseSettings):
     api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = ()
     """Comma-separated keys. With any set, every path but /healthz asks for one: Bearer, X-API-Key or Basic password.
 
-    `name=key` gives a key a name: its starts belong to that run. A whole entry is always a key too, without a name.
+    `name=key` gives a key a name: its starts belong to that run, and it sees and touches only what was begun with it.
+    A whole entry is always a key too, with the same rights, that names no run. A key without a name is an operator's.
     """
+    view_keys: Annotated[tuple[SecretStr, ...], NoDecode] = ()
+    """Comma-separated keys that see what operators see, metrics too, and may do nothing. They count only beside
+    SANDBOX_API_KEYS."""
     allow_insecure: bool = False
     """Allow an address other than loopback without API keys."""
     data_dir: Path = Path.home() / ".local" / "share" / "sandbox-server"
@@ -54,6 +58,8 @@ class Settings(BaseSettings):
     """auto: console on a terminal, else JSON lines."""
     max_body_mb: float = 32.0
     """Largest request body; past it 413. Uploads of files into boxes are streams and have no bound but their disk."""
+    body_timeout_s: Annotated[float, Field(gt=0)] = 60.0
+    """For a request's body to come whole; past it 408. Uploads of files into boxes, and other streams: no bound."""
     keep_alive_s: Annotated[float, Field(gt=0)] = 620.0
     """How long an idle connection stays open; E2B's clients write into one after up to 300 s."""
     e2b_prefix: Annotated[str, Field(pattern="^(/[A-Za-z0-9_.-]+)?$")] = "/e2b"
@@ -225,6 +231,11 @@ class Settings(BaseSettings):
     # Load
     start_queue: Annotated[int, Field(ge=0)] = 1024
     """Starts that may wait for a slot of this node; past it 503 at once, for the run with the most of them first."""
+    run_sessions: Annotated[int, Field(ge=0)] = 0
+    """Sessions and boxes that one run may have on this node at a time, with those that are starting; past it 429. All
+    runs of a key with a name count as one. 0: no bound but SANDBOX_MAX_SESSIONS."""
+    run_starts_per_min: Annotated[int, Field(ge=0)] = 0
+    """Sessions and boxes that one run may begin on this node within a minute; past it 429. 0: no bound."""
     breaker_failures: Annotated[int, Field(ge=1)] = 5
     """Calls in a row that the Docker daemon leaves unanswered before starts and gradings are refused at once."""
     breaker_probe_s: float = 2.0
@@ -337,6 +348,7 @@ class Settings(BaseSettings):
 
     @field_validator(
         "api_keys",
+        "view_keys",
         "pinned_images",
         "box_image_keys",
         "box_images",

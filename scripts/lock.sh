@@ -22,6 +22,6 @@ compile() {
 compile server.txt "$@" pyproject.toml --extra postgres --extra languages requirements/build.in
 compile dev.txt "$@" -c requirements/server.txt pyproject.toml --extra postgres --extra languages --group dev requirements/build.in
 compile swebench4.txt "$@" --no-deps requirements/swebench4.in
-for alone in requirements/bench-*.in requirements/sdk-*.in; do
+for alone in requirements/bench-*.in requirements/sdk-*.in requirements/supply-*.in; do
     compile "$(basename "$alone" .in).txt" "$@" "$alone"
 done

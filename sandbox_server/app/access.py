@@ -1,5 +1,6 @@
 """Before any route: the API key and the bound on the body. Plain ASGI, for they see every request."""
 
+import asyncio
 import base64
 import binascii
 import hashlib
@@ -14,10 +15,10 @@ from dataclasses import dataclass
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sandbox_server.errors import RequestTooLarge, ServiceError, Unauthorized
+from sandbox_server.errors import BodyTooSlow, RequestTooLarge, ServiceError, Unauthorized
 from sandbox_server.protocols._numbers import is_whole, whole
 from sandbox_server.protocols._traits import TRAIT, Trait
-from sandbox_server.protocols._wire import KEY_NAME, KEY_OWNER
+from sandbox_server.protocols._wire import KEY_NAME, KEY_OWNER, KEY_VIEWS
 
 OPEN_PATHS = frozenset({"/healthz"})
 _NAMED = re.compile(r"(?P<name>[A-Za-z0-9._:/@+-]{1,100})=(?P<key>.{8,})")
@@ -27,20 +28,24 @@ _DRAINED = 4
 
 
 class RequireKey:
-    """401 without one of the keys: Bearer, X-API-Key, or the password of HTTP Basic.
+    """401 without one of the keys: Bearer, X-API-Key, or the password of HTTP Basic. `app.rights` says what it may.
 
     An entry `name=key` gives the key a name, which the request's scope then holds. What opened before names were
     there still does: the whole entry is a key too, without a name. So a key that itself holds `=` is best given a
     name, or the text behind its first `=` opens as well, where that is long enough to be a key.
     """
 
-    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
+    def __init__(self, app: ASGIApp, keys: Sequence[str], view_keys: Sequence[str] = ()) -> None:
+        """`view_keys`: of those who only look. Raises ValueError: one opens as another key too."""
         self._app = app
         named = [match for key in keys if (match := _NAMED.fullmatch(key))]
         # the whole entry names no run, but whoever knows it holds the entry's key: it owns no more than that does
         owners = {match.string: match["name"] for match in named}
         entries = [(key, _Key("", owners.get(key, ""))) for key in keys]
         entries += [(match["key"], _Key(match["name"], match["name"])) for match in named]
+        if set(view_keys) & {key for key, _ in entries}:
+            raise ValueError("a key of SANDBOX_VIEW_KEYS is one of SANDBOX_API_KEYS too: whoever has it could do all")
+        entries += [(key, _Key("", "", views=True)) for key in view_keys]
         self._keys = [(_digest(key.encode()), known) for key, known in entries]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -48,7 +53,7 @@ class RequireKey:
         if scope["type"] == "lifespan" or scope["path"] in OPEN_PATHS or has(scope, "opens"):
             await self._app(scope, receive, send)
         elif (key := self._key(Headers(scope=scope))) is not None:
-            await self._app({**scope, KEY_NAME: key.name, KEY_OWNER: key.owner}, receive, send)
+            await self._app({**scope, **key.scope}, receive, send)
         elif scope["type"] == "http":
             error = Unauthorized("Send an API key: Authorization: Bearer, X-API-Key, or https://user:KEY@host.")
             headers = [(b"www-authenticate", b'Basic realm="sandbox-server", Bearer')]
@@ -79,14 +84,26 @@ class RequireKey:
 class _Key:
     name: str
     owner: str
-    """Whose runs it may end; "": an operator's, it may end all."""
+    """Whose sessions and runs are its own; "": an operator's, all are."""
+    views: bool = False
+
+    @property
+    def scope(self) -> dict[str, object]:
+        """What the request's scope holds of it."""
+        return {KEY_NAME: self.name, KEY_OWNER: self.owner, KEY_VIEWS: self.views}
+
+
+def operator_key(entries: Sequence[str]) -> str:
+    """Of SANDBOX_API_KEYS one that may do all, else the first; "": there are none."""
+    return next((key for key in entries if _NAMED.fullmatch(key) is None), entries[0] if entries else "")
 
 
 class BoundBody:
-    """413 past `max_bytes`: by Content-Length at once, else when that much has come."""
+    """413 past `max_bytes`: by Content-Length at once, else when that much has come. 408: not there in time."""
 
-    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, max_bytes: int, timeout_s: float) -> None:
         self._app = app
+        self._timeout_s = timeout_s
         self._max = max_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -102,11 +119,19 @@ class BoundBody:
                 await self._drain(receive)
             await send_error(scope, send, error)
             return
-        came = 0
+        came, whole_body = 0, False
+        until = asyncio.get_running_loop().time() + self._timeout_s
 
         async def bounded() -> Message:
-            nonlocal came
-            message = await receive()
+            nonlocal came, whole_body
+            if whole_body:  # what comes now is the client's leaving, whenever that is
+                return await receive()
+            try:
+                async with asyncio.timeout_at(until):
+                    message = await receive()
+            except TimeoutError:
+                raise BodyTooSlow(f"The body did not come within {self._timeout_s:g} s.") from None
+            whole_body = not message.get("more_body", False)
             came += len(message.get("body", b""))
             if came > self._max:
                 await self._drain(receive)

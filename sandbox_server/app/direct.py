@@ -38,11 +38,15 @@ class Direct:
         app: ASGIApp,
         routes: Mapping[tuple[str, str], Endpoint],
         refuse: Callable[[Request, ServiceError], Awaitable[Response]],
+        admit: Callable[[Request, str], Awaitable[None]] | None = None,
     ) -> None:
-        """`refuse` makes the answer to a ServiceError, as the router's handler would."""
+        """`refuse` makes the answer to a ServiceError, as the router's handler would; `admit` raises one where the key
+        may not use the route of the path.
+        """
         self._app = app
         self._routes = routes
         self._refuse = refuse
+        self._admit = admit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As ASGI."""
@@ -52,6 +56,8 @@ class Direct:
             return
         request = Request(scope, receive, send)
         try:
+            if self._admit is not None:
+                await self._admit(request, scope["path"])
             response = await endpoint(request)
         except ServiceError as error:
             response = await self._refuse(request, error)

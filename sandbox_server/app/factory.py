@@ -2,14 +2,15 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import cast
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
+from pydantic import SecretStr
 
 from sandbox_server import __version__, plugins, protocols
-from sandbox_server.app import failures, health
+from sandbox_server.app import failures, health, rights
 from sandbox_server.app.access import BoundBody, RequireKey
 from sandbox_server.app.direct import Direct, bare_routes
 from sandbox_server.app.forward import Forward
@@ -63,14 +64,16 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
         lifespan=lifespan,
         responses={422: {"model": Refused}, 401: {"model": Refused}, 413: {"model": Refused}},
     )
-    app.include_router(health.ROUTER)
+    guards = [Depends(rights.admit_routed)] if settings.api_keys else []
+    app.include_router(health.ROUTER, dependencies=guards)
     routers = [cast(APIRouter, router) for router in plugins.discover(protocols, "ROUTER").values()]
     for router in routers:
-        app.include_router(router)
+        app.include_router(router, dependencies=guards)
     failures.install(app)
     _warm(app)
     # the last one added is the first one asked
-    app.add_middleware(Direct, routes=bare_routes(routers), refuse=failures.service_error)
+    admit = rights.admit if settings.api_keys else None
+    app.add_middleware(Direct, routes=bare_routes(routers), refuse=failures.service_error, admit=admit)
     if settings.box_domain:
         tunnels = Tunnels(most=settings.box_port_connections, open_s=settings.box_port_open_s)
         app.add_middleware(BoxPorts, tunnels=tunnels, idle_s=settings.box_port_idle_s)
@@ -81,13 +84,17 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
         patience_s=2 * settings.node_ttl_s,
     )
     app.add_middleware(failures.Unforeseen)
-    app.add_middleware(BoundBody, max_bytes=int(settings.max_body_mb * 2**20))
+    app.add_middleware(BoundBody, max_bytes=int(settings.max_body_mb * 2**20), timeout_s=settings.body_timeout_s)
     if settings.api_keys:
-        app.add_middleware(RequireKey, keys=[key.get_secret_value() for key in settings.api_keys])
+        app.add_middleware(RequireKey, keys=_texts(settings.api_keys), view_keys=_texts(settings.view_keys))
     app.add_middleware(Paths, prefix=settings.e2b_prefix, traits=_traits())
     if settings.box_domain:
         app.add_middleware(Hosts, domain=settings.box_domain)
     return app
+
+
+def _texts(keys: Iterable[SecretStr]) -> list[str]:
+    return [key.get_secret_value() for key in keys]
 
 
 def _warm(app: FastAPI) -> None:

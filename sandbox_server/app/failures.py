@@ -60,7 +60,7 @@ async def service_error(request: Request, error: ServiceError) -> Response:
     if error.http_status == 503:
         return _json(503, refusal(error), retry_after(error))
     body = {"code": error.code, "detail": error.detail, "retryable": error.retryable}
-    return _json(error.http_status, body)
+    return _json(error.http_status, body, retry_after(error) if error.http_status == 429 else None)
 
 
 def install(app: FastAPI) -> None:

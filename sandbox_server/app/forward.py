@@ -25,7 +25,7 @@ from sandbox_server.app.access import has, send_error
 from sandbox_server.app.relay import MISDIRECTED, Relay, of_one_hop
 from sandbox_server.errors import NodeUnreachable, OwnedElsewhere, StateUnavailable
 from sandbox_server.protocols.e2b.ports import TARGET, passed_on
-from sandbox_server.state.nodes import HOP, Fate, Hop, Nodes
+from sandbox_server.state.nodes import HOP, Fate, Hop, NodeRecord, Nodes
 from sandbox_server.telemetry import FORWARDED, logger
 
 log = logger(__name__)
@@ -63,7 +63,9 @@ class Forward:
                 await self._client.aclose()
             return
         request = _Request(scope, receive, keeps=not has(scope, "streams"))
-        forwarded = HEADER in Headers(scope=scope)
+        said = Headers(scope=scope).get(HEADER)
+        # a client that says so gains nothing by it: its starts would begin wherever it likes
+        forwarded = said is not None and self._nodes().is_hop(said)
         HOP.set(Hop.FORWARDED if forwarded else Hop.FREE)  # each request is a task with a context of its own
         try:
             await self._app(scope, request.receive, send)
@@ -94,7 +96,7 @@ class Forward:
         if record is None:
             return False
         relay = Relay(self._client, request.scope, request.receive, send)
-        passing = asyncio.create_task(relay.run(record.url + request.target, request.headers_for(node)))
+        passing = asyncio.create_task(relay.run(record.url + request.target, request.headers_for(record)))
         leaving = asyncio.create_task(relay.wait_for_hang_up())
         await self._watched(passing, leaving, node)
         if not passing.cancelled():
@@ -166,7 +168,7 @@ class Forward:
                 async with self._client.stream(
                     request.scope["method"],
                     record.url + request.target,
-                    headers=request.headers_for(node),
+                    headers=request.headers_for(record),
                     content=await request.body(),
                 ) as response:
                     content = b"".join([chunk async for chunk in response.aiter_raw()])
@@ -233,16 +235,17 @@ class _Request:
         path: bytes = self.scope.get("raw_path") or self.scope["path"].encode()
         return (path + (b"?" + query if query else b"")).decode("latin-1")
 
-    def headers_for(self, node: str) -> list[tuple[bytes, bytes]]:
-        """Those of the client; a request that may not be repeated as it is bears a key."""
+    def headers_for(self, node: NodeRecord) -> list[tuple[bytes, bytes]]:
+        """Those of the client, and the word of a node; a request that may not be repeated as it is bears a key."""
+        hop, said = (HEADER.encode(), node.hop_secret.encode()), HEADER.encode()
         if TARGET in self.scope:  # the other node knows it by its host name too, and the headers are for the box
-            return [*passed_on(self.scope["headers"]), (HEADER.encode(), node.encode())]
+            return [*(pair for pair in passed_on(self.scope["headers"]) if pair[0] != said), hop]
         headers: list[tuple[bytes, bytes]] = [
             (name, value)
             for name, value in self.scope["headers"]
-            if not of_one_hop(name) and (name != b"content-length" or not self.keeps)
+            if not of_one_hop(name) and name != said and (name != b"content-length" or not self.keeps)
         ]
-        headers.append((HEADER.encode(), node.encode()))
+        headers.append(hop)
         if self.scope["method"] == "POST" and all(name != _KEY.encode() for name, _ in headers):
             headers.append((_KEY.encode(), self._key.encode()))
         return headers

@@ -38,4 +38,6 @@ def session_config(settings: Settings) -> SessionConfig:
         restore=settings.restore,
         restore_timeout_s=settings.restore_timeout_s,
         start_queue=settings.start_queue,
+        run_sessions=settings.run_sessions,
+        run_starts_per_min=settings.run_starts_per_min,
     )

@@ -76,7 +76,13 @@ class History:
         return None if row is None else SessionRecord(*row)
 
     async def sessions(
-        self, *, state: str | None = None, node: str | None = None, run: str | None = None, limit: int = 100
+        self,
+        *,
+        state: str | None = None,
+        node: str | None = None,
+        run: str | None = None,
+        owner: str | None = None,
+        limit: int = 100,
     ) -> list[SessionRecord]:
         """Newest first."""
         filters: list[ColumnElement[bool]] = []
@@ -86,6 +92,8 @@ class History:
             filters.append(SessionRow.node == node)
         if run is not None:
             filters.append(SessionRow.run == run)
+        if owner is not None:
+            filters.append(SessionRow.owner == owner)
         newest = select(*_SESSION).where(*filters).order_by(SessionRow.created_at.desc(), SessionRow.sid).limit(limit)
         return [SessionRecord(*row) for row in await self._all(newest)]
 
@@ -196,6 +204,12 @@ class History:
             raise UnknownReceipt(f"no receipt {receipt_id!r}")
         receipt: dict[str, object] = json.loads(row[0])
         return receipt
+
+    async def receipt_owner(self, receipt_id: str) -> str | None:
+        """The owner of the session that the receipt is of; None: there is no such receipt, or no such session."""
+        found = select(SessionRow.owner).join(ReceiptRow, ReceiptRow.sid == SessionRow.sid)
+        row = await self._one(found.where(ReceiptRow.id == receipt_id))
+        return None if row is None else str(row[0])
 
     async def ungraded(
         self,

@@ -8,7 +8,7 @@ from sqlalchemy import func, select
 
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.localization.truth import RewardItem
-from sandbox_server.catalogue.tables import MetricRow, RolloutRow
+from sandbox_server.catalogue.tables import MetricRow, RolloutRow, SessionRow
 from sandbox_server.records import TurnTokens
 
 
@@ -80,12 +80,14 @@ class Rollouts:
         async with self._database.writing() as connection:
             await connection.execute(statement, rows)
 
-    async def rollup(self, *, since: float, run: str | None = None) -> list[Rollup]:
-        """Each metric of the sessions graded at or after `since` (Unix seconds), of one run or of all."""
+    async def rollup(self, *, since: float, run: str | None = None, owner: str | None = None) -> list[Rollup]:
+        """Each metric of the sessions graded at or after `since` (Unix seconds), of one run, one owner, or all."""
         value = MetricRow.value
         found = select(MetricRow.name, func.count(), func.avg(value), func.min(value), func.max(value))
         found = found.where(MetricRow.at >= since).group_by(MetricRow.name).order_by(MetricRow.name)
         if run is not None:
             found = found.where(MetricRow.run == run)
+        if owner is not None:
+            found = found.where(MetricRow.sid.in_(select(SessionRow.sid).where(SessionRow.owner == owner)))
         async with self._database.reading() as connection:
             return [Rollup(*row) for row in (await connection.execute(found)).all()]

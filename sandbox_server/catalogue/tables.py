@@ -10,7 +10,7 @@ from sqlalchemy import BigInteger, Dialect, Double, Index, LargeBinary, MetaData
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
-REVISION = "0008"
+REVISION = "0009"
 """The migration that makes these tables; a test holds it to be alembic's head."""
 
 
@@ -111,6 +111,7 @@ class SessionRow(Base):
     notice: Mapped[str] = mapped_column(Text, server_default="")
     differences: Mapped[int] = mapped_column(server_default="0")
     run: Mapped[str] = mapped_column(Text, server_default="")
+    owner: Mapped[str] = mapped_column(Text, server_default="", index=True)
 
 
 class BoxRow(Base):

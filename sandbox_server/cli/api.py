@@ -4,6 +4,7 @@ from typing import Any
 
 import httpx
 
+from sandbox_server.app.access import operator_key
 from sandbox_server.cli import configuration
 from sandbox_server.errors import ServiceError
 
@@ -41,7 +42,8 @@ def call(method: str, path: str, query: dict[str, str | int] | None = None) -> A
 
 def _ask(method: str, path: str, query: dict[str, str | int] | None, timeout_s: float) -> httpx.Response:
     settings = configuration.load()
-    headers = {"X-API-Key": settings.api_keys[0].get_secret_value()} if settings.api_keys else {}
+    key = operator_key([entry.get_secret_value() for entry in settings.api_keys])
+    headers = {"X-API-Key": key} if key else {}
     url = f"http://{settings.host}:{settings.port}{path}"
     try:
         return httpx.request(method, url, params=query, headers=headers, timeout=timeout_s)

@@ -9,7 +9,14 @@ from typing import Any, TypeVar
 from fastapi import Request, Response
 from pydantic import BaseModel, ValidationError
 
-from sandbox_server.errors import CapacityError, MalformedRequest, RequestTooLarge, ServiceError, UnknownInstance
+from sandbox_server.errors import (
+    CapacityError,
+    MalformedRequest,
+    OverQuota,
+    RequestTooLarge,
+    ServiceError,
+    UnknownInstance,
+)
 from sandbox_server.protocols._values import TOO_MANY, holds_too_many, may_hold_too_many
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -18,6 +25,8 @@ KEY_NAME = "sandbox_server.key_name"
 """Where the name of a request's API key stands in its ASGI scope."""
 KEY_OWNER = "sandbox_server.key_owner"
 """Whose runs the request's API key owns, there; "" of a key without a name, which may touch all runs."""
+KEY_VIEWS = "sandbox_server.key_views"
+"""Whether the request's API key only looks, there."""
 _MAX_KEY = 200
 RUN = r"[A-Za-z0-9._:/@+-]{1,100}"
 _MOST_TEXTS = 4_000_000  # that are looked through, in a thread
@@ -95,11 +104,16 @@ def run_of(request: Request) -> str:
     return run
 
 
+def key_owner(request: Request) -> str:
+    """Name of the API key, which owns what the request starts; "": a key without a name, or none."""
+    return str(request.scope.get(KEY_OWNER, ""))
+
+
 async def run_started(request: Request) -> str:
     """As `run_of`, of a request that starts something: the run is its key's from now on, if it was nobody's.
 
     Raises:
-        MalformedRequest, StateUnavailable.
+        MalformedRequest, RunOfAnother, StateUnavailable.
     """
     run = run_of(request)
     runs = getattr(request.app.state, "runs", None)
@@ -123,7 +137,7 @@ def refusal(error: ServiceError) -> dict[str, object]:
 
 def retry_after(error: ServiceError) -> dict[str, str]:
     """The header for a refusal that is worth asking again."""
-    if isinstance(error, CapacityError):
+    if isinstance(error, CapacityError | OverQuota):
         return {"Retry-After": str(error.retry_after_s)}
     return {"Retry-After": str(_RETRY_S)} if error.retryable else {}
 

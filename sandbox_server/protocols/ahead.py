@@ -8,7 +8,16 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
 from sandbox_server.errors import UnknownInstance
-from sandbox_server.protocols._wire import hung_up, json_answer, named_instance, read, refusal, run_started, takes
+from sandbox_server.protocols._wire import (
+    hung_up,
+    json_answer,
+    key_owner,
+    named_instance,
+    read,
+    refusal,
+    run_started,
+    takes,
+)
 from sandbox_server.protocols.v1 import Refused
 from sandbox_server.sessions.base import Sessions
 
@@ -115,7 +124,7 @@ async def start_group(request: Request) -> Response:
     """
     group = await read(request, GroupRequest)
     instance, run = named_instance(group.instance), await run_started(request)
-    starting = asyncio.create_task(_sessions(request).start_group(instance, group.n, run=run))
+    starting = asyncio.create_task(_sessions(request).start_group(instance, group.n, run=run, owner=key_owner(request)))
     left = asyncio.create_task(hung_up(request))
     try:
         await asyncio.wait({starting, left}, return_when=asyncio.FIRST_COMPLETED)

@@ -10,9 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import StreamingResponse
 
 from sandbox_server.errors import FileUnusable, InfrastructureError, MalformedRequest, UnknownFile
+from sandbox_server.protocols._caller import check_session
 from sandbox_server.protocols._flow import after, steady
 from sandbox_server.protocols._traits import Trait
-from sandbox_server.protocols._wire import json_answer, read, takes
+from sandbox_server.protocols._wire import json_answer, key_owner, read, takes
 from sandbox_server.protocols.e2b.access import boxes_of
 from sandbox_server.protocols.v1 import Refused, Sid
 from sandbox_server.sandbox.base import Sandbox
@@ -87,22 +88,23 @@ async def copy_blob(request: Request, sid: Sid) -> Response:
     asked = await read(request, FromBlob)
     sandbox, user = await _sandbox(request, sid, asked.user)
     blobs = _blobs(request)
-    blobs.size(asked.sha256)  # before anything is written
-    return json_answer(await _put(sandbox, asked.path, blobs.read(asked.sha256), user, asked.mode))
+    owner = key_owner(request)
+    blobs.size(asked.sha256, owner)  # before anything is written
+    return json_answer(await _put(sandbox, asked.path, blobs.read(asked.sha256, owner), user, asked.mode))
 
 
 @ROUTER.head("/blobs/{sha256}", responses=_REFUSALS)
 async def has_blob(request: Request, sha256: Sha256, box: BoxId = None) -> Response:
     """200 where this node (that of `box`) holds it, else 404."""
     await _on_node_of(request, box)
-    return Response(headers={"X-Blob-Size": str(_blobs(request).size(sha256))})
+    return Response(headers={"X-Blob-Size": str(_blobs(request).size(sha256, key_owner(request)))})
 
 
 @ROUTER.put("/blobs/{sha256}", response_model=StoredBlob, status_code=201, responses=_REFUSALS)
 async def store_blob(request: Request, sha256: Sha256, box: BoxId = None) -> Response:
     """Keep the body on this node (that of `box`) under the SHA-256 of what it holds."""
     await _on_node_of(request, box)
-    size = await _blobs(request).put(sha256, _arriving(request))
+    size = await _blobs(request).put(sha256, _arriving(request), key_owner(request))
     return json_answer({"sha256": sha256, "size": size}, 201)
 
 
@@ -115,6 +117,7 @@ async def _sandbox(request: Request, sid: str, user: str | None) -> tuple[Sandbo
 
 async def _on_node_of(request: Request, sid: str | None) -> None:
     if sid is not None:
+        await check_session(request, sid)
         boxes = boxes_of(request)
         await boxes.here(await boxes.get(sid))
 

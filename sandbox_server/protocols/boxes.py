@@ -12,7 +12,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sandbox_server.errors import MalformedRequest, UnknownSession
-from sandbox_server.protocols._wire import KEY_NAME, hung_up, json_answer, read, run_started, takes
+from sandbox_server.protocols._wire import hung_up, json_answer, key_owner, read, run_started, takes
 from sandbox_server.protocols.e2b.access import boxes_of
 from sandbox_server.protocols.e2b.envd_processes import with_path
 from sandbox_server.protocols.v1 import Refused, Sid
@@ -145,7 +145,7 @@ async def create_box(request: Request) -> Response:
         user=wanted.user,
         timeout_s=wanted.lifetime_s,
         internet=False if wanted.network == "none" else None,
-        owner=str(request.scope.get(KEY_NAME, "")),
+        owner=key_owner(request),
         run=await run_started(request),
         idempotency_key=request.headers.get("idempotency-key", ""),
     )

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from sandbox_server.protocols._wire import json_answer
 from sandbox_server.protocols.v1 import Refused
 from sandbox_server.sessions.base import Sessions
-from sandbox_server.state.nodes import Status
+from sandbox_server.state.nodes import NodeRecord, Status
 
 _NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"model": Refused}}
 
@@ -54,7 +54,7 @@ class NodeView(BaseModel):
 @ROUTER.get("/nodes", response_model=list[NodeView])
 async def list_nodes(request: Request) -> Response:
     """Every node that has a heartbeat, by name."""
-    return json_answer([asdict(node) for node in await _sessions(request).nodes()])
+    return json_answer([_shown(node) for node in await _sessions(request).nodes()])
 
 
 @ROUTER.post("/nodes/{node}/drain", status_code=202, responses=_NOT_FOUND)
@@ -69,6 +69,11 @@ async def stop_draining(request: Request, node: Node) -> Response:
     """Have it take sessions again."""
     await _sessions(request).drain(node, begin=False)
     return json_answer({"node": node, "draining": False})
+
+
+def _shown(node: NodeRecord) -> dict[str, object]:
+    stored = asdict(node)  # with what only nodes may know
+    return {name: stored[name] for name in NodeView.model_fields}
 
 
 def _sessions(request: Request) -> Sessions:

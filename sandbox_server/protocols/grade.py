@@ -14,6 +14,7 @@ from sandbox_server.errors import MalformedRequest, ServiceError
 from sandbox_server.grading.localization.answers import AUTO, FORMATS
 from sandbox_server.grading.localization.base import Events, Turn
 from sandbox_server.grading.localization.composition import MAX_ITEMS, Composition, compose, shipped, shipped_items
+from sandbox_server.protocols._caller import owner_of_caller
 from sandbox_server.protocols._scores import ShownScore, score_fields
 from sandbox_server.protocols._wire import json_answer, named_instance, read, takes
 from sandbox_server.protocols.v1 import Refused
@@ -180,7 +181,9 @@ async def rollout_metrics(
 ) -> Response:
     """Means over the rollouts graded since then (Unix seconds; unset: a day ago), of one run or of all."""
     after = time.time() - _DAY_S if since is None else since
-    found = await cast(Rollouts, request.app.state.rollouts).rollup(since=after, run=run)
+    found = await cast(Rollouts, request.app.state.rollouts).rollup(
+        since=after, run=run, owner=owner_of_caller(request)
+    )
     return json_answer([asdict(rollup) for rollup in found])
 
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from sandbox_server.errors import MalformedRequest
-from sandbox_server.protocols._wire import KEY_OWNER, RUN, json_answer, read, takes
+from sandbox_server.protocols._wire import RUN, json_answer, key_owner, read, takes
 from sandbox_server.protocols.v1 import Refused
 from sandbox_server.sessions.runs import Runs
 
@@ -69,7 +69,7 @@ Wait = Annotated[float, Query(ge=0, le=100)]
 async def end_sessions(request: Request, run: Run, wait_s: Wait = 60.0) -> Response:
     """End every session and box that the run has now: before a trainer that was killed begins again."""
     runs = await _own(request, run)
-    end = await runs.end(run, wait_s=wait_s)
+    end = await runs.end(run, owner=key_owner(request), wait_s=wait_s)
     return json_answer({"run": run, "ended": list(end.ended), "ending": list(end.ending)})
 
 
@@ -95,5 +95,5 @@ async def _own(request: Request, run: str) -> Runs:
     if not re.fullmatch(RUN, run):
         raise MalformedRequest("A run's name is 1 to 100 letters, digits and . _ : / @ + -, no other sign.")
     runs = cast(Runs, request.app.state.runs)
-    await runs.check(run, str(request.scope.get(KEY_OWNER, "")))
+    await runs.check(run, key_owner(request))
     return runs

@@ -10,6 +10,7 @@ canonical spelling names a session: no sign, no leading zero, no space, below 2^
 
 import asyncio
 import re
+from collections.abc import Coroutine
 from typing import Annotated, cast
 
 from fastapi import APIRouter, Request, Response
@@ -17,11 +18,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictInt, StrictSt
 
 from sandbox_server.errors import InfrastructureError, ServiceError
 from sandbox_server.protocols._apart import settle, spawn
+from sandbox_server.protocols._caller import owns
 from sandbox_server.protocols._scores import ShownAnswer, ShownItem, score_fields
 from sandbox_server.protocols._wire import (
     hung_up,
     idempotency_key,
     json_answer,
+    key_owner,
     named_instance,
     read,
     refusal,
@@ -169,8 +172,9 @@ async def startnamed_instance(request: Request) -> Response:
     With an Idempotency-Key header a repeated request gives the same session, for some minutes and while it is live.
     """
     instance = named_instance((await read(request, StartRequest)).instance_hash)
-    sessions, run = _sessions(request), await run_started(request)
-    starting = spawn(request, sessions.start(instance, run=run, idempotency_key=idempotency_key(request)))
+    run = await run_started(request)
+    sessions = _sessions(request)
+    starting = spawn(request, _start(request, instance, run))
     left = asyncio.create_task(hung_up(request))
     try:
         await asyncio.wait({starting, left}, return_when=asyncio.FIRST_COMPLETED)
@@ -194,8 +198,9 @@ async def process_action(request: Request) -> Response:
     """Run one action and answer with its observation. With an Idempotency-Key header a repeated request runs once."""
     action = await read(request, ActionRequest)
     key = idempotency_key(request)
-    acting = _sessions(request).act(_canonical(action.sid), action.content, idempotency_key=key)
     try:
+        sid = await _own(request, action.sid)
+        acting = _sessions(request).act(sid, action.content, idempotency_key=key)
         answer = await asyncio.shield(spawn(request, acting))
     except ServiceError as error:
         answer = ActionAnswer(error.detail, _counted(error))
@@ -208,8 +213,9 @@ async def process_action(request: Request) -> Response:
 @ROUTER.post("/postprocess", response_model=PostprocessReply, openapi_extra=takes(SessionRequest))
 async def postprocess(request: Request) -> Response:
     """End the session: its patch is kept, its container goes, its grading begins. Again and again the same answer."""
-    sid = _canonical((await read(request, SessionRequest)).sid)
+    sid = _canonical(asked := (await read(request, SessionRequest)).sid)
     try:
+        sid = await _own(request, asked)
         record = await asyncio.shield(spawn(request, _sessions(request).postprocess(sid)))
     except ServiceError as error:
         return json_answer({"sid": sid, "error": {"code": _counted(error), "detail": error.detail}})
@@ -221,8 +227,9 @@ async def postprocess(request: Request) -> Response:
 @ROUTER.post("/compute_reward", response_model=RewardReply, openapi_extra=takes(SessionRequest))
 async def compute_reward(request: Request) -> Response:
     """The session's verdict and reward; waits for a grading under way, then answers `pending`."""
-    sid = _canonical((await read(request, SessionRequest)).sid)
+    sid = _canonical(asked := (await read(request, SessionRequest)).sid)
     try:
+        sid = await _own(request, asked)
         answer = await _sessions(request).reward(sid)
     except ServiceError as error:
         log.error("no verdict", sid=sid, code=_counted(error), error=error.detail)
@@ -256,6 +263,17 @@ def _canonical(sid: int | str | None) -> str:
     text = str(sid) if isinstance(sid, int) and abs(sid) < 2**63 else sid
     is_canonical = isinstance(text, str) and re.fullmatch("[1-9][0-9]{0,18}", text) and int(text) < 2**63
     return cast(str, text) if is_canonical else _NO_SESSION
+
+
+def _start(request: Request, instance: int | str, run: str) -> Coroutine[None, None, str]:
+    owner, key = key_owner(request), idempotency_key(request)
+    return _sessions(request).start(instance, run=run, owner=owner, idempotency_key=key)
+
+
+async def _own(request: Request, named: int | str | None) -> str:
+    """The sid; that of no session where the session is not the API key's."""
+    sid = _canonical(named)
+    return sid if await owns(request, sid) else _NO_SESSION
 
 
 async def _give_back(sessions: Sessions, starting: asyncio.Task[str]) -> None:

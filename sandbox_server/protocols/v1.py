@@ -13,6 +13,7 @@ from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.catalogue.instances import InstanceSummary as Summary
 from sandbox_server.errors import UnknownSession
+from sandbox_server.protocols._caller import owner_of_caller
 from sandbox_server.protocols._scores import ShownScore, score_fields
 from sandbox_server.protocols._wire import json_answer
 from sandbox_server.records import ConfirmState, SessionRecord, VerdictName
@@ -48,6 +49,8 @@ class SessionSummary(_Shown):
     """Why it was lost."""
     run: str
     """Whose start it was."""
+    owner: str
+    """Name of the API key that started it; "": a key without a name."""
 
 
 class PatchSummary(_Shown):
@@ -181,7 +184,9 @@ async def list_sessions(
     limit: Limit = 100,
 ) -> Response:
     """Sessions, the newest first; of one run, or of all."""
-    records = await _sessions(request).list(state=None if state is None else state.value, run=run, limit=limit)
+    records = await _sessions(request).list(
+        state=None if state is None else state.value, run=run, owner=owner_of_caller(request), limit=limit
+    )
     return json_answer([_summary(record) for record in records])
 
 

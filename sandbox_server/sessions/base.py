@@ -87,17 +87,21 @@ class PoolView:
 class Sessions(Protocol):
     """One rollout after the other. `sid` is the canonical decimal string; anything else is unknown."""
 
-    async def start(self, instance: int | str, *, run: str = "", idempotency_key: str = "") -> str:
+    async def start(self, instance: int | str, *, run: str = "", owner: str = "", idempotency_key: str = "") -> str:
         """Begin a session of the instance with this hash (int) or id (str), for `run`; returns its sid.
+
+        `owner`: as of SessionRecord.
 
         The same `idempotency_key`, within some minutes, gives the same session for as long as it is live.
 
         Raises:
-            UnknownInstance, Ungradable, CapacityError, InfrastructureError.
+            UnknownInstance, Ungradable, CapacityError, OverQuota, InfrastructureError.
         """
         ...
 
-    async def start_group(self, instance: int | str, n: int, *, run: str = "") -> tuple[list[str], list[ServiceError]]:
+    async def start_group(
+        self, instance: int | str, n: int, *, run: str = "", owner: str = ""
+    ) -> tuple[list[str], list[ServiceError]]:
         """Begin `n` sessions of one instance at once: their sids, and why others did not start.
 
         Raises:
@@ -161,6 +165,10 @@ class Sessions(Protocol):
         """As `postprocess`, by an operator."""
         ...
 
+    async def owner(self, sid: str) -> str | None:
+        """SessionRecord.owner, which never changes; None: there is no such session."""
+        ...
+
     async def view(self, sid: str) -> SessionView:
         """Raises UnknownSession."""
         ...
@@ -173,6 +181,8 @@ class Sessions(Protocol):
         """The journal, oldest first. Raises UnknownSession."""
         ...
 
-    async def list(self, *, state: str | None = None, run: str | None = None, limit: int = 100) -> list[SessionRecord]:
-        """Newest first."""
+    async def list(
+        self, *, state: str | None = None, run: str | None = None, owner: str | None = None, limit: int = 100
+    ) -> list[SessionRecord]:
+        """Newest first; `owner`: only those of this key."""
         ...

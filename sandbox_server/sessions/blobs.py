@@ -25,7 +25,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Blobs:
-    """In `folder`, which is this server's alone."""
+    """In `folder`, which is this server's alone. `owner`: name of the API key that stores and reads; "": none."""
 
     def __init__(self, folder: Path, *, most_bytes: int, room: Callable[[], None] = lambda: None) -> None:
         """`most_bytes`: of all together, and so of one. What a killed server left half-written is removed.
@@ -39,16 +39,16 @@ class Blobs:
         self._most = most_bytes
         self._room = room
 
-    def size(self, sha256: str) -> int:
+    def size(self, sha256: str, owner: str = "") -> int:
         """Its bytes; asking for it counts as a use. Raises UnknownBlob."""
-        path = self._folder / sha256
+        path = self._path(sha256, owner)
         try:
             os.utime(path)
             return path.stat().st_size
         except FileNotFoundError:
             raise UnknownBlob(f"this node has no blob {sha256}; PUT it to /v1/blobs/{sha256}") from None
 
-    async def put(self, sha256: str, chunks: AsyncIterator[bytes]) -> int:
+    async def put(self, sha256: str, chunks: AsyncIterator[bytes], owner: str = "") -> int:
         """Store what `chunks` gives, unless it is there; its bytes. Whoever else has asked for it finds it whole.
 
         Raises:
@@ -73,19 +73,24 @@ class Blobs:
             if digest.hexdigest() != sha256:
                 raise MalformedRequest(f"what was sent has the SHA-256 {digest.hexdigest()}, not {sha256}")
             with _stored(sha256):
-                await asyncio.to_thread(self._make_room, came, sha256)
-                part.replace(self._folder / sha256)
+                path = self._path(sha256, owner)
+                await asyncio.to_thread(self._make_room, came, path.name)
+                part.replace(path)
         finally:
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
         return came
 
-    async def read(self, sha256: str) -> AsyncGenerator[bytes, None]:
+    async def read(self, sha256: str, owner: str = "") -> AsyncGenerator[bytes, None]:
         """What it holds, also when it goes meanwhile. Raises UnknownBlob with the first chunk."""
-        self.size(sha256)
-        with (self._folder / sha256).open("rb") as stream:
+        self.size(sha256, owner)
+        with self._path(sha256, owner).open("rb") as stream:
             while chunk := await asyncio.to_thread(stream.read, _CHUNK):
                 yield chunk
+
+    def _path(self, sha256: str, owner: str) -> Path:
+        """Each owner has files of its own: what another one stored cannot be had, nor asked about, by its hash."""
+        return self._folder / (f"{sha256}-{hashlib.sha256(owner.encode()).hexdigest()[:16]}" if owner else sha256)
 
     def _add(self, digest: "hashlib._Hash", stream: RawIOBase, chunk: bytes) -> None:
         self._room()

@@ -123,7 +123,7 @@ class Boxes:
 
         Raises:
             UnknownImage, MalformedRequest: it cannot be had as it was asked for.
-            CapacityError: no slot, image or container within SANDBOX_BOX_CREATE_WAIT_S.
+            CapacityError: no slot, image or container within SANDBOX_BOX_CREATE_WAIT_S. OverQuota.
             OwnedElsewhere: another node is to make it. InfrastructureError.
         """
         key = f"{asked.owner}\0{asked.idempotency_key}" if asked.idempotency_key else ""
@@ -149,7 +149,7 @@ class Boxes:
         await self._placement.settle_as(plan.name, [tagged(image)])
         await self._permit(image)
         try:
-            record = await self._starts.begin(plan, run=asked.run, wait_s=self.policy.create_wait_s)
+            record = await self._starts.begin(plan, run=asked.run, owner=asked.owner, wait_s=self.policy.create_wait_s)
         except ImageUnavailable as e:
             if not e.absent:
                 raise
@@ -259,9 +259,9 @@ class Boxes:
             raise UnknownSession("no box has this access token")
         return await self.get(sid)
 
-    async def list(self) -> list[BoxView]:
-        """All that run or are paused, on all nodes, the newest first."""
-        records = [record for record in await self._store.live() if record.is_box]
+    async def list(self, *, owner: str | None = None) -> list[BoxView]:
+        """All that run or are paused, on all nodes, the newest first; `owner`: only those of this key."""
+        records = [one for one in await self._store.live() if one.is_box and owner in (None, one.owner)]
         boxes = await self._facts.all([record.sid for record in records])
         views = [BoxView(record, boxes[record.sid]) for record in records if record.sid in boxes]
         return sorted((view for view in views if view.live), key=BoxView.order, reverse=True)

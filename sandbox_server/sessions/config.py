@@ -38,3 +38,5 @@ class SessionConfig:
     restore: str
     restore_timeout_s: float
     start_queue: int
+    run_sessions: int = 0
+    run_starts_per_min: int = 0

@@ -123,7 +123,7 @@ class Restoring:
                 if record is None or record.state in _OVER or record.node != lost.node:
                     return  # another node was quicker
                 actions = await self._journal(record)
-                async with self._starts.place(record.sid, instance, record.run):
+                async with self._starts.place(record):
                     differences = await self._anew(record, instance, actions)
         except TimeoutError:
             raise SandboxLost(

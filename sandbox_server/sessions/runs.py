@@ -52,10 +52,16 @@ class Runs:
         """Something is started for `run` with the API key of this name; the first key to do so owns the run.
 
         A run of the key's own name is the key's, whoever was first.
+
+        Raises:
+            RunOfAnother: a key with a name starts nothing for another's run.
         """
         if (run, key) in self._told:
             return
-        await self._state.claim(run, key, anew=bool(key) and run == key)
+        if key:
+            await self.check(run, key)
+        else:
+            await self._state.claim(run, key)
         if len(self._told) >= _TOLD:
             self._told.clear()
         self._told.add((run, key))
@@ -79,13 +85,19 @@ class Runs:
         """Its sessions are bound by their own limits alone; False: they were before."""
         return await self._state.release(run)
 
-    async def end(self, run: str, *, wait_s: float) -> RunEnd:
+    async def end(self, run: str, *, owner: str = "", wait_s: float) -> RunEnd:
         """End every session that the run has now, boxes too; waits at most `wait_s` for that.
+
+        `owner`: only those that the key of this name began, whoever Redis says that the run belongs to; "": all.
 
         Sessions that it starts meanwhile are left alone; those of dead nodes hold no slot, and are the reaper's.
         """
         asked_at = clock.now()
-        records = [one for one in await self._store.live() if one.run == run and one.created_at <= asked_at]
+        records = [
+            one
+            for one in await self._store.live()
+            if one.run == run and one.created_at <= asked_at and owner in ("", one.owner)
+        ]
         log.info("run ended", run=run, sessions=len(records))
         theirs: dict[str, list[str]] = {}
         for record in records:

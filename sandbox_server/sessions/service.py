@@ -17,6 +17,7 @@ from sandbox_server.errors import (
     CapacityError,
     IsBox,
     MalformedRequest,
+    OverQuota,
     SandboxLost,
     ServiceError,
     SessionBusy,
@@ -48,6 +49,7 @@ from sandbox_server.state.store import Store
 log = telemetry.logger(__name__)
 
 _OVER = (SessionState.ENDED, SessionState.LOST)
+_OWNERS_KEPT = 100_000
 
 
 class SessionService:
@@ -84,21 +86,22 @@ class SessionService:
         self._run_state = run_state
         self._config = config
         self._ends: dict[str, asyncio.Task[SessionRecord | None]] = {}
+        self._owner_of: dict[str, str] = {}
 
-    async def start(self, instance: int | str, *, run: str = "", idempotency_key: str = "") -> str:
+    async def start(self, instance: int | str, *, run: str = "", owner: str = "", idempotency_key: str = "") -> str:
         """See `sessions.base.Sessions.start`."""
         task = await self._startable(instance)
         if not idempotency_key:
             await self._placement.settle(task)
-            return await self._start(task, run)
-        name = f"{run}\0{task.instance_id}\0{idempotency_key}"
+            return await self._start(task, run, owner)
+        name = "\0".join((*([owner] if owner else []), run, task.instance_id, idempotency_key))
         known = await self._run_state.started(name)
         if known is not None:
             if (record := await self._store.session(known)) and record.state == SessionState.LIVE:
                 return known
             await self._run_state.forget(name, known)
         await self._placement.settle(task)
-        return await self._answered(name, await self._start(task, run))
+        return await self._answered(name, await self._start(task, run, owner))
 
     async def _answered(self, start: str, sid: str) -> str:
         """The sid that a start is answered with; where another attempt of it was quicker, `sid` ends."""
@@ -113,12 +116,14 @@ class SessionService:
             self.end_apart(sid, "closed")
         return answer
 
-    async def start_group(self, instance: int | str, n: int, *, run: str = "") -> tuple[list[str], list[ServiceError]]:
+    async def start_group(
+        self, instance: int | str, n: int, *, run: str = "", owner: str = ""
+    ) -> tuple[list[str], list[ServiceError]]:
         """See `sessions.base.Sessions.start_group`."""
         task = await self._startable(instance)
         await self._placement.settle(task, n)
         self._starts.groups.announce(task.instance_id, n, time.monotonic())
-        starts = [asyncio.create_task(self._start(task, run)) for _ in range(n)]
+        starts = [asyncio.create_task(self._start(task, run, owner)) for _ in range(n)]
         try:
             results = await asyncio.gather(*starts, return_exceptions=True)
         except asyncio.CancelledError:
@@ -198,14 +203,14 @@ class SessionService:
             self._localizing.composition(task)  # what cannot be scored is known now, not at its end
         return task
 
-    async def _start(self, task: TaskInstance, run: str) -> str:
+    async def _start(self, task: TaskInstance, run: str, owner: str) -> str:
         try:
-            record = await self._starts.start(task, run=run)
+            record = await self._starts.start(task, run=run, owner=owner)
         except ServiceError as error:
             telemetry.STARTS.labels(error.code).inc()
             if error.reason:
                 telemetry.STARTS_REFUSED.labels(error.reason).inc()
-            level = log.warning if isinstance(error, CapacityError) else log.error
+            level = log.warning if isinstance(error, CapacityError | OverQuota) else log.error
             level("start failed", instance_id=task.instance_id, run=run, code=error.code, error=error.detail)
             raise
         telemetry.STARTS.labels("ok").inc()
@@ -306,6 +311,18 @@ class SessionService:
             raise SessionOver(f"session {sid} is {record.state}: its grading has begun; report before /postprocess")
         await self._localizing.rollouts.report(sid, rewards=rewards, tokens=tokens)
 
+    async def owner(self, sid: str) -> str | None:
+        """See `sessions.base.Sessions.owner`."""
+        if (known := self._owner_of.get(sid)) is not None:
+            return known
+        record = await self._store.session(sid) or await self._history.session(sid)
+        if record is None:
+            return None
+        if len(self._owner_of) >= _OWNERS_KEPT:
+            self._owner_of.clear()
+        self._owner_of[sid] = record.owner
+        return record.owner
+
     async def view(self, sid: str) -> SessionView:
         """See `sessions.base.Sessions.view`."""
         record = await self._known(sid)
@@ -339,15 +356,17 @@ class SessionService:
         return await self._localizing.journals.of(await self._known(sid))
 
     async def list(
-        self, *, state: str | None = None, run: str | None = None, limit: int = 100
+        self, *, state: str | None = None, run: str | None = None, owner: str | None = None, limit: int = 100
     ) -> "list[SessionRecord]":
         """See `sessions.base.Sessions.list`."""
         # SQL knows starts and ends; what is between, Redis
         kept = SessionState.LIVE.value if state == SessionState.ENDING else state
         present = {record.sid: record for record in await self._store.live()}
-        records = {record.sid: record for record in await self._history.sessions(state=kept, run=run, limit=limit)}
+        past = await self._history.sessions(state=kept, run=run, owner=owner, limit=limit)
+        records = {record.sid: record for record in past}
         now = sorted((records | present).values(), key=lambda record: record.created_at, reverse=True)
-        return [r for r in now if (state is None or r.state == state) and (run is None or r.run == run)][:limit]
+        own = [record for record in now if owner in (None, record.owner)]
+        return [r for r in own if (state is None or r.state == state) and (run is None or r.run == run)][:limit]
 
     async def _known(self, sid: str) -> SessionRecord:
         record = await self._store.session(sid) or await self._history.session(sid)

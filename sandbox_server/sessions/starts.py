@@ -25,6 +25,7 @@ from sandbox_server.sessions.lifecycle import SessionState
 from sandbox_server.sessions.log import SessionLog
 from sandbox_server.sessions.plan import Plan, TaskPlan
 from sandbox_server.sessions.pool import Pool, PoolConfig
+from sandbox_server.sessions.quotas import Quotas
 from sandbox_server.sessions.shelf import Taken
 from sandbox_server.sessions.workspace import Workspaces
 from sandbox_server.state.store import Store
@@ -43,6 +44,7 @@ class _Start:
     name: str
     """Of its plan."""
     run: str
+    owner: str
     place: Place
     """In the line that it waits in, or waited in last."""
     stage: str = "slots"
@@ -71,8 +73,9 @@ class Starts:
         self._config = config
         self._faults = faults or Faults()
         self._slots = FairLine(config.max_sessions, most_waiting=config.start_queue)
-        self._runs: dict[str, str] = {}
-        """Of the sessions that hold a slot, by sid."""
+        self._quotas = Quotas(sessions=config.run_sessions, starts_per_min=config.run_starts_per_min)
+        self._holders: dict[str, tuple[str, str]] = {}
+        """Run and owner of the sessions that hold a slot, by sid."""
         self.groups = Groups(first_guess=config.pool_group, window_s=config.pool_group_window_s)
         """What is known of how many starts follow each other."""
         self.pool = Pool(
@@ -99,7 +102,7 @@ class Starts:
     @property
     def sids(self) -> frozenset[str]:
         """Sessions that have a slot here."""
-        return frozenset(self._runs)
+        return frozenset(self._holders)
 
     @property
     def waiting(self) -> int:
@@ -114,38 +117,43 @@ class Starts:
     async def adopt(self, sessions: Iterable[SessionRecord]) -> None:
         """Sessions of a former server take their slots again."""
         for session in sessions:
-            if session.sid not in self._runs:
-                self._runs[session.sid] = session.run
+            if session.sid not in self._holders:
+                self._holders[session.sid] = session.run, session.owner
                 self._slots.hold(session.run)
+                self._quotas.hold(session.owner or session.run)
         self._show()
 
     async def release(self, sid: str) -> None:
         """The session is over, its slot is free; any number of times, also for one that never had any."""
-        run = self._runs.pop(sid, None)
-        if run is not None:
+        holder = self._holders.pop(sid, None)
+        if holder is not None:
+            run, owner = holder
             self._slots.release(run)
+            self._quotas.release(owner or run)
             self._show()
 
-    async def start(self, instance: TaskInstance, *, run: str = "") -> SessionRecord:
-        """A new session of `instance`, for `run`.
+    async def start(self, instance: TaskInstance, *, run: str = "", owner: str = "") -> SessionRecord:
+        """A new session of `instance`, for `run`, of the API key `owner`.
 
         Raises:
             As `begin`, within SANDBOX_START_TIMEOUT_S.
         """
         plan = TaskPlan(instance, self._workspaces, self._store, self._config.session_max_s)
-        return await self.begin(plan, run=run, wait_s=self._config.start_timeout_s)
+        return await self.begin(plan, run=run, owner=owner, wait_s=self._config.start_timeout_s)
 
-    async def begin(self, plan: Plan, *, run: str, wait_s: float) -> SessionRecord:
+    async def begin(self, plan: Plan, *, run: str, owner: str = "", wait_s: float) -> SessionRecord:
         """A new session as `plan` says, for `run`. When the caller is cancelled, nothing is left of it.
 
         Raises:
             CapacityError: no slot, or no container within `wait_s` seconds; at once when too many wait, or while the
                 engine does not answer or its disk is nearly full.
+            OverQuota: the run has as many, or began as many lately, as it may.
             ImageUnavailable, EngineUnavailable, StateUnavailable, CatalogueUnavailable.
         """
         self._faults.check()
+        self._quotas.begin(owner or run)  # given back by `_slot`, or at the session's end
         self.groups.arrived(plan.name, time.monotonic())
-        start = _Start(plan.name, run, Place(run))
+        start = _Start(plan.name, run, owner, Place(run))
         try:
             async with asyncio.timeout(wait_s), self._slot(start):
                 return await self._begin_until_well(start, plan)
@@ -167,23 +175,28 @@ class Starts:
         return CapacityError(detail, reason=reason, position=place.position, estimate_s=place.estimate_s)
 
     @asynccontextmanager
-    async def place(self, sid: str, instance: TaskInstance, run: str) -> AsyncIterator[None]:
+    async def place(self, record: SessionRecord) -> AsyncIterator[None]:
         """A slot for a session that is made anew here; the session's own after the body, free again if that raises."""
-        start = _Start(instance.instance_id, run, Place(run))
+        start = _Start(record.instance_id, record.run, record.owner, Place(record.run))
+        self._quotas.hold(record.owner or record.run)
         try:
             async with self._slot(start):
-                start.sid = sid
-                self._runs[sid] = run
+                start.sid = record.sid
+                self._holders[record.sid] = record.run, record.owner
                 yield
         except LineFull:
             raise self._line_full(start) from None
 
     @asynccontextmanager
     async def _slot(self, start: _Start) -> AsyncIterator[None]:
-        """A slot, for good unless the body raises."""
-        with _timed(start, "queue"), telemetry.STARTS_WAITING.labels("slots").track_inprogress():
-            asyncio.get_running_loop().call_soon(self._show)  # by then it waits
-            await self._slots.acquire(start.place)
+        """A slot, for good unless the body raises; then what the run's quota counted of it is given back too."""
+        try:
+            with _timed(start, "queue"), telemetry.STARTS_WAITING.labels("slots").track_inprogress():
+                asyncio.get_running_loop().call_soon(self._show)  # by then it waits
+                await self._slots.acquire(start.place)
+        except BaseException:
+            self._quotas.release(start.owner or start.run)
+            raise
         self._show()
         try:
             yield
@@ -192,6 +205,7 @@ class Starts:
                 await asyncio.shield(self.release(start.sid))
             else:
                 self._slots.release(start.run)
+                self._quotas.release(start.owner or start.run)
             self._show()
             raise
 
@@ -227,7 +241,7 @@ class Starts:
         with _timed(start, "container"), telemetry.STARTS_WAITING.labels("daemon").track_inprogress():
             taken = await self.pool.take(spec, start.place)
         start.sid = taken.sid
-        self._runs[taken.sid] = start.run
+        self._holders[taken.sid] = start.run, start.owner
         try:
             return await self._record(start, plan, taken.sandbox)
         except BaseException:
@@ -254,6 +268,7 @@ class Starts:
             deadline=now + plan.lasts_s,
             cwd=plan.cwd,
             run=start.run,
+            owner=start.owner,
             timings_s={**start.timings_s, **{f"start_{stage}": seconds for stage, seconds in sandbox.boot_s.items()}},
         )
         with _timed(start, "record"):

@@ -5,8 +5,10 @@ decides about another. That it is dead may only be said by who sees clearly: aft
 heartbeats have run out, and it takes one time to live until those that are missing mean anything.
 """
 
+import hmac
 import json
 import math
+import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
@@ -124,6 +126,8 @@ class NodeRecord:
     """Reason (disk, daemon) -> what is wrong; while there is any, it takes nothing new."""
     beats: int = 0
     """Since the server started."""
+    hop_secret: str = field(default="", repr=False)
+    """What a request must bear that another node sends on to it; told to nobody but nodes."""
 
     @property
     def takes(self) -> bool:
@@ -156,14 +160,20 @@ class Nodes:
         self._shunned: dict[str, float] = {}
         self._beaten_at: float | None = None
         self._clear_since: float | None = None
+        self._hop_secret = secrets.token_hex(16)
+
+    def is_hop(self, offered: str) -> bool:
+        """Whether a request that says so was sent on by another node: it knows what only the heartbeat tells."""
+        return hmac.compare_digest(offered.encode("latin-1", "replace"), self._hop_secret.encode())
 
     async def beat(self, record: NodeRecord) -> bool:
         """Say that this node is alive. False: nobody knew, or somebody took it for dead meanwhile."""
         began = time.monotonic()
+        told = json.dumps(asdict(record) | {"hop_secret": self._hop_secret})
         known = await self._connection.script(
             _BEAT,
             [self._keys.node(self._node), self._keys.boots, self._keys.nodes, self._keys.placed],
-            [json.dumps(asdict(record)), max(1, int(self._ttl_s * 1000)), self._node, self._boot],
+            [told, max(1, int(self._ttl_s * 1000)), self._node, self._boot],
         )
         now = time.monotonic()
         if self._beaten_at is None or now - self._beaten_at > self._ttl_s / 2 or now - began > self._ttl_s / 2:

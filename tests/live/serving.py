@@ -91,7 +91,8 @@ class Server:
     def _ready(self) -> bool:
         assert self._process is not None and self._process.poll() is None, self.log.read_text()[-3000:]
         with contextlib.suppress(httpx.TransportError):
-            return httpx.get(f"{self.url}/readyz", timeout=5).is_success
+            key = self.environment.get("SANDBOX_API_KEYS", "").rpartition(",")[2]
+            return httpx.get(f"{self.url}/readyz", timeout=5, headers={"X-API-Key": key} if key else {}).is_success
         return False
 
     def kill(self, sign: signal.Signals = signal.SIGKILL) -> None:

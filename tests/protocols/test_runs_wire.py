@@ -37,7 +37,7 @@ class Told(Runs):
     async def check(self, run: str, key: str) -> None:
         self.asked.append(("check", run, key))
 
-    async def end(self, run: str, *, wait_s: float) -> RunEnd:
+    async def end(self, run: str, *, owner: str = "", wait_s: float) -> RunEnd:
         return RunEnd(("1",), ())
 
 
@@ -136,6 +136,16 @@ def test_what_a_group_lacked(wire: Wire) -> None:
     ]
     refused = httpx.post(f"{wire.url}/v1/groups", json={"instance": 1, "n": 1})
     assert (refused.status_code, refused.headers["Retry-After"], refused.json()["position"]) == (503, "3", 3)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"), [("/start_instance", {"instance_hash": 6}), ("/v1/groups", {"instance": 6, "n": 1})]
+)
+def test_a_run_that_has_enough_is_told_when_to_ask_again(wire: Wire, path: str, body: dict[str, object]) -> None:
+    """A trainer would ask at once, again and again; or take a bound of its own for a sick host, and go to another."""
+    refused = httpx.post(wire.url + path, json=body)
+    assert (refused.status_code, refused.headers["Retry-After"]) == (429, "7")
+    assert refused.json() == {"code": "over_quota", "detail": "It has enough.", "retryable": True}
 
 
 def test_a_part_that_is_down_has_a_reason_too(wire: Wire) -> None:

@@ -23,6 +23,7 @@ from sandbox_server.catalogue.rollouts import Rollouts
 from sandbox_server.errors import (
     CapacityError,
     EngineUnavailable,
+    OverQuota,
     SandboxLost,
     ServiceError,
     SessionOver,
@@ -78,7 +79,7 @@ class MemorySessions:
         self.begun_when_cancelled = False
         self.reported: dict[str, tuple[object, object]] = {}
 
-    async def start(self, instance: int | str, *, run: str = "", idempotency_key: str = "") -> str:
+    async def start(self, instance: int | str, *, run: str = "", owner: str = "", idempotency_key: str = "") -> str:
         match instance:
             case 1:
                 raise CapacityError("All slots are taken.", reason="slots", position=3, estimate_s=2.23)
@@ -90,6 +91,8 @@ class MemorySessions:
                 raise RuntimeError("a bug of ours: SECRET-BUG")
             case 5:
                 raise EngineUnavailable("Docker does not answer.")
+            case 6:
+                raise OverQuota("It has enough.", retry_after_s=7)
         if instance not in (HASH, "a__b-1"):
             raise UnknownInstance(f"No instance {instance}.")
         try:
@@ -100,13 +103,15 @@ class MemorySessions:
         sid = str(2**52 + len(self.records))
         now = time.time()
         self.records[sid] = SessionRecord(
-            sid, "live", "a__b-1", "n", "c0ffee", now, now, now + 60, shell_token="SECRET", run=run
+            sid, "live", "a__b-1", "n", "c0ffee", now, now, now + 60, shell_token="SECRET", run=run, owner=owner
         )
         return sid
 
-    async def start_group(self, instance: int | str, n: int, *, run: str = "") -> tuple[list[str], list[ServiceError]]:
+    async def start_group(
+        self, instance: int | str, n: int, *, run: str = "", owner: str = ""
+    ) -> tuple[list[str], list[ServiceError]]:
         full: list[ServiceError] = [CapacityError("Full.", reason="slots", position=9)] if n > 2 else []
-        return [await self.start(instance, run=run) for _ in range(min(n, 2))], full
+        return [await self.start(instance, run=run, owner=owner) for _ in range(min(n, 2))], full
 
     async def look_ahead(self, instances: Sequence[int | str]) -> Announced:
         unknown = tuple(instance for instance in instances if instance not in (HASH, "a__b-1"))
@@ -192,8 +197,14 @@ class MemorySessions:
         await self.view(sid)
         return [ActionRecord(sid, 1, "c", "half a pair: \ud800", "execute_bash", "finished", None, 1.0, 0.5)]
 
-    async def list(self, *, state: str | None = None, run: str | None = None, limit: int = 100) -> list[SessionRecord]:
+    async def owner(self, sid: str) -> str | None:
+        return self.records[sid].owner if sid in self.records else None
+
+    async def list(
+        self, *, state: str | None = None, run: str | None = None, owner: str | None = None, limit: int = 100
+    ) -> list[SessionRecord]:
         found = [r for r in self.records.values() if state in (None, r.state) and run in (None, r.run)]
+        found = [r for r in found if owner in (None, r.owner)]
         return found[::-1][:limit]
 
 
@@ -249,7 +260,7 @@ class NoRuns:
     async def release(self, run: str) -> bool:
         return False
 
-    async def end(self, run: str, *, wait_s: float) -> RunEnd:
+    async def end(self, run: str, *, owner: str = "", wait_s: float) -> RunEnd:
         return RunEnd((), ())
 
 
@@ -271,7 +282,7 @@ class NoBoxes:
     async def kill(self, sid: str) -> bool:
         return False
 
-    async def list(self) -> list[BoxView]:
+    async def list(self, *, owner: str | None = None) -> list[BoxView]:
         return []
 
     async def create_while(self, asked: BoxRequest, gone: Coroutine[None, None, None]) -> BoxView:

@@ -8,6 +8,7 @@ Source: connectrpc.com/docs/protocol.
 
 import base64
 import json
+import re
 import struct
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from enum import StrEnum
@@ -29,6 +30,8 @@ _HEAD = struct.Struct(">BL")
 MOST = 4 << 20
 """Bytes of one message from a client; a piece of input, or a command with its environment."""
 _LONGEST_MS = 10**15
+_HALVES = re.compile(r"(?P<other>\\\\|\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2})|\\ud[89a-f][0-9a-f]{2}")
+"""In JSON as ASCII: an escaped backslash or a whole pair, which stay; or one half of a pair."""
 _KEEPALIVE_S = 90.0
 """Where the client does not say how often; as envd."""
 _SHORTEST_KEEPALIVE_S = 1.0
@@ -199,7 +202,7 @@ def frame(content: bytes, flags: int = 0) -> bytes:
 
 def last_frame(error: ConnectError | None = None) -> Last:
     """What every stream ends with."""
-    return Last(frame(json.dumps({"error": error.json} if error else {}).encode(), LAST))
+    return Last(frame(dumped({"error": error.json} if error else {}), LAST))
 
 
 def timeout_s(headers: Mapping[str, str]) -> float | None:
@@ -241,8 +244,15 @@ def basic_user(headers: Mapping[str, str]) -> str:
 
 
 def dumped(value: Mapping[str, object]) -> bytes:
-    """JSON in ASCII: a file's name may hold half a surrogate pair, which UTF-8 cannot."""
-    return json.dumps(value).encode()
+    """JSON in ASCII. What is half a surrogate pair, as in a file's name that is no UTF-8, becomes U+FFFD, as in Go:
+    readers of protobuf's JSON refuse the whole message for it.
+    """
+    text = json.dumps(value)
+    return (_HALVES.sub(_whole, text) if "\\ud" in text else text).encode()
+
+
+def _whole(match: re.Match[str]) -> str:
+    return match[0] if match["other"] else "\\ufffd"
 
 
 def unary(value: Mapping[str, object]) -> Response:
@@ -252,7 +262,7 @@ def unary(value: Mapping[str, object]) -> Response:
 
 def unary_error(error: ConnectError) -> Response:
     """A unary call that failed."""
-    return Response(json.dumps(error.json), _STATUS.get(error.code, 500), media_type=UNARY)
+    return Response(dumped(error.json), _STATUS.get(error.code, 500), media_type=UNARY)
 
 
 def stream(frames: AsyncGenerator[bytes, None]) -> Response:

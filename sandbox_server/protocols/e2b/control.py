@@ -8,7 +8,8 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from sandbox_server.errors import MalformedRequest, RequestError, SandboxRunning, UnknownSession
-from sandbox_server.protocols._wire import KEY_NAME, hung_up, json_answer, read, run_started
+from sandbox_server.protocols._caller import owner_of_caller
+from sandbox_server.protocols._wire import hung_up, json_answer, key_owner, read, run_started
 from sandbox_server.protocols.e2b import listing, wire
 from sandbox_server.protocols.e2b.access import boxes_of
 from sandbox_server.records import BoxKind, OnTimeout
@@ -52,7 +53,7 @@ async def create(request: Request) -> Response:
         deny_out=tuple(network.denyOut),
         private=network.allowPublicTraffic is False,
         host_mask=network.maskRequestHost,
-        owner=str(request.scope.get(KEY_NAME, "")),
+        owner=key_owner(request),
         run=await run_started(request),
         idempotency_key=key,
     )
@@ -142,7 +143,7 @@ async def info(request: Request, sid: str) -> Response:
 @ROUTER.get("/v2/sandboxes")
 async def list_pages(request: Request) -> Response:
     """A page of those that run or are paused, and in a header what to ask the next one with."""
-    page = listing.page(await boxes_of(request).list(), request.query_params)
+    page = listing.page(await boxes_of(request).list(owner=owner_of_caller(request)), request.query_params)
     headers = {} if page.next is None else {listing.NEXT: page.next}
     return json_answer([wire.listed(view) for view in page.views], headers=headers)
 
@@ -150,7 +151,7 @@ async def list_pages(request: Request) -> Response:
 @ROUTER.get("/sandboxes")
 async def list_all(request: Request) -> Response:
     """All that run."""
-    views = listing.filtered(await boxes_of(request).list(), request.query_params)
+    views = listing.filtered(await boxes_of(request).list(owner=owner_of_caller(request)), request.query_params)
     return json_answer([wire.listed(view) for view in views if not view.paused])
 
 

@@ -29,4 +29,4 @@ def refuse(error: ServiceError, headers: Headers) -> Refusal:
         message = f"no capacity, retry: {message}"
     if status == 503 and _SDK in headers.get("user-agent", ""):
         status = 500
-    return Refusal(status, {"code": status, "message": message}, retry_after(error) if status == 503 else {})
+    return Refusal(status, {"code": status, "message": message}, retry_after(error) if status in (429, 503) else {})

@@ -26,9 +26,11 @@ async def test_a_key_touches_runs_of_its_own_only(state: RunState) -> None:
     """With its own key one trainer could end another's run."""
     runs, others = runs_of(state), runs_of(state)
     await runs.started("grpo", "alice")
-    await others.started("grpo", "bob")
+    with pytest.raises(RunOfAnother):
+        await others.started("grpo", "bob")
     await others.started("shared", "")
     await others.check("grpo", "alice")
+    await others.started("grpo", "")
     for run in ("grpo", "shared"):
         with pytest.raises(RunOfAnother, match=run):
             await others.check(run, "bob")

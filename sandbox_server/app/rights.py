@@ -1,0 +1,122 @@
+"""Who may use which route: the table of all of them, and the look at it before each.
+
+An operator (a key without a name, or a server without keys) may do all. A tenant (a key with a name) acts for itself:
+sessions of others do not exist for it. A viewer sees what an operator sees, and does nothing. A route that is not in
+the table is an operator's alone.
+"""
+
+from enum import Enum
+
+from starlette.requests import Request
+
+from sandbox_server.errors import Forbidden
+from sandbox_server.protocols._caller import check_receipt, check_session, owner_of_caller
+from sandbox_server.protocols._wire import KEY_VIEWS
+
+
+class Right(Enum):
+    """What a route asks of the key."""
+
+    LOOK = "any key"
+    ACT = "any key but a viewer's; what the route then starts, lists or names in its body is the tenant's own"
+    OWN_LOOK = "the session or the receipt in the path is the key's"
+    OWN_ACT = "as OWN_LOOK, and no viewer's key"
+    ALL_LOOK = "an operator's or a viewer's key: it shows all runs"
+    ALL_ACT = "an operator's key"
+    ITSELF = "no key: the route sees who may pass"
+
+
+_LOOKS = (Right.LOOK, Right.OWN_LOOK, Right.ALL_LOOK, Right.ITSELF)
+_ALL = (Right.ALL_LOOK, Right.ALL_ACT)
+_OWN = (Right.OWN_LOOK, Right.OWN_ACT)
+
+RIGHTS: dict[str, Right] = {
+    "GET /healthz": Right.ITSELF,
+    "GET /readyz": Right.LOOK,
+    "GET /metrics": Right.ALL_LOOK,
+    # veRL
+    "POST /start_instance": Right.ACT,
+    "POST /process_action": Right.ACT,
+    "POST /postprocess": Right.ACT,
+    "POST /compute_reward": Right.ACT,
+    # sessions
+    "GET /v1/sessions": Right.LOOK,
+    "GET /v1/sessions/{sid}": Right.OWN_LOOK,
+    "DELETE /v1/sessions/{sid}": Right.OWN_ACT,
+    "GET /v1/sessions/{sid}/patch": Right.OWN_LOOK,
+    "GET /v1/sessions/{sid}/actions": Right.OWN_LOOK,
+    "POST /v1/sessions/{sid}/exec": Right.OWN_ACT,
+    "PUT /v1/sessions/{sid}/rollout": Right.OWN_ACT,
+    "GET /v1/receipts/{receipt_id}": Right.OWN_LOOK,
+    "GET /v1/metrics/rollout": Right.LOOK,
+    "POST /v1/groups": Right.ACT,
+    "POST /v1/grade": Right.ACT,
+    # runs: the route asks whose the run is
+    "DELETE /v1/runs/{run:path}/sessions": Right.ACT,
+    "PUT /v1/runs/{run:path}/lease": Right.ACT,
+    "DELETE /v1/runs/{run:path}/lease": Right.ACT,
+    # what there is
+    "GET /v1/instances": Right.LOOK,
+    "GET /v1/instances/{instance_id:path}": Right.LOOK,
+    "POST /v1/lookahead": Right.ACT,
+    "GET /v1/pool": Right.ALL_LOOK,
+    "GET /v1/nodes": Right.ALL_LOOK,
+    "POST /v1/nodes/{node}/drain": Right.ALL_ACT,
+    "DELETE /v1/nodes/{node}/drain": Right.ALL_ACT,
+    # boxes
+    "POST /v1/boxes": Right.ACT,
+    "GET /v1/boxes/{sid}": Right.OWN_LOOK,
+    "DELETE /v1/boxes/{sid}": Right.OWN_ACT,
+    "POST /v1/boxes/{sid}/lifetime": Right.OWN_ACT,
+    "POST /v1/boxes/{sid}/commands": Right.OWN_ACT,
+    "GET /v1/boxes/{sid}/commands/{command_id}": Right.OWN_ACT,  # what is told of an end is told once
+    "DELETE /v1/boxes/{sid}/commands/{command_id}": Right.OWN_ACT,
+    "PUT /v1/boxes/{sid}/files": Right.OWN_ACT,
+    "GET /v1/boxes/{sid}/files": Right.OWN_ACT,  # it runs in the box
+    "POST /v1/boxes/{sid}/files/from-blob": Right.OWN_ACT,
+    "HEAD /v1/blobs/{sha256}": Right.ACT,
+    "PUT /v1/blobs/{sha256}": Right.ACT,
+    # E2B
+    "POST /sandboxes": Right.ACT,
+    "POST /v2/sandboxes": Right.ACT,
+    "GET /sandboxes": Right.LOOK,
+    "GET /v2/sandboxes": Right.LOOK,
+    "GET /sandboxes/{sid}": Right.OWN_ACT,  # it tells the token that opens the box
+    "DELETE /sandboxes/{sid}": Right.OWN_ACT,
+    "POST /sandboxes/{sid}/connect": Right.OWN_ACT,
+    "POST /v2/sandboxes/{sid}/connect": Right.OWN_ACT,
+    "POST /sandboxes/{sid}/pause": Right.OWN_ACT,
+    "POST /sandboxes/{sid}/resume": Right.OWN_ACT,
+    "POST /sandboxes/{sid}/timeout": Right.OWN_ACT,
+    "POST /sandboxes/{sid}/refreshes": Right.OWN_ACT,
+    "PUT /sandboxes/{sid}/network": Right.OWN_ACT,
+}
+
+_TOLD = {
+    Right.ALL_ACT: "This needs an operator's key: one of SANDBOX_API_KEYS without a name.",
+    Right.ALL_LOOK: "This shows all runs: it needs an operator's key (without a name), or one of SANDBOX_VIEW_KEYS.",
+}
+
+
+async def admit(request: Request, path: str) -> None:
+    """Return if the request's key may use the route of this path template.
+
+    Raises:
+        Forbidden. UnknownSession, UnknownReceipt: it is another tenant's. StateUnavailable, CatalogueUnavailable.
+    """
+    right = RIGHTS.get(f"{request.method} {path}", Right.ALL_ACT)
+    if request.scope.get(KEY_VIEWS, False) and right not in _LOOKS:
+        raise Forbidden("A key of SANDBOX_VIEW_KEYS only looks.")
+    if owner_of_caller(request) is None:
+        return
+    if right in _ALL:
+        raise Forbidden(_TOLD[right])
+    if right in _OWN and (receipt := request.path_params.get("receipt_id")) is not None:
+        await check_receipt(request, str(receipt))
+    elif right in _OWN:
+        await check_session(request, str(request.path_params["sid"]))
+
+
+async def admit_routed(request: Request) -> None:
+    """As `admit`, of a request that the router has found a route for."""
+    await admit(request, request.scope["route"].path)

@@ -1,0 +1,33 @@
+"""Who asks: what the API key of a request may see. No plugin: its name begins with an underscore."""
+
+from typing import cast
+
+from fastapi import Request
+
+from sandbox_server.errors import UnknownReceipt, UnknownSession
+from sandbox_server.protocols._wire import KEY_OWNER
+from sandbox_server.sessions.base import Sessions
+
+
+def owner_of_caller(request: Request) -> str | None:
+    """Whose sessions alone the request may see and touch; None: all, for it comes from an operator or a viewer."""
+    return request.scope.get(KEY_OWNER) or None
+
+
+async def owns(request: Request, sid: str) -> bool:
+    """Whether the request may see and touch the session; to others it is one that does not exist."""
+    owner = owner_of_caller(request)
+    return owner is None or await cast(Sessions, request.app.state.sessions).owner(sid) == owner
+
+
+async def check_session(request: Request, sid: str) -> None:
+    """Raises UnknownSession."""
+    if not await owns(request, sid):
+        raise UnknownSession(f"no session {sid[:60]}")
+
+
+async def check_receipt(request: Request, receipt_id: str) -> None:
+    """Raises UnknownReceipt."""
+    owner = owner_of_caller(request)
+    if owner is not None and await request.app.state.receipts.receipt_owner(receipt_id) != owner:
+        raise UnknownReceipt(f"no receipt {receipt_id[:60]!r}")

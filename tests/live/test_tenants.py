@@ -1,0 +1,242 @@
+"""Who may do what, on every route: without a key, with a wrong one, another run's, a viewer's, an operator's."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi.routing import APIRoute
+
+from sandbox_server import plugins, protocols
+from sandbox_server.app import create_app
+from sandbox_server.settings import Settings
+
+from .serving import Server, bash, serving, until
+
+KEYS = {
+    "own": "alices-own-secret",
+    "other": "bobs-other-secret",
+    "operator": "an-operators-secret",
+    "viewer": "a-viewers-secret",
+}
+IMAGE = "sandbox-samples/ledger:latest"
+BLOB = b"what alice stored"
+SHA = hashlib.sha256(BLOB).hexdigest()
+ENVD = ("/process.Process/", "/filesystem.Filesystem/", "/files", "/health")
+"""Paths of E2B's second part begin so: the box's token opens them, no key."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One route: what is sent, and the status that each key gets."""
+
+    route: str
+    other: int
+    viewer: int
+    operator: int
+    body: object = None
+    query: str = ""
+
+
+HIDDEN, NO = 404, 403
+MATRIX = (
+    Row("GET /healthz", 200, 200, 200),
+    Row("GET /readyz", 200, 200, 200),
+    Row("GET /metrics", NO, 200, 200),
+    # a body that is none shows that the route was reached, and begins nothing
+    Row("POST /start_instance", 422, NO, 422, {}),
+    Row("POST /v1/groups", 422, NO, 422, {}),
+    Row("POST /v1/grade", 422, NO, 422, {}),
+    Row("POST /v1/lookahead", 422, NO, 422, {}),
+    Row("POST /v1/boxes", 422, NO, 422, {}),
+    Row("POST /sandboxes", 404, NO, 404, {"templateID": "nobody/has:this"}),
+    Row("POST /v2/sandboxes", 404, NO, 404, {"templateID": "nobody/has:this"}),
+    # sids in bodies: what another key gets is in `test_another_run_sees_no_session`
+    Row("POST /process_action", 200, NO, 200, {"sid": "{live}", "content": bash("true")}),
+    Row("POST /postprocess", 200, NO, 200, {"sid": "{done}"}),
+    Row("POST /compute_reward", 200, NO, 200, {"sid": "{done}"}),
+    Row("GET /v1/sessions", 200, 200, 200),
+    Row("GET /v1/sessions/{sid}", HIDDEN, 200, 200),
+    Row("GET /v1/sessions/{sid}/actions", HIDDEN, 200, 200),
+    Row("GET /v1/sessions/{sid}/patch", HIDDEN, 409, 409),
+    Row("POST /v1/sessions/{sid}/exec", HIDDEN, NO, 200, {"command": "true"}),
+    Row("PUT /v1/sessions/{sid}/rollout", HIDDEN, NO, 204, {"rewards": "multilevel"}),
+    Row("GET /v1/receipts/{receipt_id}", HIDDEN, 200, 200),
+    Row("GET /v1/metrics/rollout", 200, 200, 200),
+    Row("PUT /v1/runs/{run}/lease", NO, NO, 200, {"ttl_s": 600}),
+    Row("DELETE /v1/runs/{run}/lease", NO, NO, 200),
+    Row("GET /v1/instances", 200, 200, 200),
+    Row("GET /v1/instances/{instance_id}", 200, 200, 200),
+    Row("GET /v1/pool", NO, 200, 200),
+    Row("GET /v1/nodes", NO, 200, 200),
+    Row("POST /v1/nodes/{node}/drain", NO, NO, 404),
+    Row("DELETE /v1/nodes/{node}/drain", NO, NO, 404),
+    Row("GET /v1/boxes/{sid}", HIDDEN, 200, 200),
+    Row("POST /v1/boxes/{sid}/lifetime", HIDDEN, NO, 200, {"lifetime_s": 600}),
+    Row("POST /v1/boxes/{sid}/commands", HIDDEN, NO, 200, {"cmd": "true", "wait_s": 20}),
+    Row("GET /v1/boxes/{sid}/commands/{command_id}", HIDDEN, NO, 200),
+    Row("DELETE /v1/boxes/{sid}/commands/{command_id}", HIDDEN, NO, 200),
+    Row("PUT /v1/boxes/{sid}/files", HIDDEN, NO, 200, b"text", "?path=/tmp/a"),
+    Row("GET /v1/boxes/{sid}/files", HIDDEN, NO, 200, None, "?path=/etc/passwd"),
+    # an operator's own files are none of alice's either
+    Row("POST /v1/boxes/{sid}/files/from-blob", HIDDEN, NO, 404, {"sha256": SHA, "path": "/tmp/b"}),
+    Row("HEAD /v1/blobs/{sha256}", HIDDEN, NO, 404),
+    Row("PUT /v1/blobs/{sha256}", 201, NO, 201, BLOB),
+    Row("GET /sandboxes", 200, 200, 200),
+    Row("GET /v2/sandboxes", 200, 200, 200),
+    Row("GET /sandboxes/{sid}", HIDDEN, NO, 200),
+    Row("POST /sandboxes/{sid}/connect", HIDDEN, NO, 200, {"timeout": 600}),
+    Row("POST /v2/sandboxes/{sid}/connect", HIDDEN, NO, 200, {"timeout": 600}),
+    Row("POST /sandboxes/{sid}/timeout", HIDDEN, NO, 204, {"timeout": 600}),
+    Row("POST /sandboxes/{sid}/refreshes", HIDDEN, NO, 204, {"duration": 600}),
+    Row("PUT /sandboxes/{sid}/network", HIDDEN, NO, 204, {"allow_internet_access": False}),
+    Row("POST /sandboxes/{sid}/pause", HIDDEN, NO, 204),
+    Row("POST /sandboxes/{sid}/resume", HIDDEN, NO, 201, {"timeout": 600}),
+    # what ends things comes last
+    Row("DELETE /sandboxes/{sid}", HIDDEN, NO, 204),
+    Row("DELETE /v1/boxes/{sid}", HIDDEN, NO, 204),
+    Row("DELETE /v1/sessions/{sid}", HIDDEN, NO, 200),
+    Row("DELETE /v1/runs/{run}/sessions", NO, NO, 200),
+)
+
+
+class Service:
+    """The server, and what alice has there."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.http = httpx.Client(base_url=server.url, timeout=120)
+        start = {"instance_hash": "samples__ledger-12"}
+        self.live, self.done = (str(self.own("POST", "/start_instance", start).json()["sid"]) for _ in range(2))
+        self.own("POST", "/process_action", {"sid": self.done, "content": bash("echo alices > alices.txt")})
+        self.own("POST", "/postprocess", {"sid": self.done})
+        self.receipt = self.own("POST", "/compute_reward", {"sid": self.done}).json()["receipt"]
+        self.box = self.own("POST", "/v1/boxes", {"image": IMAGE, "lifetime_s": 600}).json()["sid"]
+        metadata = {"image": IMAGE}
+        made = self.own("POST", "/sandboxes", {"templateID": "base", "metadata": metadata, "timeout": 600}).json()
+        self.e2b = made["sandboxID"]
+        command = {"cmd": "echo alices", "wait_s": 20}
+        self.command = self.own("POST", f"/v1/boxes/{self.box}/commands", command).json()["id"]
+        self.own("PUT", f"/v1/blobs/{SHA}", BLOB)
+
+    def own(self, method: str, path: str, body: object = None) -> httpx.Response:
+        answer = self.send(method, path, KEYS["own"], body)
+        assert answer.is_success, answer.text
+        return answer
+
+    def send(self, method: str, path: str, key: str, body: object = None, **headers: str) -> httpx.Response:
+        given = {"X-API-Key": key} if key else {}
+        if isinstance(body, bytes):
+            return self.http.request(method, path, content=body, headers=given | headers)
+        return self.http.request(method, path, json=body, headers=given | headers)
+
+    def path(self, row: Row) -> str:
+        template = row.route.partition(" ")[2]
+        sid = self.box if "/boxes/" in template else self.e2b if "/sandboxes/" in template else self.live
+        named = {
+            "{sid}": sid,
+            "{receipt_id}": self.receipt,
+            "{run}": "alice",
+            "{instance_id}": "samples__ledger-12",
+            "{node}": "nobody",
+            "{command_id}": self.command,
+            "{sha256}": SHA,
+        }
+        for name, value in named.items():
+            template = template.replace(name, value)
+        return template + row.query
+
+    def body(self, row: Row) -> object:
+        if not isinstance(row.body, dict):
+            return row.body
+        named = {"{live}": self.live, "{done}": self.done}
+        return {name: named.get(value, value) if isinstance(value, str) else value for name, value in row.body.items()}
+
+
+@pytest.fixture(scope="module")
+def service(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    named = f"alice={KEYS['own']},bob={KEYS['other']},{KEYS['operator']}"
+    folder = tmp_path_factory.mktemp("tenants")
+    with serving(folder, rows, api_keys=named, view_keys=KEYS["viewer"], pool_size=0, allow_ungradable=1) as server:
+        service = Service(server)
+        yield service
+        service.http.close()
+
+
+def test_every_route_has_a_row(tmp_path: Path) -> None:
+    """A new route would be open to whoever has a key, and nobody would have thought of it."""
+    app = create_app(Settings(data_dir=tmp_path), lambda _: pytest.fail("not to be opened"))
+    documented = {f"{method.upper()} {path}" for path, methods in app.openapi()["paths"].items() for method in methods}
+    hidden = {
+        f"{method} {route.path}"
+        for router in plugins.discover(protocols, "ROUTER").values()
+        for route in router.routes
+        if isinstance(route, APIRoute) and not route.include_in_schema and route.endpoint.__name__ != "_refused"
+        for method in route.methods
+        if not route.path.startswith(ENVD)
+    }
+    assert len(hidden) >= 13 and documented | hidden == {row.route for row in MATRIX}
+
+
+def test_another_run_sees_no_session(service: Service) -> None:
+    """Lists, and sids in bodies, are past any rule on paths."""
+    mine = {service.live, service.done, service.box, service.e2b}
+    for key, seen in (("own", mine), ("operator", mine), ("viewer", mine), ("other", set())):
+        listed = service.send("GET", "/v1/sessions?limit=1000", KEYS[key]).json()
+        assert {one["sid"] for one in listed} == seen, key
+        named = service.send("GET", "/v1/sessions?run=alice", KEYS[key]).json()
+        assert {one["sid"] for one in named} == seen, key
+        boxes = seen & {service.box, service.e2b}
+        for path in ("/sandboxes", "/v2/sandboxes"):
+            assert {one["sandboxID"] for one in service.send("GET", path, KEYS[key]).json()} == boxes, key
+        assert bool(service.send("GET", "/v1/metrics/rollout", KEYS[key]).json()) == bool(seen), key
+
+    def bobs(path: str, **body: object) -> Any:
+        return service.send("POST", path, KEYS["other"], body).json()
+
+    for sid in (service.live, service.done):
+        told = bobs("/process_action", sid=sid, content=bash("touch bobs.txt"))
+        assert told["error"]["code"] == "unknown_session"
+        assert bobs("/postprocess", sid=sid)["error"]["code"] == "unknown_session"
+        assert bobs("/compute_reward", sid=sid)["verdict"] == "unknown_session"
+    assert service.own("GET", f"/v1/sessions/{service.live}").json()["state"] == "live"
+    assert b"alices" in service.own("GET", f"/v1/sessions/{service.done}/patch").content
+    start = {"instance_hash": "samples__ledger-12"}
+    refused = service.send("POST", "/start_instance", KEYS["other"], start, **{"Sandbox-Run": "alice"})
+    assert (refused.status_code, refused.json()["code"]) == (403, "run_of_another")
+    # what a whole entry opens is the same tenant, that of its name
+    entry = service.send("GET", f"/v1/sessions/{service.live}", f"bob={KEYS['other']}")
+    assert entry.status_code == 404
+    nodes = service.send("GET", "/v1/nodes", KEYS["viewer"])
+    assert "hop_secret" not in nodes.text and nodes.json()[0]["node"] == service.server.node
+
+
+def test_the_keys_are_in_no_log(service: Service) -> None:
+    """Whoever reads the logs of a cluster would have them all."""
+    service.send("GET", "/v1/sessions", KEYS["other"])
+    for path, key in (("/start_instance", "other"), ("/v1/nodes", "other"), ("/v1/boxes", "viewer")):
+        service.send("POST", path, KEYS[key], b"{not json")
+    log = service.server.log.read_text()
+    token = service.own("GET", f"/sandboxes/{service.e2b}").json()["envdAccessToken"]
+    assert "started" in log and not [secret for secret in (*KEYS.values(), token) if secret in log]
+
+
+def test_the_matrix(service: Service) -> None:
+    """One run would read, drive or end another's sessions; a dashboard's key would start some."""
+    wrong: list[str] = []
+    for row in MATRIX:
+        method, path, body = row.route.partition(" ")[0], service.path(row), service.body(row)
+        keyless = 200 if row.route == "GET /healthz" else 401
+        wanted = {"none": keyless, "wrong": keyless, "other": row.other, "viewer": row.viewer, "operator": row.operator}
+        for who, status in wanted.items():
+            key = {"none": "", "wrong": KEYS["own"] + "x"}.get(who) or KEYS.get(who, "")
+            answer = service.send(method, path, key, body)
+            if answer.status_code != status:
+                wrong.append(f"{row.route}: {who} {answer.status_code}, not {status}: {answer.text[:200]}")
+            if who in ("none", "wrong", "other") and "alices" in answer.text:
+                wrong.append(f"{row.route}: {who} reads what is alice's")
+    assert not wrong, "\n".join(wrong)
+    until(lambda: not service.server.containers("role=session"), 60, "the operator ended what there was")
