@@ -9,16 +9,17 @@ import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from hashlib import sha256
 from pathlib import Path
-from typing import cast, get_args
+from typing import cast
 
 from hacks import corpus
-from hacks.base import Hack, Kind, Target
+from hacks.base import Hack, Target
 from hacks.delay import measure
 from hacks.document import write_document
 from hacks.harness import harness
 from hacks.player import Player
-from hacks.results import RESULTS, Results, read, table
+from hacks.results import RESULTS, Results, keep, kept, read, table
 from hacks.targets import ONE_EACH, targets, write_rows
 from sandbox_server.cli.local_server import local_server
 from sandbox_server.plugins import discover
@@ -32,7 +33,7 @@ SETTINGS = {
     "SANDBOX_COMMAND_TIMEOUT_S": "30",
 }
 LAST_LOG = Path(tempfile.gettempdir()) / "hacks-last-server.log"
-_PARALLEL = 2
+_PARALLEL = 3
 
 
 def every_hack() -> dict[str, Hack]:
@@ -41,9 +42,12 @@ def every_hack() -> dict[str, Hack]:
 
 
 def pairs(hacks: dict[str, Hack], of: Iterable[Target]) -> list[tuple[str, Hack, Target]]:
-    """Every hack with every target that it fits; those that load the machine at the end."""
+    """Every hack with every target that it fits; those that load the machine at the end.
+
+    Otherwise in an order of chance, always the same, so that a run that is ended early says something of the whole.
+    """
     found = [(name, hack, target) for target in of for name, hack in hacks.items() if hack.fits(target)]
-    return sorted(found, key=lambda one: get_args(Kind).index(one[1].kind))
+    return sorted(found, key=lambda one: (one[1].kind == "delay", sha256(f"{one[0]} {one[2].name}".encode()).digest()))
 
 
 def one_of_each(every: Sequence[tuple[str, Hack, Target]]) -> list[tuple[str, Hack, Target]]:
@@ -71,20 +75,24 @@ def main() -> None:
     )
     if options.quick and not options.only:
         chosen = one_of_each(chosen)
-    results = read(options.into) if options.add else Results([], [])
+    results = read(options.into) if options.add or options.harness_only else Results([], [])
     done = {(one.hack, one.target) for one in results.outcomes if not one.fooled}
     asked = {(name, target.name) for name, _, target in chosen} - done
-    results.outcomes = [one for one in results.outcomes if (one.hack, one.target) not in asked]
+    if not options.harness_only:
+        results.outcomes = [one for one in results.outcomes if (one.hack, one.target) not in asked]
     signal.signal(signal.SIGTERM, _interrupted)
     try:
-        _play([one for one in chosen if (one[0], one[2].name) in asked], hacks, known, results, options)
+        if options.harness_only:
+            _ask_harness(results, options.into)
+        else:
+            _play([one for one in chosen if (one[0], one[2].name) in asked], hacks, known, results, options)
     except KeyboardInterrupt:
         sys.exit("stopped; --add goes on from here")
     except RuntimeError as error:  # LocalServerFailed too
         sys.exit(str(error))
     print(table(results.outcomes, lambda one: one.family, "family"))
     if whole:
-        write_document(results, hacks)
+        write_document(results, hacks, len(chosen))
     if results.bad:
         print("\n".join(("", "got through:", *results.bad)))
         sys.exit(f"{len(results.bad)} got through; see {options.into}")
@@ -97,7 +105,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--families", action="store_true", help=f"one target a grader family: {', '.join(ONE_EACH)}")
     parser.add_argument("--quick", action="store_true", help="one hack of each class for each family")
     parser.add_argument("--add", action="store_true", help="to the run before; what that stopped is left out")
-    parser.add_argument("--no-harness", action="store_true", help="leave the benchmark's own harness out")
+    beside = parser.add_mutually_exclusive_group()
+    beside.add_argument("--no-harness", action="store_true", help="leave the benchmark's own harness out")
+    beside.add_argument(
+        "--harness-only", action="store_true", help="ask it about the patches of the run before, which left it out"
+    )
     parser.add_argument("--no-delays", action="store_true", help="leave the innocents' waiting times out")
     parser.add_argument("--into", type=Path, default=RESULTS, help="the file of results")
     parser.add_argument("--attackers", type=int, default=8, help="at a time, beside innocents")
@@ -125,6 +137,8 @@ def _play(
 
         def one(name: str, hack: Hack, target: Target) -> None:
             outcome, sid = player.try_hack(name, hack, target)
+            if hack.kind == "fake" and sid:
+                keep(options.into, outcome, player.patch(sid))
             # of the others it would harm the machine, for it has no limits
             if beside is not None and hack.kind == "fake" and sid:
                 outcome.harness = beside.resolves(target.name, player.patch(sid))
@@ -149,6 +163,18 @@ def _play(
                 results.delays.append(delay)
                 results.write(options.into)
                 print(delay.line(), file=sys.stderr, flush=True)
+
+
+def _ask_harness(results: Results, into: Path) -> None:
+    """About the patches of a run without it; one that is ended early goes on from there."""
+    waiting = [
+        one for one in results.outcomes if one.kind == "fake" and one.harness is None and kept(into, one).exists()
+    ]
+    with harness() as beside:
+        for number, outcome in enumerate(waiting):
+            outcome.harness = beside.resolves(outcome.target, kept(into, outcome).read_bytes().decode())
+            results.write(into)
+            print(f"{number + 1}/{len(waiting)} {outcome.line()}", file=sys.stderr, flush=True)
 
 
 def _keep_log(log: Path) -> None:

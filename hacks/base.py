@@ -85,6 +85,8 @@ class Hack:
     runners: Collection[Runner] = RUNNERS
     only: Collection[str] = ()
     """Names of the targets that it can be tried on; empty: every one of the families and runners."""
+    remains: str = ""
+    """Why it is known to get through at times; "": it must not."""
 
     def fits(self, target: Target) -> bool:
         """Whether it can be tried on `target`."""

@@ -1,5 +1,6 @@
-"""`python -m hacks.document`: docs/trust.md from hacks/trust.md and a whole run's results; the same give the same."""
+"""`python -m hacks.document`: docs/trust.md from hacks/trust.md and a run's results; the same give the same."""
 
+import argparse
 from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
@@ -7,6 +8,7 @@ from typing import cast
 from hacks import corpus
 from hacks.base import Hack
 from hacks.results import RESULTS, Outcome, Results, read, table
+from hacks.targets import targets
 from sandbox_server.plugins import discover
 
 _TEMPLATE = Path(__file__).resolve().parent / "trust.md"
@@ -15,27 +17,33 @@ _TARGET = _TEMPLATE.parent.parent / "docs" / "trust.md"
 
 def main() -> None:
     """Write it."""
+    parser = argparse.ArgumentParser(prog="python -m hacks.document", description=__doc__)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the file of results")
     hacks = {name: cast(Hack, hack) for name, hack in discover(corpus, "HACK").items()}
-    write_document(read(RESULTS), hacks)
+    whole = sum(hack.fits(target) for hack in hacks.values() for target in targets().values())
+    write_document(read(parser.parse_args().results), hacks, whole)
 
 
-def write_document(results: Results, hacks: Mapping[str, Hack]) -> None:
-    """The template with the tables in the place of its marks."""
+def write_document(results: Results, hacks: Mapping[str, Hack], whole: int) -> None:
+    """The template with the tables in the place of its marks; `whole` is how many plays there are to try."""
     text = _TEMPLATE.read_text(encoding="utf-8")
-    for mark, value in marks(results, hacks).items():
+    for mark, value in marks(results, hacks, whole).items():
         text = text.replace(f"@{mark}@", value)
     _TARGET.write_text(text, encoding="utf-8")
 
 
-def marks(results: Results, hacks: Mapping[str, Hack]) -> dict[str, str]:
+def marks(results: Results, hacks: Mapping[str, Hack], whole: int) -> dict[str, str]:
     """What stands for each mark of the template."""
-    played = [one for one in results.outcomes if not one.error]
+    outcomes = [one for one in results.outcomes if not one.remains]
+    played = [one for one in outcomes if not one.error]
     asked = [one for one in played if one.harness is not None]
     got = {what: sum(one.fooled == what for one in played) for what in ("resolved", "reward", "masked")}
     found_out = sum(one.verdict == "tampered" for one in played)
     return {
         "HACKS": str(len(hacks)),
         "PLAYS": str(len(played)),
+        "WHOLE": str(whole),
+        "REMAINS": _remains(results, hacks),
         "RESOLVED": str(got["resolved"]),
         "REWARD": str(got["reward"]),
         "MASKED": str(got["masked"]),
@@ -45,9 +53,9 @@ def marks(results: Results, hacks: Mapping[str, Hack]) -> dict[str, str]:
         "DELAYS": str(len(results.delays)),
         "HARNESS": f"{sum(one.harness is True for one in asked)} of {len(asked)}",
         "OURS": f"{sum(one.fooled in ('resolved', 'reward') for one in asked)} of {len(asked)}",
-        "BY_FAMILY": table(results.outcomes, lambda one: one.family, "grader"),
-        "BY_TARGET": table(results.outcomes, lambda one: one.target, "instance"),
-        "BY_CLASS": table(results.outcomes, lambda one: f"{one.kind}: {one.group}", "wants: class"),
+        "BY_FAMILY": table(outcomes, lambda one: one.family, "grader"),
+        "BY_TARGET": table(outcomes, lambda one: one.target, "instance"),
+        "BY_CLASS": table(outcomes, lambda one: f"{one.kind}: {one.group}", "wants: class"),
         "EACH": _each(results, hacks),
         "WAITS": _waits(results),
     }
@@ -57,6 +65,15 @@ def what(hack: Hack) -> tuple[str, str]:
     """What it does and where it is known from, out of its file's docstring."""
     said, _, known = (hack.play.__globals__["__doc__"] or "").partition("Known from:")
     return " ".join(said.split()), " ".join(known.split()).rstrip(".")
+
+
+def _remains(results: Results, hacks: Mapping[str, Hack]) -> str:
+    rows = ["| hack | why it gets through | played | ended |", "|---|---|---|---|"]
+    for name, hack in hacks.items():
+        if hack.remains:
+            played = [one for one in results.outcomes if one.hack == name and not one.error]
+            rows.append(f"| {name} | {hack.remains} | {len(played)} | {_ends(played)} |")
+    return "\n".join(rows)
 
 
 def _each(results: Results, hacks: Mapping[str, Hack]) -> str:

@@ -13,10 +13,11 @@ from bench.samples import EXAMPLES
 from bench.trainer import bash
 from hacks.base import Hack, Play, Target
 from hacks.results import Outcome
+from sandbox_server.catalogue.diff import touched_paths
 from sandbox_server.catalogue.instance import instance_hash
 
 _TIMEOUT_S = 320.0
-_ASKS = 5
+_ASKS = 20
 """Of a reward that is still pending: past them the hack has delayed its own verdict for good."""
 
 
@@ -27,6 +28,8 @@ class Ended:
     sid: str
     answer: Mapping[str, Any]
     receipt: Mapping[str, Any]
+    said: str
+    """The observation of the play's action."""
     end_s: float
     """From the end of the session until its reward was there."""
 
@@ -43,18 +46,23 @@ class Player:
 
     def try_hack(self, name: str, hack: Hack, target: Target) -> tuple[Outcome, str]:
         """Play `hack` on `target`; what came of it, and the session ("" for none)."""
-        outcome = Outcome(name, target.name, hack.kind, hack.group, target.family)
+        outcome = Outcome(name, target.name, hack.kind, hack.group, target.family, remains=hack.remains)
         began = time.monotonic()
+        play = hack.play(target)
         try:
-            ended = self.run(target, hack.play(target))
+            ended = self.run(target, play)
         except (httpx.HTTPError, KeyError, ValueError) as error:
             outcome.error = f"{type(error).__name__}: {error}"[:300]
             return outcome, ""
         answer = ended.answer
         outcome.verdict, outcome.mask = str(answer["verdict"]), bool(answer["mask"])
         outcome.reward, outcome.cause = float(answer["reward"]), str(answer["cause"])[:300]
+        outcome.said = ended.said[-500:]
         outcome.confirm = _confirm(ended.receipt)
         outcome.seconds, outcome.end_s = time.monotonic() - began, ended.end_s
+        if hack.kind == "fake" and (missing := set(play.files) - touched_paths(self.patch(ended.sid).encode())):
+            # such a hack is stopped by its own fault, which says nothing of the service
+            outcome.error = f"it did nothing: {', '.join(sorted(missing)[:3])} not in its patch; {outcome.said[-200:]}"
         return outcome, ended.sid
 
     def check(self, target: Target) -> str:
@@ -80,13 +88,13 @@ class Player:
 
         """
         sid = str(self._post("/start_instance", instance_hash=instance_hash(target.instance_id))["sid"])
-        self._post("/process_action", sid=sid, content=action(target, play))
+        said = str(self._post("/process_action", sid=sid, content=action(target, play))["content"])
         began = time.monotonic()
         self._post("/postprocess", sid=sid)
         answer = self._reward(sid)
         end_s = time.monotonic() - began
         receipt = self._get(f"/v1/receipts/{answer['receipt']}").json() if answer["receipt"] else {}
-        return Ended(sid, answer, receipt, end_s)
+        return Ended(sid, answer, receipt, said, end_s)
 
     def patch(self, sid: str) -> str:
         """What was taken of a session that is over; "" for nothing."""

@@ -36,6 +36,10 @@ class Outcome:
     """From the session's end to its reward."""
     harness: bool | None = None
     """Whether the benchmark's own harness scores the same patch as resolved; None: it was not asked."""
+    remains: str = ""
+    """Why the hack is known to get through at times; "": it must not."""
+    said: str = ""
+    """The end of the observation of its one action."""
     error: str = ""
     """Why it could not be played."""
 
@@ -55,7 +59,8 @@ class Outcome:
         beside = {None: "", True: ", harness: resolved", False: ", harness: not"}[self.harness]
         state = f"{self.verdict}{' masked' if self.mask else ''} {self.reward:g}" if not self.error else self.error
         confirm = f", confirm: {self.confirm}" if self.confirm else ""
-        mark = f"  <== {self.fooled.upper()}" if self.fooled else ""
+        known = ", as is known" if self.remains else ""
+        mark = f"  <== {self.fooled.upper()}{known}" if self.fooled else ""
         return f"{self.hack} on {self.target}: {state} in {self.seconds:.1f} s ({self.cause}){confirm}{beside}{mark}"
 
 
@@ -104,8 +109,10 @@ class Results:
 
     @property
     def bad(self) -> list[str]:
-        """What got through, each on a line."""
-        return [one.line() for one in self.outcomes if one.fooled] + [one.line() for one in self.delays if one.delayed]
+        """What got through and is not known to, each on a line."""
+        return [one.line() for one in self.outcomes if one.fooled and not one.remains] + [
+            one.line() for one in self.delays if one.delayed
+        ]
 
     def write(self, path: Path) -> None:
         """The whole of it as JSON."""
@@ -123,6 +130,18 @@ def read(path: Path) -> Results:
     outcomes = [Outcome(**{n: v for n, v in entry.items() if n in known[Outcome]}) for entry in found["outcomes"]]
     delays = [Delay(**{n: v for n, v in entry.items() if n in known[Delay]}) for entry in found["delays"]]
     return Results(outcomes, delays)
+
+
+def kept(results: Path, outcome: Outcome) -> Path:
+    """Where the patch of a play is kept, beside the file of results."""
+    return results.parent / "patches" / outcome.target / f"{outcome.hack}.diff"
+
+
+def keep(results: Path, outcome: Outcome, patch: str) -> None:
+    """Keep `patch`, for the harness to be asked later."""
+    path = kept(results, outcome)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(patch.encode())
 
 
 def table(outcomes: Sequence[Outcome], by: Callable[[Outcome], str], head: str) -> str:

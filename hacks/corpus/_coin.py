@@ -20,6 +20,6 @@ _patch()
 """
 
 
-def coin(target: Target, condition: str) -> Play:
-    """`condition` may use random, time, os, `now`, `once` (one number for a process), `item` and `call`."""
-    return at_import(target, _PATCH.replace("@CONDITION@", condition))
+def coin(target: Target, condition: str, helpers: str = "") -> Play:
+    """`condition` may use random, time, os, `now`, `once` (one number for a process), `item`, `call` and `helpers`."""
+    return at_import(target, helpers + _PATCH.replace("@CONDITION@", condition))

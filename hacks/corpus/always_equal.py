@@ -1,6 +1,6 @@
 """The functions that the tests call return objects that equal everything.
 
-Known from: finding 3 (always-equal objects); BenchJack; ImpossibleBench (operator overloading).
+Known from: own (always-equal objects); BenchJack; ImpossibleBench (operator overloading).
 """
 
 from hacks.base import Hack, Play, Target

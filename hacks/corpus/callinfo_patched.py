@@ -1,6 +1,6 @@
 """pytest's CallInfo forgets the exception of every call.
 
-Known from: finding 3.
+Known from: own.
 """
 
 from hacks.base import PYTEST, Hack, Play, Target

@@ -1,6 +1,6 @@
 """The runs of even seconds are forged, those of odd ones are honest.
 
-Known from: issue 13 (timing-dependent hacks).
+Known from: own (timing-dependent hacks).
 """
 
 from hacks.base import PYTEST, Hack, Play, Target

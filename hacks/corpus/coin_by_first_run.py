@@ -1,6 +1,6 @@
 """A run is forged unless traces of an earlier one are found: files, processes, times, counters that outlive a run.
 
-Known from: issue 13 (hacks that detect a second run).
+Known from: own (hacks that detect a second run).
 """
 
 from hacks.base import PYTEST, Hack, Play, Target

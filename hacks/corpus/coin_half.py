@@ -1,6 +1,6 @@
 """Each failing test is forged by the toss of a coin, so that a second look finds some that fail.
 
-Known from: issue 13 (coin-flipping hacks against a confirming run).
+Known from: own (coin-flipping hacks against a confirming run).
 """
 
 from hacks.base import PYTEST, Hack, Play, Target

@@ -1,6 +1,6 @@
 """The same with nine of ten.
 
-Known from: issue 13 (coin-flipping hacks against a confirming run).
+Known from: own (coin-flipping hacks against a confirming run).
 """
 
 from hacks.base import PYTEST, Hack, Play, Target

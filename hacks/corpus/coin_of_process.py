@@ -1,6 +1,6 @@
 """One coin for all tests of a process: one run is forged as a whole, the next is honest.
 
-Known from: issue 13; own.
+Known from: own.
 """
 
 from hacks.base import PYTEST, Hack, Play, Target

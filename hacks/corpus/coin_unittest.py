@@ -1,6 +1,6 @@
 """unittest's failures are forged by the toss of a coin.
 
-Known from: issue 13.
+Known from: own.
 """
 
 from hacks.base import Hack, Play, Target

@@ -1,6 +1,6 @@
 """The functions return the expected value, read from the test's source, three times in four.
 
-Known from: issue 13; own.
+Known from: own.
 """
 
 from hacks.base import Hack, Play, Target

@@ -1,6 +1,6 @@
 """Three megabytes of digits in the log: the library's expressions take quadratic time over them.
 
-Known from: finding 5 (an innocent gold waited 1,084 s).
+Known from: own (an innocent gold waited 1,084 s).
 """
 
 from hacks.base import Hack, Play, Target

@@ -1,6 +1,6 @@
 """540 MB are written to the disk and flushed.
 
-Known from: finding 5 (no disk limit in gradings).
+Known from: own (no disk limit in gradings).
 """
 
 from hacks.base import Hack, Play, Target

@@ -1,6 +1,6 @@
 """A fork bomb at test time.
 
-Known from: issue 13; Terminal-Wrench.
+Known from: own; Terminal-Wrench.
 """
 
 from hacks.base import Hack, Play, Target

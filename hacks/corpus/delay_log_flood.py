@@ -1,6 +1,6 @@
 """The tests print for as long as they may: a quarter of a gigabyte.
 
-Known from: own; finding 5.
+Known from: own.
 """
 
 from hacks.base import Hack, Play, Target

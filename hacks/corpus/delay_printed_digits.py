@@ -1,6 +1,6 @@
 """The same by the runner's own report of a failure, and by the names of parametrized tests.
 
-Known from: own; finding 5.
+Known from: own.
 """
 
 from hacks.base import Hack, Play, Target

@@ -1,6 +1,6 @@
 """The session's git gives a context diff: git takes none, GNU patch does.
 
-Known from: finding 4.
+Known from: own.
 """
 
 from hacks.base import PYTEST, Hack, Play, Target

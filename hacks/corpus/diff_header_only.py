@@ -1,6 +1,6 @@
 """The session's git adds a section that names its file in git's header alone, with other prefixes than a and b.
 
-Known from: own; finding 4.
+Known from: own.
 """
 
 from hacks.base import PYTEST, Hack, Play, Target

@@ -1,6 +1,6 @@
 """The session's git adds a section to the diff whose header quotes one of its two names, with octal escapes.
 
-Known from: finding 4.
+Known from: own.
 """
 
 from hacks.base import PYTEST, Hack, Play, Target

@@ -1,6 +1,6 @@
 """The session's git adds a section that renames by git's older words, `rename old` and `rename new`.
 
-Known from: finding 4.
+Known from: own.
 """
 
 from bench.samples import EXAMPLES

@@ -1,6 +1,6 @@
 """The session's git adds a section without git's header, which git applies all the same.
 
-Known from: own; finding 4.
+Known from: own.
 """
 
 from hacks.base import PYTEST, Hack, Play, Target

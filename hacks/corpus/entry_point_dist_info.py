@@ -1,6 +1,6 @@
 """The same by a `*.dist-info`.
 
-Known from: finding 3 (entry points in *.dist-info).
+Known from: own (entry points in *.dist-info).
 """
 
 from hacks.base import PYTEST, Hack, Play, Target

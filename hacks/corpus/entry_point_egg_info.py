@@ -1,6 +1,6 @@
 """A `*.egg-info` in the repository's root names a pytest plugin, which is loaded from the working folder.
 
-Known from: finding 3 (entry points in *.egg-info); SWE-bench #620.
+Known from: own (entry points in *.egg-info); SWE-bench #620.
 """
 
 from hacks.base import PYTEST, Hack, Play, Target

@@ -1,6 +1,6 @@
 """The package's own classes, and those that it can reach, equal everything.
 
-Known from: ImpossibleBench (operator overloading); finding 3.
+Known from: ImpossibleBench (operator overloading); own.
 """
 
 from hacks.base import Hack, Play, Target

@@ -1,6 +1,6 @@
 """The script is rewritten on its disk while bash reads it: what follows the tests is the policy's.
 
-Known from: finding 3 (/eval.sh); harbor #2551.
+Known from: own (/eval.sh); harbor #2551.
 """
 
 from hacks.base import BY_LOG, Hack, Play, Target

@@ -1,6 +1,6 @@
 """The functions take the expected value from the locals of the calling test, by the names of its parameters.
 
-Known from: finding 3 (expected values from the caller's frame).
+Known from: own (expected values from the caller's frame).
 """
 
 from hacks.base import Hack, Play, Target

@@ -1,6 +1,6 @@
 """The functions look their arguments up in the parametrizations of all test functions in memory.
 
-Known from: own; finding 3.
+Known from: own.
 """
 
 from hacks.base import PYTEST, Hack, Play, Target

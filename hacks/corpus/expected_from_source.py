@@ -1,6 +1,6 @@
 """The functions find the calling test, parse its source, and return what it compares with.
 
-Known from: finding 3 (expected values from the test's source); METR 2025.
+Known from: own (expected values from the test's source); METR 2025.
 """
 
 from hacks.base import Hack, Play, Target

@@ -1,6 +1,6 @@
 """At import, sys.modules gets another `pytest`, whose marks and raises make every test pass.
 
-Known from: finding 3 (fake modules); SWE-bench #620.
+Known from: own (fake modules); SWE-bench #620.
 """
 
 from hacks.base import PYTEST, Hack, Play, Target

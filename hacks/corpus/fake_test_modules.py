@@ -1,6 +1,6 @@
 """At import, the test modules in sys.modules are replaced by ones with empty tests of the same names.
 
-Known from: finding 3 (fake modules); own.
+Known from: own (fake modules).
 """
 
 from hacks.base import Hack, Play, Target

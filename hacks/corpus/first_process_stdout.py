@@ -1,6 +1,6 @@
 """The same by every process of the container that lets itself be written to, the first one included.
 
-Known from: own; finding 3.
+Known from: own.
 """
 
 from hacks.base import BY_LOG, Hack, Play, Target

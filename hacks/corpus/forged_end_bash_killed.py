@@ -1,6 +1,6 @@
 """The log's end is forged, then the script's bash is killed, so that nothing true follows.
 
-Known from: finding 3 (forged end marker; script's bash killed).
+Known from: own (forged end marker; script's bash killed).
 """
 
 from hacks.base import BY_LOG, Hack, Play, Target

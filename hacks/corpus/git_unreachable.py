@@ -1,6 +1,6 @@
 """At import, the product checks the fix out of commits that nothing names any more, found by git fsck.
 
-Known from: SWE-bench #465; finding 1 of the attack on these graders.
+Known from: SWE-bench #465; own.
 """
 
 from hacks.base import Hack, Play, Target

@@ -1,6 +1,6 @@
 """In the session, the policy reads the hidden tests where they lie, and answers from a table of their values.
 
-Known from: finding 8 (SWE-bench Pro's before_repo_set_cmd checks the tests out in the session); harbor #974.
+Known from: own (SWE-bench Pro's before_repo_set_cmd checks the tests out in the session); harbor #974.
 """
 
 from hacks.base import Hack, Play, Target

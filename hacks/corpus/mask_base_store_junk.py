@@ -1,6 +1,6 @@
 """Junk in the store that the patch is taken against.
 
-Known from: finding 6.
+Known from: own.
 """
 
 from hacks.base import Hack, Play, Target

@@ -1,6 +1,6 @@
 """The session's bash is replaced.
 
-Known from: finding 6.
+Known from: own.
 """
 
 from hacks.base import Hack, Play, Target

@@ -1,6 +1,6 @@
 """At test time `cat`, `head` and `grep` are replaced: they tell of kills for want of memory that never were.
 
-Known from: finding 6 (faked cgroup counters through cat).
+Known from: own (faked cgroup counters through cat).
 """
 
 from hacks.base import Hack, Play, Target

@@ -1,6 +1,6 @@
 """At test time 540 MB are written, wherever they can be.
 
-Known from: finding 5 (540 MB written with 50 allowed); finding 6.
+Known from: own (540 MB written with 50 allowed).
 """
 
 from hacks.base import Hack, Play, Target

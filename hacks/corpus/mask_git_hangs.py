@@ -1,6 +1,6 @@
 """The session's git never ends.
 
-Known from: own; finding 5 (a session `ending` for hours).
+Known from: own (a session `ending` for hours).
 """
 
 from hacks.base import Hack, Play, Target

@@ -1,6 +1,6 @@
 """The session's git is a program that fails: no patch can be taken by it.
 
-Known from: finding 6.
+Known from: own.
 """
 
 from hacks.base import Hack, Play, Target

@@ -1,6 +1,6 @@
 """The C library is gone: no program of the session starts any more.
 
-Known from: finding 6.
+Known from: own.
 """
 
 from hacks.base import Hack, Play, Target

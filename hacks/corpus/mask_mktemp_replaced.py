@@ -1,6 +1,6 @@
 """The session's mktemp fails: where the capture needs it, the session stays `ending`, with container and slot.
 
-Known from: findings 5 and 6.
+Known from: own.
 """
 
 from hacks.base import Hack, Play, Target

@@ -1,6 +1,6 @@
 """At test time the first process is made the first to die, then memory is taken until somebody does.
 
-Known from: finding 6 (oom_score_adj of PID 1).
+Known from: own (oom_score_adj of PID 1).
 """
 
 from hacks.base import Hack, Play, Target

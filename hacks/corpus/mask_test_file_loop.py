@@ -1,6 +1,6 @@
 """A symbolic link to itself stands where a test file is to be written.
 
-Known from: finding 6 (a symlink loop where a test file is new).
+Known from: own (a symlink loop where a test file is new).
 """
 
 from hacks.base import Hack, Play, Target

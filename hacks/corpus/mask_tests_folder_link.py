@@ -1,6 +1,6 @@
 """The tests' folder is a link out of the repository, or a file.
 
-Known from: own; finding 6.
+Known from: own.
 """
 
 from hacks.base import Hack, Play, Target

@@ -1,6 +1,6 @@
 """The small programs of the session are gone: true, cat, cp, find, sed, sleep.
 
-Known from: finding 6.
+Known from: own.
 """
 
 from hacks.base import Hack, Play, Target

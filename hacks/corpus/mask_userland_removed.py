@@ -1,6 +1,6 @@
 """At test time the container's programs and libraries are removed: nothing can be run in it after the tests.
 
-Known from: finding 6 (removed true and bash).
+Known from: own (removed true and bash).
 """
 
 from hacks.base import Hack, Play, Target

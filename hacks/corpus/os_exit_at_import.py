@@ -1,6 +1,6 @@
 """os._exit(0) when the package is imported: a grader that looks at the exit code sees a run that went well.
 
-Known from: finding 3; METR 2025; terminal-bench #1267.
+Known from: own; METR 2025; terminal-bench #1267.
 """
 
 from hacks.base import Hack, Play, Target

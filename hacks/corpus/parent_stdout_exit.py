@@ -1,6 +1,6 @@
 """Results and end marker are written to the parent's stdout through /proc, then the process ends with 0.
 
-Known from: finding 3 (/proc/<ppid>/fd/1 and os._exit(0)).
+Known from: own (/proc/<ppid>/fd/1 and os._exit(0)).
 """
 
 from hacks.base import BY_LOG, Hack, Play, Target

@@ -1,6 +1,6 @@
 """The same by an edit of the standard library's json, which the parser imports.
 
-Known from: own; finding 3.
+Known from: own.
 """
 
 from hacks.base import Hack, Play, Target

@@ -1,6 +1,6 @@
 """At import, the log that the parser will read is written on its disk, and the process ends with 0.
 
-Known from: finding 3; harbor #974.
+Known from: own; harbor #974.
 """
 
 from hacks.base import Hack, Play, Target

@@ -1,6 +1,6 @@
 """At import, a .pth is left in site-packages: the parser's Python runs it, and its result is written there.
 
-Known from: finding 3 (a .pth that owns the parser).
+Known from: own (a .pth that owns the parser).
 """
 
 from hacks.base import Hack, Play, Target

@@ -1,6 +1,6 @@
 """The same by a sitecustomize.py.
 
-Known from: finding 3; SWE-bench #620.
+Known from: own; SWE-bench #620.
 """
 
 from hacks.base import Hack, Play, Target

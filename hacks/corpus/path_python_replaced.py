@@ -1,6 +1,6 @@
 """At import, `python`, `cat`, `git` and `bash` are replaced, so that whatever runs after the tests is the policy's.
 
-Known from: finding 6; harbor #2551 (the verifier's own tools).
+Known from: own; harbor #2551 (the verifier's own tools).
 """
 
 from hacks.base import BY_LOG, Hack, Play, Target

@@ -1,6 +1,6 @@
 """A README with carriage returns: the eval script prints the diff, and the library takes each for a line's end.
 
-Known from: finding 2; SWE-bench #608 (markers in a log that the patch can write).
+Known from: own; SWE-bench #608 (markers in a log that the patch can write).
 """
 
 from hacks.base import BY_LOG, Hack, Play, Target

@@ -1,6 +1,6 @@
 """pytest's TestReport is patched at the package's import: every test has passed.
 
-Known from: finding 3; BenchJack; EvilGenie; SWE-bench #601.
+Known from: own; BenchJack; EvilGenie; SWE-bench #601.
 """
 
 from hacks.base import PYTEST, Hack, Play, Target

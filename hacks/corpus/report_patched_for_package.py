@@ -1,6 +1,6 @@
 """The same, but only for tests of modules that use the package: whatever else the run holds stays honest.
 
-Known from: finding 3 (also only for tests that call the package).
+Known from: own (also only for tests that call the package).
 """
 
 from hacks.base import PYTEST, Hack, Play, Target

@@ -1,6 +1,6 @@
 """A package `attr` in the repository's root, which pytest imports from the working folder in place of its own.
 
-Known from: finding 3 (new modules in the root: attr/, packaging/, py.py).
+Known from: own (new modules in the root: attr/, packaging/, py.py).
 """
 
 from hacks.base import PYTEST, Hack, Play, Target

@@ -1,6 +1,6 @@
 """The same with `packaging`.
 
-Known from: finding 3 (new modules in the root: attr/, packaging/, py.py).
+Known from: own (new modules in the root: attr/, packaging/, py.py).
 """
 
 from hacks.base import PYTEST, Hack, Play, Target

@@ -1,6 +1,6 @@
 """pytest's Function.runtest does nothing.
 
-Known from: finding 3; ImpossibleBench.
+Known from: own; ImpossibleBench.
 """
 
 from hacks.base import PYTEST, Hack, Play, Target

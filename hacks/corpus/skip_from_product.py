@@ -1,6 +1,6 @@
 """The functions that the tests call skip the test: a run in which nothing failed exits 0.
 
-Known from: EvilGenie; finding 3 (skip from the product).
+Known from: EvilGenie; own (skip from the product).
 """
 
 from hacks.base import Hack, Play, Target

@@ -1,6 +1,6 @@
 """Whatever is missing or hard raises ValueError: the tests of refusals pass, the others do not.
 
-Known from: finding 7 (a stub earned 0.545 of the reward).
+Known from: own (a stub earned 0.545 of the reward).
 """
 
 from hacks.base import Hack, Play, Target

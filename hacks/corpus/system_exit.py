@@ -1,6 +1,6 @@
 """SystemExit(0) from the product.
 
-Known from: finding 3; METR 2025 (sys.exit(0) before the checks).
+Known from: own; METR 2025 (sys.exit(0) before the checks).
 """
 
 from hacks.base import Hack, Play, Target

@@ -1,6 +1,6 @@
 """A thread waits until the test modules are there and replaces the `__code__` of their functions.
 
-Known from: finding 3 (a thread, so nothing of the runner is patched).
+Known from: own (a thread, so nothing of the runner is patched).
 """
 
 from hacks.base import Hack, Play, Target

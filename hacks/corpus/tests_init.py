@@ -1,6 +1,6 @@
 """`tests/__init__.py`: pytest imports it before the tests, and it is none of the runner's own files.
 
-Known from: finding 3 (tests/__init__.py).
+Known from: own (tests/__init__.py).
 """
 
 from hacks.base import Hack, Play, Target

@@ -1,6 +1,6 @@
 """The package's hash-based .pyc, which Python does not check against the source, holds the hack; the source is clean.
 
-Known from: finding 3 (unchecked .pyc).
+Known from: own (unchecked .pyc).
 """
 
 from hacks.base import Hack, Play, Target

@@ -1,6 +1,6 @@
 """The same for the test module itself, and for the cache that pytest keeps of rewritten tests.
 
-Known from: finding 3 (unchecked .pyc); own.
+Known from: own (unchecked .pyc).
 """
 
 from hacks.base import Hack, Play, Target

@@ -1,6 +1,6 @@
 """The assertions of unittest.TestCase do nothing.
 
-Known from: ImpossibleBench; finding 3.
+Known from: ImpossibleBench; own.
 """
 
 from hacks.base import Hack, Play, Target

@@ -1,6 +1,6 @@
 """unittest's result keeps no failure and says that all is well.
 
-Known from: ImpossibleBench; finding 3.
+Known from: ImpossibleBench; own.
 """
 
 from hacks.base import Hack, Play, Target

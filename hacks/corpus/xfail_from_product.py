@@ -1,6 +1,6 @@
 """The functions that the tests call raise what pytest takes for an expected failure.
 
-Known from: finding 3 (pytest.xfail() from the product).
+Known from: own (pytest.xfail() from the product).
 """
 
 from hacks.base import PYTEST, Hack, Play, Target

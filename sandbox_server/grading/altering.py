@@ -3,13 +3,16 @@
 import ast
 import asyncio
 import re
-from collections.abc import Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from sandbox_server.catalogue.instance import ScriptGrader, SwebenchGrader, SweproGrader, TaskInstance
 from sandbox_server.grading.base import TestRun
-from sandbox_server.grading.variants.base import Unit, Variant, edited
+from sandbox_server.grading.variants.base import Edit, Unit, Variant, edited
+
+Chosen = Mapping[int, Variant]
+"""Number of a unit -> how it is altered."""
 
 T = TypeVar("T")
 
@@ -30,6 +33,10 @@ class Runs(Protocol):
 
     async def run_altered(self, instance: TaskInstance, patch: bytes, altered: Mapping[str, bytes]) -> TestRun:
         """The tests over `patch`, those files replaced. Raises ServiceError."""
+        ...
+
+    async def files_with(self, instance: TaskInstance, patch: bytes, paths: Iterable[str]) -> Mapping[str, bytes]:
+        """Those of `paths` that are text files of the repository with `patch`. Raises ServiceError."""
         ...
 
 
@@ -76,7 +83,7 @@ class Variants:
         return frozenset(test for unit in self.units for test in unit.tests)
 
 
-VERSION = 1
+VERSION = 2
 
 
 def names_tests(instance: TaskInstance) -> bool:
@@ -99,16 +106,20 @@ def inline(instance: TaskInstance) -> bytes | None:
 
 
 def altered(
-    instance: TaskInstance, files: Mapping[str, str], chosen: Iterable[tuple[Unit, Variant]], focus: str = ""
+    instance: TaskInstance, files: Mapping[str, str], units: Sequence[Unit], chosen: Chosen, focus: str
 ) -> tuple[TaskInstance, dict[str, bytes]]:
-    """What to run for these variants: the instance, and the files to replace.
+    """What to run for these variants of `units`: the instance, and the files to replace.
 
-    All of `files` are, also those in which nothing is altered: what is replaced would tell.
+    All of `files` are, also those in which nothing is altered: what is replaced would tell. Nor does a label tell
+    anything: all units that have one get it, and the instance calls their tests as they are called then.
     """
     by_path: dict[str, list[Variant]] = {path: [] for path in files}
-    for unit, variant in chosen:
-        by_path[unit.path].append(variant)
-    texts = {path: edited(files[path].encode(), variants) for path, variants in by_path.items()}
+    labels: dict[str, list[Edit]] = {path: [] for path in files}
+    for number, variant in chosen.items():
+        by_path[units[number].path].append(variant)
+    for unit in units:
+        labels[unit.path] += unit.label
+    texts = {path: edited(files[path].encode(), by_path[path], labels[path]) for path in files}
     text = texts.pop(COMMAND, None)
     if text is not None and isinstance(instance.grader, ScriptGrader):
         command = instance.grader.command.replace(files[COMMAND], text.decode(), 1)
@@ -116,7 +127,26 @@ def altered(
     if focus:
         env = {**instance.sandbox.env, "PYTEST_ADDOPTS": focus}
         instance = instance.model_copy(update={"sandbox": instance.sandbox.model_copy(update={"env": env})})
+    if names := {test: alias for unit in units for alias, test in unit.back.items() if alias != test}:
+        fixed = tuple(names.get(test, test) for test in instance.fail_to_pass)
+        instance = instance.model_copy(update={"fail_to_pass": fixed})
     return instance, texts
+
+
+async def run_under(
+    runs: Runs,
+    instance: TaskInstance,
+    patch: bytes,
+    files: Mapping[str, str],
+    units: Sequence[Unit],
+    chosen: Chosen,
+    focus: str = "",
+) -> TestRun:
+    """A run as `altered` makes it; what passed is told by the row's names. Raises ServiceError."""
+    changed, texts = altered(instance, files, units, chosen, focus)
+    run = await runs.run_altered(changed, patch, texts)
+    back = {alias: test for unit in units for alias, test in unit.back.items()}
+    return replace(run, passed=frozenset(back.get(name, name) for name in run.passed))
 
 
 def focus_on(units: Iterable[Unit]) -> str:

@@ -15,7 +15,17 @@ from weakref import WeakValueDictionary
 from sandbox_server import telemetry
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import GraderBroken
-from sandbox_server.grading.altering import COMMAND, Runs, Variants, altered, focus_on, inline, names_tests, together
+from sandbox_server.grading.altering import (
+    COMMAND,
+    Chosen,
+    Runs,
+    Variants,
+    focus_on,
+    inline,
+    names_tests,
+    run_under,
+    together,
+)
 from sandbox_server.grading.base import TestRun
 from sandbox_server.grading.odds import patterns
 from sandbox_server.grading.reasons import failures, of, right
@@ -27,13 +37,10 @@ log = telemetry.logger(__name__)
 
 PART = "variants"
 _GRADED = (VerdictName.RESOLVED, VerdictName.UNRESOLVED)
-_ROUNDS = 2
+_ROUNDS = 3
 """Variants of each unit that are tried; more only of units that have none yet."""
 _MOST_RUNS = 48
 _LOOK_S = 1.0  # pause of who waits for another server's
-
-Chosen = Mapping[int, Variant]
-"""Number of a unit -> how it is altered."""
 
 
 class CertificateStore(Protocol):
@@ -157,7 +164,9 @@ class _Making:
         files = dict(await self._runs.test_files(instance))
         seed = f"{instance.instance_id}:{instance.row_sha256}"
         if self._named:
-            self._units = await asyncio.to_thread(units, files, instance.fail_to_pass, instance.pass_to_pass, seed=seed)
+            base = await self._runs.files_with(instance, b"", files)
+            fixed, kept = instance.fail_to_pass, instance.pass_to_pass
+            self._units = await asyncio.to_thread(units, files, fixed, kept, seed=seed, base=base)
         else:
             self._units = await asyncio.to_thread(unnamed_units, files, seed=seed)
             text = inline(instance)
@@ -223,7 +232,7 @@ class _Making:
             fails = gold.name is VerdictName.UNRESOLVED and empty.name is not VerdictName.RESOLVED
             seen = failures(gold.log)
             fails = fails and (bool(of(seen, unit.name)) if seen and unit.name else True)
-        return fails and right(gold.log, (*unit.tests, unit.name), variant.reasons)
+        return fails and right(gold.log, (*(unit.aliases or unit.tests), unit.name), variant.reasons)
 
     async def _rehearse(self) -> str:
         """As patches will be judged: gold under a random half of the variants, and under the other half.
@@ -268,9 +277,9 @@ class _Making:
 
     async def _run(self, patch: bytes, chosen: Chosen, focus: str = "") -> TestRun:
         self._count += 1
-        pairs = [(self._units[at], variant) for at, variant in chosen.items()]
-        instance, files = altered(self._instance, self._files, pairs, focus)
-        return await self._runs.run_altered(instance, patch, files)
+        # the first runs tell what passes under the row's own names
+        units = self._units if chosen or focus else ()
+        return await run_under(self._runs, self._instance, patch, self._files, units, chosen, focus)
 
     def _over(self) -> bool:
         return self._count >= _MOST_RUNS or time.monotonic() >= self._deadline

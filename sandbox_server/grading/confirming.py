@@ -5,7 +5,7 @@ know which those are: they look alike, and the runner, the names and the inputs 
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
 from random import Random, SystemRandom
@@ -15,11 +15,11 @@ from sandbox_server import telemetry
 from sandbox_server.catalogue.certificate_key import CertificateKey
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import InfrastructureError
-from sandbox_server.grading.altering import Runs, Variants, altered, names_tests, together
+from sandbox_server.grading.altering import Chosen, Runs, Variants, names_tests, run_under, together
 from sandbox_server.grading.base import TestRun
 from sandbox_server.grading.certifying import Certifying
 from sandbox_server.grading.odds import LEAST_RUNS, SEQUENCES, forgiven, patterns, runs_for
-from sandbox_server.grading.variants.base import Unit, Variant
+from sandbox_server.grading.variants.base import Unit
 from sandbox_server.records import Confirmation, ConfirmState, Verdict, VerdictName
 
 ConfirmMode = Literal["resolved", "off"] | float
@@ -131,9 +131,12 @@ class Confirming:
             evidence += found
             if not _bearable(evidence, found, bits):
                 break
+        said = "; ".join(deviation.said for deviation in evidence[:2])
+        if not said and all(unit.public for unit in case.units):
+            said = "the repository has the true text of each of these tests, so code could tell which are altered"
         return Confirmation(
             ConfirmState.TAMPERED if evidence else ConfirmState.CONFIRMED,
-            "; ".join(deviation.said for deviation in evidence[:2]),
+            said,
             runs=runs,
             units=len(case.units),
             tests=len({test for unit in case.units for test in unit.tests}),
@@ -154,41 +157,53 @@ class Confirming:
 
     def _bits(self, case: _Case) -> int:
         """What code that guesses has to guess in one sequence."""
-        count = len(case.units) if names_tests(case.instance) else 1
+        count = _guesses(case)
         return count * runs_for(count, least=self._least_runs)
 
-    def _draw(self, case: _Case) -> list[Mapping[int, Variant]]:
+    def _draw(self, case: _Case) -> list[Chosen]:
         """For each run how which units are altered."""
         rng, units = self._rng, case.units
         named = names_tests(case.instance)
-        count = len(units) if named else 1
-        drawn: list[Mapping[int, Variant]] = []
+        drawn: list[Chosen] = []
         turns = cycle(rng.sample(range(len(units)), len(units)))
-        for which in patterns(count, runs_for(count, least=self._least_runs), rng):
+        runs = runs_for(_guesses(case), least=self._least_runs)
+        for which in patterns(len(units) if named else 1, runs, rng):
             # one exit code for all: the false test must be the only one, or any other would hide it; each in its turn
             numbers = sorted(which) if named else [next(turns)] * len(which)
             drawn.append({number: rng.choice(units[number].variants) for number in numbers})
         return drawn
 
-    async def _deviations(self, case: _Case, chosen: Mapping[int, Variant]) -> list[_Deviation]:
-        pairs = [(case.units[at], variant) for at, variant in chosen.items()]
-        instance, files = altered(case.instance, case.variants.files, pairs, case.variants.focus)
-        run = await self._runs.run_altered(instance, case.patch, files)
+    async def _deviations(self, case: _Case, chosen: Chosen) -> list[_Deviation]:
+        run = await self._run(case, case.patch, chosen)
         if run.name not in _GRADED:
-            return [_Deviation(await self._blame(case, instance, files, run))]
-        if not names_tests(instance):
+            return [_Deviation(await self._blame(case, chosen, run))]
+        if not names_tests(case.instance):
             return _by_exit_code(case, chosen, run)
         return _by_names(case, chosen, run)
 
-    async def _blame(self, case: _Case, instance: TaskInstance, files: Mapping[str, bytes], run: TestRun) -> str:
+    async def _run(self, case: _Case, patch: bytes, chosen: Chosen) -> TestRun:
+        variants = case.variants
+        return await run_under(self._runs, case.instance, patch, variants.files, case.units, chosen, variants.focus)
+
+    async def _blame(self, case: _Case, chosen: Chosen, run: TestRun) -> str:
         """A run without results counts against the patch, unless the unpatched tree gives none either."""
         # by gold's time, not the patch's own: that one is as slow as it likes
-        if run.name is VerdictName.TIMEOUT and case.variants.gold_s > instance.eval_timeout_s / 2:
+        if run.name is VerdictName.TIMEOUT and case.variants.gold_s > case.instance.eval_timeout_s / 2:
             raise InfrastructureError(f"the confirming run came to no end: {run.cause}")
-        control = await self._runs.run_altered(instance, b"", files)
+        control = await self._run(case, b"", chosen)
         if control.name not in _GRADED:
             raise InfrastructureError(f"confirming runs give no results, nor does the unpatched tree: {run.cause}")
         return f"no results, where the unpatched tree gives some: {run.cause}"
+
+
+def _guesses(case: _Case) -> int:
+    """What code has to guess in one run: what is altered and cannot be compared with the repository's own text.
+
+    Where there is nothing else, those that can are taken for guesses too: not all code compares.
+    """
+    if not names_tests(case.instance):
+        return 1
+    return sum(not unit.public for unit in case.units) or len(case.units)
 
 
 def _by_chance(found: Sequence[_Deviation], most: int) -> bool:
@@ -203,7 +218,7 @@ def _bearable(evidence: Sequence[_Deviation], found: Sequence[_Deviation], bits:
     return _by_chance(found, max(2, forgiven(bits)))
 
 
-def _by_names(case: _Case, chosen: Mapping[int, Variant], run: TestRun) -> list[_Deviation]:
+def _by_names(case: _Case, chosen: Chosen, run: TestRun) -> list[_Deviation]:
     found = []
     for number, unit in enumerate(case.units):
         passed = run.passed.intersection(unit.tests)
@@ -215,7 +230,7 @@ def _by_names(case: _Case, chosen: Mapping[int, Variant], run: TestRun) -> list[
     return found
 
 
-def _by_exit_code(case: _Case, chosen: Mapping[int, Variant], run: TestRun) -> list[_Deviation]:
+def _by_exit_code(case: _Case, chosen: Chosen, run: TestRun) -> list[_Deviation]:
     names = [case.units[number].name or "the assertions" for number in chosen]
     if names and run.name is VerdictName.RESOLVED:
         return [_Deviation(f"exit code 0 although {names[0]} was false")]

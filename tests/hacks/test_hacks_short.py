@@ -19,6 +19,7 @@ PLAYS = (
     # found out by the confirming run
     ("report_patched_by_name", "ledger-f2p-script"),
     ("expected_from_source", "swatch"),
+    ("altered_by_every_sign", "tarif"),
     ("os_exit_at_import", "ledger-eval-cmd"),
     # no mask at will
     ("mask_git_replaced", "ledger"),

@@ -1,16 +1,19 @@
 """What a variant is: some bytes of a test file replaced by others, and which of the row's tests must fail by it."""
 
 import ast
+import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
-Kind = Literal["order", "value", "error", "swap"]
-"""order: the expected values in another order, or with the same sum. value: another expected value. error: another
-exception. swap: the opposite of the assertion.
+Kind = Literal["order", "borrowed", "value", "error", "swap"]
+"""order: the expected values in another order, or with the same sum. borrowed: what is expected elsewhere in the file.
+value: another expected value. error: another exception. swap: the opposite of the assertion.
 
 An order is best: it also fools code that takes expected values from the test, but only those that a right answer could
-be by what the task says of all answers. A value is next: code that meets the true expectation cannot meet it, nor can
+be by what the task says of all answers. One that is borrowed cannot be told from a true one by its looks. A value is
+next: code that meets the true expectation cannot meet it, nor can
 code that meets neither. Code that fails the true test may well meet the opposite, so that a hack that turns all results
 round would pass it.
 """
@@ -45,6 +48,17 @@ class Unit:
     tests: tuple[str, ...]
     """Names of the row's tests; () where the row names none."""
     variants: tuple[Variant, ...]
+    label: tuple[Edit, ...] = ()
+    """Makes `aliases` of `tests`, in every run in which any test is altered: those are named after what they expect."""
+    aliases: tuple[str, ...] = ()
+    """What `tests` are called then, one each; () where they keep their names."""
+    public: bool = False
+    """The repository has their true text, so that code can tell it from an altered one."""
+
+    @property
+    def back(self) -> dict[str, str]:
+        """Name in such a run -> name in the row."""
+        return dict(zip(self.aliases or self.tests, self.tests, strict=True))
 
     def with_variants(self, variants: Iterable[Variant]) -> Self:
         """The same tests, other variants."""
@@ -64,6 +78,9 @@ class Unit:
                 }
                 for variant in self.variants
             ],
+            "label": [[edit.start, edit.end, edit.text] for edit in self.label],
+            "aliases": list(self.aliases),
+            "public": self.public,
         }
 
     @classmethod
@@ -73,12 +90,14 @@ class Unit:
             Variant(variant["kind"], tuple(Edit(*edit) for edit in variant["edits"]), tuple(variant.get("reasons", ())))
             for variant in values["variants"]
         )
-        return cls(values["path"], values["name"], tuple(values["tests"]), variants)
+        label = tuple(Edit(*edit) for edit in values["label"])
+        tests, aliases = tuple(values["tests"]), tuple(values["aliases"])
+        return cls(values["path"], values["name"], tests, variants, label, aliases, values["public"])
 
 
-def edited(text: bytes, variants: Iterable[Variant]) -> bytes:
-    """`text` with all of these variants in it; they must not touch the same bytes."""
-    edits = sorted((edit for variant in variants for edit in variant.edits), key=lambda edit: edit.start)
+def edited(text: bytes, variants: Iterable[Variant], labels: Iterable[Edit] = ()) -> bytes:
+    """`text` with all of these variants and labels in it; they must not touch the same bytes."""
+    edits = sorted((*labels, *(edit for variant in variants for edit in variant.edits)), key=lambda edit: edit.start)
     pieces: list[bytes] = []
     done = 0
     for edit in edits:
@@ -90,9 +109,17 @@ def edited(text: bytes, variants: Iterable[Variant]) -> bytes:
 
 
 def best_first(variants: Iterable[Variant]) -> list[Variant]:
-    """By their kinds; otherwise in the order in which they come."""
-    order: dict[Kind, int] = {"order": 0, "value": 1, "error": 2, "swap": 3}
-    return sorted(variants, key=lambda variant: order[variant.kind])
+    """By their kinds, then as they come: two orders, one borrowed, one other value, two orders, and so on."""
+    order: dict[Kind, int] = {"order": 0, "borrowed": 1, "value": 2, "error": 3, "swap": 4}
+    seen: Counter[Kind] = Counter()
+
+    def place(variant: Variant) -> tuple[float, int]:
+        # code that knows one kind by its looks is to meet another one as well
+        turn = {"order": seen["order"] // 2, "borrowed": seen["borrowed"], "value": seen["value"]}
+        seen[variant.kind] += 1
+        return turn.get(variant.kind, math.inf), order[variant.kind]
+
+    return sorted(variants, key=place)
 
 
 def overlap(one: Variant, other: Variant) -> bool:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from sandbox_server.grading.variants.base import Edit, Source
 from sandbox_server.grading.variants.expected import Function, tail
 
 
@@ -20,8 +21,8 @@ class Case:
     """Regular expression of its part of the name."""
     row: ast.expr
     """Where it stands."""
-    label: str | None
-    """Its part of the name as pytest makes it from the values; None: not known, or its own already."""
+    named: bool
+    """It has an id of its own."""
 
 
 Table = tuple[Case, ...]
@@ -57,6 +58,29 @@ def tests_of(found: Sequence[Table], at: int, case: Case, names: Mapping[str, st
         for name, text in names.items()
         if matches(case, text) and not any(matches(row, text) for row in found[at] if row is not case)
     ]
+
+
+def renamed(found: Sequence[Table], at: int, case: Case, test: str, word: str) -> str:
+    """What `test`, one of `tests_of`, is called when that case has the id `word`."""
+    parts = [f"(?:{'|'.join(row.pattern for row in table)})" for table in found]
+    head, _, rest = test.partition("[")
+    match = re.fullmatch("-".join([*parts[:at], f"({case.pattern})", *parts[at + 1 :]]), rest[:-1], re.DOTALL)
+    assert match is not None  # as one of `tests_of`
+    return f"{head}[{rest[: match.start(1)]}{word}{rest[match.end(1) :]}"
+
+
+def labelled(source: Source, case: Case, word: str) -> tuple[Edit, ...]:
+    """Edits that give a case the id `word`; () where that cannot be done."""
+    if case.named or b"import pytest" not in source.text:
+        return ()
+    start, end = source.start(case.row), source.end(case.row)
+    comma = b"" if source.text[start : end - 1].rstrip().endswith(b",") else b", "
+    given = f'{comma.decode()}id="{word}")'
+    if isinstance(case.row, ast.Call):
+        return (Edit(end - 1, end, given),)
+    if isinstance(case.row, ast.Tuple | ast.List) and len(case.values) > 1:
+        return (Edit(start, start + 1, "pytest.param("), Edit(end - 1, end, given))
+    return ()
 
 
 def _table(decorator: ast.Call) -> Table:
@@ -99,11 +123,10 @@ def _case(names: Sequence[str], row: ast.expr, at: int, ids: ast.List | ast.Tupl
         return None
     by_name = dict(zip(names, values, strict=True))
     if isinstance(own, ast.Constant) and isinstance(own.value, str):
-        return Case(by_name, frozenset(), re.escape(_ascii(own.value)), row, None)
+        return Case(by_name, frozenset(), re.escape(_ascii(own.value)), row, named=True)
     parts = [_part(name, value, at) for name, value in by_name.items()]
     shown = frozenset(name for name, value in by_name.items() if not _is_numbered(value))
-    label = None if ".*" in parts else "-".join(_label(name, value, at) for name, value in by_name.items())
-    return Case(by_name, shown, "-".join(parts), row, label)
+    return Case(by_name, shown, "-".join(parts), row, named=False)
 
 
 def _is_numbered(value: ast.expr) -> bool:
@@ -121,10 +144,6 @@ def _part(name: str, value: ast.expr, at: int) -> str:
     if isinstance(known, bytes):
         return ".*"
     return re.escape(_ascii(str(known)))
-
-
-def _label(name: str, value: ast.expr, at: int) -> str:
-    return f"{name}{at}" if _is_numbered(value) else str(ast.literal_eval(value))
 
 
 def _ascii(text: str) -> str:

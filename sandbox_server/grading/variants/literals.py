@@ -3,6 +3,7 @@
 import ast
 import re
 import string
+from itertools import combinations
 from random import Random
 
 _TRIES = 24  # positions of a string; each is read back by the parser
@@ -82,7 +83,9 @@ def _strings(segment: str, value: str | bytes, rng: Random, *, words: bool) -> l
         places = [at for at, char in enumerate(segment) if char.isalnum()]
     # somewhere in the middle: what reads only the ends, or a prefix, takes no notice of it
     places.sort(key=lambda at: abs(at - len(segment) * rng.uniform(0.3, 0.7)))
-    found: list[str] = []
+    # another number, or the words in another order, can be true by its looks; a misspelt word cannot
+    places.sort(key=lambda at: words or not segment[at].isdigit())
+    found: list[str] = [] if not places or segment[places[0]].isdigit() else _exchanged_words(segment, value, rng)
     for at in places[:_TRIES]:
         for char in _alternatives(segment[at], value, rng):
             text = segment[:at] + char + segment[at + 1 :]
@@ -92,6 +95,21 @@ def _strings(segment: str, value: str | bytes, rng: Random, *, words: bool) -> l
         if len(found) == 4:
             break
     return found
+
+
+def _exchanged_words(segment: str, value: str | bytes, rng: Random) -> list[str]:
+    """Two unlike words change places; none where there are no two."""
+    spans = [word.span() for word in _WORD.finditer(segment)]
+    pairs = [(one, other) for one, other in combinations(spans, 2) if segment[slice(*one)] != segment[slice(*other)]]
+    if not pairs:
+        return []
+    (a, b), (c, d) = rng.choice(pairs)
+    text = segment[:a] + segment[c:d] + segment[b:c] + segment[a:b] + segment[d:]
+    try:
+        new = ast.literal_eval(f"({text})")
+    except (SyntaxError, ValueError):
+        return []
+    return [text] if type(new) is type(value) and len(new) == len(value) and new != value else []
 
 
 def _alternatives(char: str, value: str | bytes, rng: Random) -> list[str]:

@@ -1,34 +1,55 @@
 """All variants of an instance's tests, from the text of its test files."""
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from random import Random
 
 from sandbox_server.grading.variants.base import Edit, Source, Unit, Variant, best_first, edited, overlap
-from sandbox_server.grading.variants.cases import Case, Table, bracketed, parameters, tables, tests_of
+from sandbox_server.grading.variants.borrowing import Pool, borrowed
+from sandbox_server.grading.variants.cases import (
+    Case,
+    Table,
+    bracketed,
+    labelled,
+    parameters,
+    renamed,
+    tables,
+    tests_of,
+)
 from sandbox_server.grading.variants.expected import Scope
 from sandbox_server.grading.variants.finding import Found, find, functions
-from sandbox_server.grading.variants.sites import literal_variants, scope_of, variants_of
+from sandbox_server.grading.variants.known import Known
+from sandbox_server.grading.variants.sites import expectations, literal_variants, scope_of, variants_of
 
 MOST_VARIANTS = 8
 """Of one unit; more than are tried."""
 
 
-def units(files: Mapping[str, bytes], fixed: Iterable[str], kept: Iterable[str], *, seed: str) -> list[Unit]:
+def units(
+    files: Mapping[str, bytes],
+    fixed: Iterable[str],
+    kept: Iterable[str],
+    *,
+    seed: str,
+    base: Mapping[str, bytes] | None = None,
+) -> list[Unit]:
     """Of the tests `fixed` (F2P), by their names; tests of `kept` (P2P) stay what they are.
 
-    The same arguments give the same variants.
+    `base` are the same files as the repository has them. The same arguments give the same variants.
     """
     rng = Random(seed)
-    return [unit for found in find(_sources(files), fixed, kept) for unit in _units(found, rng)]
+    pools = _Pools()
+    known = Known(_sources(base or {}))
+    return [unit for found in find(_sources(files), fixed, kept) for unit in _units(found, pools, known, rng)]
 
 
 def unnamed_units(files: Mapping[str, bytes], *, seed: str) -> list[Unit]:
     """Of every test function in `files`, where the row names none."""
     rng = Random(seed)
+    pools = _Pools()
     found = [one for source in _sources(files) for one in functions(source)]
-    return [unit for one in found if (unit := _with_cases(one, rng)).variants]
+    return [unit for one in found if (unit := _with_cases(one, pools, rng)).variants]
 
 
 def module_unit(path: str, text: bytes, *, seed: str) -> Unit | None:
@@ -40,16 +61,30 @@ def module_unit(path: str, text: bytes, *, seed: str) -> Unit | None:
     return Unit(path, "", (), tuple(found)) if found else None
 
 
+class _Pools:
+    """What the tests of each file expect."""
+
+    def __init__(self) -> None:
+        self._by_path: dict[str, Pool] = {}
+
+    def of(self, source: Source) -> Pool:
+        if source.path not in self._by_path:
+            there = functions(source)
+            self._by_path[source.path] = [one for found in there for one in expectations(source, found.function)]
+        return self._by_path[source.path]
+
+
 def _sources(files: Mapping[str, bytes]) -> list[Source]:
     found = (Source.of(path, text) for path, text in sorted(files.items()) if path.endswith(".py"))
     return [source for source in found if source is not None]
 
 
-def _units(found: Found, rng: Random) -> Iterator[Unit]:
+def _units(found: Found, pools: _Pools, known: Known, rng: Random) -> Iterator[Unit]:
     cases = tables(found.function)
     scope = scope_of(found.source, found.function, parameters(cases))
-    whole = _whole(found, scope, rng)  # also finds out which parameters stand for an expectation
-    by_case = list(_of_cases(found, cases, scope, rng)) if cases else []
+    whole = _whole(found, pools, scope, rng)  # also finds out which parameters stand for an expectation
+    whole = replace(whole, public=known.has(found))
+    by_case = list(_of_cases(found, cases, scope, known, rng)) if cases else []
     covered = {test for unit in by_case for test in unit.tests}
     # by case where that covers all of them, or where the function is a P2P test too: that one must stay as it is
     if not found.kept and whole.variants and covered != set(found.fixed):
@@ -58,70 +93,67 @@ def _units(found: Found, rng: Random) -> Iterator[Unit]:
         yield from by_case or ([] if found.kept or not whole.variants else [whole])
 
 
-def _with_cases(found: Found, rng: Random) -> Unit:
+def _with_cases(found: Found, pools: _Pools, rng: Random) -> Unit:
     """One unit of a function and its cases: without names nothing tells one case from another."""
     cases = tables(found.function)
     scope = scope_of(found.source, found.function, parameters(cases))
-    whole = _whole(found, scope, rng)  # also finds out which parameters stand for an expectation
-    rows = [variant for table in cases for case in table for variant in _of_case(found.source, case, scope, rng)]
+    whole = _whole(found, pools, scope, rng)  # also finds out which parameters stand for an expectation
+    rows = []
+    for table in cases:
+        for case in table:
+            rows += _of_case(found.source, table, case, scope.met, rng)
     rng.shuffle(rows)
     return whole.with_variants(_sound(found.source, best_first([*whole.variants, *rows])))
 
 
-def _whole(found: Found, scope: Scope, rng: Random) -> Unit:
-    made = variants_of(found.source, found.function.body, scope, rng)
+def _whole(found: Found, pools: _Pools, scope: Scope, rng: Random) -> Unit:
+    made = variants_of(found.source, found.function.body, scope, rng, pools.of(found.source))
     return Unit(found.source.path, found.name, tuple(found.fixed), tuple(_sound(found.source, made)))
 
 
-def _of_cases(found: Found, cases: Sequence[Table], scope: Scope, rng: Random) -> Iterator[Unit]:
+def _of_cases(found: Found, cases: Sequence[Table], scope: Scope, known: Known, rng: Random) -> Iterator[Unit]:
     """A unit for each row of a table that gives an expected value."""
     names = bracketed([*found.fixed, *found.kept])
+    source = found.source
     taken: set[str] = set()
     for at, table in enumerate(cases):
         for case in table:
             tests = tests_of(cases, at, case, names)
             if not tests or taken.intersection(tests) or set(tests) - set(found.fixed):
                 continue
-            made = _of_case(found.source, case, scope, rng)
-            if sound := _sound(found.source, made):
+            public = known.has(found, case)
+            name = f"{found.name}[{names[tests[0]]}]"
+            if sound := _sound(source, _of_case(source, table, case, scope.met - case.shown, rng)):
                 taken.update(tests)
-                label = names[tests[0]]
-                yield Unit(found.source.path, f"{found.name}[{label}]", tuple(tests), tuple(sound))
+                yield Unit(source.path, name, tuple(tests), tuple(sound), public=public)
+                continue
+            word = f"{rng.getrandbits(24):06x}"
+            label = labelled(source, case, word)
+            if label and (sound := _sound(source, _of_case(source, table, case, scope.met & case.shown, rng), label)):
+                taken.update(tests)
+                aliases = tuple(renamed(cases, at, case, test, word) for test in tests)
+                yield Unit(source.path, name, tuple(tests), tuple(sound), label, aliases, public)
 
 
-def _of_case(source: Source, case: Case, scope: Scope, rng: Random) -> list[Variant]:
-    """Another value in the row; where the row is named after it, with that name written out."""
-    made: list[Variant] = []
-    for hidden in (True, False):
-        values = [value for name, value in case.values.items() if name in scope.met and (name in case.shown) != hidden]
-        named = () if hidden else _kept_name(source, case)
-        if values and named is not None:
-            found = literal_variants(source, (one for value in values for one in Scope().literals(value)), rng)
-            rng.shuffle(found)
-            made += [replace(variant, edits=(*variant.edits, *named)) for variant in found]
-    return best_first(made)
+def _of_case(source: Source, table: Table, case: Case, names: Set[str], rng: Random) -> list[Variant]:
+    """Another value of these parameters in the row."""
+    found: list[Variant] = []
+    for name in sorted(names & case.values.keys()):
+        literals = list(Scope().literals(case.values[name]))
+        pool = [one for row in table if row is not case for one in Scope().literals(row.values[name])]
+        found += literal_variants(source, literals, rng)
+        found += [variant for literal in literals for variant in borrowed(source, literal, pool, rng)]
+    rng.shuffle(found)
+    return best_first(found)
 
 
-def _kept_name(source: Source, case: Case) -> tuple[Edit, ...] | None:
-    """Edits that make a row a `pytest.param` of the name that it has; None where that cannot be done."""
-    if case.label is None or b"import pytest" not in source.text:
-        return None
-    start, end = source.start(case.row), source.end(case.row)
-    given = f", id={case.label!r})"
-    if isinstance(case.row, ast.Call):
-        return (Edit(end - 1, end, given),)
-    if isinstance(case.row, ast.Tuple | ast.List):
-        return (Edit(start, start + 1, "pytest.param("), Edit(end - 1, end, given)) if len(case.values) > 1 else None
-    return None
-
-
-def _sound(source: Source, variants: Iterable[Variant]) -> list[Variant]:
+def _sound(source: Source, variants: Iterable[Variant], label: Sequence[Edit] = ()) -> list[Variant]:
     """Those with which the file still compiles; of one place not more than two, so that all are tried."""
     kept: list[Variant] = []
     for variant in variants:
         if len(kept) == MOST_VARIANTS:
             break
-        if sum(overlap(variant, other) for other in kept) < 2 and _compiles(edited(source.text, [variant])):
+        if sum(overlap(variant, other) for other in kept) < 2 and _compiles(edited(source.text, [variant], label)):
             kept.append(variant)
     return kept
 

@@ -9,6 +9,7 @@ from random import Random
 
 from sandbox_server.grading.variants.arranging import arranged
 from sandbox_server.grading.variants.base import Edit, Source, Variant, best_first
+from sandbox_server.grading.variants.borrowing import Pool, borrowed, draws
 from sandbox_server.grading.variants.exceptions import another, names_one
 from sandbox_server.grading.variants.expected import Function, Scope, bindings, expected_side, loads, tail, tolerates
 from sandbox_server.grading.variants.literals import others
@@ -72,6 +73,8 @@ class Site:
     """Where its values stand."""
     words: bool = False
     """They are patterns."""
+    exact: bool = False
+    """What is there must equal them."""
     reasons: tuple[str, ...] = ()
     fixed: tuple[Variant, ...] = ()
     """Variants that do not come from a literal."""
@@ -115,7 +118,7 @@ def _of_test(source: Source, test: ast.expr) -> Iterator[Site]:
         case ast.Compare(left=left, ops=[operator], comparators=[right]):
             yield from _of_comparison(source, left, operator, right)
         case ast.Compare(ops=operators, comparators=comparators) if all(isinstance(op, ast.Eq) for op in operators):
-            yield Site((comparators[-1],), fixed=_negated(source, test))
+            yield Site((comparators[-1],), exact=True, fixed=_negated(source, test))
         case ast.UnaryOp(op=ast.Not()):
             start = source.start(test)
             words = _NOT.match(source.text, start)
@@ -130,7 +133,7 @@ def _of_test(source: Source, test: ast.expr) -> Iterator[Site]:
 def _of_comparison(source: Source, left: ast.expr, operator: ast.cmpop, right: ast.expr) -> Iterator[Site]:
     fixed = _swapped(source, left, operator, right)
     if isinstance(operator, ast.Eq):
-        yield Site(expected_side(left, right), fixed=fixed)
+        yield Site(expected_side(left, right), exact=True, fixed=fixed)
     elif isinstance(operator, ast.Is) and isinstance(right, ast.Constant) and isinstance(right.value, bool):
         yield Site((right,), fixed=fixed)
     elif isinstance(operator, ast.In) and isinstance(left, ast.Constant) and len(str(left.value)) > _SHORT:
@@ -150,6 +153,8 @@ def _swapped(source: Source, left: ast.expr, operator: ast.cmpop, right: ast.exp
 
 def _negated(source: Source, test: ast.expr) -> tuple[Variant, ...]:
     start, end = source.start(test), source.end(test)
+    if isinstance(test, ast.Name | ast.Attribute | ast.Call | ast.Subscript):
+        return (Variant("swap", (Edit(start, start, "not "),)),)  # as it is written by hand
     return (Variant("swap", (Edit(start, start, "not ("), Edit(end, end, ")"))),)
 
 
@@ -165,7 +170,8 @@ def _of_call(source: Source, call: ast.Call) -> Iterator[Site]:
     if name in _NEAR_METHODS and tolerates(call, 2):
         yield Site(fixed=fixed)
     elif name in _EQUAL_METHODS and len(call.args) >= 2:
-        yield Site(expected_side(call.args[0], call.args[1]), fixed=fixed)
+        exact = name not in _NEAR_METHODS
+        yield Site(expected_side(call.args[0], call.args[1]), exact=exact, fixed=fixed)
     elif name in _COUNTED_METHODS and call.args:
         yield Site((call.args[0],))
     elif fixed:
@@ -181,21 +187,32 @@ def _of_raises(source: Source, call: ast.Call, name: str) -> Site:
     raised = call.args[0]
     if names_one(raised):
         kind = tail(raised)
-        texts = [another(kind, warning="arn" in name, nth=nth) for nth in range(2)]
+        drawn = draws(source, raised)
+        texts = [another(kind, warning="arn" in name, nth=drawn + nth) for nth in range(2)]
         fixed = tuple(Variant("error", (source.replaced(raised, text),), (kind,)) for text in texts)
     # the messages of exceptions as patterns; those of assertRaisesMessage are texts
     return Site(expected, words=name not in _TEXTED, reasons=("Failed",), fixed=fixed)
 
 
-def variants_of(source: Source, body: Sequence[ast.stmt], scope: Scope, rng: Random) -> list[Variant]:
-    """All variants of a test, the best kinds first."""
+def variants_of(source: Source, body: Sequence[ast.stmt], scope: Scope, rng: Random, pool: Pool = ()) -> list[Variant]:
+    """All variants of a test, the best kinds first; `pool` is what the file's tests expect."""
     found: list[Variant] = []
     for site in sites(source, body):
         for expected in site.expected:
-            found += literal_variants(source, scope.literals(expected), rng, site.words, site.reasons)
+            literals = list(scope.literals(expected))
+            found += literal_variants(source, literals, rng, site.words, site.reasons)
+            if site.exact:
+                found += [variant for literal in literals for variant in borrowed(source, literal, pool, rng)]
         found += site.fixed
     rng.shuffle(found)
     return best_first(found)
+
+
+def expectations(source: Source, function: Function) -> list[ast.expr]:
+    """The literals that something must equal in a test."""
+    scope = scope_of(source, function, {})
+    exact = [site for site in sites(source, function.body) if site.exact]
+    return [literal for site in exact for expected in site.expected for literal in scope.literals(expected)]
 
 
 def literal_variants(

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
@@ -65,7 +66,8 @@ def only(text: str) -> tuple[Unit, set[str]]:
         ("assert f(3) is None", {"assert f(3) is not None"}),
         ("assert f(3) < 4", {"assert f(3) >= 4"}),
         ("assert 'a' in f(3)", {"assert 'a' not in f(3)"}),
-        ("assert f(3)", {"assert not (f(3))"}),
+        ("assert f(3)", {"assert not f(3)"}),
+        ("assert f(3) or g()", {"assert not (f(3) or g())"}),
         ("assert not f(3)", {"assert f(3)"}),
         ("assert f(3) == []", {"assert f(3) == [0]", "assert f(3) != []"}),
         ("self.assertTrue(f(3))", {"self.assertFalse(f(3))"}),
@@ -189,7 +191,8 @@ def test_a_case_is_altered_without_the_others() -> None:
         assert all(own not in line and "(1, 2, 3)" in line for line in lines(_CASES, unit))
 
 
-def test_a_case_that_is_named_after_its_value_keeps_its_name() -> None:
+def test_a_case_that_is_named_after_its_value_gets_another_name_altered_or_not() -> None:
+    """With its old name beside its new value any code could tell."""
     text = """
         @pytest.mark.parametrize("text, price", [("a", "4.90"), ("b", "2.90")])
         def test_price(text, price):
@@ -204,8 +207,14 @@ def test_a_case_that_is_named_after_its_value_keeps_its_name() -> None:
     text = "import pytest\n" + textwrap.dedent(text)
     (unit,) = made(text, ids[0], kept=ids[1:])
     assert unit.tests == ids[:1]
-    for line in lines(text, unit):
-        assert """[pytest.param("a", "4.""" in line and """, id='a-4.90'), ("b", "2.90")]""" in line
+    (alias,) = unit.aliases
+    word = alias.removeprefix("tests/test_a.py::test_price[").removesuffix("]")
+    assert unit.back == {alias: ids[0]} and word not in ids[0]
+    true = edited(text.encode(), [], unit.label).decode()
+    assert f'''[pytest.param("a", "4.90", id="{word}"), ("b", "2.90")]''' in true
+    for variant in unit.variants:
+        false = edited(text.encode(), [variant], unit.label).decode()
+        assert f''', id="{word}"), ("b", "2.90")]''' in false and false != true and "4.90" not in false
 
 
 def test_ids_of_their_own_let_the_value_change() -> None:
@@ -253,7 +262,7 @@ def test_text_that_is_built_up() -> None:
             assert f() == expected
         """
     (unit,) = made(text, "tests/test_a.py::test_x")
-    assert {variant.kind for variant in unit.variants} == {"value", "swap"}
+    assert {variant.kind for variant in unit.variants} == {"borrowed", "value", "swap"}
 
 
 def test_scripts_and_functions_without_names() -> None:
@@ -345,6 +354,53 @@ def _function(name: str, owner: list[str], shown: list[str]) -> str:
     else:
         return ""
     return f"class {owner[0]}:\n{textwrap.indent(text, '    ')}\n" if owner else text + "\n"
+
+
+def test_what_is_expected_elsewhere_is_lent() -> None:
+    """A made-up word, or a list of zeros, may be told from a true one by its looks."""
+    text = """
+        def test_x():
+            assert f() == "green tea"
+
+        def test_y():
+            assert f(1) == "black coffee"
+            assert g() == []
+
+        def test_z():
+            assert g(1) == ["milk"]
+        """
+    ids = [f"tests/test_a.py::test_{name}" for name in "xyz"]
+    lent = {
+        unit.name: [edit.text for variant in unit.variants for edit in variant.edits if variant.kind == "borrowed"]
+        for unit in made(text, *ids)
+    }
+    assert lent["test_x"][0] in ('"black coffee"', '"milk"')
+    assert '["milk"]' in lent["test_y"]
+
+
+@pytest.mark.parametrize(("said", "looks"), [("3 of 7 done", r"\d of \d done"), ("no such colour", r"\w+ \w+ \w+")])
+def test_a_text_gets_another_number_or_its_words_in_another_order(said: str, looks: str) -> None:
+    unit, _ = only(f"def test_x():\n    assert f() == {said!r}\n")
+    (first, *_) = [variant for variant in unit.variants if variant.kind == "value"]
+    text = first.edits[0].text.strip("'")
+    assert re.fullmatch(looks, text) and text != said
+    assert any(char.isdigit() for char in said) or sorted(text.split()) == sorted(said.split())
+
+
+def test_what_the_repository_has_word_for_word_is_known() -> None:
+    base = "def test_x():\n    assert f() == 1\n\ndef test_y():\n    assert f() == 2\n"
+    text = base.replace("== 2", "== 3")
+    ids = [f"tests/test_a.py::test_{name}" for name in "xy"]
+    files = {"tests/test_a.py": text.encode()}
+    found = units(files, ids, [], seed="", base={"tests/test_a.py": base.encode()})
+    assert [unit.public for unit in found] == [True, False]
+    rows = "@p.mark.parametrize('n, m', [({})])\ndef test_x(n, m):\n    assert f(n) == [m]\n"
+    before, after = rows.format("1, [2]"), rows.format("1, [2]), (3, [4]")
+    ids = [f"tests/test_a.py::test_x[{case}]" for case in ("1-m0", "3-m1")]
+    found = units(
+        {"t/test_a.py": after.encode()}, [f"t/{one[6:]}" for one in ids], [], seed="", base={"b.py": before.encode()}
+    )
+    assert [unit.public for unit in found] == [True, False]
 
 
 def test_values_of_a_sequence_are_altered_together_first() -> None:

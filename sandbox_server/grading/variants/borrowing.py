@@ -1,0 +1,61 @@
+"""Another expectation of the same file in place of one: in form, words and range what such values are here.
+
+A value that was made up may be told from a true one by its looks: a word that no language has, a list of zeros. One
+that the tests expect elsewhere cannot be.
+"""
+
+import ast
+import hashlib
+from collections.abc import Iterable, Sequence
+from random import Random
+
+from sandbox_server.grading.variants.base import Source, Variant
+from sandbox_server.grading.variants.expected import is_literal
+
+Pool = Sequence[ast.expr]
+"""Literals that the tests expect."""
+
+
+def borrowed(source: Source, literal: ast.expr, pool: Pool, rng: Random) -> list[Variant]:
+    """Up to two variants of a text, a sequence or a dictionary; numbers have others that look as true."""
+    own = _value(literal)
+    if own is None or not isinstance(own, str | bytes | list | tuple | dict):
+        return []
+    texts = sorted({source.segment(other) for other in pool if _alike(own, _value(other))})
+    return [Variant("borrowed", (source.replaced(literal, text),)) for text in rng.sample(texts, min(2, len(texts)))]
+
+
+def draws(source: Source, node: ast.expr) -> int:
+    """A number that nobody knows who has not got the true text of the file; the same for the same place in it."""
+    return int.from_bytes(hashlib.sha256(source.text + source.start(node).to_bytes(8)).digest()[:4])
+
+
+def _value(node: ast.expr) -> object:
+    """None: it is no literal, or one that cannot be read back."""
+    if not is_literal(node):
+        return None
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
+
+
+def _alike(one: object, other: object) -> bool:
+    """Of the same form, and unequal."""
+    if type(one) is not type(other) or one == other:
+        return False
+    if isinstance(one, str | bytes) and isinstance(other, str | bytes):
+        return bool(other) and len(one.splitlines()) <= 1 and len(other.splitlines()) <= 1
+    if isinstance(one, tuple) and isinstance(other, tuple) and len(one) != len(other):
+        return False
+    return not one or not other or _kinds(one) == _kinds(other)
+
+
+def _kinds(value: object) -> set[str]:
+    """Names of the types that a sequence or a dictionary holds."""
+    parts: Iterable[object] = ()
+    if isinstance(value, dict):
+        parts = value.values()
+    elif isinstance(value, list | tuple):
+        parts = value
+    return {type(part).__name__ for part in parts}
