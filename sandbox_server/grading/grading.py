@@ -330,18 +330,16 @@ class Grading:
         if isinstance(instance.grader, SwebenchGrader):
             stray |= set(instance.grader.new_test_files)
         try:
-            own = await self._graders[instance.grader.kind].prepare(instance)
+            await self._graders[instance.grader.kind].prepare(instance)
             async with self._blaming(box, patch):
                 applied = await apply_patch(
                     box.sandbox,
                     patch,
-                    {**instance.files, **own},
+                    instance.files,
                     clear=stray,
                     workdir=instance.sandbox.workdir,
                     timeout_s=self._bounds.apply_s,
                 )
-                if applied.unplaced in own:
-                    raise GraderBroken(f"the grader's file {applied.unplaced} cannot be placed: {applied.said}")
             failure = None
             if applied.refused:
                 cause = f"the patch does not apply to the clean tree: {applied.said.strip().rpartition(chr(10))[2]}"
