@@ -60,21 +60,26 @@ class Confirming:
         earns: Callable[[TaskInstance, Verdict], bool],
         least_runs: int = LEAST_RUNS,
         parallel: int = 2,
+        unconfirmed_pays: bool = True,
         rng: Random | None = None,
     ) -> None:
-        """`parallel` runs of one verdict go at a time; `earns` tells which verdicts are worth something."""
+        """`parallel` runs of one verdict go at a time; `earns` tells which verdicts are worth something.
+
+        `unconfirmed_pays`: also those that keep their worth though their instance has no false tests.
+        """
         self._runs = runs
         self.certifying = certifying
         self._mode = mode
         self._earns = earns
         self._least_runs = least_runs
         self._parallel = parallel
+        self._unconfirmed_pays = unconfirmed_pays
         self._rng = rng or SystemRandom()
 
     @property
     def mode(self) -> str:
         """Part of the key under which verdicts are shared: an unconfirmed one is none where they are confirmed."""
-        return str(self._mode)
+        return f"{self._mode}" if self._unconfirmed_pays else f"{self._mode}, or no reward"
 
     async def confirm(self, instance: TaskInstance, patch: bytes, verdict: Verdict) -> Verdict:
         """`verdict` with its confirmation; `tampered` where the runs contradict it.
@@ -114,7 +119,9 @@ class Confirming:
         units = [unit for unit in variants.units if not out.intersection(unit.tests)]
         if not units:
             why = variants.why or "none of the tests that pass can be altered"
-            return Confirmation(ConfirmState.NONE, why), making_s
+            if not self._unconfirmed_pays:
+                why += "; what cannot be confirmed earns nothing (SANDBOX_UNCONFIRMED)"
+            return Confirmation(ConfirmState.NONE, why, pays=self._unconfirmed_pays), making_s
         case = _Case(instance, patch, variants, units)
         return await self._judge(case), making_s
 

@@ -89,9 +89,11 @@ class Kept:
         self.documents[f"{key} {part}"] = json.dumps(dict(document))
 
 
-def confirming(runs: Runs, *, kept: Kept | None = None, mode: ConfirmMode = "resolved", seed: int = 1) -> Confirming:
-    certifying = Certifying(runs, kept or Kept())
-    return Confirming(runs, certifying, mode=mode, earns=lambda _, v: v.resolved, rng=Random(seed))
+def confirming(
+    runs: Runs, *, kept: Kept | None = None, mode: ConfirmMode = "resolved", seed: int = 1, pays: bool = True
+) -> Confirming:
+    certifying, rng = Certifying(runs, kept or Kept()), Random(seed)
+    return Confirming(runs, certifying, mode=mode, earns=lambda _, v: v.resolved, unconfirmed_pays=pays, rng=rng)
 
 
 RESOLVED = Verdict(VerdictName.RESOLVED, mask=False, cause="", image_digest="sha256:1", f2p_count=3, p2p_count=1)
@@ -202,11 +204,15 @@ async def test_gold_without_results_is_a_fault() -> None:
     assert kept.documents == {}
 
 
-async def test_without_variants_the_verdict_says_so() -> None:
+@pytest.mark.parametrize("pays", [True, False])
+async def test_without_variants_the_verdict_says_so(pays: bool) -> None:
     runs = Runs(2)
-    found = await confirming(runs).confirm(task(2).model_copy(update={"gold_patch": ""}), b"patch", RESOLVED)
+    judge = confirming(runs, pays=pays)
+    found = await judge.confirm(task(2).model_copy(update={"gold_patch": ""}), b"patch", RESOLVED)
     assert found.resolved and found.confirm is not None
-    assert (found.confirm.state, found.confirm.why, runs.done) == ("none", "no gold patch is known", 0)
+    assert (found.confirm.state, found.pays, found.mask, runs.done) == ("none", pays, False, 0)
+    assert found.confirm.why.startswith("no gold patch is known")
+    assert (await confirming(Runs(2), pays=pays).confirm(task(2), b"gold", RESOLVED)).pays
 
 
 @pytest.mark.parametrize("alone", [True, False])
