@@ -3,7 +3,8 @@
 import ast
 import asyncio
 import re
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -12,6 +13,9 @@ from sandbox_server.grading.base import TestRun
 from sandbox_server.grading.variants.base import Unit, Variant, edited
 
 T = TypeVar("T")
+
+Room = asyncio.Semaphore
+"""Bounds how many runs test at a time; their containers are made and patched before it is asked for."""
 
 COMMAND = "command.py"
 """In place of a path: the Python text inside the instance's own command."""
@@ -28,8 +32,19 @@ class Runs(Protocol):
         """The files that hold its tests. Raises ServiceError."""
         ...
 
-    async def run_altered(self, instance: TaskInstance, patch: bytes, altered: Mapping[str, bytes]) -> TestRun:
-        """The tests over `patch`, those files replaced. Raises ServiceError."""
+    async def run_altered(
+        self,
+        instance: TaskInstance,
+        patch: bytes,
+        altered: Mapping[str, bytes],
+        *,
+        focus: str = "",
+        room: Room | None = None,
+    ) -> TestRun:
+        """The tests over `patch`, those files replaced, pytest with the options `focus`; they wait for `room`.
+
+        Raises ServiceError.
+        """
         ...
 
 
@@ -99,7 +114,7 @@ def inline(instance: TaskInstance) -> bytes | None:
 
 
 def altered(
-    instance: TaskInstance, files: Mapping[str, str], chosen: Iterable[tuple[Unit, Variant]], focus: str = ""
+    instance: TaskInstance, files: Mapping[str, str], chosen: Iterable[tuple[Unit, Variant]]
 ) -> tuple[TaskInstance, dict[str, bytes]]:
     """What to run for these variants: the instance, and the files to replace.
 
@@ -113,9 +128,6 @@ def altered(
     if text is not None and isinstance(instance.grader, ScriptGrader):
         command = instance.grader.command.replace(files[COMMAND], text.decode(), 1)
         instance = instance.model_copy(update={"grader": instance.grader.model_copy(update={"command": command})})
-    if focus:
-        env = {**instance.sandbox.env, "PYTEST_ADDOPTS": focus}
-        instance = instance.model_copy(update={"sandbox": instance.sandbox.model_copy(update={"env": env})})
     return instance, texts
 
 
@@ -127,12 +139,19 @@ def focus_on(units: Iterable[Unit]) -> str:
     return f"-k '{' or '.join(names)}'"
 
 
-async def together(*works: Coroutine[Any, Any, T]) -> list[T]:
-    """What all of them give; where one raises, the others are ended before its error is raised."""
+@asynccontextmanager
+async def running(works: Iterable[Coroutine[Any, Any, T]]) -> AsyncIterator[list[asyncio.Task[T]]]:
+    """All of them, as tasks; those that go on at the end of the block are ended there."""
     tasks = [asyncio.create_task(work) for work in works]
     try:
-        return await asyncio.gather(*tasks)
+        yield tasks
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def together(*works: Coroutine[Any, Any, T]) -> list[T]:
+    """What all of them give; where one raises, the others are ended before its error is raised."""
+    async with running(works) as tasks:
+        return await asyncio.gather(*tasks)

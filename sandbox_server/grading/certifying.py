@@ -269,8 +269,8 @@ class _Making:
     async def _run(self, patch: bytes, chosen: Chosen, focus: str = "") -> TestRun:
         self._count += 1
         pairs = [(self._units[at], variant) for at, variant in chosen.items()]
-        instance, files = altered(self._instance, self._files, pairs, focus)
-        return await self._runs.run_altered(instance, patch, files)
+        instance, files = altered(self._instance, self._files, pairs)
+        return await self._runs.run_altered(instance, patch, files, focus=focus)
 
     def _over(self) -> bool:
         return self._count >= _MOST_RUNS or time.monotonic() >= self._deadline

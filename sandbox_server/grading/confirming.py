@@ -4,8 +4,9 @@ Code that does what the tests ask for fails exactly the false ones. Code that ma
 know which those are: they look alike, and the runner, the names and the inputs are the same.
 """
 
+import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
 from random import Random, SystemRandom
@@ -15,7 +16,7 @@ from sandbox_server import telemetry
 from sandbox_server.catalogue.certificate_key import CertificateKey
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import InfrastructureError
-from sandbox_server.grading.altering import Runs, Variants, altered, names_tests, together
+from sandbox_server.grading.altering import Room, Runs, Variants, altered, names_tests, running
 from sandbox_server.grading.base import TestRun
 from sandbox_server.grading.certifying import Certifying
 from sandbox_server.grading.odds import LEAST_RUNS, SEQUENCES, forgiven, patterns, runs_for
@@ -149,15 +150,26 @@ class Confirming:
 
     async def _sequence(self, case: _Case) -> tuple[int, list[_Deviation]]:
         """Runs, and what deviated in them; it ends early where that is enough."""
-        drawn = self._draw(case)
         found: list[_Deviation] = []
         done = 0
-        while done < len(drawn) and _bearable(found, found, self._bits(case)):
-            part = drawn[done : done + self._parallel]
-            for deviations in await together(*(self._deviations(case, chosen) for chosen in part)):
+        async with running(self._ahead(case)) as runs:
+            for run in asyncio.as_completed(runs):
+                found += await run
                 done += 1
-                found += [replace(one, said=f"run {done}: {one.said}") for one in deviations]
+                if not _bearable(found, found, self._bits(case)):
+                    break
         return done, found
+
+    def _ahead(self, case: _Case) -> Iterator[Coroutine[None, None, list[_Deviation]]]:
+        """The runs of a sequence: so many test at a time, and as many containers are made for those that come next."""
+        room, boxes = Room(self._parallel), asyncio.Semaphore(2 * self._parallel)
+
+        async def one(number: int, chosen: Mapping[int, Variant]) -> list[_Deviation]:
+            async with boxes:
+                found = await self._deviations(case, chosen, room)
+            return [replace(deviation, said=f"run {number}: {deviation.said}") for deviation in found]
+
+        return (one(number, chosen) for number, chosen in enumerate(self._draw(case), start=1))
 
     def _bits(self, case: _Case) -> int:
         """What code that guesses has to guess in one sequence."""
@@ -177,22 +189,24 @@ class Confirming:
             drawn.append({number: rng.choice(units[number].variants) for number in numbers})
         return drawn
 
-    async def _deviations(self, case: _Case, chosen: Mapping[int, Variant]) -> list[_Deviation]:
+    async def _deviations(self, case: _Case, chosen: Mapping[int, Variant], room: Room) -> list[_Deviation]:
         pairs = [(case.units[at], variant) for at, variant in chosen.items()]
-        instance, files = altered(case.instance, case.variants.files, pairs, case.variants.focus)
-        run = await self._runs.run_altered(instance, case.patch, files)
+        instance, files = altered(case.instance, case.variants.files, pairs)
+        run = await self._runs.run_altered(instance, case.patch, files, focus=case.variants.focus, room=room)
         if run.name not in _GRADED:
-            return [_Deviation(await self._blame(case, instance, files, run))]
+            return [_Deviation(await self._blame(case, instance, files, run, room))]
         if not names_tests(instance):
             return _by_exit_code(case, chosen, run)
         return _by_names(case, chosen, run)
 
-    async def _blame(self, case: _Case, instance: TaskInstance, files: Mapping[str, bytes], run: TestRun) -> str:
+    async def _blame(
+        self, case: _Case, instance: TaskInstance, files: Mapping[str, bytes], run: TestRun, room: Room
+    ) -> str:
         """A run without results counts against the patch, unless the unpatched tree gives none either."""
         # by gold's time, not the patch's own: that one is as slow as it likes
         if run.name is VerdictName.TIMEOUT and case.variants.gold_s > instance.eval_timeout_s / 2:
             raise InfrastructureError(f"the confirming run came to no end: {run.cause}")
-        control = await self._runs.run_altered(instance, b"", files)
+        control = await self._runs.run_altered(instance, b"", files, focus=case.variants.focus, room=room)
         if control.name not in _GRADED:
             raise InfrastructureError(f"confirming runs give no results, nor does the unpatched tree: {run.cause}")
         return f"no results, where the unpatched tree gives some: {run.cause}"
