@@ -281,6 +281,8 @@ class Confirmation:
     seconds: float = 0.0
     evidence: tuple[str, ...] = ()
     """What contradicted the verdict, first of all runs: `run 2: tests/a.py::test_b passed although it was false`."""
+    pays: bool = True
+    """False: the reward is 0.0, for the verdict could not be confirmed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +334,11 @@ class Verdict:
     def resolved(self) -> bool:
         """Every required test passes."""
         return self.name is VerdictName.RESOLVED
+
+    @property
+    def pays(self) -> bool:
+        """A reward may be made of it: it says something of the policy, and is confirmed where it has to be."""
+        return not self.mask and (self.confirm is None or self.confirm.pays)
 
 
 @dataclass(frozen=True, slots=True)

@@ -325,6 +325,9 @@ class Settings(BaseSettings):
     confirm_runs: Annotated[int, Field(ge=2)] = 2
     """Fewest confirming runs of one patch; with 7 code that guesses at a single test of many gets through once in a
     hundred times at most, too."""
+    unconfirmed: Literal["pay", "refuse"] = "pay"
+    """What a patch earns whose instance has no false tests (docs/grading.md): pay, its reward, though it may be a fake;
+    refuse, 0.0, not masked, so that such instances teach nothing."""
     certify_timeout_s: Annotated[float, Field(gt=0)] = 900.0
     """No further run is begun after this long to find out which false tests of an instance can be used."""
     reward_wait_s: float = 280.0

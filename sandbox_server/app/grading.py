@@ -75,5 +75,6 @@ def grading_of(
         earns=lambda instance, verdict: reward(instance, verdict) > 0,
         least_runs=settings.confirm_runs,
         parallel=settings.gradings,
+        unconfirmed_pays=settings.unconfirmed == "pay",
     )
     return grading

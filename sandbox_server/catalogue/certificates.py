@@ -56,6 +56,16 @@ class Certificates:
             for row in rows
         ]
 
+    async def without_variants(self) -> list[tuple[CertificateKey, bool]]:
+        """(key, whether it has none) of the part `variants` of all certificates, the newest first."""
+        # told by SQL: a body holds whole test files; within their texts each quotation mark has a backslash before it
+        none = CertificateRow.body.contains('"units": []')
+        columns = (CertificateRow.instance_id, CertificateRow.row_sha256, CertificateRow.image_digest, none)
+        statement = select(*columns).where(CertificateRow.part == "variants").order_by(CertificateRow.made_at.desc())
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(statement)).all()
+        return [(CertificateKey(*row[:3]), bool(row[3])) for row in rows]
+
     async def of_instance(self, instance_id: str) -> list[tuple[CertificateKey, str, float, dict[str, Any]]]:
         """(key, part, when it was made, document) of all that is kept of an instance, the newest first."""
         columns = (

@@ -52,6 +52,7 @@ def _row(instance: TaskInstance, digest: str, parts: dict[str, dict[str, Any]], 
         "mutants": faults.made if faults else 0,
         "mutants noticed": faults.made - len(faults.survived) if faults else 0,
         "tests altered": len(parts.get("variants", {}).get("units", ())),
+        "unconfirmed": str(parts.get("variants", {}).get("why", "not tried")),
         "made at": round(at, 1),
         "why": known.why,
     }

@@ -47,6 +47,7 @@ def doctor() -> None:
         "disk": _disk,
         "images": _images,
         "gold": _gold,
+        "confirming": _confirming,
         "swebench 4.1.0": _swebench4,
         "server": _server,
     }
@@ -196,6 +197,22 @@ async def _gold(settings: Settings) -> str:
             f" `sandbox-server instances certify --again {name}` says more"
         )
     return f"{count} instances were found sound, none of them failed its last check (SANDBOX_DRIFT_CHECK_S)"
+
+
+async def _confirming(settings: Settings) -> str:
+    async with open_catalogue(settings) as database:
+        count = await Instances(database).count(gradable=True)
+        newest: dict[str, bool] = {}
+        for key, none in await Certificates(database).without_variants():
+            newest.setdefault(key.instance_id, none)
+    lacking = [name for name, none in newest.items() if none]
+    said = (
+        f"{len(newest)} of {count} instances were tried for false tests (`instances certify`), {len(lacking)} have none"
+    )
+    if not lacking or settings.confirm == "off":
+        return said
+    worth = "a fake that passes the tests pays there" if settings.unconfirmed == "pay" else "nothing pays there"
+    return f"{said}, e.g. {lacking[0]}: {worth} (SANDBOX_UNCONFIRMED={settings.unconfirmed})"
 
 
 async def _swebench4(settings: Settings) -> str:

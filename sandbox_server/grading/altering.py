@@ -3,7 +3,8 @@
 import ast
 import asyncio
 import re
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
@@ -15,6 +16,9 @@ Chosen = Mapping[int, Variant]
 """Number of a unit -> how it is altered."""
 
 T = TypeVar("T")
+
+Room = asyncio.Semaphore
+"""Bounds how many runs test at a time; their containers are made and patched before it is asked for."""
 
 COMMAND = "command.py"
 """In place of a path: the Python text inside the instance's own command."""
@@ -31,8 +35,19 @@ class Runs(Protocol):
         """The files that hold its tests. Raises ServiceError."""
         ...
 
-    async def run_altered(self, instance: TaskInstance, patch: bytes, altered: Mapping[str, bytes]) -> TestRun:
-        """The tests over `patch`, those files replaced. Raises ServiceError."""
+    async def run_altered(
+        self,
+        instance: TaskInstance,
+        patch: bytes,
+        altered: Mapping[str, bytes],
+        *,
+        focus: str = "",
+        room: Room | None = None,
+    ) -> TestRun:
+        """The tests over `patch`, those files replaced, pytest with the options `focus`; they wait for `room`.
+
+        Raises ServiceError.
+        """
         ...
 
     async def files_with(self, instance: TaskInstance, patch: bytes, paths: Iterable[str]) -> Mapping[str, bytes]:
@@ -106,7 +121,7 @@ def inline(instance: TaskInstance) -> bytes | None:
 
 
 def altered(
-    instance: TaskInstance, files: Mapping[str, str], units: Sequence[Unit], chosen: Chosen, focus: str
+    instance: TaskInstance, files: Mapping[str, str], units: Sequence[Unit], chosen: Chosen
 ) -> tuple[TaskInstance, dict[str, bytes]]:
     """What to run for these variants of `units`: the instance, and the files to replace.
 
@@ -124,9 +139,6 @@ def altered(
     if text is not None and isinstance(instance.grader, ScriptGrader):
         command = instance.grader.command.replace(files[COMMAND], text.decode(), 1)
         instance = instance.model_copy(update={"grader": instance.grader.model_copy(update={"command": command})})
-    if focus:
-        env = {**instance.sandbox.env, "PYTEST_ADDOPTS": focus}
-        instance = instance.model_copy(update={"sandbox": instance.sandbox.model_copy(update={"env": env})})
     if names := {test: alias for unit in units for alias, test in unit.back.items() if alias != test}:
         fixed = tuple(names.get(test, test) for test in instance.fail_to_pass)
         instance = instance.model_copy(update={"fail_to_pass": fixed})
@@ -140,11 +152,13 @@ async def run_under(
     files: Mapping[str, str],
     units: Sequence[Unit],
     chosen: Chosen,
+    *,
     focus: str = "",
+    room: Room | None = None,
 ) -> TestRun:
     """A run as `altered` makes it; what passed is told by the row's names. Raises ServiceError."""
-    changed, texts = altered(instance, files, units, chosen, focus)
-    run = await runs.run_altered(changed, patch, texts)
+    changed, texts = altered(instance, files, units, chosen)
+    run = await runs.run_altered(changed, patch, texts, focus=focus, room=room)
     back = {alias: test for unit in units for alias, test in unit.back.items()}
     return replace(run, passed=frozenset(back.get(name, name) for name in run.passed))
 
@@ -157,12 +171,19 @@ def focus_on(units: Iterable[Unit]) -> str:
     return f"-k '{' or '.join(names)}'"
 
 
-async def together(*works: Coroutine[Any, Any, T]) -> list[T]:
-    """What all of them give; where one raises, the others are ended before its error is raised."""
+@asynccontextmanager
+async def running(works: Iterable[Coroutine[Any, Any, T]]) -> AsyncIterator[list[asyncio.Task[T]]]:
+    """All of them, as tasks; those that go on at the end of the block are ended there."""
     tasks = [asyncio.create_task(work) for work in works]
     try:
-        return await asyncio.gather(*tasks)
+        yield tasks
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def together(*works: Coroutine[Any, Any, T]) -> list[T]:
+    """What all of them give; where one raises, the others are ended before its error is raised."""
+    async with running(works) as tasks:
+        return await asyncio.gather(*tasks)

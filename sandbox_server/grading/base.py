@@ -73,7 +73,7 @@ class Judging:
 
 
 class Grader(Protocol):
-    """Runs an instance's tests in a container that holds the applied patch and the files of `prepare`; judges them.
+    """Runs an instance's tests in a container that holds the applied patch and the instance's files; judges them.
 
     A plugin's GRADER is called once, when the service starts, with the bounds on judging.
     """
@@ -87,10 +87,10 @@ class Grader(Protocol):
         """End what it started; called once, when the service stops."""
         ...
 
-    async def prepare(self, instance: TaskInstance) -> Mapping[str, str]:
-        """Files that `run` needs in the container, absolute path -> text; they are placed after the patch.
+    async def prepare(self, instance: TaskInstance) -> None:
+        """Look at the instance's grading data, and begin what is slow to begin; called before each `run`.
 
-        Also asked for when a session of the instance starts, so that what is slow to begin is there by its end.
+        Also when a session of the instance starts, so that all is there by its end.
 
         Raises:
             GraderBroken: the instance's grading data cannot be used.

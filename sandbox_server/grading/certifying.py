@@ -279,7 +279,7 @@ class _Making:
         self._count += 1
         # the first runs tell what passes under the row's own names
         units = self._units if chosen or focus else ()
-        return await run_under(self._runs, self._instance, patch, self._files, units, chosen, focus)
+        return await run_under(self._runs, self._instance, patch, self._files, units, chosen, focus=focus)
 
     def _over(self) -> bool:
         return self._count >= _MOST_RUNS or time.monotonic() >= self._deadline

@@ -4,8 +4,9 @@ Code that does what the tests ask for fails exactly the false ones. Code that ma
 know which those are: they look alike, and the runner, the names and the inputs are the same.
 """
 
+import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
 from random import Random, SystemRandom
@@ -15,7 +16,7 @@ from sandbox_server import telemetry
 from sandbox_server.catalogue.certificate_key import CertificateKey
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import InfrastructureError
-from sandbox_server.grading.altering import Chosen, Runs, Variants, names_tests, run_under, together
+from sandbox_server.grading.altering import Chosen, Room, Runs, Variants, names_tests, run_under, running
 from sandbox_server.grading.base import TestRun
 from sandbox_server.grading.certifying import Certifying
 from sandbox_server.grading.odds import LEAST_RUNS, SEQUENCES, forgiven, patterns, runs_for
@@ -60,21 +61,26 @@ class Confirming:
         earns: Callable[[TaskInstance, Verdict], bool],
         least_runs: int = LEAST_RUNS,
         parallel: int = 2,
+        unconfirmed_pays: bool = True,
         rng: Random | None = None,
     ) -> None:
-        """`parallel` runs of one verdict go at a time; `earns` tells which verdicts are worth something."""
+        """`parallel` runs of one verdict go at a time; `earns` tells which verdicts are worth something.
+
+        `unconfirmed_pays`: also those that keep their worth though their instance has no false tests.
+        """
         self._runs = runs
         self.certifying = certifying
         self._mode = mode
         self._earns = earns
         self._least_runs = least_runs
         self._parallel = parallel
+        self._unconfirmed_pays = unconfirmed_pays
         self._rng = rng or SystemRandom()
 
     @property
     def mode(self) -> str:
         """Part of the key under which verdicts are shared: an unconfirmed one is none where they are confirmed."""
-        return str(self._mode)
+        return f"{self._mode}" if self._unconfirmed_pays else f"{self._mode}, or no reward"
 
     async def confirm(self, instance: TaskInstance, patch: bytes, verdict: Verdict) -> Verdict:
         """`verdict` with its confirmation; `tampered` where the runs contradict it.
@@ -114,7 +120,9 @@ class Confirming:
         units = [unit for unit in variants.units if not out.intersection(unit.tests)]
         if not units:
             why = variants.why or "none of the tests that pass can be altered"
-            return Confirmation(ConfirmState.NONE, why), making_s
+            if not self._unconfirmed_pays:
+                why += "; what cannot be confirmed earns nothing (SANDBOX_UNCONFIRMED)"
+            return Confirmation(ConfirmState.NONE, why, pays=self._unconfirmed_pays), making_s
         case = _Case(instance, patch, variants, units)
         return await self._judge(case), making_s
 
@@ -145,15 +153,26 @@ class Confirming:
 
     async def _sequence(self, case: _Case) -> tuple[int, list[_Deviation]]:
         """Runs, and what deviated in them; it ends early where that is enough."""
-        drawn = self._draw(case)
         found: list[_Deviation] = []
         done = 0
-        while done < len(drawn) and _bearable(found, found, self._bits(case)):
-            part = drawn[done : done + self._parallel]
-            for deviations in await together(*(self._deviations(case, chosen) for chosen in part)):
+        async with running(self._ahead(case)) as runs:
+            for run in asyncio.as_completed(runs):
+                found += await run
                 done += 1
-                found += [replace(one, said=f"run {done}: {one.said}") for one in deviations]
+                if not _bearable(found, found, self._bits(case)):
+                    break
         return done, found
+
+    def _ahead(self, case: _Case) -> Iterator[Coroutine[None, None, list[_Deviation]]]:
+        """The runs of a sequence: so many test at a time, and as many containers are made for those that come next."""
+        room, boxes = Room(self._parallel), asyncio.Semaphore(2 * self._parallel)
+
+        async def one(number: int, chosen: Chosen) -> list[_Deviation]:
+            async with boxes:
+                found = await self._deviations(case, chosen, room)
+            return [replace(deviation, said=f"run {number}: {deviation.said}") for deviation in found]
+
+        return (one(number, chosen) for number, chosen in enumerate(self._draw(case), start=1))
 
     def _bits(self, case: _Case) -> int:
         """What code that guesses has to guess in one sequence."""
@@ -173,24 +192,26 @@ class Confirming:
             drawn.append({number: rng.choice(units[number].variants) for number in numbers})
         return drawn
 
-    async def _deviations(self, case: _Case, chosen: Chosen) -> list[_Deviation]:
-        run = await self._run(case, case.patch, chosen)
+    async def _deviations(self, case: _Case, chosen: Chosen, room: Room) -> list[_Deviation]:
+        run = await self._run(case, case.patch, chosen, room)
         if run.name not in _GRADED:
-            return [_Deviation(await self._blame(case, chosen, run))]
+            return [_Deviation(await self._blame(case, chosen, run, room))]
         if not names_tests(case.instance):
             return _by_exit_code(case, chosen, run)
         return _by_names(case, chosen, run)
 
-    async def _run(self, case: _Case, patch: bytes, chosen: Chosen) -> TestRun:
+    async def _run(self, case: _Case, patch: bytes, chosen: Chosen, room: Room) -> TestRun:
         variants = case.variants
-        return await run_under(self._runs, case.instance, patch, variants.files, case.units, chosen, variants.focus)
+        return await run_under(
+            self._runs, case.instance, patch, variants.files, case.units, chosen, focus=variants.focus, room=room
+        )
 
-    async def _blame(self, case: _Case, chosen: Chosen, run: TestRun) -> str:
+    async def _blame(self, case: _Case, chosen: Chosen, run: TestRun, room: Room) -> str:
         """A run without results counts against the patch, unless the unpatched tree gives none either."""
         # by gold's time, not the patch's own: that one is as slow as it likes
         if run.name is VerdictName.TIMEOUT and case.variants.gold_s > case.instance.eval_timeout_s / 2:
             raise InfrastructureError(f"the confirming run came to no end: {run.cause}")
-        control = await self._run(case, b"", chosen)
+        control = await self._run(case, b"", chosen, room)
         if control.name not in _GRADED:
             raise InfrastructureError(f"confirming runs give no results, nor does the unpatched tree: {run.cause}")
         return f"no results, where the unpatched tree gives some: {run.cause}"

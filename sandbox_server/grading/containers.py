@@ -6,7 +6,7 @@ make it superfluous, then it is removed unused. Nothing relies on it: a grading 
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -133,8 +133,12 @@ class Containers:
         own = {name: getattr(instance.sandbox, name) for name in ("memory_mb", "cpus", "pids", "disk_mb")}
         return replace(self._limits, **{name: value for name, value in own.items() if value is not None})
 
-    async def make(self, instance: TaskInstance, sid: str, *, lasts_s: float = 0.0) -> Box:
+    async def make(
+        self, instance: TaskInstance, sid: str, *, lasts_s: float = 0.0, env: Mapping[str, str] | None = None
+    ) -> Box:
         """A fresh container, its setup commands run; it may wait `lasts_s` for its grading.
+
+        `env` is beside the instance's own, and no part of the sealed image.
 
         Raises:
             ImageUnavailable, EngineUnavailable, GraderBroken: a setup command failed. CapacityError: the engine does
@@ -146,7 +150,7 @@ class Containers:
         try:
             async with asyncio.timeout(self._bounds.create_s):
                 image = await (self._sealed(instance) if self._sealed else self._resolved(instance))
-                sandbox = await self._runtime.create(self._spec(instance, image.name, sid, lasts_s))
+                sandbox = await self._runtime.create(self._spec(instance, image.name, sid, lasts_s, env or {}))
         except TimeoutError:
             raise EngineUnavailable(f"no grading container within {self._bounds.create_s:.0f} s") from None
         created = time.monotonic()
@@ -240,7 +244,9 @@ class Containers:
             if done.exit_code != 0:
                 raise GraderBroken(f"setup command failed ({done.exit_code}): {command}: {done.stdout.text()[-300:]}")
 
-    def _spec(self, instance: TaskInstance, image: str, sid: str, lasts_s: float) -> ContainerSpec:
+    def _spec(
+        self, instance: TaskInstance, image: str, sid: str, lasts_s: float, env: Mapping[str, str]
+    ) -> ContainerSpec:
         lasts = timedelta(seconds=lasts_s + self._bounds.of_attempt(instance))
         return ContainerSpec(
             image=image,
@@ -248,7 +254,7 @@ class Containers:
             sid=sid,
             deadline=clock.today() + lasts,
             workdir=instance.sandbox.workdir,
-            env=instance.sandbox.env,
+            env={**instance.sandbox.env, **env},
             network=self.network,
             limits=self.limits_of(instance),
             with_shell=False,

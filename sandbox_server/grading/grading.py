@@ -3,16 +3,18 @@
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 
 from sandbox_server import telemetry
 from sandbox_server.catalogue.diff import created_paths
 from sandbox_server.catalogue.instance import SwebenchGrader, TaskInstance
 from sandbox_server.errors import EngineUnavailable, GraderBroken, ServiceError
+from sandbox_server.grading.altering import Room
 from sandbox_server.grading.assay import Finding, without
 from sandbox_server.grading.assays import Assays
+from sandbox_server.grading.attempt import Altered, Attempt, Laid
 from sandbox_server.grading.base import BaselineSource, Grader, GradeRequest, TestRun
 from sandbox_server.grading.calibration import Calibration
 from sandbox_server.grading.confirming import Confirming
@@ -31,31 +33,6 @@ from sandbox_server.sandbox.base import Sandbox
 log = telemetry.logger(__name__)
 
 _KILLED = 137  # 128 + SIGKILL
-
-
-@dataclass(slots=True)
-class _Attempt:
-    """What came of one fresh container."""
-
-    run: TestRun
-    tier: str
-    image_digest: str
-    timings_s: dict[str, float]
-    number: int = 1
-    blamed: bool = False
-    """It has no results because of the patch, as a control has shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Laid:
-    """A container with the patch and the tests' files in it."""
-
-    box: Box
-    tier: str = ""
-    """The command that took the patch."""
-    failure: TestRun | None = None
-    """The verdict where it ends here."""
-    timings_s: Mapping[str, float] = field(default_factory=dict)
 
 
 class Grading:
@@ -162,14 +139,24 @@ class Grading:
         """
         return (await self._try_fresh(instance, b"", "")).run
 
-    async def run_altered(self, instance: TaskInstance, patch: bytes, altered: Mapping[str, bytes]) -> TestRun:
-        """What the instance's tests give over `patch` when these of their files are replaced.
+    async def run_altered(
+        self,
+        instance: TaskInstance,
+        patch: bytes,
+        altered: Mapping[str, bytes],
+        *,
+        focus: str = "",
+        room: Room | None = None,
+    ) -> TestRun:
+        """What the instance's tests give over `patch` when these of their files are replaced; `focus` is for pytest.
+
+        They begin when there is `room`, their container already there; it may wait as long as another's tests take.
 
         Raises:
             ServiceError: the last attempt's.
 
         """
-        return (await self._try_fresh(instance, patch, "", altered)).run
+        return (await self._try_fresh(instance, patch, "", Altered(altered, focus, room))).run
 
     async def files_with(self, instance: TaskInstance, patch: bytes, paths: Iterable[str]) -> Mapping[str, bytes]:
         """Those of `paths` that are text files of bounded size once `patch` is applied. Raises ServiceError."""
@@ -253,8 +240,12 @@ class Grading:
         return (await self._attempt(instance, b"", "")).run
 
     async def _try_fresh(
-        self, instance: TaskInstance, patch: bytes, sid: str, altered: Mapping[str, bytes] | None = None
-    ) -> _Attempt:
+        self,
+        instance: TaskInstance,
+        patch: bytes,
+        sid: str,
+        altered: Altered | None = None,
+    ) -> Attempt:
         """Attempts on fresh containers until one can tell, or shows that the patch is why none can.
 
         Raises:
@@ -277,7 +268,7 @@ class Grading:
                 breaks.append(broken)
                 if cause := await self._control.blames(instance, breaks, began=began):
                     run = TestRun(VerdictName.NO_RESULTS, cause, 0, 0)
-                    return _Attempt(run, "", broken.image, {}, number, blamed=True)
+                    return Attempt(run, "", broken.image, {}, number, blamed=True)
             except ServiceError as error:
                 failure = error
                 self._note(instance, sid, number, error)
@@ -300,17 +291,22 @@ class Grading:
         )
 
     async def _attempt(
-        self, instance: TaskInstance, patch: bytes, sid: str, altered: Mapping[str, bytes] | None = None
-    ) -> _Attempt:
-        laid = await self._lay(instance, patch, sid)
+        self,
+        instance: TaskInstance,
+        patch: bytes,
+        sid: str,
+        altered: Altered | None = None,
+    ) -> Attempt:
+        altered = altered or Altered()
+        laid = await self._lay(instance, patch, sid, altered)
         try:
-            async with self._blaming(laid.box, patch):
-                run = laid.failure or await self._run_tests(instance, laid.box.sandbox, altered)
+            async with altered.room or nullcontext(), self._blaming(laid.box, patch):
+                run = laid.failure or await self._run_tests(instance, laid.box.sandbox, altered.files)
         finally:
             self._containers.remove(laid.box.sandbox)
-        return _Attempt(run, laid.tier, laid.box.image_digest, {**laid.timings_s, **run.timings_s})
+        return Attempt(run, laid.tier, laid.box.image_digest, {**laid.timings_s, **run.timings_s})
 
-    async def _lay(self, instance: TaskInstance, patch: bytes, sid: str) -> _Laid:
+    async def _lay(self, instance: TaskInstance, patch: bytes, sid: str, altered: Altered | None = None) -> Laid:
         """The patch in a container: the one made ahead where there is one, and where that is sound."""
         began = time.monotonic()
         if box := await self._containers.take(instance, sid):
@@ -318,10 +314,12 @@ class Grading:
                 return await self._lay_in(box, instance, patch, {"create": time.monotonic() - began, "setup": 0.0})
             except ServiceError as error:  # it may have died while it waited: that is no attempt
                 log.warning("a container made ahead was of no use", sid=sid, code=error.code, detail=error.detail)
-        box = await self._containers.make(instance, sid)
+        lasts_s = self._bounds.tests_of(instance) if altered and altered.room else 0.0
+        env = {"PYTEST_ADDOPTS": altered.focus} if altered and altered.focus else {}
+        box = await self._containers.make(instance, sid, lasts_s=lasts_s, env=env)
         return await self._lay_in(box, instance, patch, {"create": box.create_s, "setup": box.setup_s})
 
-    async def _lay_in(self, box: Box, instance: TaskInstance, patch: bytes, timings_s: dict[str, float]) -> _Laid:
+    async def _lay_in(self, box: Box, instance: TaskInstance, patch: bytes, timings_s: dict[str, float]) -> Laid:
         assert instance.grader is not None  # an instance without one never comes this far
         began = time.monotonic()
         # What the tests bring is placed over whatever the patch left at its paths: a file there makes
@@ -330,18 +328,16 @@ class Grading:
         if isinstance(instance.grader, SwebenchGrader):
             stray |= set(instance.grader.new_test_files)
         try:
-            own = await self._graders[instance.grader.kind].prepare(instance)
+            await self._graders[instance.grader.kind].prepare(instance)
             async with self._blaming(box, patch):
                 applied = await apply_patch(
                     box.sandbox,
                     patch,
-                    {**instance.files, **own},
+                    instance.files,
                     clear=stray,
                     workdir=instance.sandbox.workdir,
                     timeout_s=self._bounds.apply_s,
                 )
-                if applied.unplaced in own:
-                    raise GraderBroken(f"the grader's file {applied.unplaced} cannot be placed: {applied.said}")
             failure = None
             if applied.refused:
                 cause = f"the patch does not apply to the clean tree: {applied.said.strip().rpartition(chr(10))[2]}"
@@ -353,7 +349,7 @@ class Grading:
         except BaseException:
             self._containers.remove(box.sandbox)
             raise
-        return _Laid(box, applied.tier, failure, {**timings_s, "apply": time.monotonic() - began})
+        return Laid(box, applied.tier, failure, {**timings_s, "apply": time.monotonic() - began})
 
     def _blaming(self, box: Box, patch: bytes) -> AbstractAsyncContextManager[None]:
         return blaming(self._containers.outside, box.sandbox.container_id, image=box.image_digest, patch=patch)

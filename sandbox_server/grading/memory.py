@@ -22,16 +22,22 @@ class MemoryWatch:
         """Whether the container's memory limit had a process of it killed; False also where the engine does not say.
 
         Raises:
-            InfrastructureError: processes were killed on the host since then, and no container's at its own limit: the
-                host ran out of memory. Where the engine is on another host, nobody can tell.
+            InfrastructureError: the host ran out of memory, and a process of the container was killed for that; or,
+                where the container's own counter cannot be read, more were killed on the host since then than
+                containers hit their limits. Where the engine is on another host, nobody can tell.
             SandboxLost, EngineUnavailable.
 
         """
         if await self._outside.hit_its_memory(self._container_id):
             return True
-        now = self._outside.kills_on_host()
-        killed = self._kills is not None and now is not None and now > self._kills
-        # a neighbour that hits its own limit is counted there too
-        if killed and not await self._outside.limits_hit(since=self._since):
+        own = await self._outside.kills_in(self._container_id)
+        if own or (own is None and await self._more_than_limits()):
             raise InfrastructureError("a process was killed for want of memory on the host while the tests ran")
         return False
+
+    async def _more_than_limits(self) -> bool:
+        """Neighbours that hit their own limits are counted with the host's kills too."""
+        now = self._outside.kills_on_host()
+        if self._kills is None or now is None or now <= self._kills:
+            return False
+        return now - self._kills > await self._outside.kills_at_limits(since=self._since)

@@ -75,6 +75,7 @@ class ShownConfirmation(_Shown):
     tests: int
     seconds: float
     evidence: list[str]
+    pays: bool
 
 
 class GradeSummary(_Shown):

@@ -55,10 +55,18 @@ class Outside(Protocol):
         """Processes that the kernel killed for want of memory since its start, anywhere; None: on another host."""
         ...
 
-    async def limits_hit(self, *, since: float) -> bool:
-        """Whether any container of the engine had a process killed at its own memory limit since then (Unix seconds).
+    async def kills_in(self, container_id: str) -> int | None:
+        """Processes of it that the kernel killed for want of memory, its own or the host's; None: nobody can tell here.
 
-        Only among what the engine still knows. Raises EngineUnavailable.
+        Raises as `see`.
+        """
+        ...
+
+    async def kills_at_limits(self, *, since: float) -> int:
+        """How often a container of the engine had a process killed at its own limit since then (Unix seconds).
+
+        Only among what the engine still knows; it may count some kills of one container in one. Raises
+        EngineUnavailable.
         """
         ...
 

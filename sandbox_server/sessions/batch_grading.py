@@ -130,7 +130,9 @@ class BatchGrading:
         task = self._under_way.start(self._verdict(request), name=request.sid, awaited=True)
         done, _ = await asyncio.wait({task}, timeout=self._wait_s)
         verdict = task.result() if done else self._queue.pending(request, self._wait_s)
-        return Graded(verdict, None if verdict.mask else self._reward(instance, verdict))
+        if verdict.mask:
+            return Graded(verdict)
+        return Graded(verdict, self._reward(instance, verdict) if verdict.pays else 0.0)
 
     async def _verdict(self, request: GradeRequest) -> Verdict:
         key = await self._queue.key(request)

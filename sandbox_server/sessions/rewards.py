@@ -303,7 +303,7 @@ class Rewards:
         composition: str = "",
     ) -> GradedSession:
         reward, name = 0.0, composition or self._reward_name
-        if not verdict.mask:
+        if verdict.pays:
             reward = self._reward(instance, verdict) if verdict.score is None else verdict.score.total
         if not math.isfinite(reward):
             raise ValueError(f"the reward {name} gave {reward} for {verdict.name}")

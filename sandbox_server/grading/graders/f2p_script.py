@@ -31,9 +31,8 @@ class F2pScript:
     async def close(self) -> None:
         """Nothing was started."""
 
-    async def prepare(self, instance: TaskInstance) -> Mapping[str, str]:
-        """Nothing: the script comes with the command."""
-        return {}
+    async def prepare(self, instance: TaskInstance) -> None:
+        """Nothing is slow to begin."""
 
     async def run(
         self,

@@ -25,9 +25,8 @@ class Script:
     async def close(self) -> None:
         """Nothing was started."""
 
-    async def prepare(self, instance: TaskInstance) -> Mapping[str, str]:
-        """Nothing."""
-        return {}
+    async def prepare(self, instance: TaskInstance) -> None:
+        """Nothing is slow to begin."""
 
     async def run(
         self,

@@ -39,11 +39,10 @@ class Swebench:
         """End the library's worker process."""
         await self._library.close()
 
-    async def prepare(self, instance: TaskInstance) -> Mapping[str, str]:
-        """No file: the script comes with the command. The library's worker, which takes seconds to start, runs then."""
+    async def prepare(self, instance: TaskInstance) -> None:
+        """The library's worker, which takes seconds to start, runs then."""
         await self._library.script(instance)
         _cut(instance)
-        return {}
 
     async def run(
         self,

@@ -66,12 +66,11 @@ class Swepro:
     async def close(self) -> None:
         """Nothing was started."""
 
-    async def prepare(self, instance: TaskInstance) -> Mapping[str, str]:
-        """No file: script and parser come with their commands."""
+    async def prepare(self, instance: TaskInstance) -> None:
+        """Nothing is slow to begin."""
         assert isinstance(instance.grader, SweproGrader)  # the registry chose by kind
         if not instance.fail_to_pass and not instance.pass_to_pass:
             raise GraderBroken("the instance names no test that must pass, so everything and nothing would resolve it")
-        return {}
 
     async def run(
         self,

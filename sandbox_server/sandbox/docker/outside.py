@@ -17,6 +17,7 @@ from docker import APIClient
 from sandbox_server import telemetry
 from sandbox_server.errors import EngineUnavailable, SandboxLost, ServiceError
 from sandbox_server.sandbox.base import ContainerSpec, Runtime, Sandbox
+from sandbox_server.sandbox.docker.cgroup import Kills, kills
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.outside import FILES, Seen, Unseen
 
@@ -74,26 +75,39 @@ class DockerOutside:
     async def hit_its_memory(self, container_id: str) -> bool:
         """See `sandbox.outside.Outside.hit_its_memory`.
 
-        While a container runs, its state says nothing of it before engine 24. The event does, though only among the
-        last 256 of the engine; and of cgroup version 1 the highest usage, which takes the engine a second.
+        Of cgroup version 2 the kernel's files tell, where they can be read: the engine says the same of a process that
+        was killed for the host's memory. Else, while a container runs, its state says nothing of it before engine 24.
+        The event does, though only among the last 256 of the engine; and of version 1 the highest usage, which takes
+        the engine a second.
         """
+        if (own := await self._kills(container_id)) and own.at_limit is not None:
+            return own.at_limit
         if (await self.see(container_id)).oom_killed:
             return True
-        if await self._told_of_oom(0.0, container=[container_id]):
+        if await self._told_of_ooms(0.0, container=[container_id]):
             return True
         stats: dict[str, Any] = await self._engine.call(lambda api: api.stats(container_id, stream=False))
         memory = stats.get("memory_stats") or {}
         peak, limit = memory.get("max_usage", 0), memory.get("limit", 0)
         return bool(limit) and peak >= limit * _NEAR
 
-    async def limits_hit(self, *, since: float) -> bool:
-        """See `sandbox.outside.Outside.limits_hit`."""
-        return await self._told_of_oom(since)
+    async def kills_in(self, container_id: str) -> int | None:
+        """See `sandbox.outside.Outside.kills_in`."""
+        own = await self._kills(container_id)
+        return None if own is None else own.killed
 
-    async def _told_of_oom(self, since: float, **filters: list[str]) -> bool:
+    async def _kills(self, container_id: str) -> Kills | None:
+        pid = int((await self._inspect(container_id))["State"]["Pid"])
+        return kills(pid) if pid and self._engine.local else None
+
+    async def kills_at_limits(self, *, since: float) -> int:
+        """See `sandbox.outside.Outside.kills_at_limits`."""
+        return await self._told_of_ooms(since)
+
+    async def _told_of_ooms(self, since: float, **filters: list[str]) -> int:
         asked = {"event": ["oom"], **filters}
         until = int(time.time()) + 1
-        return bool(await self._engine.call(lambda api: list(api.events(since=int(since), until=until, filters=asked))))
+        return len(await self._engine.call(lambda api: list(api.events(since=int(since), until=until, filters=asked))))
 
     def kills_on_host(self) -> int | None:
         """See `sandbox.outside.Outside.kills_on_host`."""

@@ -44,6 +44,15 @@ async def test_a_part_of_all_is_found(database: Database) -> None:
     assert found == {KEY: {"verdict": "resolved"}, other: {"verdict": "unresolved"}}
 
 
+async def test_which_have_no_false_tests_is_found(database: Database) -> None:
+    """`doctor` counts where a fake would pay; a test's own text may look like the answer."""
+    certificates = Certificates(database)
+    other = replace(KEY, instance_id="b__b-2")
+    await certificates.update(KEY, "variants", {"units": [], "files": {}})
+    await certificates.update(other, "variants", {"units": [{"path": "a"}], "files": {"a": '"units": []'}})
+    assert set(await certificates.without_variants()) == {(KEY, True), (other, False)}
+
+
 async def test_a_verdict_keeps_its_confirmation(database: Database) -> None:
     confirm = Confirmation("tampered", "one test", 2, 3, 4, 1.5, ("run 1: \ud800",))
     verdict = Verdict(VerdictName.TAMPERED, mask=False, cause="", confirm=confirm)

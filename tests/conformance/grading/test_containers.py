@@ -1,18 +1,16 @@
 """Containers made before their patch is there: used once, never needed, never left."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
 
-from sandbox_server.catalogue.instance import ScriptGrader, TaskInstance
+from sandbox_server.catalogue.instance import ScriptGrader
 from sandbox_server.errors import EngineUnavailable
 from sandbox_server.grading import containers as containers_module
 from sandbox_server.grading.base import GradeRequest
 from sandbox_server.grading.containers import KEPT_S, Bounds, Containers
-from sandbox_server.grading.graders.script import Script
-from sandbox_server.grading.grading import Grading
 from sandbox_server.grading.queue import GradingQueue
 from sandbox_server.records import VerdictName
 from sandbox_server.sandbox.base import ContainerSpec, Limits, Sandbox
@@ -207,24 +205,3 @@ async def test_labels_and_weight(bench: Bench) -> None:
     assert found["HostConfig"]["CpuShares"] == 64
     await boxes.close()
     assert await bench.present() == []
-
-
-async def _nothing_known(instance: TaskInstance) -> None:
-    return None
-
-
-class BringsAFile(Script):
-    """A grader that needs a file of its own."""
-
-    async def prepare(self, instance: TaskInstance) -> Mapping[str, str]:
-        return {"/own.sh": "true\n"}
-
-
-async def test_a_graders_own_file_that_cannot_be_placed_is_our_fault(bench: Bench) -> None:
-    """The patch has no part in what lies outside the tree."""
-    instance = bench.instance(grader=ScriptGrader(command="true"), box={"setup_commands": ("mkdir /own.sh",)})
-    grading = Grading(Containers(bench.runtime, limits=Limits()), {"script": BringsAFile()}, _nothing_known, attempts=1)
-    verdict = await bench.grade(bench.diff({_CALC: FIXED}), instance, by=grading)
-    assert (verdict.name, verdict.mask) == (VerdictName.INFRA, True)
-    assert "/own.sh cannot be placed" in verdict.cause
-    assert await bench.left() == 0

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sandbox_server.sandbox.docker.sandbox import DockerSandbox
 
 from sandbox_server.sandbox.base import Role
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
-from sandbox_server.sandbox.docker.sandbox import DockerSandbox
 from sandbox_server.sandbox.egress import Egress, Target
 from tests.deployment import bridge_gateway
 

@@ -1,6 +1,7 @@
 """Containers as the engine sees them, whatever runs in them or was replaced in them."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -64,7 +65,11 @@ async def test_what_a_dead_container_has_no_more(runtime: DockerRuntime, engine:
 async def test_the_engine_tells_of_memory(runtime: DockerRuntime, sandbox: BashSandbox) -> None:
     """Counters that are read inside are what a policy writes there."""
     assert await runtime.outside.hit_its_memory(sandbox.container_id) is False
+    assert await runtime.outside.kills_in(sandbox.container_id) in (0, None)
+    began = time.time()
     done = await sandbox.exec(["python3", "-c", "x = 'a' * 10**9"], timeout_s=30)
     assert done.exit_code == 137
     await asyncio.sleep(0.2)
     assert await runtime.outside.hit_its_memory(sandbox.container_id) is True
+    assert await runtime.outside.kills_in(sandbox.container_id) in (1, None)
+    assert await runtime.outside.kills_at_limits(since=began) >= 1

@@ -1,5 +1,6 @@
 """Certifying and confirming by what runs would give; the real ones are in tests/conformance/grading."""
 
+import asyncio
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -65,7 +66,7 @@ class Runs:
     async def files_with(self, instance: TaskInstance, patch: bytes, paths: Iterable[str]) -> Mapping[str, bytes]:
         return {PATH: self.base}
 
-    async def run_altered(self, instance: TaskInstance, patch: bytes, altered: Mapping[str, bytes]) -> Run:
+    async def run_altered(self, instance: TaskInstance, patch: bytes, altered: Mapping[str, bytes], **how: Any) -> Run:
         self.done += 1
         if result := self.result.get(patch):
             return Run(result, "as told", 0, 0)
@@ -93,9 +94,11 @@ class Kept:
         self.documents[f"{key} {part}"] = json.dumps(dict(document))
 
 
-def confirming(runs: Runs, *, kept: Kept | None = None, mode: ConfirmMode = "resolved", seed: int = 1) -> Confirming:
-    certifying = Certifying(runs, kept or Kept())
-    return Confirming(runs, certifying, mode=mode, earns=lambda _, v: v.resolved, rng=Random(seed))
+def confirming(
+    runs: Runs, *, kept: Kept | None = None, mode: ConfirmMode = "resolved", seed: int = 1, pays: bool = True
+) -> Confirming:
+    certifying, rng = Certifying(runs, kept or Kept()), Random(seed)
+    return Confirming(runs, certifying, mode=mode, earns=lambda _, v: v.resolved, unconfirmed_pays=pays, rng=rng)
 
 
 RESOLVED = Verdict(VerdictName.RESOLVED, mask=False, cause="", image_digest="sha256:1", f2p_count=3, p2p_count=1)
@@ -154,6 +157,31 @@ async def test_correct_code_with_tests_that_flake_is_confirmed(count: int, flaky
     assert await shares(count, lambda number, true: true and chance.random() >= flaky, 300) >= 0.995
 
 
+async def test_so_many_test_at_a_time_and_as_many_are_made_ready() -> None:
+    """A verdict's runs would wait for each container in turn, or take the CPUs of all others."""
+
+    class Counted(Runs):
+        ready, testing, most = 0, 0, (0, 0)
+
+        async def run_altered(self, *given: Any, room: asyncio.Semaphore | None = None, **how: Any) -> Run:
+            if room is None:  # one that finds out about gold
+                return await super().run_altered(*given, **how)
+            self.ready += 1
+            await asyncio.sleep(0)
+            async with room:
+                self.testing += 1
+                self.most = max(self.most[0], self.ready), max(self.most[1], self.testing)
+                await asyncio.sleep(0)
+                self.testing -= 1
+            self.ready -= 1
+            return await super().run_altered(*given, **how)
+
+    runs = Counted(1)
+    found = await confirming(runs).confirm(task(1), b"patch", RESOLVED)
+    assert found.confirm is not None and (found.confirm.state, found.confirm.runs) == ("confirmed", 7)
+    assert runs.most == (4, 2)
+
+
 async def test_a_run_without_results_is_the_patchs_if_the_unpatched_tree_gives_some() -> None:
     runs, kept = Runs(3), Kept()
     await confirming(runs, kept=kept).confirm(task(3), b"patch", RESOLVED)
@@ -188,8 +216,10 @@ async def test_variants_that_spoil_other_tests_are_left_out() -> None:
     """They are found by halving."""
 
     class Spoilt(Runs):
-        async def run_altered(self, instance: TaskInstance, patch: bytes, altered: Mapping[str, bytes]) -> Run:
-            run = await super().run_altered(instance, patch, altered)
+        async def run_altered(
+            self, instance: TaskInstance, patch: bytes, altered: Mapping[str, bytes], **how: Any
+        ) -> Run:
+            run = await super().run_altered(instance, patch, altered, **how)
             if PATH in altered and "3" not in true_ones(altered[PATH].decode()):
                 return replace(run, passed=run.passed - {"kept"})
             return run
@@ -226,11 +256,15 @@ async def test_gold_without_results_is_a_fault() -> None:
     assert kept.documents == {}
 
 
-async def test_without_variants_the_verdict_says_so() -> None:
+@pytest.mark.parametrize("pays", [True, False])
+async def test_without_variants_the_verdict_says_so(pays: bool) -> None:
     runs = Runs(2)
-    found = await confirming(runs).confirm(task(2).model_copy(update={"gold_patch": ""}), b"patch", RESOLVED)
+    judge = confirming(runs, pays=pays)
+    found = await judge.confirm(task(2).model_copy(update={"gold_patch": ""}), b"patch", RESOLVED)
     assert found.resolved and found.confirm is not None
-    assert (found.confirm.state, found.confirm.why, runs.done) == ("none", "no gold patch is known", 0)
+    assert (found.confirm.state, found.pays, found.mask, runs.done) == ("none", pays, False, 0)
+    assert found.confirm.why.startswith("no gold patch is known")
+    assert (await confirming(Runs(2), pays=pays).confirm(task(2), b"gold", RESOLVED)).pays
 
 
 @pytest.mark.parametrize("alone", [True, False])
@@ -238,9 +272,12 @@ async def test_only_what_is_altered_is_run_where_gold_is_right_so(alone: bool) -
     """A test that needs another one before it would fail alone."""
 
     class Focused(Runs):
-        async def run_altered(self, instance: TaskInstance, patch: bytes, altered: Mapping[str, bytes]) -> Run:
-            run = await super().run_altered(instance, patch, altered)
-            wrong = "PYTEST_ADDOPTS" in instance.sandbox.env and not alone
+        async def run_altered(
+            self, instance: TaskInstance, patch: bytes, altered: Mapping[str, bytes], **how: Any
+        ) -> Run:
+            run = await super().run_altered(instance, patch, altered, **how)
+            assert not instance.sandbox.env, "another image would be sealed"
+            wrong = how.get("focus") and not alone
             return replace(run, passed=frozenset()) if wrong else run
 
     made = await Certifying(Focused(2), Kept()).variants(task(2), "k")
