@@ -9,8 +9,8 @@ from typing import Any
 
 from sandbox_client.errors import BadAnswer
 
-ANSWER_CALLS = ("localization_finish", "result", "finish")
-"""Calls that are the policy's answer."""
+ANSWER_CALLS = ("localization_finish", "result", "finish", "submit")
+"""Calls that are the policy's answer, or end its work."""
 _CALL_NAME = re.compile(r'<tool_call>\s*\{\s*"name"\s*:\s*"(\w+)"')
 _TO_THE_TURN = ("Error: ", "Your answer is recorded.")
 """How an answer to a turn as a whole begins: it had too many calls, or an answer beside calls that run nothing."""
