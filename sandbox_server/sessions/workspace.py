@@ -115,6 +115,8 @@ class Workspaces:
             return found
         sealed = await self._sealed(instance, base)
         if not sealed.labels.get(_BASE_LABEL):
+            if not instance.sandbox.hidden_paths and not setup_commands(instance):
+                return base
             name = _named("box-", [_sealed_name(instance, base), instance.sandbox.hidden_paths], None)
             await self._preparing.once(name, partial(self._freeze, instance, sealed, name, self._hide))
         else:

@@ -243,7 +243,22 @@ JSON = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["name", "arguments", "function", "tool_calls", "content", "role", "command", "timeout"]),
+            st.sampled_from(
+                [
+                    "name",
+                    "arguments",
+                    "function",
+                    "tool_calls",
+                    "content",
+                    "role",
+                    "command",
+                    "timeout",
+                    "path",
+                    "insert_line",
+                    "view_range",
+                    "old_str",
+                ]
+            ),
             inner,
             max_size=4,
         )
@@ -257,12 +272,14 @@ JSON = st.recursive(
     | st.text()
     | JSON.map(json.dumps)
     | JSON.map(lambda v: hermes("bash", v))
+    | JSON.map(lambda v: hermes("execute_bash", v))
+    | JSON.map(lambda v: hermes("str_replace_editor", {"command": "insert", "path": "/a", "insert_line": v}))
 )
 def test_no_input_raises(content):
     """A policy's text ends the request with an exception."""
     parsed = parse(content)
     if isinstance(parsed, Call):
-        assert any(isinstance(one, Command) for one in parsed.arguments["calls"])
+        assert any(isinstance(one, Command | Call) for one in parsed.arguments["calls"])
     else:
         parsed.text.encode()
 
