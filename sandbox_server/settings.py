@@ -155,6 +155,9 @@ class Settings(BaseSettings):
     box_images: Annotated[tuple[str, ...], NoDecode] = ()
     """Comma-separated patterns (`*`, `?`) of the images that boxes may run; they are pulled when absent. Unset: any
     image that is on the engine, and those of the catalogue and of SANDBOX_BOX_TEMPLATES, which alone are pulled."""
+    box_raw_images: Annotated[tuple[str, ...], NoDecode] = ()
+    """Comma-separated patterns of the task images that boxes get as they are, with the history after HEAD and hidden
+    files; `*`: all. Unset: boxes see of a task image what its sessions see. See docs/boxes.md."""
     box_sizes: dict[str, BoxSize] = {
         "sm": BoxSize(cpus=1, memory_mb=2048),
         "md": BoxSize(cpus=2, memory_mb=4096),
@@ -202,6 +205,10 @@ class Settings(BaseSettings):
     """In SANDBOX_DATA_DIR, of files that were sent once to be copied into boxes; the least recently used go first."""
     box_timeout_exit: bool = False
     """A command that ran out of time ends with exit code 124, as `timeout` does it; else with the protocol's error."""
+
+    journal_file_mb: Annotated[float, Field(gt=0, le=64)] = 4.0
+    """Largest file that is written into a session by /v1/boxes/{sid}/files: its journal keeps the bytes, to write them
+    again where the session is made anew. Larger ones are copied from /v1/blobs."""
 
     # Repositories
     search_image: str = "sandbox-search:latest"
@@ -258,6 +265,10 @@ class Settings(BaseSettings):
     """How policies write actions where the instance does not say: openhands_xml, code, bash, tool_calls."""
     profile: str | None = None
     """How observations read: openhands-0.17 or plain; unset: the dialect's own."""
+    tool_calls: Literal["parallel", "in_order"] = "parallel"
+    """How the calls of one turn run (dialect tool_calls). parallel: those of `bash` at the same time, each in a fresh
+    shell; a turn that has one of execute_bash or str_replace_editor, in order. in_order: all, one after another, those
+    of `bash` in the persistent shell."""
     command_timeout_s: float = 100.0
     """For one action, waiting for the session's lock included; the earliest client gives up at 120."""
     soft_timeout_s: float | None = None
@@ -355,6 +366,7 @@ class Settings(BaseSettings):
         "pinned_images",
         "box_image_keys",
         "box_images",
+        "box_raw_images",
         "box_egress",
         "repository_folders",
         "repository_protocols",

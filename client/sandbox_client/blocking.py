@@ -6,11 +6,14 @@ All of a process share the background's loop and its kept connections, so a call
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
+from sandbox_client.answers import CommandResult as BatchResult
 from sandbox_client.answers import Observation, Reward
 from sandbox_client.background import background
-from sandbox_client.client import SandboxClient
+from sandbox_client.client import SandboxClient, Session
+from sandbox_client.inside import CommandResult, FileInfo
 
 _T = TypeVar("_T")
 
@@ -41,6 +44,32 @@ class BlockingClient:
     def grade(self, items: Sequence[Mapping[str, Any]], **others: Any) -> list[dict[str, Any]]:
         """As `SandboxClient.grade`."""
         return self._call(lambda client: client.grade(items, **others))
+
+    def exec(
+        self, sid: str, commands: Sequence[str | Mapping[str, Any]], *, timeout_s: float | None = None
+    ) -> list[BatchResult]:
+        """As `SandboxClient.exec`."""
+        return self._call(lambda client: client.exec(sid, commands, timeout_s=timeout_s))
+
+    def run(self, sid: str, cmd: str | Sequence[str], **how: Any) -> CommandResult:
+        """As `Session.run`: `user`, `env`, `cwd`, `timeout_s`, `stdin`."""
+        return self._call(lambda client: Session(client, sid).run(cmd, **how))
+
+    def write(self, sid: str, path: str, content: bytes | Path, *, user: str | None = None) -> None:
+        """As `Session.write`."""
+        return self._call(lambda client: Session(client, sid).write(path, content, user=user))
+
+    def read(self, sid: str, path: str, *, user: str | None = None) -> bytes:
+        """As `Session.read`."""
+        return self._call(lambda client: Session(client, sid).read(path, user=user))
+
+    def list(self, sid: str, path: str, *, user: str | None = None, depth: int = 1) -> Sequence[FileInfo]:
+        """As `Session.list`."""
+        return self._call(lambda client: Session(client, sid).list(path, user=user, depth=depth))
+
+    def stat(self, sid: str, path: str, *, user: str | None = None) -> FileInfo:
+        """As `Session.stat`."""
+        return self._call(lambda client: Session(client, sid).stat(path, user=user))
 
     def end_run(self, run: str | None = None) -> int:
         """As `SandboxClient.end_run`."""

@@ -17,6 +17,7 @@ from sandbox_client import environment
 from sandbox_client.answers import CommandResult, Observation, Reward, ask_again_within_s
 from sandbox_client.errors import BadAnswer, CallTimedOut, SandboxError, SettingsError
 from sandbox_client.hashing import instance_hash
+from sandbox_client.inside import Inside
 from sandbox_client.timeouts import Timeouts
 from sandbox_client.transport import Transport, parse_host
 
@@ -304,12 +305,12 @@ def _number(instance: str | int) -> int:
     return int(instance) if isinstance(instance, int) or instance.isdecimal() else instance_hash(instance)
 
 
-class Session:
-    """One rollout of a client."""
+class Session(Inside):
+    """One rollout of a client: its actions, and commands and files in its sandbox."""
 
     def __init__(self, client: SandboxClient, sid: str) -> None:
-        """Made by `SandboxClient.session`."""
-        self.sid = sid
+        """Made by `SandboxClient.session`; or of a session that was started elsewhere."""
+        super().__init__(client._transport, sid, retry_s=client._timeouts.retry_s)
         self._client = client
         self._finished = False
 

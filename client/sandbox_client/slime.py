@@ -36,6 +36,8 @@ class DockerServiceSandbox:
     default_lifetime_sec = 3600
     default_rpc_retries = 6
     default_size = "md"
+    task_image: str | None = None
+    """As of `Box`; None: as the service gives it."""
 
     def __init__(
         self,
@@ -67,6 +69,7 @@ class DockerServiceSandbox:
             size=self.size or None,
             lifetime_s=self.timeout,
             metadata={self.image_metadata_key: self.image} if self.image_metadata_key else {},
+            task_image=self.task_image,
             retry_s=_RETRY_S * self.rpc_retries,
         )
         self._box = await box.__aenter__()
@@ -177,6 +180,12 @@ class DockerServiceSandbox:
         if self._box is None:
             raise SettingsError("the sandbox is used outside of `async with`")
         return self._box
+
+
+class EvaluationSandbox(DockerServiceSandbox):
+    """For slime's evaluator: the image as it is. Rows may check their tests out of a commit that no agent may see."""
+
+    task_image = "raw"
 
 
 async def exec_and_wait(

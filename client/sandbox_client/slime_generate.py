@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from sandbox_client.errors import SettingsError
-from sandbox_client.slime import DockerServiceSandbox, exec_and_wait
+from sandbox_client.slime import DockerServiceSandbox, EvaluationSandbox, exec_and_wait
 
 _EXAMPLE = "examples.coding_agent_rl"
 _WAITERS = ("slime.agent.sandbox", "slime.agent.harness.common")
@@ -43,8 +43,8 @@ def example() -> ModuleType:
             f"slime's example {package} cannot be imported ({error}): run in slime's folder, with that on PYTHONPATH; "
             "a fork's own package is named by SANDBOX_SLIME_EXAMPLE"
         ) from error
-    for module in (generating, grading):
-        vars(module)["E2BSandbox"] = DockerServiceSandbox
+    vars(generating)["E2BSandbox"] = DockerServiceSandbox
+    vars(grading)["E2BSandbox"] = EvaluationSandbox
     for module in waiting:
         if (own := getattr(module, "exec_and_wait", None)) is not None:
             vars(module)["exec_and_wait"] = _for_ours(own)

@@ -61,6 +61,14 @@ def wait_for_ends() -> None:
         wait(ends, timeout=total_s("postprocess"))
 
 
+async def ends_arrived() -> None:
+    """As `wait_for_ends`, on a running loop."""
+    with _known.lock:
+        ends = list(_known.ends)
+    if ends:
+        await asyncio.wait([asyncio.wrap_future(end) for end in ends], timeout=total_s("postprocess"))
+
+
 def _arrived(end: Future[Any]) -> None:
     with _known.lock:
         _known.ends.discard(end)

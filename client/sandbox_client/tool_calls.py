@@ -9,9 +9,10 @@ from typing import Any
 
 from sandbox_client.errors import BadAnswer
 
-ANSWER_CALLS = ("localization_finish", "result", "finish")
-"""Calls that are the policy's answer."""
+ANSWER_CALLS = ("localization_finish", "result", "finish", "submit")
+"""Calls that are the policy's answer, or end its work."""
 _RECORDED = "Your answer is recorded."
+_ENDS = (_RECORDED, "The interaction is over.")
 _TO_THE_TURN = ("Error: ", _RECORDED)
 """How an answer to a turn as a whole begins: it had too many calls, or an answer beside calls that run nothing."""
 _BLOCK = re.compile(r"<tool_response>\n(.*?)\n</tool_response>", re.DOTALL)
@@ -49,11 +50,11 @@ def responses(observation: str, count: int) -> list[str]:
 
 
 def is_recorded(observation: str) -> bool:
-    """Whether the service has the policy's answer, as `observation` says; then the rollout is over.
+    """Whether the service has the policy's answer or the end of its work, as `observation` says: the rollout is over.
 
     What a command prints after its first line does not count.
     """
     blocks = _BLOCK.findall(observation)
     if blocks:
-        return any(block.startswith(_RECORDED) for block in blocks)
-    return any(line.startswith(_RECORDED) for line in observation.splitlines())
+        return any(block.startswith(_ENDS) for block in blocks)
+    return any(line.startswith(_ENDS) for line in observation.splitlines())

@@ -154,9 +154,23 @@ async def test_actions_that_verl_posts_itself(stand: Stand, monkeypatch: pytest.
 def test_ends_come_before_rewards(stand: Stand) -> None:
     """Generation 2 does not await its ends: a batch was over, and its rewards asked, while they were under way."""
     stand.delay_s = 0.3
+    asked: list[tuple[str, int]] = []
+    work = stand._work
+
+    def noted(path: str, body: dict[str, Any], headers: Any) -> tuple[int, dict[str, Any]]:
+        asked.append((path, sum(stand.ended.values())))
+        return work(path, body, headers)
+
+    stand._work = noted  # type: ignore[method-assign]
     sids, _ = generation_2([Scalar(1)] * 4, [bash("solve")])
-    swedev_ends.wait_for_ends()
+
+    async def rewarded() -> list[float]:
+        return await asyncio.gather(*(swedev_manager.fetch_reward(None, sid, None) for sid in sids))
+
+    assert asyncio.run(rewarded()) == [1.0] * 4
     assert sorted(stand.ended) == sorted(map(str, sids))
+    assert [ended for path, ended in asked if path == "/compute_reward"] == [4] * 4, "a reward came before the ends"
+    swedev_ends.wait_for_ends()  # nothing is left to wait for
 
 
 async def _rollout(started: asyncio.Event, seen: list[Any], then: BaseException | None) -> None:

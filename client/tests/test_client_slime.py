@@ -55,7 +55,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 async def test_slimes_example_gets_our_sandbox(package: str) -> None:
     """Both of its modules make sandboxes by a name of their own, and two more wait for commands by theirs."""
     assert await slime_generate.generate(1, 2, {}, evaluation=True) == ("DockerServiceSandbox", 1, 2, {}, True)
-    assert vars(sys.modules[f"{package}.swe"])["E2BSandbox"] is slime.DockerServiceSandbox
+    assert vars(sys.modules[f"{package}.swe"])["E2BSandbox"] is slime.EvaluationSandbox
     for name in (f"{package}.swe", "slime.agent.harness.common", "slime.agent.sandbox"):
         waiter = vars(sys.modules[name])["exec_and_wait"]
         assert await waiter(object(), tag="x") == ("slime's own", {"tag": "x"}), "another sandbox is none of ours"

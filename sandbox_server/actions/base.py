@@ -15,7 +15,7 @@ class Call:
 
     tool: str
     arguments: Mapping[str, object]
-    """Of a dialect that takes several calls in one turn they are together one Call of `bash`."""
+    """Of a dialect that takes several calls in one turn they are together one Call, of `bash` or `calls`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,8 @@ class ToolContext:
     """Set: a command is left running past this many seconds instead of being killed."""
     batches: Batches
     """Runs commands apart from the shell, several at a time."""
+    calls_in_order: bool = False
+    """A turn's calls of `bash` run in the persistent shell too, one after another."""
 
 
 class Tool(Protocol):

@@ -14,6 +14,10 @@ _CLOSE = "</tool_response>"
 _ESCAPED = "<\\/tool_response>"
 
 RECORDED = "Your answer is recorded."
+OVER = (
+    "The interaction is over. The patch is taken from the working tree as it is when the session is closed "
+    "(/postprocess); nothing more needs to be sent."
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from sandbox_server import __version__
 from sandbox_server.actions import registry as actions
 from sandbox_server.app.grading import grading_of
-from sandbox_server.app.limits import batches_of, box_policy, image_rules, in_catalogue, runtime_config
+from sandbox_server.app.limits import batches_of, box_policy, image_rules, in_catalogue, kept_of, runtime_config
 from sandbox_server.app.parts import Parts
 from sandbox_server.app.scoring import batch_grading_of, drift_of, localizing_of
 from sandbox_server.app.session_config import session_config
@@ -30,9 +30,10 @@ from sandbox_server.sandbox.faults import Faults
 from sandbox_server.sandbox.image_names import tagged
 from sandbox_server.sessions.acting import Acting
 from sandbox_server.sessions.blobs import Blobs
+from sandbox_server.sessions.box_images import BoxImages
 from sandbox_server.sessions.box_lives import BoxLives
 from sandbox_server.sessions.boxes import Boxes
-from sandbox_server.sessions.commands import Commands, Kept
+from sandbox_server.sessions.commands import Commands
 from sandbox_server.sessions.data_disk import DataDisk
 from sandbox_server.sessions.disk import DiskWatch
 from sandbox_server.sessions.ending import Ending
@@ -51,6 +52,8 @@ from sandbox_server.sessions.rewards import Rewards
 from sandbox_server.sessions.running import Running
 from sandbox_server.sessions.runs import Runs
 from sandbox_server.sessions.service import SessionService
+from sandbox_server.sessions.session_boxes import SessionBoxes
+from sandbox_server.sessions.session_work import SessionWork
 from sandbox_server.sessions.starts import Starts
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import NodeRecord, Nodes
@@ -208,7 +211,20 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
         stack.push_async_callback(starts.pool.close)
         owners = Owners(nodes, node=config.node)
         placement = Placement(nodes, node=config.node)
-        running = Running(store, config, batches_of(settings), dialects=actions.dialects(), tools=actions.tools())
+        data_disk = DataDisk(settings.data_dir, faults, min_free_mb=settings.data_min_free_mb)
+        blobs = Blobs(settings.data_dir / "blobs", most_bytes=int(settings.blobs_mb * 2**20), room=data_disk.room)
+        processes = Processes(notes=state.boxes)
+        stack.push_async_callback(processes.close)
+        commands = Commands(processes, state.commands, kept_of(settings))
+        stack.push_async_callback(commands.close)
+        running = Running(
+            store,
+            config,
+            batches_of(settings),
+            dialects=actions.dialects(),
+            tools=actions.tools(),
+            runners=SessionWork(commands, blobs, longest_s=config.restore_timeout_s).runners,
+        )
         restoring = Restoring(
             runtime,
             workspaces,
@@ -289,16 +305,10 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             log=session_log,
             lives=lives,
             policy=box_policy(settings, cpus=facts.cpus),
+            images=BoxImages(runtime, workspaces, instances.of_images, instances.by_id, raw=settings.box_raw_images),
             may_pull=partial(in_catalogue, instances),
         )
         stack.push_async_callback(boxes.close)
-        processes = Processes(notes=state.boxes)
-        stack.push_async_callback(processes.close)
-        kept = Kept(
-            output_bytes=int(settings.box_output_mb * 2**20), total_bytes=int(settings.box_output_total_mb * 2**20)
-        )
-        commands = Commands(processes, state.commands, kept)
-        stack.push_async_callback(commands.close)
         await state.signals.open(rewards.awaited)
         await helping.open()
         await reaper.recover()
@@ -332,7 +342,6 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
         room = _engine_disk(settings, runtime, store, instances, faults, await disk_path(settings, runtime))
         await stack.enter_async_context(loops.every(settings.disk_period_s, room.look, name="engine-disk"))
         disk = DiskWatch(runtime, store, instances, state.boxes, config, service.end)
-        data_disk = DataDisk(settings.data_dir, faults, min_free_mb=settings.data_min_free_mb)
         await stack.enter_async_context(loops.every(settings.disk_period_s, data_disk.look, name="data-disk"))
         watch_s = settings.disk_watch_s
         await stack.enter_async_context(loops.every(watch_s, disk.look, name="session-disk", at_once=False))
@@ -345,7 +354,10 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             rollouts=localizing.rollouts,
             processes=processes,
             commands=commands,
-            blobs=Blobs(settings.data_dir / "blobs", most_bytes=int(settings.blobs_mb * 2**20), room=data_disk.room),
+            blobs=blobs,
+            session_boxes=SessionBoxes(
+                acting, ending, store, commands, file_bytes=int(settings.journal_file_mb * 2**20)
+            ),
             runs=runs,
             nodes=nodes,
             drained=heartbeat.drained,

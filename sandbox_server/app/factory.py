@@ -43,6 +43,7 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
             app.state.processes = parts.processes
             app.state.commands = parts.commands
             app.state.blobs = parts.blobs
+            app.state.session_boxes = parts.session_boxes
             app.state.receipts = parts.receipts
             app.state.instances = parts.instances
             app.state.grading = parts.grading

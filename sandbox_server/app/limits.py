@@ -7,6 +7,7 @@ from sandbox_server.sandbox.config import RuntimeConfig
 from sandbox_server.sandbox.egress import Egress, Target
 from sandbox_server.sandbox.image_names import tagged
 from sandbox_server.sessions.box_policy import BoxPolicy, BoxSize
+from sandbox_server.sessions.commands import Kept
 from sandbox_server.sessions.engine_disk import ImageRules
 from sandbox_server.sessions.preparing import REPOSITORY
 from sandbox_server.settings import Settings
@@ -56,6 +57,15 @@ def batches_of(settings: Settings) -> Batches:
             timeout_s=settings.exec_timeout_s,
             output_bytes=settings.exec_output_bytes,
         )
+    )
+
+
+def kept_of(settings: Settings) -> Kept:
+    """How much is kept of the commands of boxes and sessions."""
+    return Kept(
+        output_bytes=int(settings.box_output_mb * 2**20),
+        total_bytes=int(settings.box_output_total_mb * 2**20),
+        session_s=settings.session_max_s,
     )
 
 

@@ -15,6 +15,7 @@ from sandbox_server.sessions.boxes import Boxes
 from sandbox_server.sessions.commands import Commands
 from sandbox_server.sessions.processes import Processes
 from sandbox_server.sessions.runs import Runs
+from sandbox_server.sessions.session_boxes import SessionBoxes
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import Nodes
 from sandbox_server.tasks import Loops
@@ -43,6 +44,8 @@ class Parts:
     """Those of them whose output is kept."""
     blobs: Blobs | None = None
     """What boxes of this node get copies of."""
+    session_boxes: SessionBoxes | None = None
+    """Sessions by the API of boxes."""
     runs: Runs | None = None
     """Trainers' runs as a whole; None: there are none."""
     nodes: Nodes | None = None

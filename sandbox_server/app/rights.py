@@ -73,6 +73,8 @@ RIGHTS: dict[str, Right] = {
     "DELETE /v1/boxes/{sid}/commands/{command_id}": Right.OWN_ACT,
     "PUT /v1/boxes/{sid}/files": Right.OWN_ACT,
     "GET /v1/boxes/{sid}/files": Right.OWN_ACT,  # it runs in the box
+    "GET /v1/boxes/{sid}/files/info": Right.OWN_ACT,
+    "GET /v1/boxes/{sid}/files/list": Right.OWN_ACT,
     "POST /v1/boxes/{sid}/files/from-blob": Right.OWN_ACT,
     "HEAD /v1/blobs/{sha256}": Right.ACT,
     "PUT /v1/blobs/{sha256}": Right.ACT,

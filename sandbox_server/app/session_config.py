@@ -13,6 +13,7 @@ def session_config(settings: Settings) -> SessionConfig:
         limits=limits_of(settings),
         dialect=actions.dialect(settings.dialect).name,
         profile=None if settings.profile is None else actions.profile(settings.profile),
+        calls_in_order=settings.tool_calls == "in_order",
         command_timeout_s=settings.command_timeout_s,
         soft_timeout_s=settings.soft_timeout_s,
         action_wait_s=settings.action_wait_s,

@@ -2,18 +2,20 @@
 
 import hashlib
 import itertools
+import json
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from sqlalchemy import ColumnElement, bindparam, func, insert, select, update
+from sqlalchemy import ColumnElement, bindparam, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.catalogue.tables import InstanceRow
+from sandbox_server.catalogue.swepro import tests_checkout_of
+from sandbox_server.catalogue.tables import InstanceImageRow, InstanceRow
 from sandbox_server.errors import RowRejected, UnknownInstance
 
 T = TypeVar("T")
@@ -104,6 +106,7 @@ class Instances:
                     InstanceRow.instance_id == bindparam("key")
                 )
                 await connection.execute(statement, [{**row, "key": row["instance_id"]} for row in changed])
+            await _keep_images(connection, instances, {str(row["instance_id"]) for row in (*new, *changed)})
         for row in changed:
             self._forget(str(row["instance_id"]))
         return ImportReport(len(new), len(changed), len(rows) - len(new) - len(changed))
@@ -176,6 +179,17 @@ class Instances:
         statement = select(func.count()).select_from(InstanceRow).where(*_filters(dataset, repo, gradable))
         async with self._database.reading() as connection:
             return (await connection.execute(statement)).scalar_one()
+
+    async def of_images(self, names: Collection[str]) -> "list[TaskInstance]":
+        """The instances that live in an image of one of these names: of those that are set up alike, one.
+
+        Those whose repository is put into the image (`source`) are left out.
+        """
+        first = func.min(InstanceImageRow.instance_id)
+        statement = select(first).where(InstanceImageRow.image.in_(names)).group_by(InstanceImageRow.setup_sha256)
+        async with self._database.reading() as connection:
+            ids = sorted((await connection.execute(statement)).scalars())
+        return [await self.by_id(instance_id) for instance_id in ids]
 
     async def images(self) -> frozenset[str]:
         """The names of all task images. Reads every row, so some seconds for a hundred thousand."""
@@ -279,6 +293,30 @@ def _row(instance: TaskInstance, now: float) -> dict[str, object]:
         "verified_empty": "",
         "verified_at": 0.0,
     }
+
+
+async def _keep_images(
+    connection: AsyncConnection, instances: Sequence[TaskInstance], changed: Collection[str]
+) -> None:
+    for chunk in _chunks(changed):
+        await connection.execute(delete(InstanceImageRow).where(InstanceImageRow.instance_id.in_(chunk)))
+    rows = {
+        (name, instance.instance_id): {
+            "image": name,
+            "instance_id": instance.instance_id,
+            "setup_sha256": _setup_sha256(instance),
+        }
+        for instance in {instance.instance_id: instance for instance in instances}.values()
+        if instance.instance_id in changed and instance.sandbox.source is None
+        for name in instance.sandbox.images
+    }
+    if rows:
+        await connection.execute(insert(InstanceImageRow), list(rows.values()))
+
+
+def _setup_sha256(instance: TaskInstance) -> str:
+    said = json.dumps([instance.sandbox.model_dump(mode="json"), tests_checkout_of(instance)], sort_keys=True)
+    return hashlib.sha256(said.encode()).hexdigest()
 
 
 async def _digests(connection: AsyncConnection, ids: Iterable[str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from sqlalchemy import BigInteger, Dialect, Double, Index, LargeBinary, MetaData
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
-REVISION = "0009"
+REVISION = "0010"
 """The migration that makes these tables; a test holds it to be alembic's head."""
 
 
@@ -83,6 +83,18 @@ class InstanceRow(Base):
     """Verdict of the gold patch, "" when it was not tried since `imported_at`."""
     verified_empty: Mapped[str] = mapped_column(Text)
     verified_at: Mapped[float]
+
+
+class InstanceImageRow(Base):
+    """One image of a task that lies in its images: which tasks a box of that image would show."""
+
+    __tablename__ = "instance_images"
+
+    image: Mapped[str] = mapped_column(Text, primary_key=True)
+    """As the instance names it."""
+    instance_id: Mapped[str] = mapped_column(String(400), primary_key=True)
+    setup_sha256: Mapped[str] = mapped_column(String(64))
+    """Of how its sandbox is set up: many instances of an image have one set-up."""
 
 
 class SessionRow(Base):

@@ -1,34 +1,63 @@
-"""Files of boxes: streamed in and out, or copied from a store that holds what many boxes get once on each node."""
+"""Files of boxes and sessions: streamed in and out, or copied from what many of them get, stored once on each node."""
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import StreamingResponse
 
-from sandbox_server.errors import FileUnusable, InfrastructureError, MalformedRequest, UnknownFile
+from sandbox_server.errors import FileUnusable, MalformedRequest
+from sandbox_server.protocols._apart import spawn
 from sandbox_server.protocols._caller import check_session
 from sandbox_server.protocols._flow import after, steady
+from sandbox_server.protocols._sessions import sessions_of
 from sandbox_server.protocols._traits import Trait
-from sandbox_server.protocols._wire import json_answer, key_owner, read, takes
+from sandbox_server.protocols._wire import idempotency_key, json_answer, key_owner, read, takes
 from sandbox_server.protocols.e2b.access import boxes_of
 from sandbox_server.protocols.v1 import Refused, Sid
 from sandbox_server.sandbox.base import Sandbox
-from sandbox_server.sandbox.filesystem import FileInfo
+from sandbox_server.sandbox.filesystem import FileInfo, FileKind
 from sandbox_server.sessions.blobs import Blobs
+from sandbox_server.sessions.files import refused, write
+from sandbox_server.sessions.session_work import USER
 
-_CHMOD_S = 60.0
+_DEEPEST = 20
 
 
 class WrittenFile(BaseModel):
     """A file that was written."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     path: str
     """Absolute."""
     size: int
+    notice: str
+    """Of a session: as in the answer of a batch; "" nearly always."""
+
+
+class FileEntry(BaseModel):
+    """What is at a path."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    name: str
+    path: str
+    """Absolute."""
+    kind: FileKind
+    """Of a link: of what it leads to; `symlink` for one that leads nowhere."""
+    size: int
+    mode: str
+    """Permission bits in octal digits, as chmod takes them."""
+    owner: str
+    group: str
+    mtime: float
+    """Unix seconds."""
+    target: str | None
+    """Where a link leads to; null for all else."""
 
 
 class FromBlob(BaseModel):
@@ -63,9 +92,20 @@ BoxId = Annotated[str | None, Query(pattern="^[0-9]{1,19}$", description="the bl
 
 @ROUTER.put("/boxes/{sid}/files", response_model=WrittenFile, responses=_REFUSALS)
 async def write_file(request: Request, sid: Sid, path: FilePath, user: User = None, mode: Mode = None) -> Response:
-    """Write the body, as long as it is, to a file; missing folders are made, all of it the user's."""
-    sandbox, user = await _sandbox(request, sid, user)
-    return json_answer(await _put(sandbox, path, _arriving(request), user, mode))
+    """Write the body, as long as it is, to a file; missing folders are made, all of it the user's.
+
+    Of a session, at most SANDBOX_JOURNAL_FILE_MB: it is in the journal (413 says where larger ones go).
+    """
+    boxes = boxes_of(request)
+    view = await boxes.find(sid)
+    if view is None:
+        sessions = sessions_of(request)
+        await sessions.sandbox(sid)  # before the body is read: a request that is another node's is sent there
+        body = await _whole(request, sessions.file_bytes)
+        writing = sessions.write(sid, path, body, user=user, mode=mode, key=idempotency_key(request))
+        return json_answer(await asyncio.shield(spawn(request, writing)))
+    sandbox, owner = await boxes.sandbox(view), user or view.box.user
+    return json_answer(_written(await write(sandbox, path, _arriving(request), owner, mode)))
 
 
 @ROUTER.get("/boxes/{sid}/files", response_class=Response, responses=_REFUSALS)
@@ -76,8 +116,36 @@ async def read_file(request: Request, sid: Sid, path: FilePath, user: User = Non
     try:
         first = await anext(data, b"")
     except (OSError, ValueError) as error:
-        raise _refused(path, error) from None
+        raise refused(path, error) from None
     return StreamingResponse(after(first, data), media_type="application/octet-stream")
+
+
+@ROUTER.get("/boxes/{sid}/files/info", response_model=FileEntry, responses=_REFUSALS)
+async def stat_file(request: Request, sid: Sid, path: FilePath, user: User = None) -> Response:
+    """What is at a path; 404 `unknown_file` where nothing is."""
+    sandbox, user = await _sandbox(request, sid, user)
+    try:
+        return json_answer(_entry(await sandbox.stat(path, user=user)))
+    except (OSError, ValueError) as error:
+        raise refused(path, error) from None
+
+
+@ROUTER.get("/boxes/{sid}/files/list", response_model=list[FileEntry], responses=_REFUSALS)
+async def list_files(
+    request: Request,
+    sid: Sid,
+    path: FilePath,
+    user: User = None,
+    depth: Annotated[int, Query(ge=1, le=_DEEPEST)] = 1,
+) -> Response:
+    """What is in a folder, sorted; links are not followed. 409 where it is no folder, or too much for one answer."""
+    sandbox, user = await _sandbox(request, sid, user)
+    try:
+        return json_answer([_entry(info) for info in await sandbox.listdir(path, user=user, depth=depth)])
+    except OverflowError:
+        raise FileUnusable(f"{path}: it holds too much for one answer; ask for less depth, or use find") from None
+    except (OSError, ValueError) as error:
+        raise refused(path, error) from None
 
 
 @ROUTER.post(
@@ -86,11 +154,20 @@ async def read_file(request: Request, sid: Sid, path: FilePath, user: User = Non
 async def copy_blob(request: Request, sid: Sid) -> Response:
     """Write a blob that the box's node holds to a file. 404 `unknown_blob`: PUT it, with `box`, and ask again."""
     asked = await read(request, FromBlob)
-    sandbox, user = await _sandbox(request, sid, asked.user)
+    boxes = boxes_of(request)
+    view = await boxes.find(sid)
+    if view is None:
+        key = idempotency_key(request)
+        writing = sessions_of(request).write(
+            sid, asked.path, asked.sha256, user=asked.user, mode=asked.mode, key=f"{asked.sha256}:{key}" if key else ""
+        )
+        return json_answer(await asyncio.shield(spawn(request, writing)))
+    sandbox, owner = await boxes.sandbox(view), asked.user or view.box.user
     blobs = _blobs(request)
-    owner = key_owner(request)
-    blobs.size(asked.sha256, owner)  # before anything is written
-    return json_answer(await _put(sandbox, asked.path, blobs.read(asked.sha256, owner), user, asked.mode))
+    of = key_owner(request)
+    blobs.size(asked.sha256, of)  # before anything is written
+    chunks = blobs.read(asked.sha256, of)
+    return json_answer(_written(await write(sandbox, asked.path, chunks, owner, asked.mode)))
 
 
 @ROUTER.head("/blobs/{sha256}", responses=_REFUSALS)
@@ -109,40 +186,53 @@ async def store_blob(request: Request, sha256: Sha256, box: BoxId = None) -> Res
 
 
 async def _sandbox(request: Request, sid: str, user: str | None) -> tuple[Sandbox, str]:
-    """The box's sandbox, on this node, and whose file it is."""
+    """The sandbox of a box or a session, on this node, and whose file it is."""
     boxes = boxes_of(request)
-    view = await boxes.get(sid)
+    view = await boxes.find(sid)
+    if view is None:
+        return await sessions_of(request).sandbox(sid), user or USER
     return await boxes.sandbox(view), user or view.box.user
 
 
 async def _on_node_of(request: Request, sid: str | None) -> None:
-    if sid is not None:
-        await check_session(request, sid)
-        boxes = boxes_of(request)
-        await boxes.here(await boxes.get(sid))
+    if sid is None:
+        return
+    await check_session(request, sid)
+    boxes = boxes_of(request)
+    view = await boxes.find(sid)
+    if view is None:
+        await sessions_of(request).sandbox(sid)
+    else:
+        await boxes.here(view)
 
 
-async def _put(
-    sandbox: Sandbox, path: str, chunks: AsyncGenerator[bytes, None], user: str, mode: str | None
-) -> dict[str, object]:
-    try:
-        async with aclosing(chunks):
-            info: FileInfo = await sandbox.put(path, chunks, user=user)
-    except (OSError, ValueError) as error:
-        raise _refused(path, error) from None
-    if mode is not None:
-        done = await sandbox.exec(["chmod", "--", mode, info.path], timeout_s=_CHMOD_S, user="root")
-        if done.exit_code != 0:
-            raise InfrastructureError(f"chmod {mode} {info.path}: {done.stderr.text().strip()[-200:]}")
-    return {"path": info.path, "size": info.size}
+def _written(info: FileInfo) -> dict[str, object]:
+    return {"path": info.path, "size": info.size, "notice": ""}
 
 
-def _refused(path: str, error: Exception) -> UnknownFile | FileUnusable | MalformedRequest:
-    if isinstance(error, FileNotFoundError):
-        return UnknownFile(f"{path}: no such file")
-    if isinstance(error, OSError):
-        return FileUnusable(f"{path}: {error.strerror or error}")
-    return MalformedRequest(f"{path!r}: {error}")
+def _entry(info: FileInfo) -> dict[str, object]:
+    return {
+        "name": info.name,
+        "path": info.path,
+        "kind": info.kind.value,
+        "size": info.size,
+        "mode": f"{info.mode:o}",
+        "owner": info.owner,
+        "group": info.group,
+        "mtime": info.mtime_ns / 1e9,
+        "target": info.target,
+    }
+
+
+async def _whole(request: Request, most: int) -> bytes:
+    """The body. What is past `most` bytes is not kept, and told by one byte more than that."""
+    parts, came = [], 0
+    async for chunk in _arriving(request):
+        came += len(chunk)
+        if came > most:
+            return bytes(most + 1)
+        parts.append(chunk)
+    return b"".join(parts)
 
 
 async def _arriving(request: Request) -> AsyncGenerator[bytes, None]:

@@ -4,6 +4,7 @@ A command is waited for, not polled: each request waits up to `wait_s` for its e
 A create or a command that is sent again with its Idempotency-Key is not done again. Files are in `box_files`.
 """
 
+import asyncio
 import re
 import secrets
 from typing import Annotated, Any, Literal, cast
@@ -12,12 +13,15 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sandbox_server.errors import MalformedRequest, UnknownSession
+from sandbox_server.protocols._apart import spawn
+from sandbox_server.protocols._sessions import sessions_of
 from sandbox_server.protocols._wire import hung_up, json_answer, key_owner, read, run_started, takes
 from sandbox_server.protocols.e2b.access import boxes_of
 from sandbox_server.protocols.e2b.envd_processes import with_path
 from sandbox_server.protocols.v1 import Refused, Sid
 from sandbox_server.records import BoxKind
 from sandbox_server.sandbox.base import Process
+from sandbox_server.sessions.box_images import VIEW_KEY
 from sandbox_server.sessions.box_policy import SIZE_KEY
 from sandbox_server.sessions.boxes import BoxRequest, BoxView
 from sandbox_server.sessions.command import Command
@@ -49,6 +53,8 @@ class NewBox(_Asked):
     env: dict[str, str] = Field({}, max_length=_MOST_VARIABLES)
     """For every command in it."""
     metadata: dict[str, str] = Field({}, max_length=_MOST_VARIABLES)
+    task_image: Literal["sealed", "raw"] | None = None
+    """Of a task's image: as its sessions see it, or as it is, with the history after HEAD; for what grades."""
     user: str = Field("", max_length=100)
     """Whose the commands and files are that name no user; SANDBOX_BOX_USER without it."""
     network: Literal["bridge", "none"] | None = None
@@ -122,6 +128,8 @@ class CommandDetail(_Shown):
     stderr: str
     dropped: dict[str, int]
     """Bytes in the middle of each stream that were not kept (SANDBOX_BOX_OUTPUT_MB)."""
+    notice: str
+    """Of a session: what is to be known of it, that it was made anew on another host, say; "" nearly always."""
 
 
 _REFUSALS: dict[int | str, dict[str, Any]] = {404: {"model": Refused}, 503: {"model": Refused}}
@@ -140,7 +148,9 @@ async def create_box(request: Request) -> Response:
     asked = BoxRequest(
         kind=BoxKind.NATIVE,
         image=wanted.image,
-        metadata=wanted.metadata | ({SIZE_KEY: wanted.size} if wanted.size else {}),
+        metadata=wanted.metadata
+        | ({SIZE_KEY: wanted.size} if wanted.size else {})
+        | ({VIEW_KEY: wanted.task_image} if wanted.task_image else {}),
         env=wanted.env,
         user=wanted.user,
         timeout_s=wanted.lifetime_s,
@@ -180,10 +190,14 @@ async def prolong_box(request: Request, sid: Sid) -> Response:
 async def run_command(request: Request, sid: Sid) -> Response:
     """Run a command, and wait up to `wait_s` for its end. 410: it ran before, and its end is not known."""
     wanted = await read(request, NewCommand)
-    boxes = boxes_of(request)
-    view = await boxes.get(sid)
-    await boxes.here(view)
     command_id = _key(request) or secrets.token_hex(12)
+    boxes = boxes_of(request)
+    view = await boxes.find(sid)
+    if view is None:
+        asked = wanted.model_dump(exclude={"wait_s"}, exclude_none=True)
+        begun, notice = await asyncio.shield(spawn(request, sessions_of(request).run(sid, command_id, asked)))
+        return await _told_in_session(request, begun, wanted.wait_s, notice)
+    await boxes.here(view)
     argv = wanted.argv or ["/bin/bash", "-l", "-c", wanted.cmd or ""]
     command = Command(argv, env=wanted.env, cwd=wanted.cwd)
 
@@ -212,28 +226,40 @@ async def wait_for_command(
     wait_s: Annotated[float, Query(ge=0, le=MAX_WAIT_S, allow_inf_nan=False)] = 0.0,
 ) -> Response:
     """A command, once it has ended, or as it is after `wait_s`."""
-    return await _told(request, await _found(request, sid, command_id), wait_s)
+    in_session, command = await _found(request, sid, command_id)
+    return await (_told_in_session if in_session else _told)(request, command, wait_s)
 
 
 @ROUTER.delete("/{sid}/commands/{command_id}", response_model=CommandDetail, responses=_GONE)
 async def kill_command(request: Request, sid: Sid, command_id: CommandId) -> Response:
     """Kill it and all that it began; answers with its end. One that has ended stays as it was."""
-    command = await _found(request, sid, command_id)
+    in_session, command = await _found(request, sid, command_id)
+    command.killed = not command.over.is_set()
     await command.running.process.kill_tree()
-    return await _told(request, command, MAX_WAIT_S)
+    return await (_told_in_session if in_session else _told)(request, command, MAX_WAIT_S)
 
 
 def _commands(request: Request) -> Commands:
     return cast(Commands, request.app.state.commands)
 
 
-async def _found(request: Request, sid: str, command_id: str) -> BoxCommand:
+async def _found(request: Request, sid: str, command_id: str) -> tuple[bool, BoxCommand]:
+    """Whether it is a session's, and the command, on this node."""
     boxes = boxes_of(request)
-    await boxes.here(await boxes.get(sid))
-    return await _commands(request).find(sid, command_id)
+    view = await boxes.find(sid)
+    if view is None:
+        return True, await sessions_of(request).find(sid, command_id)
+    await boxes.here(view)
+    return False, await _commands(request).find(sid, command_id)
 
 
-async def _told(request: Request, command: BoxCommand, wait_s: float) -> Response:
+async def _told_in_session(request: Request, command: BoxCommand, wait_s: float, notice: str = "") -> Response:
+    """Told once its end is in the journal."""
+    more = await asyncio.shield(spawn(request, sessions_of(request).wait(command, wait_s)))
+    return await _told(request, command, 0.0, notice or more)
+
+
+async def _told(request: Request, command: BoxCommand, wait_s: float, notice: str = "") -> Response:
     await command.wait(wait_s)
     if command.over.is_set():
         _commands(request).delivered(command)
@@ -251,6 +277,7 @@ async def _told(request: Request, command: BoxCommand, wait_s: float) -> Respons
             "stdout": command.stdout.text(),
             "stderr": command.stderr.text(),
             "dropped": {"stdout": command.stdout.dropped, "stderr": command.stderr.dropped},
+            "notice": notice,
         }
     )
 

@@ -14,6 +14,8 @@ class ImageInfo:
     labels: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     """The environment that it sets; not told by `Runtime.images`."""
+    names: tuple[str, ...] = ()
+    """All names that it has on this engine, `repository:tag` and `repository@digest`; not told by `Runtime.images`."""
 
 
 @dataclass(frozen=True, slots=True)

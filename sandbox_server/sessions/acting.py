@@ -1,6 +1,7 @@
 """One action: text -> call -> observation -> journal."""
 
 import asyncio
+import json
 import time
 from collections.abc import Coroutine, Mapping, MutableMapping, Sequence
 from contextlib import suppress
@@ -16,6 +17,7 @@ from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.errors import (
+    ActionInterrupted,
     IsBox,
     SandboxLost,
     ServiceError,
@@ -31,7 +33,7 @@ from sandbox_server.sessions.base import ActionAnswer
 from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.sessions.lifecycle import SessionState
 from sandbox_server.sessions.restoring import Restoring
-from sandbox_server.sessions.running import EXEC, Ran, Running
+from sandbox_server.sessions.running import COMMAND, EXEC, NO_TEXTS, Ran, Running
 from sandbox_server.state.store import Store
 from sandbox_server.state.turns import Turn
 
@@ -39,6 +41,7 @@ log = telemetry.logger(__name__)
 
 _MOVES = 3  # a session may change its node between two looks; more often than this it does not
 _INTERRUPTED = "[The session was ended while this action ran. It was interrupted; all that it began was killed.]"
+_REPEATABLE = NO_TEXTS - {EXEC, COMMAND}
 _LEAST_COMMAND_S = 1.0  # an action that waited long for its turn is still given this much
 _INSTANCE_TRUSTED_S = 30.0  # an import changes what sessions under way do this late; asking at each action costs 1 ms
 _SECONDS = {stage: telemetry.ACTION_SECONDS.labels(stage) for stage in ("wait", "parse", "run", "journal")}
@@ -55,7 +58,7 @@ class _Asked:
     clock: float
     """`arrived` on the monotonic clock."""
     tool: str = ""
-    """EXEC: `content` is a batch; "": a policy's text."""
+    """One of NO_TEXTS; "": `content` is a policy's text."""
 
 
 class Acting:
@@ -108,18 +111,42 @@ class Acting:
         content = batch_json.content_of(commands)
         return await self._act(sid, _Asked(content, idempotency_key, clock.now(), time.monotonic(), EXEC))
 
+    async def work(self, sid: str, tool: str, content: str, idempotency_key: str) -> ActionAnswer:
+        """As `act`, of a content that is no policy's text; the answer's content is its reply, with the `notice`."""
+        return await self._act(sid, _Asked(content, idempotency_key, clock.now(), time.monotonic(), tool))
+
+    async def sandbox(self, sid: str) -> Sandbox:
+        """The session's sandbox, to read in, with no turn; made anew first where its node has died.
+
+        Raises:
+            As `act`. OwnedElsewhere.
+        """
+        began = time.monotonic()
+        for _ in range(_MOVES):
+            record = await self._store.session(sid) or await self._history.session(sid)
+            if record is None or record.state != SessionState.LIVE:
+                raise refusal(record)
+            if record.node == self._config.node:
+                return await self._runtime.attach(record.container_id)
+            await self._made_anew(record, began)
+        raise StateUnavailable(f"session {sid} went from node to node {_MOVES} times; send the request again")
+
     async def _act(self, sid: str, asked: _Asked) -> ActionAnswer:
         for _ in range(_MOVES):
             answer = await self._turn(sid, asked)
             if isinstance(answer, ActionAnswer):
                 return answer
-            left_s = self._config.command_timeout_s - (time.monotonic() - asked.clock)
-            if not await self._restoring.restore(answer, wait_s=max(0.0, left_s)):
-                raise SessionRestoring(
-                    "The host of this session's sandbox died. The sandbox is being restored on another one, so this"
-                    " action did not run. Send it again."
-                )
+            await self._made_anew(answer, asked.clock)
         raise StateUnavailable(f"session {sid} went from node to node {_MOVES} times; send the action again")
+
+    async def _made_anew(self, record: SessionRecord, began: float) -> None:
+        """Return once a session of another node is this one's. Raises SessionRestoring, as `Restoring.restore`."""
+        left_s = self._config.command_timeout_s - (time.monotonic() - began)
+        if not await self._restoring.restore(record, wait_s=max(0.0, left_s)):
+            raise SessionRestoring(
+                "The host of this session's sandbox died. The sandbox is being restored on another one, so this"
+                " action did not run. Send it again."
+            )
 
     async def _turn(self, sid: str, asked: _Asked) -> ActionAnswer | SessionRecord:
         """The answer, or the session's record where it belongs to another node."""
@@ -154,20 +181,23 @@ class Acting:
         began = clock.now()
         sandbox = await self._runtime.attach(record.container_id)
         note = await self._settle(sandbox, turn.interrupted)
-        if note and asked.key and turn.interrupted is not None and turn.interrupted.idempotency_key == asked.key:
+        retried = asked.key and turn.interrupted is not None and turn.interrupted.idempotency_key == asked.key
+        if note and retried and asked.tool not in _REPEATABLE:
             # the retry of the very action that was cut off: it may have run, so it does not run again
-            cut_off = Observation("", outcome="interrupted")
-            ran = Ran(cut_off, asked.tool or "none", record.talk_turns, BatchOutcome(None) if asked.tool else None)
+            ran = _cut_off(record, asked.tool, "")
         else:
-            run = self._running.run_batch if asked.tool == EXEC else self._running.run
+            run = self._running.runner(asked.tool)
             ran = await self._interruptible(
                 sandbox, record, run(sandbox, record, instance, asked.content, timeout_s, seconds), asked.tool
             )
         told = (f"{record.notice}\n" if record.notice else "") + note
-        if ran.batch is None:
-            text = told + ran.observation.text
-        else:
+        if ran.batch is not None:
             text = batch_json.observation_of(replace(ran.batch, notice=told.rstrip("\n")))
+        elif ran.reply is not None:
+            text = json.dumps({**ran.reply, "notice": told.rstrip("\n")})
+        else:
+            text = told + ran.observation.text
+        duration_s = clock.now() - began if ran.duration_s is None else ran.duration_s
         action = ActionRecord(
             sid=record.sid,
             seq=record.actions + 1,
@@ -176,8 +206,8 @@ class Acting:
             tool=ran.tool,
             outcome=ran.observation.outcome,
             exit_code=ran.observation.exit_code,
-            started_at=began,
-            duration_s=clock.now() - began,
+            started_at=min(began, clock.now() - duration_s),
+            duration_s=duration_s,
             idempotency_key=asked.key,
         )
         written = time.monotonic()
@@ -210,8 +240,7 @@ class Acting:
         except ServiceError as error:  # the end goes on: its capture finds out whether the sandbox is still there
             log.warning("sandbox not restarted after an interruption", sid=record.sid, code=error.code)
         log.info("action interrupted by the end of its session", sid=record.sid)
-        told = Observation(_INTERRUPTED, outcome="interrupted")
-        return Ran(told, tool or "none", record.talk_turns, BatchOutcome(None) if tool else None)
+        return _cut_off(record, tool, _INTERRUPTED)
 
     async def _settle(self, sandbox: Sandbox, interrupted: InFlight | None) -> str:
         """Deal with an action that was never acknowledged; returns what to tell the policy of it."""
@@ -226,6 +255,17 @@ class Acting:
             f"[The service was interrupted during the previous action, which {how};"
             f" its output is lost and it may have taken effect only in part.{fate if killed else ''}]\n"
         )
+
+
+def _cut_off(record: SessionRecord, tool: str, text: str) -> Ran:
+    """Of an action of which nobody knows how far it came."""
+    observation = Observation("" if tool in NO_TEXTS else text, outcome="interrupted")
+    if tool == EXEC:
+        return Ran(observation, tool, record.talk_turns, BatchOutcome(None))
+    if tool:
+        error = {"code": ActionInterrupted.code, "detail": text or "the service was interrupted while this was done"}
+        return Ran(observation, tool, record.talk_turns, reply={"error": error})
+    return Ran(observation, "none", record.talk_turns)
 
 
 def _summed(so_far: Mapping[str, float], seconds: Mapping[str, float]) -> Mapping[str, float]:

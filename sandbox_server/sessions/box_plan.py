@@ -4,8 +4,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from sandbox_server.records import BoxRecord, SessionRecord
-from sandbox_server.sandbox.base import ContainerSpec, Limits, Role, Runtime
+from sandbox_server.sandbox.base import ContainerSpec, Limits, Role
 from sandbox_server.sandbox.egress import Egress
+from sandbox_server.sessions.box_images import INSTANCE_KEY, VIEW_KEY, BoxImages
 from sandbox_server.state.boxes import BoxFacts
 from sandbox_server.state.store import Store
 
@@ -33,7 +34,7 @@ class BoxPlan:
         egress: Egress | None,
         life: Life,
         *,
-        runtime: Runtime,
+        images: BoxImages,
         store: Store,
         facts: BoxFacts,
     ) -> None:
@@ -41,17 +42,18 @@ class BoxPlan:
         self._limits = limits
         self._egress = egress
         self._life = life
-        self._runtime = runtime
+        self._images = images
         self._store = store
         self._facts = facts
         self.box = box
         reach = " ".join((box.network, *box.allow_out, "-", *box.deny_out))
-        self.name = f"box {box.image} {reach} {limits.cpus:g} {limits.memory_mb}"
+        view = " ".join(box.metadata.get(key, "") for key in (VIEW_KEY, INSTANCE_KEY))
+        self.name = f"box {box.image} {view} {reach} {limits.cpus:g} {limits.memory_mb}"
         self.lasts_s = life.lasts_s
 
     async def spec(self) -> ContainerSpec:
         """See `Plan.spec`. Without the box's environment: boxes of one image find containers parked for each other."""
-        info = await self._runtime.resolve_image([self.box.image])
+        info = await self._images.of(self.box.image, self.box.metadata)
         self.box = replace(self.box, image_path=info.env.get("PATH", ""))
         return ContainerSpec(
             image=info.name,

@@ -27,6 +27,7 @@ from sandbox_server.errors import (
 from sandbox_server.records import BoxKind, BoxRecord, OnTimeout
 from sandbox_server.sandbox.base import Runtime, Sandbox
 from sandbox_server.sandbox.image_names import tagged
+from sandbox_server.sessions.box_images import BoxImages
 from sandbox_server.sessions.box_lives import BoxLives
 from sandbox_server.sessions.box_network import connect, egress_of
 from sandbox_server.sessions.box_plan import BoxPlan, Life
@@ -101,6 +102,7 @@ class Boxes:
         log: SessionLog,
         lives: BoxLives,
         policy: BoxPolicy,
+        images: BoxImages,
         may_pull: Callable[[str], Awaitable[bool]],
     ) -> None:
         """`may_pull(image)`: the catalogue names it."""
@@ -114,6 +116,7 @@ class Boxes:
         self._ending = ending
         self._log = log
         self._lives = lives
+        self._images = images
         self._may_pull = may_pull
         self._giving_back = TaskSet("boxes given back")
         self.policy = policy
@@ -227,7 +230,7 @@ class Boxes:
             host_mask=asked.host_mask,
         )
         life = Life(life_s, policy.max_s)
-        return BoxPlan(box, limits, egress, life, runtime=self._runtime, store=self._store, facts=self._facts)
+        return BoxPlan(box, limits, egress, life, images=self._images, store=self._store, facts=self._facts)
 
     async def _permit(self, image: str) -> None:
         """Return if boxes may run the image. Raises UnknownImage."""
@@ -243,14 +246,21 @@ class Boxes:
 
     async def get(self, sid: str) -> BoxView:
         """The box, from any node, live or ended. Raises UnknownSession, StateUnavailable."""
+        view = await self.find(sid)
+        if view is None:
+            raise UnknownSession(f"no box {sid}: a task's session has this number")
+        return view
+
+    async def find(self, sid: str) -> BoxView | None:
+        """As `get`; None: the sid is a session's that runs an instance."""
         record, box = await self._facts.with_session(sid)
         if record is None:
             record = await self._history.session(sid)
             if record is not None and record.state == SessionState.LIVE:
                 raise StateUnavailable(f"Redis has lost session {sid}; the reaper puts it back, ask again")
-        if record is None or box is None:
+        if record is None or (box is None and record.is_box):
             raise UnknownSession(f"no box {sid}")
-        return BoxView(record, box)
+        return None if box is None else BoxView(record, box)
 
     async def of_token(self, token: str) -> BoxView:
         """The box that the access token opens. Raises UnknownSession, StateUnavailable."""

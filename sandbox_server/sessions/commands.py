@@ -38,6 +38,8 @@ class Kept:
     """Of all commands that have ended, of all boxes; the oldest go first."""
     delivered_s: float = 60.0
     """How long a command is still known once its end was told: the answer may have been lost on its way."""
+    session_s: float = 86400.0
+    """How long a session's command is remembered as begun: as long as any session lives."""
 
 
 @dataclass(eq=False)
@@ -54,6 +56,8 @@ class BoxCommand:
     stderr: Output = _NOTHING
     """Both complete once it has ended."""
     over: asyncio.Event = field(default_factory=asyncio.Event)
+    killed: bool = False
+    """By its client."""
 
     @property
     def end(self) -> ProcessEnd | None:
@@ -82,7 +86,7 @@ class Commands:
         self._processes = processes
         self._begun = begun
         self._kept = kept
-        self._known: OrderedDict[tuple[str, str], asyncio.Task[BoxCommand]] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], asyncio.Future[BoxCommand]] = OrderedDict()
         self._tasks = TaskSet("commands")
         self._bytes = 0
 
@@ -125,14 +129,28 @@ class Commands:
             with suppress(ServiceError):  # then it counts as lost, which is safe
                 await asyncio.shield(self._begun.undo(view.sid, command_id))
             raise
-        running, follower = self._processes.add(view.sid, process, command)
-        begun = BoxCommand(view.sid, command_id, running)
+        return self._follow(view.sid, command_id, command, process, stdin)
+
+    async def take(self, sid: str, command_id: str, command: Command, process: Process, stdin: bytes | None) -> None:
+        """Take in a command of a session that has just begun, in place of one of this id: its journal begins it once.
+
+        Raises:
+            StateUnavailable.
+
+        """
+        await self._begun.begin(sid, command_id, kept_s=self._kept.session_s)
+        self._known[sid, command_id] = made = asyncio.get_running_loop().create_future()
+        made.set_result(self._follow(sid, command_id, command, process, stdin))
+
+    def _follow(self, sid: str, command_id: str, command: Command, process: Process, stdin: bytes | None) -> BoxCommand:
+        running, follower = self._processes.add(sid, process, command)
+        begun = BoxCommand(sid, command_id, running)
         self._tasks.start(self._collect(begun, follower))
         if stdin is not None:
             self._tasks.start(_feed(process, stdin))
         return begun
 
-    def _began(self, key: tuple[str, str], done: "asyncio.Task[BoxCommand]") -> None:
+    def _began(self, key: tuple[str, str], done: "asyncio.Future[BoxCommand]") -> None:
         if done.cancelled() or done.exception() is not None:
             del self._known[key]
 

@@ -13,6 +13,7 @@ class SessionConfig:
     limits: Limits
     dialect: str
     profile: str | None
+    calls_in_order: bool
     command_timeout_s: float
     soft_timeout_s: float | None
     action_wait_s: float

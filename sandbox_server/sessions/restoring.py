@@ -24,7 +24,7 @@ from sandbox_server.sessions.lifecycle import SessionState
 from sandbox_server.sessions.log import SessionLog
 from sandbox_server.sessions.owners import Owners
 from sandbox_server.sessions.placement import Placement
-from sandbox_server.sessions.running import EXEC, Running
+from sandbox_server.sessions.running import Running
 from sandbox_server.sessions.starts import GRACE_S, Starts
 from sandbox_server.sessions.workspace import Workspaces
 from sandbox_server.state.store import Store
@@ -190,8 +190,8 @@ class Restoring:
         differences = []
         talked = replace(record, talk_turns=0)
         for action in actions:
-            run = self._running.run_batch if action.tool == EXEC else self._running.run
-            ran = await run(sandbox, talked, instance, action.content, self._config.command_timeout_s, seconds={})
+            run = self._running.runner(action.tool)
+            ran = await run(sandbox, talked, instance, action.content, self._config.command_timeout_s, {})
             talked = replace(talked, talk_turns=ran.talk_turns)
             now = ran.observation
             if (now.outcome, now.exit_code) != (action.outcome, action.exit_code):

@@ -1,6 +1,7 @@
 """A journal read as a rollout: its turns and calls, its answer, its numbers. Pure.
 
 A turn is one message of the policy, so one action, or one batch of `exec`; its calls are what the dialect makes of it.
+A command by the API of boxes is a turn with one call; files are none.
 """
 
 from collections import Counter
@@ -8,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from sandbox_server.actions import batch_json
-from sandbox_server.actions.base import Dialect, Say
+from sandbox_server.actions.base import Call, Dialect, Say
 from sandbox_server.actions.tool_responses import Told
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.grading.localization.base import Events, Turn
@@ -16,7 +17,7 @@ from sandbox_server.grading.localization.messages import FINISH, message_of
 from sandbox_server.grading.localization.structured import FINISHING
 from sandbox_server.records import ActionRecord, Answer, SessionRecord, TurnTokens
 from sandbox_server.sessions.answering import acts, answer_in
-from sandbox_server.sessions.running import EXEC
+from sandbox_server.sessions.running import COMMAND, COMMAND_END, EXEC, FILE, NO_TEXTS
 
 _SHELL = "bash"
 
@@ -24,7 +25,7 @@ _SHELL = "bash"
 def answer_of(actions: Sequence[ActionRecord], instance: TaskInstance, dialect: Dialect) -> Answer | None:
     """The newest message with an answer. One that also runs a tool counts only by tags or a finishing call."""
     for action in reversed(actions):
-        if action.tool == EXEC:
+        if action.tool in NO_TEXTS:
             continue
         parsed = dialect.parse(action.content, talk_turns=0)
         if (answer := answer_in(action.content, instance, acts=acts(parsed))) is not None:
@@ -37,8 +38,12 @@ def events_of(
 ) -> Events:
     """The turns with their calls; `tokens` belong to the turns in their order."""
     turns = []
+    actions = [action for action in actions if action.tool not in (FILE, COMMAND_END)]
     for action, count in zip_longest(actions, list(tokens)[: len(actions)]):
-        calls = _batch(action.content) if action.tool == EXEC else _calls(action.content, dialect)
+        if action.tool == COMMAND:
+            calls: tuple[str, ...] = (_SHELL,)
+        else:
+            calls = _batch(action.content) if action.tool == EXEC else _calls(action.content, dialect)
         turns.append(Turn(calls) if count is None else Turn(calls, count.prompt, count.response))
     return Events(tuple(turns), wall_clock_s)
 
@@ -52,7 +57,9 @@ def _calls(content: str, dialect: Dialect) -> tuple[str, ...]:
     if not isinstance(several, tuple):
         return (parsed.tool,)
     understood = [one for one in several if not isinstance(one, Told) or one.code == "answer"]
-    return tuple(FINISH if isinstance(one, Told) else parsed.tool for one in understood)
+    return tuple(
+        FINISH if isinstance(one, Told) else one.tool if isinstance(one, Call) else _SHELL for one in understood
+    )
 
 
 def _batch(content: str) -> tuple[str, ...]:

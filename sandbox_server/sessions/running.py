@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 
 from sandbox_server.actions import batch_json
@@ -16,7 +17,11 @@ from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.state.store import Store
 
 EXEC = "exec"
-"""The tool of an action that is a batch of the trainer's own: its content is no policy's text."""
+"""The tool of an action that is a batch of the trainer's own."""
+FILE, COMMAND, COMMAND_END = "file", "command", "command_end"
+"""Tools of what was done by the API of boxes: see `session_work`."""
+NO_TEXTS = frozenset((EXEC, FILE, COMMAND, COMMAND_END))
+"""The content of these is no policy's text."""
 
 _AT_ONCE = 1 << 17  # characters of an action; a longer one is read in a thread
 
@@ -31,6 +36,14 @@ class Ran:
     talk_turns: int
     batch: BatchOutcome | None = None
     """Of EXEC."""
+    reply: Mapping[str, object] | None = None
+    """Of FILE, COMMAND and COMMAND_END, in place of a text."""
+    duration_s: float | None = None
+    """Where it is not what running it took."""
+
+
+Runner = Callable[[Sandbox, SessionRecord, TaskInstance, str, float, dict[str, float]], Coroutine[None, None, Ran]]
+"""As `Running.run`."""
 
 
 class Running:
@@ -44,12 +57,19 @@ class Running:
         *,
         dialects: dict[str, Dialect],
         tools: dict[str, Tool],
+        runners: Mapping[str, Runner] | None = None,
     ) -> None:
+        """`runners`: of actions that are no policy's text, beside batches, by their tool."""
+        self._runners: Mapping[str, Runner] = {**(runners or {}), EXEC: self.run_batch}
         self._store = store
         self._config = config
         self.batches = batches
         self._dialects = dialects
         self._tools = tools
+
+    def runner(self, tool: str) -> Runner:
+        """What runs the content of an action of this tool."""
+        return self._runners.get(tool, self.run)
 
     async def run(
         self,
@@ -85,6 +105,7 @@ class Running:
             command_timeout_s=timeout_s,
             soft_timeout_s=self._config.soft_timeout_s,
             batches=self.batches,
+            calls_in_order=self._config.calls_in_order,
         )
         observation = await self._tools[parsed.tool].run(parsed, context)
         seconds["run"] = time.monotonic() - parsed_at

@@ -100,6 +100,30 @@ class Workspaces:
         made = await self._sealed(instance, await self._base(instance))
         return replace(made, digest=made.labels[_DIGEST_LABEL])
 
+    async def boxed(self, instance: TaskInstance) -> ImageInfo:
+        """The image that a box of the task's image starts from, made now if need be: what a session of it would see.
+
+        Where the work directory is no repository, there are no sessions: then only what is hidden is taken away.
+
+        Raises:
+            As `prepared`.
+
+        """
+        base = await self._base(instance)
+        name = _name(instance, base)
+        if found := await self._runtime.find_image(name):
+            return found
+        sealed = await self._sealed(instance, base)
+        if not sealed.labels.get(_BASE_LABEL):
+            if not instance.sandbox.hidden_paths and not setup_commands(instance):
+                return base
+            name = _named("box-", [_sealed_name(instance, base), instance.sandbox.hidden_paths], None)
+            await self._preparing.once(name, partial(self._freeze, instance, sealed, name, self._hide))
+        else:
+            await self.prepared(instance)
+        # asked for again: what made it does not tell the environment that it sets
+        return await self._runtime.resolve_image([name])
+
     async def spec(self, instance: TaskInstance) -> ContainerSpec:
         """What a session of `instance` needs of its container, its image prepared; sid and deadline are left open.
 
@@ -175,6 +199,12 @@ class Workspaces:
         base_commit = await self._preparing.run(sandbox, scrub, cwd="/", what=what)
         return {_BASE_LABEL: base_commit, _DIGEST_LABEL: image.digest}
 
+    async def _hide(self, instance: TaskInstance, image: ImageInfo, sandbox: Sandbox) -> Mapping[str, str]:
+        """Take away what is hidden from the agent."""
+        argv = ["rm", "-rf", "--", TESTS_FOLDER, *instance.sandbox.hidden_paths]
+        await self._preparing.run(sandbox, argv, cwd="/", what=f"{instance.instance_id} (mend its hidden_paths)")
+        return {TASK_IMAGE_LABEL: instance.sandbox.images[0]}
+
     async def _open(
         self, base: ImageInfo, instance: TaskInstance, image: ImageInfo, sandbox: Sandbox
     ) -> Mapping[str, str]:
@@ -186,6 +216,11 @@ class Workspaces:
             link = ["ln", "-sfn", "--", own.workdir, alias]
             await self._preparing.run(sandbox, link, cwd="/", what=f"{instance.instance_id} (mend the image)")
         return {TASK_IMAGE_LABEL: own.source.name if own.source else base.name}
+
+
+def for_gradings_only(image: ImageInfo) -> bool:
+    """Whether it is a sealed image that was not made the agent's: hidden tests lie in it."""
+    return _DIGEST_LABEL in image.labels and TASK_IMAGE_LABEL not in image.labels
 
 
 def _sealed_name(instance: TaskInstance, base: ImageInfo) -> str:

@@ -78,6 +78,24 @@ other.kill()
     assert result["error"] in ("SandboxNotFoundException", "NotFoundException")
 
 
+def test_the_sdk_reads_no_fix_in_a_task_image(server: Server, control: Control) -> None:
+    """By this protocol a policy reads the history that sessions hide; or whoever grades cannot ask for it."""
+    result = sdk(
+        server,
+        "newest",
+        """
+from e2b import Sandbox
+result = []
+for metadata in ({}, {"task_image": "raw"}):
+    sandbox = Sandbox.create(timeout=60, metadata={"image": "sandbox-samples/ledger:latest", **metadata})
+    result.append(sandbox.commands.run("git log --all --format=%s; git status --short", cwd="/testbed").stdout)
+    sandbox.kill()
+""",
+    )
+    assert len(result[0].splitlines()) == 3 and "Lost work" not in result[0]
+    assert len(result[1].splitlines()) > 3
+
+
 def test_what_a_create_says_is_what_the_box_is(server: Server, control: Control) -> None:
     """A size, a network or a run that was asked for and silently not given."""
     named = Control(server, **{"Sandbox-Run": "team"})

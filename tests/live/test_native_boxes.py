@@ -114,6 +114,39 @@ def test_creates_that_cannot_be(boxes: Boxes, wanted: dict[str, object], status:
     assert refused(answer, status, code)["retryable"] is False
 
 
+_OBJECTS = "git cat-file --batch-check='%(objectname)' --batch-all-objects | sort | sha256sum"
+_FIX = "git log --all --format=%s; git reflog --all; git stash list; git for-each-ref; git fsck --lost-found 2>&1"
+
+
+def test_a_task_image_shows_what_its_sessions_see(boxes: Boxes) -> None:
+    """A policy in a box reads the fix in the history that sessions hide, by whichever name its image goes."""
+    image_id = docker("image", "inspect", "-f", "{{.Id}}", IMAGE).strip()
+    docker("tag", IMAGE, "sandbox-samples/by-another-name:7")
+    session = boxes.server.begin()
+    seen = boxes.server.post(f"/v1/sessions/{session}/exec", {"commands": [_OBJECTS, _FIX, "git log --format=%H"]})
+    objects, history, log = (result["stdout"] for result in seen.json()["results"])
+    names = (IMAGE, "docker.io/sandbox-samples/ledger", image_id, "sandbox-samples/by-another-name:7")
+    for name in names:
+        sid = boxes.create(image=name)["sid"]
+        said = [boxes.ran(sid, cmd, cwd="/testbed")["stdout"] for cmd in (_OBJECTS, _FIX, "git log --format=%H")]
+        assert said == [objects, history, log], name
+        assert "Lost work" not in said[1] and len(said[2].split()) == 3
+        assert boxes.ran(sid, "git status --porcelain; ls /var/lib/sandbox/tests", cwd="/testbed")["stdout"] == ""
+        kept = boxes.ran(
+            sid,
+            "echo x > x && git add x && git -c user.name=a -c user.email=a commit -qm x && echo kept",
+            cwd="/testbed",
+        )
+        assert kept["stdout"] == "kept\n", kept
+        boxes.http.delete(f"/v1/boxes/{sid}")
+    raw = boxes.create(task_image="raw")["sid"]
+    assert "Lost work on top of the fix" in boxes.ran(raw, _FIX, cwd="/testbed")["stdout"]
+    boxes.http.delete(f"/v1/boxes/{raw}")
+    graded = [name for name in docker("images", "--format", "{{.Repository}}:{{.Tag}}").split() if ":sealed-" in name]
+    refused(boxes.http.post("/v1/boxes", json={"image": graded[0]}), 404, "unknown_image")
+    boxes.server.finish(session)
+
+
 def test_commands(boxes: Boxes, sid: str) -> None:
     """Streams apart, the exit code, the user with a home, a folder, input, a list as it is."""
     done = boxes.ran(sid, "echo out; echo err >&2; printf '\\xff'; exit 3")

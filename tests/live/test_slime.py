@@ -59,7 +59,7 @@ def server(sample_images: dict[str, str], tmp_path_factory: pytest.TempPathFacto
     benchmark = {**ledger, "instance_id": "slime__ledger-swebench"}
     with (folder / "rows" / "rows.jsonl").open("a") as rows:
         rows.write(json.dumps({"prompt": "", "label": "x", "metadata": {"remote_env_info": benchmark}}) + "\n")
-    with serving(folder, folder / "rows" / "rows.jsonl", box_timeout_exit="false") as server:
+    with serving(folder, folder / "rows" / "rows.jsonl", box_timeout_exit="false", box_raw_images="*") as server:
         yield server
 
 
@@ -100,7 +100,17 @@ def test_by_the_e2b_sdk(server: Server, bridge: str, agent: Path, missing: Calla
 
 async def test_by_our_client(server: Server, url: str, bridge: str, agent: Path) -> None:
     """The same steps by the drop-in, which waits for the agent where slime looks every five seconds."""
-    as_expected(await rollouts(ROWS, patches(), client.DockerServiceSandbox, client.exec_and_wait, bridge, agent))
+
+    class Sealed(client.DockerServiceSandbox):
+        task_image = "sealed"  # this server's setting, for an unmodified slime, is another
+
+        async def __aenter__(self) -> client.DockerServiceSandbox:
+            await super().__aenter__()
+            assert (await self.exec("git -C /testbed rev-parse --verify v9.9"))[0] != 0, "the agent reads the fix"
+            return self
+
+    evaluator = client.EvaluationSandbox
+    as_expected(await rollouts(ROWS, patches(), Sealed, client.exec_and_wait, bridge, agent, evaluator=evaluator))
     until(lambda: server.in_use("role=session") == [], what="no box is left")
 
 

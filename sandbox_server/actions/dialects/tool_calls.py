@@ -1,21 +1,23 @@
 """Tool calls as JSON: Hermes' `<tool_call>` blocks in a text, or what OpenAI's API gives (a list of calls, a message).
 
-All calls of a turn run in parallel; a malformed one is answered in its own place and costs the others nothing. Calls
-inside `<think>` are thoughts. The answer of code search (`<files>` and the like, or a call of `localization_finish`,
-`result` or `finish`) runs nothing: it is recorded by being in the journal, and read when the session is graded. Whether
-a turn without calls is one is not for the dialect to say (`sessions.answering`).
+Calls of `bash` run in parallel, each in a fresh shell. Where one call of a turn is of the persistent shell
+(`execute_bash`) or the editor (`str_replace_editor`), all of the turn run in the policy's order, one after another. A
+malformed one is answered in its own place and costs the others nothing. Calls inside `<think>` are thoughts. The answer
+of code search (`<files>` and the like, or a call of `localization_finish`, `result` or `finish`) runs nothing: it is
+recorded by being in the journal, and read when the session is graded. Whether a turn without calls is one is not for
+the dialect to say (`sessions.answering`).
 """
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sandbox_server.actions.base import Call, Say
-from sandbox_server.actions.batch import Command, fault
 from sandbox_server.actions.content import scalar_text, strip_tail
+from sandbox_server.actions.json_calls import Understood, understood
 from sandbox_server.actions.profiles import PLAIN
-from sandbox_server.actions.tool_responses import RECORDED, Told, blocks
+from sandbox_server.actions.tool_responses import Told, blocks
 
 MAX_CALLS = 64
 """In one turn; a text with more is answered as a whole, so that reading it stays linear."""
@@ -23,9 +25,6 @@ _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _TAG = re.compile("</?tool_call>")
 _SPACE = re.compile(r"\s*")
 _DECODER = json.JSONDecoder()
-_COMMANDS = ("bash", "terminal", "execute_bash")
-_ANSWERS = ("localization_finish", "result", "finish")
-_PARAMETERS = ("command", "timeout", "cwd")
 _HOW = (
     'Call a tool, as in <tool_call>{"name": "bash", "arguments": {"command": "ls"}}</tool_call> (several calls in one '
     "turn run in parallel), or give your answer: one path per line between <files> and </files>."
@@ -44,14 +43,16 @@ class ToolCalls:
     default_profile = PLAIN
 
     def parse(self, content: str, *, talk_turns: int) -> Call | Say:
-        """A call of `bash` with all calls of the turn; what is said to a turn that runs nothing."""
+        """A call of `bash`, or of `calls`, with all calls of the turn; what is said to a turn that runs nothing."""
         written = _calls(strip_tail(scalar_text(content)))
         if len(written) > MAX_CALLS:
             return Say(f"Error: a turn has at most {MAX_CALLS} tool calls; none of these was run.", "many_calls")
         if not written:
             return Say(_HOW, "no_call", is_talk=True)
-        calls = [_call(one) for one in written]
+        calls = [_understood(one) for one in written]
         told = [one for one in calls if isinstance(one, Told)]
+        if any(isinstance(one, Call) for one in calls):
+            return Call("calls", {"calls": tuple(calls)})
         if len(told) < len(calls):
             return Call("bash", {"calls": tuple(calls)})
         answered = any(one.code == "answer" for one in told)
@@ -141,56 +142,10 @@ def _why(error: Exception) -> str:
     return f"it is not valid JSON ({error.msg})" if isinstance(error, json.JSONDecodeError) else "it cannot be read"
 
 
-def _call(written: object) -> Command | Told:
+def _understood(written: object) -> Understood:
     if isinstance(written, _Malformed):
         return Told(f"Error: the tool call was not understood: {written.why}.", "bad_call")
-    named = written.get("function", written) if isinstance(written, Mapping) else None
-    if isinstance(named, str) and isinstance(written, Mapping):
-        named = {**written, "name": named}
-    if not isinstance(named, Mapping) or not isinstance(named.get("name"), str):
-        return Told("Error: the tool call was not understood: it has no name.", "bad_call")
-    name = scalar_text(named["name"])
-    if name in _ANSWERS:
-        return Told(RECORDED, "answer")
-    if name not in _COMMANDS:
-        known = ", ".join((_COMMANDS[0], *_ANSWERS))
-        return Told(f"Error: there is no tool {name[:100]!r}; there are {known}.", "unknown_tool")
-    arguments = _decoded(named.get("arguments", named.get("parameters")))
-    if not isinstance(arguments, Mapping):
-        return Told("Error: Invalid tool arguments - they are not a JSON object.", "bad_parameter")
-    return _command(arguments)
-
-
-def _decoded(arguments: object) -> object:
-    """Arguments as an object; a text is JSON, and may be JSON of JSON."""
-    for _ in range(3):
-        if not isinstance(arguments, str):
-            break
-        try:
-            arguments = _DECODER.decode(arguments) if arguments.strip() else {}
-        except (ValueError, RecursionError):
-            break
-    return {} if arguments is None else arguments
-
-
-def _command(arguments: Mapping[str, object]) -> Command | Told:
-    given = {name: value for name, value in arguments.items() if value is not None}
-    unknown = [name[:100] for name in given if name not in _PARAMETERS]
-    command, timeout, cwd = given.get("command"), given.get("timeout"), given.get("cwd", "")
-    if unknown:
-        why = f"bash has no parameter {scalar_text(unknown[0])!r}; it has {', '.join(_PARAMETERS)}"
-    elif not isinstance(command, str):
-        why = "bash needs a command, which is a text"
-    elif not isinstance(cwd, str):
-        why = "cwd is a text"
-    elif not isinstance(timeout, int | float | None) or isinstance(timeout, bool):
-        why = "timeout is a number of seconds"
-    else:
-        asked = Command(scalar_text(command), timeout, scalar_text(cwd))
-        why = fault(asked)
-        if not why:
-            return asked
-    return Told(f"Error: Invalid tool arguments - {why}.", "bad_parameter")
+    return understood(written)
 
 
 DIALECT = ToolCalls()

@@ -1,4 +1,4 @@
-"""`bash`: the tool calls of one turn, in parallel, each in a fresh shell at the repository."""
+"""`bash`: the tool calls of one turn, in parallel, each in a fresh shell at the repository (SANDBOX_TOOL_CALLS)."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -6,6 +6,7 @@ from typing import cast
 from sandbox_server.actions.base import Call, Observation, ToolContext, observed
 from sandbox_server.actions.batch import Command
 from sandbox_server.actions.tool_responses import Told, blocks, shown
+from sandbox_server.actions.tools import calls as in_order
 
 
 class Bash:
@@ -20,6 +21,8 @@ class Bash:
             SandboxLost, EngineUnavailable.
 
         """
+        if context.calls_in_order:
+            return await in_order.TOOL.run(call, context)
         calls = cast(Sequence[Command | Told], call.arguments["calls"])
         bounds = context.batches.bounds
         commands = [one for one in calls if isinstance(one, Command)]

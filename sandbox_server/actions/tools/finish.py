@@ -2,11 +2,7 @@
 
 from sandbox_server.actions.base import Call, Observation, ToolContext
 from sandbox_server.actions.profiles import headed
-
-_OVER = (
-    "The interaction is over. The patch is taken from the working tree as it is when the session is closed "
-    "(/postprocess); nothing more needs to be sent."
-)
+from sandbox_server.actions.tool_responses import OVER
 
 
 class Finish:
@@ -16,7 +12,7 @@ class Finish:
 
     async def run(self, call: Call, context: ToolContext) -> Observation:
         """Say so."""
-        return Observation(headed(self.name, _OVER, context.profile))
+        return Observation(headed(self.name, OVER, context.profile))
 
 
 TOOL = Finish()

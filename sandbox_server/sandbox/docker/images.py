@@ -107,7 +107,8 @@ class Images:
         else:
             config = found["Config"]
             env = dict(entry.partition("=")[::2] for entry in config.get("Env") or ())
-            info = ImageInfo(name, found["Id"], config.get("Labels") or {}, env)
+            names = (*(found.get("RepoTags") or ()), *(found.get("RepoDigests") or ()))
+            info = ImageInfo(name, found["Id"], config.get("Labels") or {}, env, names)
         if known is not None:
             known[name] = info
         return info

@@ -2,15 +2,21 @@
 
 import json
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandbox_server.actions import registry
 from sandbox_server.actions.base import Call, Say
 from sandbox_server.actions.batch import Command
 from sandbox_server.actions.dialects.tool_calls import DIALECT, MAX_CALLS
-from sandbox_server.actions.tool_responses import RECORDED, Told, blocks
+from sandbox_server.actions.profiles import PLAIN
+from sandbox_server.actions.tool_responses import OVER, RECORDED, Told, blocks
+from sandbox_server.sandbox.base import ShellOutcome
+from tests.golden.play import context
+from tests.unit.actions.fakes import FakeSandbox, FakeShell, result
 
 
 def parse(content: str) -> Call | Say:
@@ -115,7 +121,8 @@ def test_tags_in_an_argument_are_the_arguments(command):
         (
             hermes("cat", {}),
             "unknown_tool",
-            "Error: there is no tool 'cat'; there are bash, localization_finish, result, finish.",
+            "Error: there is no tool 'cat'; there are bash, execute_bash, str_replace_editor, localization_finish,"
+            " result, finish, submit.",
         ),
         (
             hermes("bash", [1]),
@@ -220,7 +227,22 @@ JSON = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["name", "arguments", "function", "tool_calls", "content", "role", "command", "timeout"]),
+            st.sampled_from(
+                [
+                    "name",
+                    "arguments",
+                    "function",
+                    "tool_calls",
+                    "content",
+                    "role",
+                    "command",
+                    "timeout",
+                    "path",
+                    "insert_line",
+                    "view_range",
+                    "old_str",
+                ]
+            ),
             inner,
             max_size=4,
         )
@@ -234,12 +256,14 @@ JSON = st.recursive(
     | st.text()
     | JSON.map(json.dumps)
     | JSON.map(lambda v: hermes("bash", v))
+    | JSON.map(lambda v: hermes("execute_bash", v))
+    | JSON.map(lambda v: hermes("str_replace_editor", {"command": "insert", "path": "/a", "insert_line": v}))
 )
 def test_no_input_raises(content):
     """A policy's text ends the request with an exception."""
     parsed = parse(content)
     if isinstance(parsed, Call):
-        assert any(isinstance(one, Command) for one in parsed.arguments["calls"])
+        assert any(isinstance(one, Command | Call) for one in parsed.arguments["calls"])
     else:
         parsed.text.encode()
 
@@ -287,3 +311,63 @@ def test_an_observation_splits_into_its_blocks(texts):
         inside, _, rest = rest.removeprefix("\n").removeprefix("<tool_response>\n").partition("\n</tool_response>")
         assert inside == text.replace("</tool_response>", "<\\/tool_response>")
     assert rest == ""
+
+
+SHELL = Call("execute_bash", {"command": "cd /tmp"})
+
+
+def test_the_shell_and_the_editor_of_the_text_dialects():
+    """A policy that was trained on these tools by JSON has only a fresh bash, or its newer parameters are refused."""
+    view = {"command": "view", "path": "/a", "view_range": "[1, 2]", "security_risk": "LOW"}
+    content = hermes("execute_bash", {"command": "cd /tmp", "is_input": "false"}) + hermes("str_replace_editor", view)
+    parsed = parse(content + ls() + hermes("submit", {}))
+    editor = Call("str_replace_editor", {"command": "view", "path": "/a", "view_range": [1, 2]})
+    assert parsed == Call("calls", {"calls": (SHELL, editor, Command("ls"), Told(OVER, "finish"))})
+    assert parse(hermes("execute_bash", {"command": "", "timeout": 5})) == Call(
+        "calls", {"calls": (Call("execute_bash", {"command": "", "timeout": 5}),)}
+    )
+    assert parse(hermes("submit", {})) == Say(blocks([OVER]), "finish")
+    insert = {"command": "insert", "path": "/a", "insert_line": "3", "new_str": "x"}
+    (told,) = parse(hermes("str_replace_editor", insert)).arguments["calls"]
+    assert told.arguments["insert_line"] == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "why"),
+    [
+        ("execute_bash", {"command": "ls", "cwd": "/"}, "execute_bash has no parameter 'cwd'; it has command, timeout"),
+        ("execute_bash", {}, "execute_bash needs a command, which is a text"),
+        ("str_replace_editor", {"command": "delete", "path": "/a"}, "command is one of view, create,"),
+        ("str_replace_editor", {"command": ["view"], "path": "/a"}, "command is one of view, create,"),
+        ("str_replace_editor", {"command": "view"}, "str_replace_editor needs a path"),
+        ("str_replace_editor", {"command": "view", "path": 3}, "path is a text"),
+        ("str_replace_editor", {"command": "create", "path": "/a", "file_text": {}}, "file_text is a text"),
+        ("str_replace_editor", {"command": "insert", "path": "/a", "insert_line": 1.5}, "insert_line is an integer"),
+        ("str_replace_editor", {"command": "insert", "path": "/a", "insert_line": True}, "insert_line is an integer"),
+        ("str_replace_editor", {"command": "view", "path": "/a", "view_range": 7}, "view_range is a list"),
+        ("str_replace_editor", {"command": "view", "path": "/a", "lines": 7}, "str_replace_editor has no parameter"),
+    ],
+)
+def test_what_these_tools_do_not_take(name, arguments, why):
+    """A parameter of another type raises inside the tool, which the policy is shown as a fault of the service."""
+    code, text = error(hermes(name, arguments))
+    assert code == "bad_parameter" and text.startswith(f"Error: Invalid tool arguments - {why}"), text
+
+
+async def test_calls_of_a_turn_share_the_shell_in_their_order():
+    """A call runs beside the one that it builds on; or types into the program of the one before it."""
+    running = result("", -1, ShellOutcome.RUNNING)
+    shell = FakeShell([result("one"), result("two", 2), running])
+    sandbox = FakeSandbox(shell=shell)
+    sandbox.mkdir("/tmp")
+    create = Call("str_replace_editor", {"command": "create", "path": "/tmp/x", "file_text": "x"})
+    calls = (SHELL, create, Command("pwd"), Told("told", "bad_call"), Command("ls", None, "src"), SHELL, SHELL)
+    around = replace(context(sandbox, profile=PLAIN, soft_timeout_s=1.0), calls_in_order=True)
+    observation = await registry.tools()["bash"].run(Call("bash", {"calls": calls}), around)
+    texts = [text.removeprefix("<tool_response>\n") for text in observation.text.split("\n</tool_response>")[:-1]]
+    texts = [text.removeprefix("\n<tool_response>\n") for text in texts]
+    assert texts[0] == "one" and texts[1] == "File created successfully at: /tmp/x" and texts[3] == "told"
+    assert texts[2] == "two\n[exit code: 2]" and "no cwd; use cd" in texts[4]
+    assert "still running" in texts[5] and texts[6].startswith("[This call did not run: the command before it")
+    assert [asked[1] for asked in shell.asked] == ["cd /tmp", "pwd", "cd /tmp"]
+    assert (observation.exit_code, observation.outcome, sandbox.files["/tmp/x"]) == (2, "bad_parameter", b"x")
