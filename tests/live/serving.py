@@ -86,7 +86,7 @@ class Server:
         """Start it and wait until it is ready."""
         with self.log.open("ab") as stream:
             self._process = subprocess.Popen([*CLI, "serve"], env=self.environment, stdout=stream, stderr=stream)
-        until(self._ready, 60, "ready")
+        until(self._ready, 180, "ready")
 
     def _ready(self) -> bool:
         assert self._process is not None and self._process.poll() is None, self.log.read_text()[-3000:]
