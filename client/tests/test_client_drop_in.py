@@ -97,7 +97,7 @@ def python(script: str, path: list[Path], **environment: str) -> str:
     """Run a script in an interpreter of its own, with these folders to import from."""
     # the checkout's own hook first: an editable installation has a copy of it
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [CLIENT, *path])), **environment}
-    done = subprocess.run([sys.executable, "-c", script], env=variables, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], env=variables, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
