@@ -46,9 +46,10 @@ def _keep_rewards(module: ModuleType) -> None:
 
 
 def _begin_run(_module: ModuleType) -> None:
-    """A trainer is about to begin."""
+    """A trainer is about to begin; of today's veRL the driver imports `constants_ppo`, and its runner the other."""
     import_module("sandbox_client.runs").end_at_start()
-    if find_spec("verl.utils.swedev_utils") is None:
+    if find_spec("verl.utils.swedev_utils") is None and not _TOLD:
+        _TOLD.append(True)
         logging.getLogger("sandbox_client").error(
             "SANDBOX_CLIENT_HOOK=1, but this veRL has no swedev task for the hook to take over: nothing of it reaches"
             " the sandbox service. Use sandbox_client.verl.SandboxAgentLoop (docs/verl.md), and unset the hook"
@@ -73,12 +74,16 @@ def _complete_batches(module: ModuleType) -> None:
     rollout.generate_sequences = generate_sequences
 
 
+_TOLD: list[bool] = []
+
+
 def _changes() -> dict[str, Callable[[ModuleType], None]]:
     changes: dict[str, Callable[[ModuleType], None]] = {
         "verl.utils.swedev_utils": _replace,
         "verl.workers.reward_manager.swedev": _keep_rewards,
         "verl.workers.agentic.async_rollout": _complete_batches,
         "verl.trainer.ppo.ray_trainer": _begin_run,
+        "verl.trainer.constants_ppo": _begin_run,
     }
     if os.environ.get("SANDBOX_CLIENT_HOOK_CONCURRENCY", "1") != "0":
         changes["verl.workers.agentic.tasks"] = _await_actions

@@ -1,23 +1,45 @@
 #!/bin/sh
-# Makes an environment from each requirements/KIND-*.txt under FOLDER: scripts/environments.sh KIND FOLDER
-# Does nothing when all is as locked. One that cannot be made is named and left out; who needs it says so.
+# Makes an environment from each requirements/KIND-*.txt under FOLDER: scripts/environments.sh KIND FOLDER [NAME]
+# requirements/beside-NAME-*.txt are other releases of one package, each in a folder of its own under NAME/share. Does
+# nothing when all is as locked. One that cannot be made is named and left out; who needs it says so.
 set -eu
 cd "$(dirname "$0")/.."
-kind=$1 folder=$2
+kind=$1 folder=$2 only=${3:-*}
+
+# A lock names all that is needed. What is not imported is not compiled either: with veRL that is most of it.
+install() { "$at/bin/python" -m pip install -q --no-compile --require-hashes --no-deps "$@"; }
+
+make_one() {
+    "$python" -m venv "$at" && install -r "$lock" || return
+    for beside in requirements/beside-"$name"-*.txt; do
+        [ ! -e "$beside" ] || install --target "$at/share/$(basename "$beside" .txt)" -r "$beside" || return
+    done
+}
+
+# torch is large, and where it comes from differs from machine to machine: who needs it has the project's own
+link_torch() {
+    for part in .venv/lib/python*/site-packages/torch .venv/lib/python*/site-packages/torchgen \
+        .venv/lib/python*/site-packages/torch-*.dist-info; do
+        [ ! -d "$part" ] || ln -sfn "$PWD/$part" "$(echo "$at"/lib/python*/site-packages)/"
+    done
+}
 
 python=
-for lock in requirements/"$kind"-*.txt; do
+for lock in requirements/"$kind"-$only.txt; do
     name=$(basename "$lock" .txt)
     name=${name#"$kind"-}
-    locked=$(cat "$lock" scripts/environments.sh | sha256sum)
-    [ "$(cat "$folder/$name/.locked" 2>/dev/null)" != "$locked" ] || ! "$folder/$name/bin/python" -c '' 2>/dev/null || continue
-    [ -n "$python" ] || python=$(scripts/python.sh)
-    echo "making $folder/$name" >&2
-    rm -rf "${folder:?}/$name"
-    if "$python" -m venv "$folder/$name" && "$folder/$name/bin/python" -m pip install -q --require-hashes -r "$lock"; then
-        echo "$locked" >"$folder/$name/.locked"
-    else
-        echo "could not make $folder/$name" >&2
-        rm -rf "${folder:?}/$name"
+    at=$PWD/$folder/$name
+    locked=$(cat "$lock" $(ls requirements/beside-"$name"-*.txt 2>/dev/null) scripts/environments.sh | sha256sum)
+    if [ "$(cat "$at/.locked" 2>/dev/null)" != "$locked" ] || ! "$at/bin/python" -c '' 2>/dev/null; then
+        [ -n "$python" ] || python=$(scripts/python.sh)
+        echo "making $folder/$name" >&2
+        rm -rf "${at:?}"
+        if make_one; then
+            echo "$locked" >"$at/.locked"
+        else
+            echo "could not make $folder/$name" >&2
+            rm -rf "${at:?}"
+        fi
     fi
+    ! grep -q "^torch==.*sys_platform == 'none'" "$lock" || link_torch
 done

@@ -23,5 +23,11 @@ compile server.txt "$@" pyproject.toml --extra postgres --extra languages requir
 compile dev.txt "$@" -c requirements/server.txt pyproject.toml --extra postgres --extra languages --group dev requirements/build.in
 compile swebench4.txt "$@" --no-deps requirements/swebench4.in
 for alone in requirements/bench-*.in requirements/sdk-*.in requirements/supply-*.in; do
-    compile "$(basename "$alone" .in).txt" "$@" "$alone"
+    overrides=${alone%.in}.overrides # what is left out
+    [ -f "$overrides" ] && overrides="--override $overrides" || overrides=
+    # shellcheck disable=SC2086
+    compile "$(basename "$alone" .in).txt" "$@" $overrides "$alone"
+done
+for beside in requirements/beside-*.in; do
+    compile "$(basename "$beside" .in).txt" "$@" --no-deps "$beside"
 done

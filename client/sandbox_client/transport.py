@@ -11,7 +11,7 @@ import re
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -45,6 +45,8 @@ class Request:
     content_type: str = "application/octet-stream"
     idempotency_key: str = ""
     params: Mapping[str, str] = field(default_factory=dict)
+    wants_json: bool = False
+    """An answer that is no JSON object is not the service's."""
 
 
 class Transport:
@@ -84,29 +86,37 @@ class Transport:
     ) -> dict[str, Any]:
         """Send `body` and give the JSON object of the answer.
 
-        Broken connections, attempts past `attempt_s` and 502, 503, 504 are tried again, on a host that was not tried
-        yet at once, else with growing pauses (or Retry-After) as long as the next attempt begins within `retry_s`. All
-        of it ends after `timeout_s`.
+        Broken connections, attempts past `attempt_s`, 502, 503, 504, and answers that are not the service's (a success
+        without a JSON object, a 5xx without a code) are tried again, on a host that was not tried yet at once, else
+        with growing pauses (or Retry-After) as long as the next attempt begins within `retry_s`. All of it ends after
+        `timeout_s`.
 
         Raises:
             Unreachable, CallTimedOut, BadAnswer, RequestRejected, ServiceFault.
         """
         # ASCII: a lone surrogate in a decoded action still travels
         request = Request(method, path, json.dumps(body).encode("ascii"), "application/json", idempotency_key)
-        answer = await self.send(request, timeout_s=timeout_s, retry_s=retry_s, attempt_s=attempt_s)
+        answer = await self.send(request, timeout_s=timeout_s, retry_s=retry_s, attempt_s=attempt_s, wants_json=True)
         return json_object(answer, path)
 
     async def send(
-        self, request: Request, *, timeout_s: float, retry_s: float, attempt_s: float | None = None
+        self,
+        request: Request,
+        *,
+        timeout_s: float,
+        retry_s: float,
+        attempt_s: float | None = None,
+        wants_json: bool = False,
     ) -> httpx.Response:
         """As `post`, of any request; its answer, whole, with a status below 400.
 
         Raises:
-            Unreachable, CallTimedOut, RequestRejected, ServiceFault.
+            Unreachable, CallTimedOut, RequestRejected, ServiceFault; BadAnswer with `wants_json`.
         """
+        asking = replace(request, wants_json=wants_json)
         failures: list[SandboxError] = []
         try:
-            return await asyncio.wait_for(self._until_answered(request, attempt_s, retry_s, failures), timeout_s)
+            return await asyncio.wait_for(self._until_answered(asking, attempt_s, retry_s, failures), timeout_s)
         except asyncio.TimeoutError:
             before = f"; the attempt before: {failures[-1]}" if failures else ""
             raise CallTimedOut(f"{request.path} gave no answer within {timeout_s:g} s{before}") from None
@@ -169,14 +179,16 @@ class Transport:
                 failure = error
             else:
                 MEMORY.answered(host.url)
+                parsed = _json_or_none(answer) if request.wants_json or answer.status_code >= 400 else None
                 if answer.status_code < 400:
-                    return answer
-                parsed = _json_or_none(answer)
-                failure = answered_error(answer.status_code, parsed)
-                final = isinstance(parsed, dict) and parsed.get("retryable") is False
-                if answer.status_code not in _RETRIED or final:
-                    raise failure
-                pause = _retry_after_s(answer) or pause
+                    if not request.wants_json or isinstance(parsed, dict):
+                        return answer
+                    failure = BadAnswer(f"the answer of {request.path} is not a JSON object")
+                else:
+                    failure = answered_error(answer.status_code, parsed)
+                    if not _may_be_tried_again(answer.status_code, parsed):
+                        raise failure
+                    pause = _retry_after_s(answer) or pause
             failures.append(failure)
             if hosts.has_another:
                 continue  # it may be well, and a Retry-After speaks for its own
@@ -224,6 +236,12 @@ class Transport:
 
     def _others_are_well(self, host: Host) -> bool:
         return any(other.url != host.url and MEMORY.failed_at(other.url) is None for other in self._hosts)
+
+
+def _may_be_tried_again(status: int, parsed: object) -> bool:
+    if isinstance(parsed, dict) and "code" in parsed:  # the service's own word
+        return status in _RETRIED and parsed.get("retryable") is not False
+    return status >= 500  # of something between
 
 
 def _json_or_none(answer: httpx.Response) -> object:

@@ -1,5 +1,7 @@
 """Rollouts in veRL of 0.7.1 to main: an agent loop whose environment is a session, and a reward manager.
 
+`sandbox_client.verl_tools` has the same for veRL's own tool loop.
+
     - name: sandbox
       _target_: sandbox_client.verl.SandboxAgentLoop
       max_turns: 30
@@ -13,7 +15,8 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -21,10 +24,10 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutp
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from sandbox_client import environment, runs
-from sandbox_client.answers import Reward
-from sandbox_client.client import SandboxClient
+from sandbox_client.answers import Observation, Reward
+from sandbox_client.client import SandboxClient, Session
 from sandbox_client.errors import SandboxError, SettingsError
-from sandbox_client.verl_tokens import Tokens
+from sandbox_client.verl_tokens import Tokens, WholeObservations
 
 _LOGGER = logging.getLogger(__name__)
 _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, SandboxClient] = WeakKeyDictionary()
@@ -34,7 +37,7 @@ class RolloutFault(RuntimeError):
     """The service failed under this rollout, which says nothing about the policy; raised with `faults: raise`."""
 
 
-class SandboxAgentLoop(AgentLoopBase):  # type: ignore[misc]  # veRL has no types
+class SandboxAgentLoop(WholeObservations, AgentLoopBase):  # type: ignore[misc]  # veRL has no types
     """One trajectory, one session: what the policy writes goes to the service as it is, one observation a turn.
 
     A row names its instance in the column `instance_id`, or in `extra_info`. The session ends when the policy calls
@@ -58,9 +61,7 @@ class SandboxAgentLoop(AgentLoopBase):  # type: ignore[misc]  # veRL has no type
             SettingsError.
         """
         super().__init__(*arguments, **others)
-        if faults not in ("mask", "raise"):
-            raise SettingsError(f"faults is mask or raise, not {faults!r}")
-        self._max_turns, self._finish, self._raises = int(max_turns), finish, faults == "raise"
+        self._max_turns, self._finish, self._raises = int(max_turns), finish, raises(faults)
         self._most = int(self.config.actor_rollout_ref.rollout.response_length)
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
@@ -70,35 +71,24 @@ class SandboxAgentLoop(AgentLoopBase):  # type: ignore[misc]  # veRL has no type
         tokens = Tokens(self, with_logprobs=bool(sampling_params.get("logprobs")))
         await tokens.begin(messages)
         metrics = {"generate_sequences": 0.0, "tool_calls": 0.0, "compute_score": 0.0}
-        sid, reward, fault = "", None, ""
-        try:
-            client = _client()
-            async with client.session(instance) as session:
-                sid = session.sid
-                await self._turns(session, tokens, messages, sampling_params, metrics)
-            began = time.monotonic()
-            reward = await session.reward()
-            metrics["compute_score"] = time.monotonic() - began
-            if reward.mask:
-                fault = f"no reward ({reward.verdict}): {reward.cause}"
-        except SandboxError as error:
-            fault = str(error)
-        if fault and self._raises:
-            raise RolloutFault(f"{instance}: {fault}")
-        if fault:
-            _LOGGER.error("rollout of %s left out of the loss: %s", instance, fault)
+        outcome = await in_session(
+            instance,
+            lambda session: self._turns(session, tokens, messages, sampling_params, metrics),
+            raises_faults=self._raises,
+        )
+        metrics["compute_score"] = outcome.waited_s
         prompt_ids, response_ids, mask, logprobs = tokens.cut_to(self._most)
         if not response_ids:  # nothing was generated; a response cannot be empty
-            response_ids, mask, logprobs = [_end(self.tokenizer)], [0], None if logprobs is None else [0.0]
+            response_ids, mask, logprobs = [end_of(self.tokenizer)], [0], None if logprobs is None else [0.0]
         return AgentLoopOutput(
             prompt_ids=prompt_ids,
             response_ids=response_ids,
-            response_mask=[0] * len(mask) if fault else mask,
+            response_mask=[0] * len(mask) if outcome.fault else mask,
             response_logprobs=logprobs,
-            reward_score=0.0 if reward is None or fault else reward.reward,
+            reward_score=outcome.score,
             num_turns=len(messages),
             metrics=metrics,
-            extra_fields={"reward_extra_info": told(None if fault else reward), "sandbox_sid": sid},
+            extra_fields=outcome.fields,
         )
 
     async def _turns(
@@ -126,8 +116,8 @@ class SandboxAgentLoop(AgentLoopBase):  # type: ignore[misc]  # veRL has no type
             began = time.monotonic()
             seen = await session.act(text)
             metrics["tool_calls"] += time.monotonic() - began
-            if seen.error is not None:
-                raise SandboxError(f"{seen.error.code}: {seen.error.detail}")
+            if is_over(seen):
+                return
             if turn + 1 < self._max_turns:  # nobody reads the last one
                 await tokens.add_message(messages, {"role": "user", "content": seen.content})
                 if tokens.length >= self._most:
@@ -153,13 +143,87 @@ class SandboxRewardManager(RewardManagerBase):  # type: ignore[misc]  # veRL has
         try:
             if not sid:
                 raise SandboxError("the trajectory names no session (sandbox_sid): its start failed")
-            reward = await _client().reward(str(sid))
+            reward = await client_of_loop().reward(str(sid))
             if reward.mask:
                 raise SandboxError(f"{reward.verdict}: {reward.cause}")
         except SandboxError as error:
             _LOGGER.error("masked reward of session %s: %s", sid, error)
             reward = None
         return {"reward_score": 0.0 if reward is None else reward.reward, "reward_extra_info": told(reward)}
+
+
+@dataclass
+class Outcome:
+    """How a trajectory's session went."""
+
+    sid: str = ""
+    reward: Reward | None = None
+    fault: str = ""
+    """Why the trajectory says nothing about the policy; "": it does."""
+    waited_s: float = 0.0
+    """For the reward."""
+
+    @property
+    def score(self) -> float:
+        """0.0 where there is a fault."""
+        return 0.0 if self.reward is None or self.fault else self.reward.reward
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """For the output's `extra_fields`."""
+        return {"reward_extra_info": told(None if self.fault else self.reward), "sandbox_sid": self.sid}
+
+
+async def in_session(instance: str, play: Callable[[Session], Awaitable[None]], *, raises_faults: bool) -> Outcome:
+    """Play a trajectory in a session of its own, which ends with it however it ends, and have its reward.
+
+    Raises RolloutFault, with `raises_faults`: the service failed, by a SandboxError of `play` or by a masked reward.
+    """
+    outcome = Outcome()
+    try:
+        async with client_of_loop().session(instance) as session:
+            outcome.sid = session.sid
+            await play(session)
+        began = time.monotonic()
+        outcome.reward = await session.reward()
+        outcome.waited_s = time.monotonic() - began
+        if outcome.reward.mask:
+            outcome.fault = f"no reward ({outcome.reward.verdict}): {outcome.reward.cause}"
+    except SandboxError as error:
+        outcome.fault = str(error) or type(error).__name__
+    if outcome.fault and raises_faults:
+        raise RolloutFault(f"{instance}: {outcome.fault}")
+    if outcome.fault:
+        _LOGGER.error("rollout of %s left out of the loss: %s", instance, outcome.fault)
+    return outcome
+
+
+_LEFT_TO_THE_REWARD = (
+    "command_broken",
+    "sandbox_disk_full",
+    "sandbox_exhausted",
+    "sandbox_lost",
+    "session_ended",
+    "unknown_session",
+)
+"""Codes of what a policy can bring about: whether such a rollout counts is said by its reward's own mask."""
+
+
+def is_over(seen: Observation) -> bool:
+    """Whether the rollout ends with this observation. Raises SandboxError: the service could not run the action."""
+    if seen.error is None:
+        return False
+    if seen.error.code in _LEFT_TO_THE_REWARD:
+        _LOGGER.warning("a rollout ends early: %s: %s", seen.error.code, seen.error.detail)
+        return True
+    raise SandboxError(f"{seen.error.code}: {seen.error.detail}")
+
+
+def raises(faults: str) -> bool:
+    """Raises SettingsError: it is neither of the two."""
+    if faults not in ("mask", "raise"):
+        raise SettingsError(f"faults is mask or raise, not {faults!r}")
+    return faults == "raise"
 
 
 def instance_of(row: Mapping[str, Any]) -> str:
@@ -188,12 +252,13 @@ def _share(count: int, total: int) -> float:
     return count / total if total else 0.0
 
 
-def _end(tokenizer: Any) -> int:
+def end_of(tokenizer: Any) -> int:
+    """A token that stands for a response in which nothing was generated."""
     token = tokenizer.eos_token_id
     return int(token if token is not None else tokenizer.pad_token_id or 0)
 
 
-def _client() -> SandboxClient:
+def client_of_loop() -> SandboxClient:
     """Of the running loop, which a worker keeps; it is never closed, as the worker's loop is not."""
     runs.keep_alive()
     loop = asyncio.get_running_loop()

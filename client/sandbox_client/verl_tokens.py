@@ -6,8 +6,39 @@ by itself (`apply_chat_template(remove_system_prompt=True)`); 0.9.0 does one or 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
+
+
+class WholeObservations:
+    """For loops: 0.8 and 0.9 cut the beginning off whatever they render past the prompt's length, observations too."""
+
+    rollout_config: Any
+
+    async def apply_chat_template(self, *arguments: Any, **named: Any) -> Any:
+        """As veRL's; what comes after the prompt is whole."""
+        render = super().apply_chat_template  # type: ignore[misc]  # of veRL's AgentLoopBase, beside which this stands
+        if not named.get("remove_system_prompt"):
+            return await render(*arguments, **named)
+        config = self.rollout_config
+        self.rollout_config = _Unbounded(config)  # this loop's alone, and it has one trajectory
+        try:
+            return await render(*arguments, **named)
+        finally:
+            self.rollout_config = config
+
+
+class _Unbounded:
+    """The configuration of rollouts, but for the prompt's length."""
+
+    prompt_length = sys.maxsize
+
+    def __init__(self, config: Any) -> None:
+        self._config = config
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._config, name)
 
 
 class Tokens:

@@ -97,7 +97,7 @@ def python(script: str, path: list[Path], **environment: str) -> str:
     """Run a script in an interpreter of its own, with these folders to import from."""
     # the checkout's own hook first: an editable installation has a copy of it
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [CLIENT, *path])), **environment}
-    done = subprocess.run([sys.executable, "-c", script], env=variables, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], env=variables, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -273,6 +273,9 @@ import verl.trainer.ppo.ray_trainer
     assert python(script, [verl], SANDBOX_CLIENT_HOOK="1") == ""
     (verl / "verl" / "utils" / "swedev_utils.py").unlink()
     assert "sandbox_client.verl.SandboxAgentLoop" in python(script, [verl], SANDBOX_CLIENT_HOOK="1")
+    (trainer.parent / "constants_ppo.py").touch()  # all of it that today's driver imports
+    script = script.replace("import verl.trainer.ppo", "import verl.trainer.constants_ppo\nimport verl.trainer.ppo")
+    assert python(script, [verl], SANDBOX_CLIENT_HOOK="1").count("sandbox_client.verl.SandboxAgentLoop") == 1
 
 
 def test_the_hook_is_off_unless_asked_for(verl: Path) -> None:

@@ -73,7 +73,7 @@ async def test_a_session_is_finished_when_its_body_raises(client: SandboxClient,
 
 async def test_the_bodys_exception_survives_a_failed_finish(client: SandboxClient, stand: Stand) -> None:
     """The failure to clean up would hide what went wrong."""
-    stand.fail("/postprocess", Fault(500))
+    stand.fail("/postprocess", Fault(500, b'{"code": "new_fault", "detail": "x"}'))
     with pytest.raises(ZeroDivisionError):
         async with client.session(1):
             _ = 1 / 0
@@ -124,7 +124,7 @@ async def test_errors_have_the_type_of_their_code(client: SandboxClient, stand: 
     """A caller could not tell a wrong instance from a fault of the service."""
     with pytest.raises(UnknownInstance, match="no such instance"):
         await client.start(404)
-    stand.fail("/start_instance", Fault(500, b'{"code": "new_fault", "detail": "x"}'), Fault(200, b"<html>"))
+    stand.fail("/start_instance", Fault(500, b'{"code": "new_fault", "detail": "x"}'), Fault(200, b"{}"))
     with pytest.raises(ServiceFault) as caught:
         await client.start(1)
     assert caught.value.code == "new_fault"
@@ -135,6 +135,16 @@ async def test_errors_have_the_type_of_their_code(client: SandboxClient, stand: 
     with pytest.raises(ServiceFault):
         await client.act("1", "x")
     assert len(stand.bodies("/process_action")) == 1, "what the service calls final was sent again"
+
+
+async def test_what_a_proxy_answers_is_no_answer(client: SandboxClient, stand: Stand) -> None:
+    """A page, or the first half of an answer, under a success or a 500, costs a solved rollout its reward."""
+    broken = [Fault(200, b"<html>"), Fault(200, b'{"reward": 1.0, "verd'), Fault(500, b"<html>"), Fault(520, b"")]
+    async with client.session(1) as session:
+        await session.act("solve")
+    stand.fail("/compute_reward", *broken)
+    assert (await session.reward()).reward == 1.0
+    assert len(stand.bodies("/compute_reward")) == len(broken) + 1
 
 
 async def test_a_lost_sandbox_is_an_observation_with_an_error(client: SandboxClient, stand: Stand) -> None:

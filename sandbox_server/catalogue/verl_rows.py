@@ -26,15 +26,28 @@ INSTRUCTION = """The repository {repo} is in {workspace}. Change it so that this
 """With the fields `repo`, `version`, `workspace`, `problem_statement` and `instance_id`."""
 
 _TEXT = pyarrow.string()
+_MESSAGES = pyarrow.list_(pyarrow.struct([("role", _TEXT), ("content", _TEXT)]))
+_TASK = pyarrow.struct([("name", _TEXT), ("prompt", _MESSAGES), ("metadata", pyarrow.struct([("instance_id", _TEXT)]))])
+"""Uni-Agent's, for `sandbox_client.uni_agent`."""
 _SCHEMA = pyarrow.schema(
     [
         ("data_source", _TEXT),
         ("agent_name", _TEXT),
-        ("prompt", pyarrow.list_(pyarrow.struct([("role", _TEXT), ("content", _TEXT)]))),
+        ("prompt", _MESSAGES),
         ("ability", _TEXT),
         ("reward_model", pyarrow.struct([("style", _TEXT), ("ground_truth", _TEXT)])),
         ("instance_id", _TEXT),
-        ("extra_info", pyarrow.struct([("index", pyarrow.int64()), ("split", _TEXT), ("instance_id", _TEXT)])),
+        (
+            "extra_info",
+            pyarrow.struct(
+                [
+                    ("index", pyarrow.int64()),
+                    ("split", _TEXT),
+                    ("instance_id", _TEXT),
+                    ("tools_kwargs", pyarrow.struct([("task", _TASK)])),
+                ]
+            ),
+        ),
     ]
 )
 
@@ -70,12 +83,19 @@ def _row(
         }
     )
     messages = [{"role": "system", "content": system}] if system else []
+    prompt = [*messages, {"role": "user", "content": asked}]
+    task = {"name": "sandbox", "prompt": prompt, "metadata": {"instance_id": instance.instance_id}}
     return {
         "data_source": instance.dataset or "sandbox",
         "agent_name": agent_name,
-        "prompt": [*messages, {"role": "user", "content": asked}],
+        "prompt": prompt,
         "ability": "code",
         "reward_model": {"style": "sandbox", "ground_truth": ""},  # veRL wants the column; the service has the truth
         "instance_id": instance.instance_id,
-        "extra_info": {"index": number, "split": split, "instance_id": instance.instance_id},
+        "extra_info": {
+            "index": number,
+            "split": split,
+            "instance_id": instance.instance_id,
+            "tools_kwargs": {"task": task},
+        },
     }

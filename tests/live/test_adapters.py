@@ -7,12 +7,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.conftest import ROOT
 
-from .serving import Server, bash, until
+from .serving import Server
 
 ROLLS = Path(__file__).parent / "environments"
 
@@ -39,17 +38,6 @@ def roll(missing):
         return dict(json.loads(done.stdout))
 
     return run
-
-
-@pytest.fixture(scope="session")
-def verl() -> Path:
-    """An interpreter with veRL; torch makes it too large to be made for every run of the tests."""
-    named = Path(os.environ.get("SANDBOX_TEST_VERL", ROOT / ".cache" / "sdk" / "verl" / "bin" / "python"))
-    if not named.exists():
-        pytest.skip(
-            "SANDBOX_TEST_VERL names no interpreter with veRL 0.7.1 or later (docs/verl.md says how to make one)"
-        )
-    return named
 
 
 @pytest.fixture(scope="module")
@@ -163,67 +151,3 @@ def test_the_client_itself_needs_neither() -> None:
     code = "import sys, sandbox_client.blocking; print(sorted({'verifiers', 'skyrl_gym'} & set(sys.modules)))"
     environment = os.environ | {"PYTHONPATH": str(ROOT / "client")}
     assert subprocess.check_output([sys.executable, "-c", code], env=environment, text=True) == "[]\n"
-
-
-def in_verl(python: Path, job: dict[str, Any]) -> list[dict[str, Any]]:
-    clean = {key: value for key, value in os.environ.items() if not key.startswith("SANDBOX_")}
-    folders = os.pathsep.join([*filter(None, [os.environ.get("SANDBOX_TEST_VERL_PATH")]), str(ROOT / "client")])
-    done = subprocess.run(
-        [python, ROLLS / "roll_verl.py"],
-        input=json.dumps(job),
-        env=clean | {"PYTHONPATH": folders, "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-5000:]
-    return list(json.loads(done.stdout[done.stdout.index('{"rollouts"') :])["rollouts"])
-
-
-def test_verl(live: Server, verl: Path, solve: str) -> None:
-    """A trajectory's reward, its masks or its session are wrong in today's veRL, where no swedev task is left."""
-    finish = "I am done.\n<function=finish>\n</function>"
-    job = {
-        "environment": {"SANDBOX_URL": live.url, "SANDBOX_RUN": "verl"},
-        "instance_id": "samples__ledger-12",
-        "arguments": {"max_turns": 3},
-        "policies": [
-            *[[bash("echo seen-$((40+2))"), bash(solve), finish]] * 4,
-            ["Where is it?", bash("ls"), bash("true"), bash("never")],
-            [bash("echo waits"), "WAIT"],
-        ],
-    }
-    *solved, wrong, cut_off = in_verl(verl, job)
-    assert cut_off["error"] == "CancelledError"
-    for rollout in solved:
-        assert rollout["reward"] == 1.0 and rollout["extra"] == {
-            "acc": 1.0,
-            "resolved": 1.0,
-            "masked": 0.0,
-            "f2p": 1.0,
-            "p2p": 1.0,
-        }
-        assert "seen-42" in rollout["shown"] and "seen-42" not in rollout["policy"]
-        assert rollout["policy"] == "".join(f"{text}<|im_end|>" for text in job["policies"][0])
-        assert len(rollout["logprobs"]) == len(rollout["mask"]) == rollout["tokens"]
-        assert rollout["seen"][2].startswith(rollout["seen"][1]), "the policy saw another past in its third turn"
-    assert wrong["reward"] == 0.0 and wrong["extra"]["masked"] == 0.0 and len(wrong["seen"]) == 3
-    until(
-        lambda: not httpx.get(f"{live.url}/v1/sessions?run=verl&state=live", timeout=30).json(),
-        20,
-        "a session of a rollout that was cut off ends",
-    )
-
-    unknown = "nobody__knows-1"
-    job |= {"instance_id": unknown, "policies": [[finish]], "arguments": {"faults": "raise"}}
-    job["batch"] = {
-        "instance_ids": [unknown, *["samples__ledger-12"] * 3, unknown],
-        "policy": [bash("ls"), bash(solve), finish],
-    }
-    raised, step = in_verl(verl, job)
-    assert raised["error"] == "RolloutFault" and unknown in raised["detail"]
-    # the first sample of a batch decides which columns it has
-    assert step["scores"] == step["acc"] == [0.0, 1.0, 1.0, 1.0, 0.0] and step["masked"] == [1.0, 0.0, 0.0, 0.0, 1.0]
-    assert [bool(count) for count in step["trained_tokens"]] == [False, True, True, True, False]
-    assert step["has_logprobs"]

@@ -1,7 +1,7 @@
-"""Rollouts of a scripted policy in the real agent loop of veRL: `roll_verl.py < job`, outcomes on stdout.
+"""Rollouts of a scripted policy in veRL's real agent loops and reward loop: `roll_verl.py < job`, outcomes on stdout.
 
-Runs in an environment of its own, with sandbox_client on PYTHONPATH. The tokenizer has a token a byte and a Qwen
-chat's template; nothing is downloaded.
+Runs in an environment of its own, with sandbox_client on PYTHONPATH, and with the folder of another release of veRL
+before it where the job is for that one.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ import inspect
 import json
 import os
 import sys
+import time
 from types import SimpleNamespace
 
 job = json.load(sys.stdin)
@@ -17,73 +18,54 @@ os.environ |= job["environment"]
 import hydra  # noqa: E402  # as below: after the environment is set
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
+import verl  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
-from transformers import PreTrainedTokenizerFast  # noqa: E402
 from verl import DataProto  # noqa: E402
 from verl.experimental.agent_loop import agent_loop  # noqa: E402
-from verl.workers.rollout.replica import TokenOutput  # noqa: E402
+from verl.experimental.reward_loop import reward_loop  # noqa: E402
+from verl_parts import TOKENIZER, Policy, pulls  # noqa: E402
 
-TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-
-
-def tokenizer() -> PreTrainedTokenizerFast:
-    """A token a byte."""
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    made = Tokenizer(models.BPE({letter: number for number, letter in enumerate(letters)}, []))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    made.add_special_tokens([AddedToken("<|im_start|>", special=True), AddedToken("<|im_end|>", special=True)])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=made, eos_token="<|im_end|>", pad_token="<|im_end|>", chat_template=TEMPLATE
-    )
-
-
-TOKENIZER = tokenizer()
-ROLLOUT = {
-    "prompt_length": 4096,
-    "response_length": job.get("response_length", 16384),
-    "multi_turn": {"max_parallel_calls": 1},
-    "agent": {},
-}
 CONFIG = OmegaConf.create(
     {
-        "actor_rollout_ref": {"rollout": ROLLOUT, "model": {}},
+        "actor_rollout_ref": {
+            "rollout": {
+                "prompt_length": 4096,
+                "response_length": 16384,
+                "multi_turn": {
+                    "max_user_turns": 8,
+                    "max_assistant_turns": 8,
+                    "max_parallel_calls": 1,
+                    "max_tool_response_length": 256,
+                    "tool_response_truncate_side": "middle",
+                    "tool_config_path": job.get("tools"),
+                    "interaction_config_path": None,
+                    "format": "hermes",
+                },
+                "agent": {},
+            },
+            "model": {},
+        },
         "data": {
             "tool_config_path": None,
             "apply_chat_template_kwargs": {},
             "continuous_token": {"enable": False},  # of 0.9.0
         },
+        "reward": {
+            "reward_manager": {
+                "source": "importlib",
+                "name": "SandboxRewardManager",
+                "module": {"path": "pkg://sandbox_client.verl"},
+            },
+            "custom_reward_function": {"path": None},
+            "reward_model": {"enable": False},
+        },
     }
 )
+# from 0.8 on a worker reads them once, before that each trajectory
+TOOLS = agent_loop.load_all_tools(job["tools"], None) if hasattr(agent_loop, "load_all_tools") else []
 
 
-class Policy:
-    """What an engine is to the loop."""
-
-    def __init__(self, texts: list[str]) -> None:
-        self.texts = iter(texts)
-        self.seen: list[str] = []
-        self.waits = asyncio.Event()
-
-    async def generate(self, request_id, *, prompt_ids, sampling_params, **_):
-        """The next text, as tokens; waits for ever where the script says so."""
-        self.seen.append(TOKENIZER.decode(prompt_ids))
-        text = next(self.texts)
-        if text == "WAIT":
-            self.waits.set()
-            await asyncio.sleep(3600)
-        ids = TOKENIZER.encode(text + "<|im_end|>")
-        wanted = sampling_params.get("logprobs")
-        return TokenOutput(
-            token_ids=ids, log_probs=[-0.5] * len(ids) if wanted and job.get("engine_logprobs") else None
-        )
-
-
-def loop_for(policy: Policy, arguments: dict):
+def loop_for(policy: Policy, loop: dict):
     """As veRL's worker makes it."""
     given = {
         "trainer_config": agent_loop.DictConfigWrap(CONFIG),
@@ -97,18 +79,18 @@ def loop_for(policy: Policy, arguments: dict):
     known = inspect.signature(agent_loop.AgentLoopBase.__init__).parameters
     given = {name: value for name, value in given.items() if name in known}
     if hasattr(agent_loop, "ToolListWrap"):
-        given["tools"] = agent_loop.ToolListWrap([])
-    return hydra.utils.instantiate({"_target_": "sandbox_client.verl.SandboxAgentLoop", **arguments}, **given)
+        given["tools"] = agent_loop.ToolListWrap(TOOLS)
+    return hydra.utils.instantiate(loop, **given)
 
 
-async def roll(texts: list[str]) -> dict:
+async def roll(asked: dict) -> dict:
     """One trajectory."""
+    texts = asked["policy"]
     policy = Policy(texts)
-    row = {"raw_prompt": [{"role": "user", "content": "Mend it."}], "extra_info": {"instance_id": job["instance_id"]}}
+    policy.waits = asyncio.Event()
+    row = {"raw_prompt": [{"role": "user", "content": "Mend it."}], "extra_info": {"instance_id": asked["instance_id"]}}
     running = asyncio.create_task(
-        loop_for(policy, job.get("arguments", {})).run(
-            {"logprobs": job.get("logprobs", True)}, **row, priority=0, tools_kwargs={}
-        )
+        loop_for(policy, asked["loop"]).run({"logprobs": True}, **row, priority=0, tools_kwargs={})
     )
     if "WAIT" in texts:
         await policy.waits.wait()
@@ -119,35 +101,19 @@ async def roll(texts: list[str]) -> dict:
         return {"error": type(error).__name__, "detail": str(error)}
     pairs = list(zip(output.response_ids, output.response_mask, strict=True))
     return {
-        "prompt": TOKENIZER.decode(output.prompt_ids),
         "seen": policy.seen,
-        "response": TOKENIZER.decode(output.response_ids),
         "policy": TOKENIZER.decode([token for token, mask in pairs if mask]),
         "shown": TOKENIZER.decode([token for token, mask in pairs if not mask]),
-        "tokens": len(pairs),
-        "logprobs": output.response_logprobs,
-        "mask": output.response_mask,
+        "logprobs": len(output.response_logprobs or ()) == len(pairs),
         "reward": output.reward_score,
-        "turns": output.num_turns,
         "extra": output.extra_fields["reward_extra_info"],
         "sid": output.extra_fields["sandbox_sid"],
     }
 
 
-class Repeats:
-    """An engine whose policy says the job's texts in every trajectory."""
-
-    async def generate(self, request_id, *, prompt_ids, sampling_params, **_):
-        """As many turns were before as the assistant had."""
-        turn = TOKENIZER.decode(prompt_ids).count("<|im_start|>assistant") - 1
-        return await Policy(job["batch"]["policy"][turn:]).generate(
-            request_id, prompt_ids=prompt_ids, sampling_params=sampling_params
-        )
-
-
-async def batch(instance_ids: list[str]) -> dict:
+async def batch(asked: dict) -> dict:
     """A step's batch through the real worker, made without an engine and without Ray; what the trainer gets of it."""
-    agent_loop._agent_loop_registry["sandbox"] = {"_target_": "sandbox_client.verl.SandboxAgentLoop", "max_turns": 5}
+    agent_loop._agent_loop_registry["sandbox"] = asked["loop"]
     worker = agent_loop.AgentLoopWorker.__new__(agent_loop.AgentLoopWorker)
     rollout = SimpleNamespace(
         **{name: CONFIG.actor_rollout_ref.rollout[name] for name in ("prompt_length", "response_length")},
@@ -157,40 +123,71 @@ async def batch(instance_ids: list[str]) -> dict:
         calculate_log_probs=True,
         agent=SimpleNamespace(default_agent_loop="sandbox"),
     )
+    policy = Policy(asked["policy"])
     worker.__dict__ |= {
         "config": CONFIG,
         "rollout_config": rollout,
-        "llm_client": Repeats(),
-        "server_manager": Repeats(),  # its name up to 0.8
+        "llm_client": policy,
+        "server_manager": policy,  # its name up to 0.8
         "tokenizer": TOKENIZER,
-        "tools": [],
+        "tools": TOOLS,
         "distillation_enabled": False,
         "stream_teacher_with_rollout": False,
         "mm_processor_kwargs": {},
     } | dict.fromkeys(
         ("processor", "hf_model_type", "dataset_cls", "reward_loop_worker_handles", "reward_router_address")
     )
-    prompts = np.empty(len(instance_ids), dtype=object)
-    prompts[:] = [[{"role": "user", "content": "Mend it."}] for _ in instance_ids]
-    asked = DataProto.from_dict(
-        tensors={"dummy": torch.zeros(len(instance_ids), 1)},
-        non_tensors={"raw_prompt": prompts, "instance_id": np.array(instance_ids, dtype=object)},
+    ids = asked["instance_ids"]
+    prompts = np.empty(len(ids), dtype=object)
+    prompts[:] = [[{"role": "user", "content": "Mend it."}] for _ in ids]
+    step = DataProto.from_dict(
+        tensors={"dummy": torch.zeros(len(ids), 1)},
+        non_tensors={"raw_prompt": prompts, "instance_id": np.array(ids, dtype=object)},
         meta_info={"global_steps": 1},
     )
-    done = await worker.generate_sequences(asked)
+    done = await worker.generate_sequences(step)
     return {
         "scores": done.batch["rm_scores"].sum(-1).tolist(),
-        "trained_tokens": done.batch["response_mask"].sum(-1).tolist(),
+        "pulls": pulls(done.batch["response_mask"]),
         "has_logprobs": "rollout_log_probs" in done.batch,
         "masked": done.non_tensor_batch["masked"].tolist(),
         "acc": done.non_tensor_batch["acc"].tolist(),
     }
 
 
-async def main() -> list[dict]:
-    """All of them at once."""
-    rollouts = list(await asyncio.gather(*map(roll, job.get("policies", []))))
-    return [*rollouts, await batch(job["batch"]["instance_ids"])] if "batch" in job else rollouts
+async def rewards(sids: list[str]) -> dict:
+    """The real reward loop's worker, made without Ray, asked for all of them at once."""
+    worker = reward_loop.RewardLoopWorker.__new__(reward_loop.RewardLoopWorker)
+    worker.config = CONFIG
+    worker.reward_manager = reward_loop.load_reward_manager(
+        CONFIG, TOKENIZER, reward_router_address=None, reward_model_tokenizer=None
+    )
+
+    async def one(sid: str) -> tuple[dict, float]:
+        fields = np.array([{"sandbox_sid": sid}], dtype=object)
+        began = time.monotonic()
+        told = await worker.compute_score(
+            DataProto.from_dict(tensors={"responses": torch.zeros(1, 1)}, non_tensors={"tool_extra_fields": fields})
+        )
+        return told, time.monotonic() - began
+
+    done = await asyncio.gather(*map(one, sids))
+    return {
+        "rewards": [told["reward_score"] for told, _ in done],
+        "masked": [told["reward_extra_info"]["masked"] for told, _ in done],
+        "longest_s": max((took for _, took in done), default=0.0),
+    }
 
 
-json.dump({"rollouts": asyncio.run(main()), "verl": agent_loop.__file__}, sys.stdout)
+async def main() -> dict:
+    """All rollouts at once, then the batches."""
+    return {
+        "verl": verl.__version__,
+        "rollouts": list(await asyncio.gather(*map(roll, job.get("rollouts", [])))),
+        "batches": [await batch(asked) for asked in job.get("batches", [])],
+        "rewards": await rewards(job.get("sids", [])),
+    }
+
+
+sys.stdout.flush()
+os.write(1, ("\n" + json.dumps(asyncio.run(main()))).encode())  # below whatever veRL prints

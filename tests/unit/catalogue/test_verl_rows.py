@@ -30,6 +30,8 @@ def test_rows_hold_what_the_agent_loop_needs_and_no_solution(tmp_path: Path) -> 
     row = rows[0]
     assert row["instance_id"] == row["extra_info"]["instance_id"] == "a__b-1" and row["agent_name"] == "sandbox"
     assert [message["role"] for message in row["prompt"]] == ["system", "user"]
+    task = row["extra_info"]["tools_kwargs"]["task"]
+    assert task == {"name": "sandbox", "prompt": row["prompt"], "metadata": {"instance_id": "a__b-1"}}
     asked = row["prompt"][1]["content"]
     assert "/workspace/a__b__1.2" in asked and asked.endswith("It adds {wrong}.")
     assert b"THE-" not in path.read_bytes()

@@ -90,7 +90,7 @@ async def test_a_length_of_a_body(length: str) -> None:
         sent.append(message)
 
     scope = {"type": "http", "path": "/", "headers": [(b"content-length", length.encode("latin-1", "replace"))]}
-    await BoundBody(app, 1000)(cast(Any, scope), cast(Any, receive), send)
+    await BoundBody(app, 1000, 30.0)(cast(Any, scope), cast(Any, receive), send)
     assert sent[0]["status"] == (413 if length == HUGE else 200)
 
 
