@@ -108,8 +108,9 @@ async def test_by_our_client(live: Server, tmp_path: Path) -> None:
         assert ran.stdout == "2048\n"
         assert (await asyncio.to_thread(blocking.stat, session.sid, "/tmp/in")).kind == "dir"
         assert len(await asyncio.to_thread(blocking.read, session.sid, "/tmp/in/file")) == len(DATA) * 1000
-    with pytest.raises(RequestRejected, match="session_ended"):
-        await session.write("/tmp/late", b"")
+        await session.finish()
+        with pytest.raises(RequestRejected, match="session_ended"):
+            await session.write("/tmp/late", b"")
 
 
 def test_what_cannot_be_is_said_as_of_boxes(live: Server, inside: Inside) -> None:
@@ -129,7 +130,8 @@ def test_what_cannot_be_is_said_as_of_boxes(live: Server, inside: Inside) -> Non
     assert stored.status_code == 201
     assert inside.http.post("/files/from-blob", json=copy).json()["size"] == len(large)
     assert "interrupted" not in live.say(inside.sid, bash("pwd"))["content"]
-    assert code(inside.http.get(""), 404) == "unknown_session"
+    box = httpx.get(f"{live.url}/v1/boxes/{inside.sid}")
+    assert code(box, 404) == "unknown_session" and "session" in box.json()["detail"]
 
 
 def test_a_dead_nodes_session_has_its_files_and_commands(rows: Path, tmp_path: Path) -> None:
