@@ -34,7 +34,7 @@ class WrittenFile(BaseModel):
     path: str
     """Absolute."""
     size: int
-    notice: str
+    notice: str = ""
     """Of a session: as in the answer of a batch; "" nearly always."""
 
 
@@ -203,7 +203,7 @@ async def _on_node_of(request: Request, sid: str | None) -> None:
 
 
 def _written(info: FileInfo) -> dict[str, object]:
-    return {"path": info.path, "size": info.size, "notice": ""}
+    return {"path": info.path, "size": info.size}
 
 
 def _entry(info: FileInfo) -> dict[str, object]:
