@@ -356,7 +356,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             commands=commands,
             blobs=blobs,
             session_boxes=SessionBoxes(
-                acting, ending, store, commands, file_bytes=int(settings.journal_file_mb * 2**20)
+                acting, ending, store, commands, blobs, file_bytes=int(settings.journal_file_mb * 2**20)
             ),
             runs=runs,
             nodes=nodes,

@@ -35,7 +35,7 @@ class WrittenFile(BaseModel):
     path: str
     """Absolute."""
     size: int
-    notice: str
+    notice: str = ""
     """Of a session: as in the answer of a batch; "" nearly always."""
 
 
@@ -207,7 +207,7 @@ async def _on_node_of(request: Request, sid: str | None) -> None:
 
 
 def _written(info: FileInfo) -> dict[str, object]:
-    return {"path": info.path, "size": info.size, "notice": ""}
+    return {"path": info.path, "size": info.size}
 
 
 def _entry(info: FileInfo) -> dict[str, object]:

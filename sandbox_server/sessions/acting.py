@@ -198,6 +198,7 @@ class Acting:
         else:
             text = told + ran.observation.text
         duration_s = clock.now() - began if ran.duration_s is None else ran.duration_s
+        refused = ran.reply is not None and "error" in ran.reply and ran.observation.outcome != "interrupted"
         action = ActionRecord(
             sid=record.sid,
             seq=record.actions + 1,
@@ -208,7 +209,7 @@ class Acting:
             exit_code=ran.observation.exit_code,
             started_at=min(began, clock.now() - duration_s),
             duration_s=duration_s,
-            idempotency_key=asked.key,
+            idempotency_key="" if refused else asked.key,  # nothing was done: sent again, it is tried again
         )
         written = time.monotonic()
         await turn.acknowledge(

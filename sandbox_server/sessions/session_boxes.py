@@ -27,6 +27,7 @@ from sandbox_server.errors import (
 )
 from sandbox_server.sandbox.base import Sandbox
 from sandbox_server.sessions.acting import Acting
+from sandbox_server.sessions.blobs import Blobs
 from sandbox_server.sessions.commands import BoxCommand, Commands
 from sandbox_server.sessions.ending import Ending
 from sandbox_server.sessions.running import COMMAND, COMMAND_END, FILE
@@ -58,12 +59,15 @@ class SessionBoxes:
     done. OwnedElsewhere. SandboxLost: the session is over with this. InfrastructureError.
     """
 
-    def __init__(self, acting: Acting, ending: Ending, store: Store, commands: Commands, *, file_bytes: int) -> None:
+    def __init__(
+        self, acting: Acting, ending: Ending, store: Store, commands: Commands, blobs: Blobs, *, file_bytes: int
+    ) -> None:
         """`file_bytes`: the longest file whose bytes the journal keeps."""
         self._acting = acting
         self._ending = ending
         self._store = store
         self._commands = commands
+        self._blobs = blobs
         self.file_bytes = file_bytes
 
     async def sandbox(self, sid: str) -> Sandbox:
@@ -92,6 +96,8 @@ class SessionBoxes:
                 )
             asked = {"data": base64.b64encode(content).decode()}
         else:
+            await self.sandbox(sid)  # on this node
+            self._blobs.size(content)
             asked = {"sha256": content}
         return await self._act(sid, FILE, {**asked, "path": path, "user": user, "mode": mode}, key)
 

@@ -231,28 +231,3 @@ def test_an_answer_is_journaled_as_it_was_written(live: Server) -> None:
         "answer",
         "<files>\nledger/journal.py\n</files>",
     )
-
-
-def tool(name: str, **arguments: object) -> str:
-    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
-
-
-def test_tool_calls_reach_the_shell_and_the_editor(live: Server, sid: str) -> None:
-    """By JSON a policy has a fresh bash for each call and no editor; or calls that build on each other run at once."""
-    path = "/tmp/by-json.py"
-    turn = [
-        tool("execute_bash", command="cd /tmp && export A=kept"),
-        tool("str_replace_editor", command="create", path=path, file_text="print('old')\n"),
-        tool("str_replace_editor", command="str_replace", path=path, old_str="old", new_str="new"),
-        tool("execute_bash", command="python by-json.py; false"),
-    ]
-    said = live.say(sid, "\n".join(turn))["content"]
-    answers = said.removesuffix("\n</tool_response>").split("\n</tool_response>\n")
-    assert len(answers) == 4 and "File created successfully" in answers[1] and "has been edited" in answers[2]
-    assert answers[3] == "<tool_response>\nnew\n[exit code: 1]"
-    assert live.say(sid, tool("execute_bash", command="pwd; echo $A"))["content"] == BLOCK.format("/tmp\nkept")
-    assert live.say(sid, call("pwd"))["content"] == BLOCK.format("/testbed"), "bash is a fresh one, as it was"
-    undone = live.say(sid, tool("str_replace_editor", command="undo_edit", path=path))["content"]
-    assert "undone successfully" in undone and "print('old')" in undone
-    entry = live.actions(sid)[-4]
-    assert (entry["tool"], entry["exit_code"]) == ("calls", 1)

@@ -2,7 +2,9 @@
 
 import asyncio
 import hashlib
+import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -108,8 +110,9 @@ async def test_by_our_client(live: Server, tmp_path: Path) -> None:
         assert ran.stdout == "2048\n"
         assert (await asyncio.to_thread(blocking.stat, session.sid, "/tmp/in")).kind == "dir"
         assert len(await asyncio.to_thread(blocking.read, session.sid, "/tmp/in/file")) == len(DATA) * 1000
-    with pytest.raises(RequestRejected, match="session_ended"):
-        await session.write("/tmp/late", b"")
+        await session.finish()
+        with pytest.raises(RequestRejected, match="session_ended"):
+            await session.write("/tmp/late", b"")
 
 
 def test_what_cannot_be_is_said_as_of_boxes(live: Server, inside: Inside) -> None:
@@ -117,7 +120,8 @@ def test_what_cannot_be_is_said_as_of_boxes(live: Server, inside: Inside) -> Non
     assert code(inside.http.get("/files", params={"path": "/absent"}), 404) == "unknown_file"
     assert code(inside.http.get("/files/list", params={"path": "/etc/passwd"}), 409) == "file_unusable"
     assert code(inside.put("/testbed", b"x"), 409) == "file_unusable"
-    assert code(inside.put("/x", b"x", user="nobody-at-all"), 400) == "unknown_user"
+    assert code(inside.put("/x", b"x", key="again", user="nobody-at-all"), 400) == "unknown_user"
+    assert inside.put("/x", b"x", key="again").status_code == 200, "a refusal is given again for ever"
     assert code(inside.http.post("/commands", json={"cmd": "true", "user": "nobody-at-all"}), 400) == "unknown_user"
     assert code(inside.http.get("/commands/never"), 404) == "unknown_command"
     large = b"tools" * 1_000_000
@@ -129,13 +133,24 @@ def test_what_cannot_be_is_said_as_of_boxes(live: Server, inside: Inside) -> Non
     assert stored.status_code == 201
     assert inside.http.post("/files/from-blob", json=copy).json()["size"] == len(large)
     assert "interrupted" not in live.say(inside.sid, bash("pwd"))["content"]
-    assert code(inside.http.get(""), 404) == "unknown_session"
+    box = httpx.get(f"{live.url}/v1/boxes/{inside.sid}")
+    assert code(box, 404) == "unknown_session" and "session" in box.json()["detail"]
 
 
-def test_a_dead_nodes_session_has_its_files_and_commands(rows: Path, tmp_path: Path) -> None:
-    """An acknowledged write is lost with the node in silence; or commands come back in another order."""
+def call(name: str, **arguments: object) -> str:
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
+
+
+def by_json(server: Server, sid: str, *calls: str) -> list[str]:
+    """What each tool call of one turn is answered."""
+    said = server.say(sid, "\n".join(calls))["content"]
+    return [text.partition("<tool_response>\n")[2] for text in said.split("\n</tool_response>")[:-1]]
+
+
+def test_a_dead_nodes_session_has_all_that_was_done_in_it(rows: Path, tmp_path: Path) -> None:
+    """A write is lost with the node in silence; commands come back in another order; JSON reaches no kept shell."""
     with fleet(tmp_path, rows, 2) as ((a, b), _):
-        sid = b.begin()
+        sid = b.begin("samples__search-1")
         owner, other = (b, a) if b.session(sid)["node"] == b.node else (a, b)
         inside = Inside(other, sid)
         assert inside.put("/testbed/data", DATA).status_code == 200
@@ -150,7 +165,20 @@ def test_a_dead_nodes_session_has_its_files_and_commands(rows: Path, tmp_path: P
         inside.ran("sleep 600", key="killed", wait_s=0)
         assert inside.http.delete("/commands/killed").json()["exit_code"] == -1
         assert inside.ran("sleep 2; echo second >> /tmp/order; exit 4")["exit_code"] == 4
-        other.run(sid, "echo third >> /tmp/order")
+        path, edit = "/tmp/by-json.py", partial(call, "str_replace_editor", path="/tmp/by-json.py")
+        turn = by_json(
+            other,
+            sid,
+            call("execute_bash", command="cd /tmp && export A=kept"),
+            edit(command="create", file_text="print('old')\n"),
+            edit(command="str_replace", old_str="old", new_str="new"),
+            call("execute_bash", command=f"python {path}; echo third >> order; false"),
+            call("bash", command="pwd"),
+        )
+        assert turn[1] == f"File created successfully at: {path}" and "has been edited" in turn[2]
+        assert turn[3:] == ["new\n[exit code: 1]", "/testbed"]
+        entry = other.actions(sid)[-1]
+        assert (entry["tool"], entry["exit_code"]) == ("calls", 1)
         owner.kill()
         assert inside.get("/testbed/data") == DATA
         again = inside.ran("cat /tmp/order; pgrep -fxc 'sleep 600'; ls /opt/tools")
@@ -158,3 +186,6 @@ def test_a_dead_nodes_session_has_its_files_and_commands(rows: Path, tmp_path: P
         assert "action 2: unknown_blob instead of finished" in again["notice"]
         assert inside.http.get("/commands/back").json()["state"] == "running"
         assert inside.ran("true")["notice"] == ""
+        assert by_json(other, sid, call("execute_bash", command="pwd; echo $A")) == ["/tmp\nkept"]
+        (undone,) = by_json(other, sid, edit(command="undo_edit"))
+        assert "undone successfully" in undone and "print('old')" in undone
