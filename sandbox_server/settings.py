@@ -339,6 +339,9 @@ class Settings(BaseSettings):
     unconfirmed: Literal["pay", "refuse"] = "pay"
     """What a patch earns whose instance has no false tests (docs/grading.md): pay, its reward, though it may be a fake;
     refuse, 0.0, not masked, so that such instances teach nothing."""
+    certify_concurrency: int | None = Field(None, ge=1)
+    """Task images that are sealed, and instances whose false tests are tried, at a time, for gradings that have no slot
+    meanwhile; unset: half of SANDBOX_GRADE_CONCURRENCY, at least 1."""
     certify_timeout_s: Annotated[float, Field(gt=0)] = 900.0
     """No further run is begun after this long to find out which false tests of an instance can be used."""
     reward_wait_s: float = 280.0
@@ -404,6 +407,11 @@ class Settings(BaseSettings):
     def gradings(self) -> int:
         """SANDBOX_GRADE_CONCURRENCY in force: the rest of the CPUs is for live sessions; on two, 1 to 4 took equal."""
         return self.grade_concurrency or max(2, (os.cpu_count() or 1) * 3 // 4)
+
+    @property
+    def certifications(self) -> int:
+        """SANDBOX_CERTIFY_CONCURRENCY in force."""
+        return self.certify_concurrency or max(1, self.gradings // 2)
 
     @property
     def database(self) -> str:

@@ -56,6 +56,7 @@ def grading_of(
         ahead_boots=max(1, settings.boots // 2),  # the others are for starts
         faults=faults,
         sealed=workspaces.sealed,
+        seals=settings.certifications,
     )
     grading = Grading(
         containers,
@@ -70,7 +71,13 @@ def grading_of(
     reward = load_rewards().get(settings.reward, resolved)  # `Rewards` tells of one that there is not
     grading.confirming = Confirming(
         grading,
-        Certifying(grading, Certificates(database), claims, budget_s=settings.certify_timeout_s),
+        Certifying(
+            grading,
+            Certificates(database),
+            claims,
+            budget_s=settings.certify_timeout_s,
+            at_once=settings.certifications,
+        ),
         mode=settings.confirm,
         earns=lambda instance, verdict: reward(instance, verdict) > 0,
         least_runs=settings.confirm_runs,

@@ -9,6 +9,9 @@ from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.records import Verdict, VerdictName
 from sandbox_server.sandbox.base import Sandbox
 
+Aside = Callable[[], AbstractAsyncContextManager[None]]
+"""For what takes long and is not the patch's own grading: within it, its slot is another's."""
+
 
 @dataclass(frozen=True, slots=True)
 class GradeRequest:

@@ -7,6 +7,7 @@ fails them too. Many are tried in one run; what one of them spoils is found by h
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from random import Random
 from typing import Any, Protocol
@@ -26,7 +27,7 @@ from sandbox_server.grading.altering import (
     run_under,
     together,
 )
-from sandbox_server.grading.base import TestRun
+from sandbox_server.grading.base import Aside, TestRun
 from sandbox_server.grading.odds import patterns
 from sandbox_server.grading.reasons import failures, of, right
 from sandbox_server.grading.variants.base import Unit, Variant
@@ -71,22 +72,38 @@ class Certifying:
     """Makes an instance's variants, once for all servers, and keeps them."""
 
     def __init__(
-        self, runs: Runs, store: CertificateStore, claims: Claims | None = None, *, budget_s: float = 900.0
+        self,
+        runs: Runs,
+        store: CertificateStore,
+        claims: Claims | None = None,
+        *,
+        budget_s: float = 900.0,
+        at_once: int = 1,
     ) -> None:
-        """After `budget_s` seconds no further run is begun: what was found until then counts."""
+        """After `budget_s` seconds no further run is begun: what was found until then counts.
+
+        So many instances `at_once` have theirs made.
+        """
         self._runs = runs
         self._store = store
         self._claims = claims
         self._budget_s = budget_s
+        self._room = asyncio.Semaphore(at_once)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def variants(self, instance: TaskInstance, key: Any) -> Variants:
-        """Those that are kept under `key`, or made now.
+    async def variants(self, instance: TaskInstance, key: Any, aside: Aside = nullcontext) -> Variants:
+        """Those that are kept under `key`; or made now, or waited for, within `aside`.
 
         Raises:
             GraderBroken: gold gives no results. ServiceError: it could not be told.
 
         """
+        if found := await self._stored(key):
+            return found
+        async with aside():
+            return await self._made_once(instance, key)
+
+    async def _made_once(self, instance: TaskInstance, key: Any) -> Variants:
         turn = self._turns.setdefault(str(key), asyncio.Lock())
         async with turn:
             while (found := await self._stored(key)) is None:
@@ -104,8 +121,9 @@ class Certifying:
 
     async def make(self, instance: TaskInstance, key: Any) -> Variants:
         """Made anew and kept. Raises as `variants`."""
-        began = time.monotonic()
-        made = await _Making(self._runs, instance, began + self._budget_s).variants()
+        async with self._room:
+            began = time.monotonic()
+            made = await _Making(self._runs, instance, began + self._budget_s).variants()
         made = replace(made, seconds=round(time.monotonic() - began, 2))
         await self._store.update(key, PART, made.to_json())
         log.info(

@@ -7,6 +7,7 @@ know which those are: they look alike, and the runner, the names and the inputs 
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import cycle
 from random import Random, SystemRandom
@@ -17,7 +18,7 @@ from sandbox_server.catalogue.certificate_key import CertificateKey
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import InfrastructureError
 from sandbox_server.grading.altering import Chosen, Room, Runs, Variants, names_tests, run_under, running
-from sandbox_server.grading.base import TestRun
+from sandbox_server.grading.base import Aside, TestRun
 from sandbox_server.grading.certifying import Certifying
 from sandbox_server.grading.odds import LEAST_RUNS, SEQUENCES, forgiven, patterns, runs_for
 from sandbox_server.grading.variants.base import Unit
@@ -82,8 +83,12 @@ class Confirming:
         """Part of the key under which verdicts are shared: an unconfirmed one is none where they are confirmed."""
         return f"{self._mode}" if self._unconfirmed_pays else f"{self._mode}, or no reward"
 
-    async def confirm(self, instance: TaskInstance, patch: bytes, verdict: Verdict) -> Verdict:
+    async def confirm(
+        self, instance: TaskInstance, patch: bytes, verdict: Verdict, aside: Aside = nullcontext
+    ) -> Verdict:
         """`verdict` with its confirmation; `tampered` where the runs contradict it.
+
+        The instance's variants are made within `aside`, where nobody had.
 
         Raises:
             ServiceError: it could not be told, so the verdict cannot stand.
@@ -92,7 +97,7 @@ class Confirming:
         if verdict.mask or not self._earns(instance, verdict):
             return verdict
         began = time.monotonic()
-        found, making_s = await self._confirmation(instance, patch, verdict)
+        found, making_s = await self._confirmation(instance, patch, verdict, aside)
         spent_s = time.monotonic() - began - making_s
         found = replace(found, seconds=round(spent_s, 3))
         telemetry.CONFIRMATIONS.labels(found.state).inc()
@@ -107,14 +112,16 @@ class Confirming:
         cause = f"the same code does not do what its tests say: {found.why}"
         return replace(verdict, name=VerdictName.TAMPERED, cause=cause, f2p_count=0, p2p_count=0)
 
-    async def _confirmation(self, instance: TaskInstance, patch: bytes, verdict: Verdict) -> tuple[Confirmation, float]:
+    async def _confirmation(
+        self, instance: TaskInstance, patch: bytes, verdict: Verdict, aside: Aside
+    ) -> tuple[Confirmation, float]:
         """And how long it took to make the variants, where nobody had."""
         if self._mode == "off":
             return Confirmation(ConfirmState.OFF), 0.0
         if isinstance(self._mode, float) and self._rng.random() >= self._mode:
             return Confirmation(ConfirmState.SKIPPED, f"{self._mode:g} of the verdicts are confirmed"), 0.0
         began = time.monotonic()
-        variants = await self.certifying.variants(instance, CertificateKey.of(instance, verdict.image_digest))
+        variants = await self.certifying.variants(instance, CertificateKey.of(instance, verdict.image_digest), aside)
         making_s = time.monotonic() - began
         out = {*verdict.f2p_failed, *verdict.quarantined}
         units = [unit for unit in variants.units if not out.intersection(unit.tests)]

@@ -7,7 +7,7 @@ make it superfluous, then it is removed unused. Nothing relies on it: a grading 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -89,11 +89,13 @@ class Containers:
         ahead_boots: int = 1,
         faults: Faults | None = None,
         sealed: Callable[[TaskInstance], Awaitable[ImageInfo]] | None = None,
+        seals: int = 1,
     ) -> None:
         """`limits` where the instance names none of its own; at most `ahead` wait at a time, `ahead_boots` begin.
 
         None is made while there are `faults`. `sealed(instance)` is the image that its containers are made of, set up
-        and without what is later than the task; without it one of the instance's images, set up in each container.
+        and without what is later than the task; without it one of the instance's images, set up in each container. So
+        many `seals` are made at a time before their gradings begin.
         """
         self._runtime = runtime
         self._limits = limits
@@ -103,6 +105,9 @@ class Containers:
         self._ahead = ahead
         self._faults = faults or Faults()
         self._sealed = sealed
+        self._sealing = asyncio.Semaphore(seals)
+        self._known = set[str]()
+        """Instances whose sealed image was there once; one that is gone since is made by the grading itself."""
         self._boots = asyncio.Semaphore(ahead_boots)
         self._expected: dict[str, _Expected] = {}
         self._leaving = TaskSet("grading containers")
@@ -127,6 +132,16 @@ class Containers:
         except ServiceError as error:  # whoever needs the image itself meets it again
             log.warning("task image not looked up", instance_id=instance.instance_id, error=error.detail)
         return ""
+
+    async def make_image(self, instance: TaskInstance) -> None:
+        """Have the image that its containers are made of sealed, so many at a time; what fails, `make` meets again."""
+        key = f"{instance.instance_id}:{instance.row_sha256}"
+        if self._sealed is None or key in self._known:
+            return
+        with suppress(ServiceError, TimeoutError):
+            async with self._sealing, asyncio.timeout(self._bounds.create_s):
+                await self._sealed(instance)
+            self._known.add(key)
 
     def limits_of(self, instance: TaskInstance) -> Limits:
         """Of a container of `instance`."""

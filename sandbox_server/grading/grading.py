@@ -15,7 +15,7 @@ from sandbox_server.grading.altering import Room
 from sandbox_server.grading.assay import Finding, without
 from sandbox_server.grading.assays import Assays
 from sandbox_server.grading.attempt import Altered, Attempt, Laid
-from sandbox_server.grading.base import BaselineSource, Grader, GradeRequest, TestRun
+from sandbox_server.grading.base import Aside, BaselineSource, Grader, GradeRequest, TestRun
 from sandbox_server.grading.calibration import Calibration
 from sandbox_server.grading.confirming import Confirming
 from sandbox_server.grading.containers import Bounds, Box, Containers
@@ -110,11 +110,19 @@ class Grading:
         if instance.grader is not None:
             await self._graders[instance.grader.kind].prepare(instance)
 
-    async def grade(self, request: GradeRequest) -> Verdict:
-        """The verdict on one patch; raises nothing: what we could not tell is `infra`, masked, with its cause."""
+    async def make_image(self, instance: TaskInstance) -> None:
+        """Have the image that `instance` is graded on sealed; what fails, its grading meets again, and tells."""
+        if instance.grader is not None:
+            await self._containers.make_image(instance)
+
+    async def grade(self, request: GradeRequest, aside: Aside = nullcontext) -> Verdict:
+        """The verdict on one patch; raises nothing: what we could not tell is `infra`, masked, with its cause.
+
+        Its instance is certified within `aside`, where nobody had done so.
+        """
         began = time.monotonic()
         try:
-            verdict = await self._verdict(request)
+            verdict = await self._verdict(request, aside)
         except ServiceError as error:
             verdict = ungraded(request, VerdictName.INFRA, mask=True, cause=f"{error.code}: {error.detail}")
             verdict = replace(verdict, attempts=self._attempts)
@@ -180,7 +188,7 @@ class Grading:
         finally:
             self._containers.remove(laid.box.sandbox)
 
-    async def _verdict(self, request: GradeRequest) -> Verdict:
+    async def _verdict(self, request: GradeRequest, aside: Aside) -> Verdict:
         instance = request.instance
         if instance.grader is None:
             cause = f"the instance has no grader: {instance.ungradable_because or 'its row names none'}"
@@ -230,7 +238,9 @@ class Grading:
             timings_s=attempt.timings_s,
             log_tail=run.log_tail,
         )
-        return await self.confirming.confirm(instance, screened.patch, verdict) if self.confirming else verdict
+        if self.confirming is None:
+            return verdict
+        return await self.confirming.confirm(instance, screened.patch, verdict, aside)
 
     async def finding(self, instance: TaskInstance, image_digest: str) -> Finding:
         """What is certified of the instance on this image; nothing where nothing is."""

@@ -7,8 +7,8 @@ to the one that got its last slot longest ago: one run's backlog costs another n
 import asyncio
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
 from sandbox_server import telemetry
@@ -34,6 +34,7 @@ class Turn:
     """The sessions that share it."""
     since: float = field(default_factory=time.monotonic)
     granted: asyncio.Event = field(default_factory=asyncio.Event)
+    """It has a slot."""
 
 
 class Line:
@@ -79,12 +80,20 @@ class Line:
             raise
 
     def leave(self, turn: Turn) -> None:
-        """The slot of `turn` is free; the next in line has it."""
+        """The slot of `turn` is free; the next in line has it. It may enter again."""
+        turn.granted.clear()
         telemetry.GRADINGS_RUNNING.dec()
         self._free += 1
         self._running[turn.request.run] -= 1
         self._running += Counter()  # without the runs that have none any more
         self._grant()
+
+    @asynccontextmanager
+    async def aside(self, turn: Turn) -> AsyncIterator[None]:
+        """`turn` gives its slot back for the block, and waits for one behind it; none after an exception in it."""
+        self.leave(turn)
+        yield
+        await self.enter(turn)
 
     def next(self) -> list[Turn]:
         """Those that wait, the next one first."""

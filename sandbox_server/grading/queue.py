@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 from sandbox_server import telemetry
@@ -198,14 +199,16 @@ class GradingQueue:
         if self._line.full:
             self._grading.expect(request.instance, request.sid)
             expected_s = await self._durations.expected(instance_id)
+        await self._grading.make_image(request.instance)
         turn = Turn(request, expected_s, self._sids[key], since=queued)
         await self._line.enter(turn)
         try:
             waited_s = time.monotonic() - queued
             telemetry.GRADE_SECONDS.labels("queue").observe(waited_s)
-            verdict = await self._grading.grade(request)
+            verdict = await self._grading.grade(request, partial(self._line.aside, turn))
         finally:
-            self._line.leave(turn)
+            if turn.granted.is_set():
+                self._line.leave(turn)
             self._make_ahead()
         if "tests" in verdict.timings_s:
             self._durations.learn(instance_id, verdict.timings_s["total"])

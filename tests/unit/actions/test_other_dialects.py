@@ -97,7 +97,7 @@ def test_blocks_come_back_as_they_were_written(blocks):
 def test_the_registry_knows_every_file_and_nothing_else():
     """A dialect or tool is missing at start-up, or a misspelt setting passes."""
     assert set(registry.dialects()) == {"openhands_xml", "code", "bash", "tool_calls"}
-    assert set(registry.tools()) == {"execute_bash", "str_replace_editor", "finish", "code", "bash"}
+    assert set(registry.tools()) == {"execute_bash", "str_replace_editor", "finish", "code", "bash", "calls"}
     profiles = {name: registry.dialect(name).default_profile for name in registry.dialects()}
     plain = dict.fromkeys(("code", "bash", "tool_calls"), "plain")
     assert profiles == {"openhands_xml": "openhands-0.17", **plain}

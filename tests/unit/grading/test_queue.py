@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ from prometheus_client import REGISTRY
 
 from sandbox_server.catalogue.instance import SandboxSpec, ScriptGrader, TaskInstance
 from sandbox_server.errors import CatalogueUnavailable, StateUnavailable
-from sandbox_server.grading.base import GradeRequest
+from sandbox_server.grading.base import Aside, GradeRequest
 from sandbox_server.grading.queue import Claims, GradingQueue, grade_key
 from sandbox_server.records import Verdict, VerdictName
 
@@ -40,7 +41,8 @@ class HeldGrading:
         self.verdicts = list(verdicts)
         self.begun: list[GradeRequest] = []
         self.most = self.now = 0
-        self.gate = asyncio.Event()
+        self.gate, self.sealed, self.certified = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.sealed.set()
         self.closed = False
         self.expected: list[str] = []
         self.forgotten: list[str] = []
@@ -54,8 +56,14 @@ class HeldGrading:
     def forget(self, sid: str) -> None:
         self.forgotten.append(sid)
 
-    async def grade(self, request: GradeRequest) -> Verdict:
+    async def make_image(self, instance: TaskInstance) -> None:
+        await self.sealed.wait()
+
+    async def grade(self, request: GradeRequest, aside: Aside = nullcontext) -> Verdict:
         self.begun.append(request)
+        if request.sid == "uncertified":
+            async with aside():
+                await self.certified.wait()
         self.now += 1
         self.most = max(self.most, self.now)
         try:
@@ -148,6 +156,40 @@ async def test_concurrency_is_bounded_and_seen() -> None:
     await asyncio.gather(*asked)
     assert (grading.most, len(grading.begun)) == (2, 5)
     assert REGISTRY.get_sample_value("sandbox_gradings_waiting") == 0
+
+
+async def test_what_is_made_of_an_instance_once_takes_no_slot() -> None:
+    """The seal of a large image, and the trial of its tests, kept every other grading of the node waiting."""
+    grading = HeldGrading()
+    grading.gate.set()
+    queue = queue_of(grading, concurrency=1)
+    slow = asyncio.create_task(queue.verdict(request(b"slow", sid="uncertified")))
+    await settle()
+    assert (await queue.verdict(request(b"x"), wait_s=5)).resolved
+    grading.sealed.clear()
+    unsealed = asyncio.create_task(queue.verdict(request(b"y")))
+    await settle()
+    grading.certified.set()
+    assert (await slow).resolved
+    grading.sealed.set()
+    assert (await unsealed).resolved
+    assert grading.most == 1
+
+
+async def test_who_is_cancelled_aside_leaves_no_slot_behind() -> None:
+    """A slot given back twice would have two gradings in the place of one."""
+    grading = HeldGrading()
+    queue = queue_of(grading, concurrency=1)
+    slow = asyncio.create_task(queue._grade_in_turn("k", request(sid="uncertified")))
+    queue._sids["k"] = {"uncertified"}
+    await settle()
+    slow.cancel()
+    await settle()
+    asked = [asyncio.create_task(queue.verdict(request(bytes([number])))) for number in range(3)]
+    await settle()
+    grading.gate.set()
+    await asyncio.gather(*asked)
+    assert grading.most == 1
 
 
 async def test_what_needs_no_run_needs_no_slot() -> None:
