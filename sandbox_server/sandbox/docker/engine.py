@@ -44,6 +44,8 @@ class Engine:
         EngineUnavailable: the daemon is not there.
     """
 
+    network = "bridge"
+    """The network of containers that have one."""
     _translate = staticmethod(translate)
 
     def __init__(

@@ -18,7 +18,7 @@ from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.config import EngineFacts as EngineFacts
 from sandbox_server.sandbox.config import RuntimeConfig as RuntimeConfig
 from sandbox_server.sandbox.docker.container import DockerContainer
-from sandbox_server.sandbox.docker.egress import NETWORK, Guard
+from sandbox_server.sandbox.docker.egress import Guard
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.images import Images
 from sandbox_server.sandbox.docker.labels import DEADLINE, EGRESS, NODE, ROLE, SID, TOKEN
@@ -160,12 +160,12 @@ class DockerRuntime:
         found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))
         if found["Config"].get("NetworkDisabled"):
             return not on
-        if on != (NETWORK in found["NetworkSettings"]["Networks"]):
+        if on != (self._engine.network in found["NetworkSettings"]["Networks"]):
             await self._engine.call(
                 lambda api: (
-                    api.connect_container_to_network(container_id, NETWORK)
+                    api.connect_container_to_network(container_id, self._engine.network)
                     if on
-                    else api.disconnect_container_from_network(container_id, NETWORK, force=True)
+                    else api.disconnect_container_from_network(container_id, self._engine.network, force=True)
                 )
             )
         return True

@@ -21,6 +21,7 @@ PODMAN = "SANDBOX_TEST_PODMAN"
 class Backend:
     """One engine of this machine."""
 
+    name: str
     engine: Engine
     kind: type[DockerRuntime]
     client: tuple[str, ...]
@@ -37,7 +38,7 @@ class Backend:
 def docker() -> Backend:
     """The engine of this machine; without it the list is skipped, but fails in CI."""
     try:
-        return _opened(None, DockerRuntime, ("docker",), "/sbin/docker-init")
+        return _opened(None, DockerRuntime, "docker", ("docker",), "/sbin/docker-init")
     except EngineUnavailable as error:
         if os.environ.get("CI") == "true":
             raise
@@ -49,8 +50,8 @@ def podman() -> Backend:
     url = os.environ.get(PODMAN)
     if not url:
         pytest.skip(f"{PODMAN} names no socket of Podman's; `make podman` starts one and runs this list on it")
-    return _opened(url, PodmanRuntime, ("podman", "--url", url), "/run/podman-init")
+    return _opened(url, PodmanRuntime, "podman", ("podman", "--url", url), "/run/podman-init")
 
 
-def _opened(url: str | None, kind: type[DockerRuntime], client: tuple[str, ...], init: str) -> Backend:
-    return Backend((PodmanEngine if url else Engine)(url, timeout_s=60), kind, client, init)
+def _opened(url: str | None, kind: type[DockerRuntime], name: str, client: tuple[str, ...], init: str) -> Backend:
+    return Backend(name, (PodmanEngine if url else Engine)(url, timeout_s=60), kind, client, init)

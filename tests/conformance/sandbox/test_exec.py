@@ -13,6 +13,7 @@ from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 
+from .backends import Backend
 from .specs import gone, running, say, spec
 
 
@@ -83,12 +84,14 @@ async def test_missing_folder(shared: BashSandbox) -> None:
     assert result.stdout.head == b""
 
 
-async def test_stdin_of_many_megabytes(shared: BashSandbox) -> None:
+async def test_stdin_of_many_megabytes(shared: BashSandbox, backend: Backend) -> None:
     """A large patch goes in by stdin while output comes back: neither may wait for the other for ever."""
     data = bytes(range(256)) * 40_000
     result = await shared.exec(["cat"], timeout_s=30, stdin=data, keep_bytes=32 << 20)
     assert result.stdout.head == data
     result = await shared.exec(["head", "-c", "3"], timeout_s=30, stdin=data)
+    if backend.name == "podman" and result.exit_code == 137:
+        pytest.xfail("Podman 4.3 drops the output of an exec that ends before it has read its stdin")
     assert (result.stdout.head, result.exit_code) == (data[:3], 0)
 
 

@@ -131,7 +131,7 @@ async def test_image_without_bash(lone: DockerRuntime, engine: Engine) -> None:
         await engine.call(lambda api: api.remove_image(image, force=True))
 
 
-async def test_image_with_an_odd_configuration(runtime: DockerRuntime, engine: Engine) -> None:
+async def test_image_with_an_odd_configuration(runtime: DockerRuntime, engine: Engine, backend: Backend) -> None:
     """An image's own user, entry point, folder or variables would keep the shell from starting."""
     image = await _image(
         engine,
@@ -143,7 +143,7 @@ async def test_image_with_an_odd_configuration(runtime: DockerRuntime, engine: E
             "USER 65534",
             "WORKDIR /no/such/folder",
             "ENV BASH_ENV=/noise ENV=/noise PS1=odd PROMPT_COMMAND=odd IFS=x TERM=xterm LD_X=1",
-            "HEALTHCHECK CMD false",
+            *(["HEALTHCHECK CMD false"] if backend.name == "docker" else []),  # no commit of Podman's can have one
             "VOLUME /data",
         ],
     )
