@@ -1,6 +1,6 @@
 # Each target works alone and first, also on a fresh Debian 12 as root; a second run does only what is left to do.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-search test check lint accept bench bench-quick chaos soak hacks images search-image sbom lock clean
+.PHONY: help setup demo demo-search test podman check lint accept bench bench-quick chaos soak hacks images search-image sbom lock clean
 
 engine := scripts/with-engine.sh
 bin := .venv/bin
@@ -28,6 +28,10 @@ demo-search: setup ## play a rollout of code search on each of three instances a
 test: setup ## run all tests
 	@scripts/environments.sh sdk .cache/sdk
 	@$(engine) sh -c 'scripts/images.sh && scripts/test.sh $(PYTEST_ARGS)'
+
+podman: setup ## run the conformance list of sandboxes on Podman, as root
+	@$(engine) sh -c 'scripts/images.sh && scripts/with-podman.sh $(bin)/pytest -n $(or $(TEST_WORKERS),2) --dist loadfile \
+	    tests/conformance/sandbox -k podman $(PYTEST_ARGS)'
 
 check: lint ## lint and unit tests: about a minute, no root, no Docker
 	@$(bin)/pytest -q -n 2 tests/unit

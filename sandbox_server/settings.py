@@ -100,10 +100,12 @@ class Settings(BaseSettings):
     """Bound on running a session's actions again; one whose actions took longer than this is lost."""
 
     # Engine
+    engine: Literal["docker", "podman"] = "docker"
+    """What runs the containers. `podman`: its service (`podman system service`), at SANDBOX_DOCKER_URL."""
     docker_url: str | None = None
-    """Docker engine; unset: DOCKER_HOST, else the local socket."""
+    """Socket of the engine; unset: DOCKER_HOST, else Docker's local socket."""
     docker_timeout_s: float = 60.0
-    """Bound on one call to the Docker daemon."""
+    """Bound on one call to the engine."""
     runtime: str | None = None
     """OCI runtime of the containers (runsc, kata); unset: the engine's default."""
     pull: Literal["missing", "never"] = "missing"
@@ -188,6 +190,9 @@ class Settings(BaseSettings):
     """Bound on making a box, queueing and pulling included; E2B's clients give up at 60. A pull goes on after it."""
     box_login_path: Literal["image", "profile"] = "image"
     """PATH of a login shell (`bash -l`), which E2B's clients always use: the image's own, or what /etc/profile sets."""
+    box_login_cache: bool = True
+    """A login shell that is begun the same way a third time is begun without its profile, where that only tests files
+    and sets variables (docs/boxes.md). Off: the profile runs each time, some 35 ms."""
     box_domain: Annotated[str, Field(pattern=r"^([A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*(:[0-9]+)?)?$")] = ""
     """Requests to the host `<port>-<sandbox id>.` and this go to that port of the box; E2B's clients are told it.
     Needs DNS and TLS in front (docs/boxes.md). Unset: no such names."""

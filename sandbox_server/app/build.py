@@ -28,6 +28,8 @@ from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sandbox.faults import Faults
 from sandbox_server.sandbox.image_names import tagged
+from sandbox_server.sandbox.podman.engine import PodmanEngine
+from sandbox_server.sandbox.podman.runtime import PodmanRuntime
 from sandbox_server.sessions.acting import Acting
 from sandbox_server.sessions.blobs import Blobs
 from sandbox_server.sessions.box_images import BoxImages
@@ -76,21 +78,22 @@ async def open_catalogue(settings: Settings) -> AsyncIterator[Database]:
 
 @asynccontextmanager
 async def open_runtime(settings: Settings, *, guest: str = "", faults: Faults | None = None) -> AsyncIterator[Runtime]:
-    """The Docker engine, which tells `faults` when it does not answer.
+    """The engine that the settings name, which tells `faults` when it does not answer.
 
     `guest` names a command line that works beside the node's server, whose reaper spares it.
 
     Raises:
         EngineUnavailable: it does not answer.
     """
+    podman = settings.engine == "podman"
     engine = await asyncio.to_thread(
-        Engine,
+        PodmanEngine if podman else Engine,
         settings.docker_url,
         timeout_s=settings.docker_timeout_s,
         failures=settings.breaker_failures,
         fault=partial((faults or Faults()).tell, "daemon"),
     )
-    runtime = DockerRuntime(engine, runtime_config(settings, guest))
+    runtime = (PodmanRuntime if podman else DockerRuntime)(engine, runtime_config(settings, guest))
     try:
         yield runtime
     finally:

@@ -44,6 +44,7 @@ def runtime_config(settings: Settings, guest: str) -> RuntimeConfig:
         pull_timeout_s=settings.pull_timeout_s,
         egress=_egress_of(settings),
         egress_image=settings.egress_image,
+        login_cache=settings.box_login_cache,
     )
 
 

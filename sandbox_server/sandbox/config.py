@@ -21,6 +21,8 @@ class RuntimeConfig:
     """What sessions and boxes that have a network may reach at most; None: all that it leads to."""
     egress_image: str = "sandbox-egress"
     """Has nft; it puts such rules in place."""
+    login_cache: bool = True
+    """Login shells that are begun alike again and again do without a profile whose effect is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class ExecResult:
-    """One command on a lane without a terminal."""
+    """The result of one command run by `Sandbox.exec`."""
 
     exit_code: int | None
     """None when it was killed at its timeout."""

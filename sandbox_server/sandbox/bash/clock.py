@@ -1,4 +1,4 @@
-"""The time that passes in a container: none while it is frozen."""
+"""The time that passes in a container; it stands still while the container is frozen."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from sandbox_server.errors import SandboxPaused
 
 
 class SandboxClock:
-    """A container's own clock; the time limits of its commands are counted by it."""
+    """A container's own clock, by which the time limits of its commands run."""
 
     def __init__(self) -> None:
         self._stopped_at: float | None = None
@@ -23,17 +23,17 @@ class SandboxClock:
         return (now if self._stopped_at is None else self._stopped_at) - self._stood_s
 
     def stop(self) -> None:
-        """It is about to be frozen."""
+        """Stop the clock: the container is about to be frozen."""
         if self._stopped_at is None:
             self._stopped_at = asyncio.get_running_loop().time()
 
     def go(self) -> None:
-        """It runs again."""
+        """Let the clock go on: the container runs again."""
         if self._stopped_at is not None:
             self._stood_s += asyncio.get_running_loop().time() - self._stopped_at
             self._stopped_at = None
 
     def check(self) -> None:
-        """Return if something can run in it. Raises SandboxPaused."""
+        """Return if the container is not frozen. Raises SandboxPaused."""
         if self.stopped:
             raise SandboxPaused("the sandbox is paused; resume it first")

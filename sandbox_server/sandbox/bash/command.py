@@ -1,4 +1,4 @@
-"""One command as a `sandbox.process.Process`: its streams cut out of its lane's, its end, its signals."""
+"""One command on an exec channel as a `sandbox.process.Process`: its output, its end, its signals."""
 
 import asyncio
 import signal
@@ -23,7 +23,7 @@ _SIGNALS = 128  # a shell's status of a process that a signal ended is this and 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A command that runs, as its lane announced it."""
+    """A running command, as its channel announced it."""
 
     nonce: str
     tag: str
@@ -34,16 +34,16 @@ class Begun:
 
 
 class Cut:
-    """A stream up to a mark, which may come in pieces."""
+    """Splits a stream at a mark, which may arrive in pieces."""
 
     def __init__(self, mark: bytes) -> None:
         self._mark = mark
         self._held = b""
         self.rest: bytes | None = None
-        """The first bytes that came behind the mark, as many as a line of ours has; None before it."""
+        """The first bytes after the mark, at most `frames.LONGEST`; None until the mark was seen."""
 
     def feed(self, data: bytes) -> bytes:
-        """The bytes of `data` and of what was held back that cannot be of the mark."""
+        """Take `data`; returns the bytes so far that cannot belong to the mark."""
         if self.rest is not None:
             self.rest += data[: frames.LONGEST - len(self.rest)]
             return b""
@@ -59,7 +59,7 @@ class Cut:
         return data[: len(data) - held]
 
     def take(self) -> bytes:
-        """What was held back, when the stream has ended without the mark."""
+        """The bytes held back, once the stream has ended without the mark."""
         held, self._held = self._held, b""
         return held
 
@@ -67,8 +67,8 @@ class Cut:
 class Command:
     """Implements `sandbox.process.Process`.
 
-    `shared`: its lane's bash tells its end by marks and can be used again. Else it has become what the lane ran: its
-    end is the lane's, and the engine tells its status.
+    `shared`: the channel's bash reports the end by marks on both streams, and the channel can be used again. Otherwise
+    the command has replaced the bash: the stream's end is the command's, and the engine reports the exit status.
     """
 
     def __init__(
@@ -248,7 +248,7 @@ class Command:
             self._drop(self._channel)
 
     def _broken(self) -> None:
-        """In place of the end something else was told: how it ended will never be known."""
+        """The end was reported by something malformed: how the command ended will never be known."""
         self._failure = CommandBroken("The end of a command")
         self._stop_timers()
         self._drop(self._channel)
@@ -271,13 +271,13 @@ class Command:
         self._stop_timers()
 
     async def _closed(self) -> None:
-        """The lane has ended, and told no end."""
+        """The channel has ended without a report of the command's end."""
         for stream, cut in self._cuts.items():
             if held := cut.take():
                 self._ready.append((stream, held))
         try:
             if self._shared:
-                # somebody killed the lane's bash: whatever is left of the command would be nobody's
+                # somebody killed the channel's bash: whatever is left of the command would be nobody's
                 with suppress(SandboxExhausted):
                     await self._kill(self._begun)
                 self._ended(_SIGNALS + signal.SIGKILL, signalled=True)

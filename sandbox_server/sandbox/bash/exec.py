@@ -1,4 +1,4 @@
-"""A command's whole output and end, bounded: what `Sandbox.exec` gives."""
+"""Collects a command's output, bounded, and its end: the result of `Sandbox.exec`."""
 
 import asyncio
 import time
@@ -11,9 +11,9 @@ _SIGNALLED = 128  # and the signal: what a shell gives as the status of what a s
 
 
 async def collected(process: Process, stdin: bytes, keep_bytes: int, started: float) -> ExecResult:
-    """Feed and read `process` to its end; nothing of it is left when the caller is cancelled.
+    """Write `stdin` to `process` and read it to its end; if the caller is cancelled, the process is killed.
 
-    `started` by `time.monotonic`, of its beginning.
+    `started`: when it began, by `time.monotonic`.
     """
     kept = {stream: Collector(keep_bytes) for stream in (Stream.STDOUT, Stream.STDERR)}
     feeding = asyncio.create_task(_feed(process, stdin)) if stdin else None

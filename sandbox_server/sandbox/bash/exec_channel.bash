@@ -1,5 +1,5 @@
-# A lane: waits on its input for orders, each a text of bash after its length in eight digits, and carries them out.
-# It is opened once by `docker exec` and used again: a fork here is a millisecond, an exec of the engine's some 60.
+# An exec channel: reads requests, each a text of bash after its length in eight digits, and evaluates them. The engine
+# starts it once and it is used again: a fork here takes a millisecond, an exec by the engine some 60.
 # Names begin with __sb_ because what a command is to find in its environment is in this shell's.
 exec {__sb_in}<&0 {__sb_out}>&1 {__sb_err}>&2 < /dev/null > /dev/null 2> /dev/null
 shopt -s nullglob
@@ -44,7 +44,7 @@ __sb_passwd() {
 # `env -i`; nobody without CAP_SYS_RESOURCE can raise it again, and every user may read it in /proc.
 __sb_become() {
   ulimit -x "$2"
-  # closed, or written to before we began: the order was taken back
+  # closed, or written to before we began: the request was taken back
   read -r -t 0 -u "$__sb_in" && exit 125
   if [[ $6 == pipe ]]; then exec <&"$__sb_in"; fi
   exec >&"$__sb_out" 2>&"$__sb_err" {__sb_in}<&- {__sb_out}>&- {__sb_err}>&-
@@ -75,7 +75,7 @@ __sb_become() {
   exec -- "$@"
 }
 
-# Whether what began since process $1 did has this lane's output still, or may have: it cannot be seen.
+# Whether what began since process $1 did has this channel's output still, or may have: it cannot be seen.
 __sb_held() {
   local last p f line all= command=$1
   read -r _ _ _ _ last < /proc/loadavg
@@ -107,7 +107,7 @@ __sb_watch() {
   wait $!
 }
 
-# Runs a command as `__sb_become` has it, and says how it ended: status, exited or signalled, whether the lane is free.
+# Runs a command as `__sb_become` has it, and says how it ended: status, exited or signalled, whether the channel is free.
 # Of SIGINT, SIGPIPE and SIGTERM a shell says nothing: they pass for statuses.
 __sb_run() {
   local __sb_pid __sb_line __sb_end=exited
@@ -194,7 +194,7 @@ __sb_who() {
   printf '%s %s %s\n' "$1" "$word" "${__sb_entry[2]}" >&"$__sb_out"
 }
 
-# Carries out the order $3 if user $2 still is whom this lane runs as.
+# Carries out the request $3 if user $2 still is whom this channel runs as.
 __sb_as() {
   if __sb_passwd "$2" && [[ ${__sb_entry[2]} == "$EUID" ]]; then
     "${@:3}"
@@ -203,8 +203,8 @@ __sb_as() {
   fi
 }
 
-# On a terminal the order comes as an argument: what is typed there is the command's.
+# On a terminal the request comes as an argument: what is typed there is the command's.
 eval "$1"
-while IFS= read -r -N 8 -u "$__sb_in" __sb_order && IFS= read -r -N "$((10#$__sb_order))" -u "$__sb_in" __sb_order; do
-  eval "$__sb_order"
+while IFS= read -r -N 8 -u "$__sb_in" __sb_request && IFS= read -r -N "$((10#$__sb_request))" -u "$__sb_in" __sb_request; do
+  eval "$__sb_request"
 done

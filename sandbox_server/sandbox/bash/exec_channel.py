@@ -1,4 +1,4 @@
-"""One lane with its bash (exec_channel.bash), which takes orders and answers on the lane's own streams."""
+"""One exec channel: a bash in the container (exec_channel.bash) that takes requests and answers on its own streams."""
 
 import asyncio
 from importlib import resources
@@ -11,15 +11,15 @@ _JUNK = 1 << 16  # before an answer: what the engine says of a process that it c
 
 
 class ChannelEnded(Exception):
-    """The lane ended before it answered; what it was asked for was not begun."""
+    """The channel ended before it answered; the request was not begun."""
 
 
 class ChannelFlooded(Exception):
-    """Somebody else writes into the lane; whether what it was asked for was begun is not known."""
+    """Somebody else writes into the channel; whether the request was begun is not known."""
 
 
 class ExecChannel:
-    """A bash that waits for orders as one user."""
+    """A bash that waits for requests as one user."""
 
     def __init__(self, exec_stream: ExecStream, user: str) -> None:
         self.exec_stream = exec_stream
@@ -28,18 +28,18 @@ class ExecChannel:
         """Closes it, while it is parked."""
         self._seen, self._errors = bytearray(), bytearray()  # of the answer that is waited for
         self.logins: set[str] = set()
-        """Names of those whose definitions it was told."""
+        """Names of the logins whose definitions it has."""
 
     @classmethod
     async def open(cls, container: Container, user: str, *, terminal_request: str | None = None) -> "ExecChannel":
         """Start one as `user`, a name or number that the container knows.
 
-        With `terminal_request` on a terminal, where it carries out this one request.
+        With `terminal_request` it runs on a terminal and carries out this one request.
 
         Raises:
             SandboxLost: the container is not running. SandboxExhausted: it can take no further process.
         """
-        argv = ["bash", "--noprofile", "--norc", "-p", "-c", _SCRIPT, "lane", terminal_request or ""]
+        argv = ["bash", "--noprofile", "--norc", "-p", "-c", _SCRIPT, "exec-channel", terminal_request or ""]
         tty = terminal_request is not None
         opening = asyncio.ensure_future(container.exec(argv, user=user, tty=tty))
         try:
@@ -49,9 +49,9 @@ class ExecChannel:
             raise
 
     async def ask(self, nonce: str, request: str | None) -> tuple[str, bytes, bytes]:
-        """What follows `nonce` on the line that answers `request`, what stdout brought behind it, and stderr.
+        """Send `request`; returns the rest of the line behind `nonce`, the stdout after that line, and stderr.
 
-        One that was cancelled can be asked again, without the request, and loses nothing.
+        After a cancellation, call it again with `request` None to go on waiting; nothing is lost.
 
         Raises:
             ChannelEnded: it will not answer. ChannelFlooded.
@@ -77,7 +77,7 @@ class ExecChannel:
         raise ChannelFlooded
 
     def close(self) -> None:
-        """Drop the lane; its bash ends with its input, once the command that it runs has ended."""
+        """Close the channel; its bash ends once the command that it runs has ended."""
         if self.idle is not None:
             self.idle.cancel()
         self.exec_stream.close()

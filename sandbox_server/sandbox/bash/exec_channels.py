@@ -1,8 +1,8 @@
-"""The lanes of one container: a few wait for the next command of their user, more are opened on demand.
+"""The exec channels of one container. A few stay parked for the next command of their user; more are opened on demand.
 
-Knowingly imperfect: code of the same user can read a lane's memory and write to its pipes, so a command of a policy
-can forge its own end. Where that would be a grade the lanes are not shared: each becomes its one command, and the
-engine tells its status.
+Known limit: code of the same user can read a channel's memory and write to its pipes, so a policy's command can forge
+its own exit status. In a grading channels are therefore not shared: each becomes its one command, and the engine
+reports the exit status.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ from sandbox_server.sandbox.engine import Container
 from sandbox_server.sandbox.process import Size
 
 _ROOT = "0"
-_PARKED = 8  # lanes of one user that wait for a command, some 3 MB each: as many as one turn of code search takes
+_PARKED = 8  # channels of one user that wait for a command, some 3 MB each: as many as one turn of code search takes
 _IDLE_S = 90.0  # then it is closed; what polls a sandbox asks every few seconds
 _LAST_ID = "2147483647"  # of a user; the engine refuses larger ones
-_MOST = 256  # lanes of one container at a time; its limit of processes mostly says less
+_MOST = 256  # channels of one container at a time; its limit of processes mostly says less
 
-_PARKED_ANSWER_S = 3.0  # of a lane that has answered before; past it a new one is tried
+_PARKED_ANSWER_S = 3.0  # of a channel that has answered before; past it a new one is tried
 _ANSWER_S = 30.0  # of a new one, on a busy host
 _KILL_S = 10.0  # for a sweep of up to some thousand processes
 _KILL_TRIES = 20  # x 0.1 s: at the limit of processes the engine cannot always start a process, though mostly
@@ -43,12 +43,12 @@ _NOT_STARTED = 126  # also what a command gives that may not be executed
 
 
 class ExecChannels:
-    """Begins commands in one container, and kills them.
+    """Starts commands in one container, and kills them.
 
-    `shared=False`: each lane is for one command, and nothing that ran before can have touched it.
+    `shared=False`: each channel runs one command, so nothing that ran before can have touched it.
     """
 
-    def __init__(self, container: Container, clock: SandboxClock, *, shared: bool) -> None:
+    def __init__(self, container: Container, clock: SandboxClock, *, shared: bool, login_cache: bool) -> None:
         self._container = container
         self._clock = clock
         self._shared = shared
@@ -56,11 +56,11 @@ class ExecChannels:
         self._open: set[ExecChannel] = set()
         self._known = {_ROOT, "root"}
         self._workdir: str | None = None
-        self._logins = Logins(self.run)
+        self._logins = Logins(self.run) if login_cache else None
 
     @property
     def parked(self) -> int:
-        """How many wait for a command."""
+        """Number of channels that wait for a command."""
         return sum(map(len, self._parked.values()))
 
     async def start(self, request: ExecRequest) -> Command:
@@ -69,7 +69,7 @@ class ExecChannels:
         user = _ROOT if request.user in (None, "", "root") else request.user or _ROOT
         await self._know(user)
         words = await self._words(request, user)
-        login = await self._logins.of(request) if self._shared and request.pty is None else None
+        login = await self._logins.of(request) if self._logins and request.pty is None else None
         for _ in range(_PARKED + 2):
             if request.pty is not None:
                 return await self._begin_on_terminal(request, user, words)
@@ -85,7 +85,9 @@ class ExecChannels:
                     return command
                 self._known.discard(user)
                 await self._know(user)
-        raise SandboxExhausted("the container's lanes end as soon as they are opened; its processes are being killed")
+        raise SandboxExhausted(
+            "the container's channels end as soon as they are opened; its processes are being killed"
+        )
 
     async def run(self, request: ExecRequest, stdin: bytes = b"", keep_bytes: int = 1 << 20) -> ExecResult:
         """See `sandbox.base.Sandbox.exec`."""
@@ -98,10 +100,10 @@ class ExecChannels:
             self._parked.setdefault(_ROOT, []).append(await self._new(_ROOT))
 
     async def kill(self, begun: Begun) -> None:
-        """Kill what began in a command.
+        """Kill every process that a command started.
 
         Raises:
-            SandboxLost: nothing lives there. SandboxExhausted: it takes no process that could do it.
+            SandboxLost: the container does not run. SandboxExhausted: it takes no process that could do the killing.
         """
         since = ["", ""] if self._shared else [begun.tick, begun.last]
         for attempt in itertools.count(1):
@@ -114,7 +116,7 @@ class ExecChannels:
             await asyncio.sleep(0.1)
 
     def close(self) -> None:
-        """Let go of all lanes; commands under way go on, unread."""
+        """Close all channels; commands under way go on, and their output is lost."""
         for channel in tuple(self._open):
             self._drop(channel)
 
@@ -131,10 +133,10 @@ class ExecChannels:
     async def _begin(
         self, channel: ExecChannel, request: ExecRequest, words: list[str], login: Login | None, within_s: float
     ) -> Command | None:
-        """The command once it runs; None: the lane is not the user's any more.
+        """Start the command; None: the name of the channel's user now belongs to another user id.
 
         Raises:
-            ChannelEnded: nothing was begun.
+            ChannelEnded: nothing was started.
         """
         nonce, tag = secrets.token_hex(16), _tag()
         if self._shared:
@@ -209,7 +211,7 @@ class ExecChannels:
         answered: tuple[str, bytes, bytes],
         login: Login | None = None,
     ) -> Command | None:
-        """Raises CommandBroken: what was answered is nothing that a lane says."""
+        """The command, as the channel's answer announces it. Raises CommandBroken: the answer is malformed."""
         line, first, errors = answered
         line = line.removesuffix("\r")  # of a terminal
         if line == "stale":
@@ -226,7 +228,7 @@ class ExecChannels:
         except frames.BadFrame:
             await self._take_back(channel, tag)
             raise CommandBroken("The beginning of a command") from None
-        if login is not None and began.login != login.name:
+        if self._logins and login is not None and began.login != login.name:
             self._logins.changed(login)
         terminal = request.pty is not None
         return Command(
@@ -257,7 +259,7 @@ class ExecChannels:
             raise UnknownUser(f"the sandbox has no user {user}; make it first, or name one of /etc/passwd")
         self._known.add(user)
 
-    # ---- lanes
+    # ---- channels
 
     async def _new(self, user: str, *, terminal_request: str | None = None) -> ExecChannel:
         if len(self._open) >= _MOST:
@@ -292,10 +294,10 @@ class ExecChannels:
         channel.close()
 
     async def _control(self, function: str, *words: str, within_s: float) -> list[str]:
-        """Have a lane of root carry out `function`, which forks nothing.
+        """Have a channel of root carry out `function`, which forks nothing; returns the words of its answer.
 
         Raises:
-            SandboxLost, SandboxExhausted: no lane could.
+            SandboxLost, SandboxExhausted: no channel could be opened.
         """
         for _ in range(_PARKED + 2):
             parked = self._take(_ROOT) if self._shared else None
@@ -314,10 +316,12 @@ class ExecChannels:
             else:
                 self._give_back(channel)
                 return answer.split()
-        raise SandboxExhausted("the container's lanes end as soon as they are opened; its processes are being killed")
+        raise SandboxExhausted(
+            "the container's channels end as soon as they are opened; its processes are being killed"
+        )
 
     async def _refused(self) -> NoReturn:
-        """Why a new lane did not answer. The engine notes a container's end some time after its processes'."""
+        """Raise the reason why a new channel did not answer; the engine notes a container's end later than we do."""
         for _ in range(_END_TRIES):
             if not (await self._container.state()).running:
                 raise SandboxLost(f"the container {self._container.id[:12]} is not running")
@@ -329,7 +333,7 @@ class ExecChannels:
             "sent"
         ]
 
-    # ---- the end of a lane that became its command
+    # ---- the end of a channel that became its command
 
     async def _status(self, channel: ExecChannel) -> int:
         pauses = itertools.chain(_EXIT_CODE_PAUSES, itertools.repeat(0.02))
@@ -345,7 +349,7 @@ class ExecChannels:
         raise SandboxLost("a command's output ended but its process did not; the container is not sound")
 
     async def _still_sound(self) -> None:
-        """Tell a command's own end from that of its container, which the engine notes later.
+        """Return if the container still works: the engine may report a command's end before the container's own.
 
         Raises:
             SandboxLost: the container has ended. SandboxExhausted: it runs and takes no further process.
@@ -362,5 +366,5 @@ class ExecChannels:
 
 
 def _tag() -> str:
-    """A limit that no other command has; below 2^63, and of a length that no other number in /proc/PID/limits has."""
+    """A number for RLIMIT_LOCKS that no other command has; 18 digits, as no other number in /proc/PID/limits has."""
     return str(10**17 + secrets.randbelow(9 * 10**17))

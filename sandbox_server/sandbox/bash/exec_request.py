@@ -1,4 +1,4 @@
-"""What is to run in a container, and how, as a lane is told it."""
+"""A command to run in a container, and its encoding for an exec channel."""
 
 import posixpath
 import re
@@ -15,7 +15,7 @@ _READ_ONLY = frozenset(("BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS"
 
 @dataclass(frozen=True, slots=True)
 class ExecRequest:
-    """The fields are those of `sandbox.base.Sandbox.start`."""
+    """One command; the fields are the arguments of `sandbox.base.Sandbox.start`."""
 
     argv: Sequence[str]
     cwd: str | None = None
@@ -29,7 +29,7 @@ class ExecRequest:
 
     @property
     def is_login_shell(self) -> bool:
-        """It is `bash -l -c TEXT`, which the lane begins itself."""
+        """The command is `bash -l -c TEXT`, and its environment can be set by bash."""
         argv = self.argv
         is_shell = len(argv) == 4 and argv[0] in _SHELLS and list(argv[1:3]) == ["-l", "-c"]
         return is_shell and all(map(_is_plain, self.env))
@@ -38,7 +38,7 @@ class ExecRequest:
         """The arguments of `__sb_become` in exec_channel.bash, from the user on.
 
         Raises:
-            MalformedRequest: there is no way to tell them.
+            MalformedRequest: the command is empty, or a part of it cannot be passed on (NUL, a lone surrogate).
         """
         folder = self.cwd or "."
         if not self.home_cwd:
@@ -65,5 +65,5 @@ class ExecRequest:
 
 
 def _is_plain(name: str) -> bool:
-    """Whether bash can set a variable of this name."""
+    """Whether bash can export a variable of this name."""
     return _NAME.fullmatch(name) is not None and name not in _READ_ONLY

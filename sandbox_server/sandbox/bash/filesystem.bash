@@ -1,5 +1,5 @@
-# Commands of the lanes of filesystem.py. Each takes a nonce first and ends its answer with "\n<nonce> <word>\n"; what stands
-# before that is data. Variables that `locate` sets: uid gid home path.
+# Functions for file operations (filesystem.py, files.py). Each takes a nonce first and ends its answer with
+# "\n<nonce> <word>\n"; what stands before that is data. Variables that `locate` sets: uid gid home path.
 export LC_ALL=C PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 umask 022
 shopt -u sourcepath
@@ -159,7 +159,7 @@ put() { # nonce user path namespace size-of-archive: makes the file ready and sa
   while IFS= read -r size; do
     ((size)) || break
     head -c "$size" >&"$out" 2>/dev/null && continue
-    # how much of the data is still to come, nobody knows; the next operation opens a new lane
+    # how much of the data is still to come, nobody knows; the next operation opens a new channel
     (($? == 1 || $? == 153)) && say "$1" full || say "$1" busy
     exit
   done
@@ -192,4 +192,41 @@ get() { # nonce user path
     printf '%s\0' "$path"
     if cat -- "$path" 2>/dev/null; then say "$1" ok; else say "$1" denied; fi
   fi
+}
+
+load() { # nonce path most: its first bytes
+  if [[ -d $2 ]]; then say "$1" dir
+  elif [[ ! -e $2 ]]; then if [[ -L $2 ]]; then say "$1" missing; else absent "$1" "$2"; fi
+  elif [[ ! -f $2 ]]; then say "$1" special
+  elif head -c "$3" -- "$2"; then say "$1" ok
+  else say "$1" denied; fi
+}
+
+absent() { # nonce path: says why there is nothing
+  local up=$2
+  while [[ $up == */* ]]; do
+    up=${up%/*}
+    [[ -e ${up:-/} && ! -d ${up:-/} ]] && { say "$1" notdir; return; }
+  done
+  say "$1" missing
+}
+
+store() { # nonce path size mode: writes the bytes that follow
+  local dir=${2%/*} word=ok err
+  if [[ -d $2 ]]; then word=dir
+  elif [[ -e $2 && ! -f $2 ]]; then word=special
+  elif ! mkdir -p -- "${dir:-/}" 2>/dev/null; then word=notdir
+  elif [[ -e $2 && ! -w $2 ]] || ! : >> "$2"; then word=denied
+  elif err=$(head -c "$3" 2>&1 > "$2"); then
+    [[ $4 ]] && chmod "$4" -- "$2"
+    say "$1" ok
+    return
+  else
+    [[ $? == 153 || $err == *"No space left"* || $err == *quota* || $err == *"File too large"* ]] && word=full
+    [[ $word == full ]] || word=denied
+    say "$1" "$word"
+    exit # how much of the data is still to come, nobody knows; the next operation opens a new channel
+  fi 2>/dev/null
+  head -c "$3" > /dev/null
+  say "$1" "$word"
 }

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import errno
 import io
 import os
 import re
@@ -11,14 +10,15 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from contextlib import aclosing
 from typing import TypeVar
 
-from sandbox_server.errors import CommandBroken, SandboxDiskFull, SandboxLost, UnknownUser
+from sandbox_server.errors import CommandBroken, SandboxLost
 from sandbox_server.sandbox.bash.filesystem_channels import ChannelEnded, Exchange, FileSystemChannels
+from sandbox_server.sandbox.bash.filesystem_errors import error_of
 from sandbox_server.sandbox.filesystem import FileInfo, FileKind
 
 T = TypeVar("T")
 
 _TIMEOUT_S = 60.0  # for one operation that does not stream, and between two pieces of one that does
-_PIECE = 1 << 20  # of an upload, in one `head` of the lane's
+_PIECE = 1 << 20  # of an upload, in one `head` of the channel's
 _MOST = 8 << 20  # of an answer: some 70,000 entries of a folder; whoever is told them keeps the event loop meanwhile
 _AT_ONCE = 1 << 14  # bytes of an answer that are read in a millisecond; longer ones are read in a thread
 _FIELDS = 11
@@ -37,8 +37,8 @@ _KINDS = {"f": FileKind.FILE, "d": FileKind.DIR, "N": FileKind.SYMLINK, "L": Fil
 class BashFileSystem:
     """See `sandbox.filesystem.FileSystem`."""
 
-    def __init__(self, lanes: FileSystemChannels) -> None:
-        self._tree = lanes
+    def __init__(self, channels: FileSystemChannels) -> None:
+        self._file_channels = channels
 
     async def stat(self, path: str, *, user: str = "root", namespace: str = "") -> FileInfo:
         """See `FileSystem.stat`."""
@@ -78,25 +78,24 @@ class BashFileSystem:
         words = ("put", user, _text(path), namespace, str(len(archive)))
         for attempt in range(2):
             try:
-                async with self._tree.exchange(fresh=bool(attempt)) as exchange:
+                async with self._file_channels.exchange(fresh=bool(attempt)) as exchange:
                     async with asyncio.timeout(_TIMEOUT_S):
                         await exchange.tell(*words)
                         await exchange.answer(_MOST)
                     if exchange.word == "go":
                         return await _fill(exchange, path, chunks, archive, namespace)
                     word = exchange.word
-                raise _error(word, path, user)
+                raise error_of(word, path, user)
             except ChannelEnded:
                 continue
-        await self._tree.refused()
-        raise AssertionError("unreachable")
+        return await self._file_channels.refused()
 
     async def get(self, path: str, *, user: str = "root") -> AsyncGenerator[bytes, None]:
         """See `FileSystem.get`."""
         for attempt in range(2):
             began = False
             try:
-                async with self._tree.exchange(fresh=bool(attempt)) as exchange:
+                async with self._file_channels.exchange(fresh=bool(attempt)) as exchange:
                     await exchange.tell("get", user, _text(path))
                     async with aclosing(_bounded(exchange.data())) as data:
                         head = b""
@@ -113,18 +112,18 @@ class BashFileSystem:
                                 yield piece
                     word = exchange.word
                 if word != "ok":
-                    raise _error(word, path, user)
+                    raise error_of(word, path, user)
                 return
             except ChannelEnded:
                 if began:
                     raise SandboxLost(f"reading {path} was cut off; the sandbox or its processes were killed") from None
-        await self._tree.refused()
+        await self._file_channels.refused()
 
     async def _ask(self, function: str, path: str, *words: str) -> bytes:
-        """What a function of filesystem.bash answers. `words` begin with the user."""
+        """The answer of a function of filesystem.bash. `words` begin with the user."""
         for attempt in range(2):
             try:
-                async with self._tree.exchange(fresh=bool(attempt)) as exchange, asyncio.timeout(_TIMEOUT_S):
+                async with self._file_channels.exchange(fresh=bool(attempt)) as exchange, asyncio.timeout(_TIMEOUT_S):
                     await exchange.tell(function, *words)
                     answer = await exchange.answer(_MOST)
                     word = exchange.word
@@ -134,9 +133,8 @@ class BashFileSystem:
                 raise TimeoutError(f"no answer about {path} within {_TIMEOUT_S:g} s; try again") from None
             if word == "ok":
                 return answer
-            raise _error(word, path, words[0])
-        await self._tree.refused()
-        raise AssertionError("unreachable")
+            raise error_of(word, path, words[0])
+        return await self._file_channels.refused()
 
 
 async def _fill(
@@ -157,7 +155,7 @@ async def _fill(
     except ChannelEnded:
         raise SandboxLost(f"writing {path} was cut off; the sandbox or its processes were killed") from None
     if exchange.word != "ok":
-        raise _error(exchange.word, path, "")
+        raise error_of(exchange.word, path, "")
     return await _read(_shown, answer, namespace)
 
 
@@ -189,33 +187,6 @@ def _text(path: str) -> str:
     if "\0" in path:
         raise ValueError("a path holds no NUL")
     return path
-
-
-_OS_ERRORS: Mapping[str, tuple[type[OSError], int]] = {
-    "missing": (FileNotFoundError, errno.ENOENT),
-    "dir": (IsADirectoryError, errno.EISDIR),
-    "notdir": (NotADirectoryError, errno.ENOTDIR),
-    "exists": (FileExistsError, errno.EEXIST),
-    "special": (PermissionError, errno.EPERM),
-    "denied": (PermissionError, errno.EACCES),
-    "busy": (BlockingIOError, errno.EAGAIN),
-}
-"""What filesystem.bash's words mean."""
-
-
-def _error(word: str, path: str, user: str) -> Exception:
-    match word:
-        case "user":
-            return UnknownUser(f"the image has no user {user!r}")
-        case "tilde":
-            return ValueError(f"{path!r}: only ~/ stands for a home, not ~name")
-        case "path":
-            return ValueError(f"{path[:100]!r} is no path: a part of it is too long")
-        case "full":
-            return SandboxDiskFull(f"no room to write {path} in the sandbox; remove files and try again")
-        case _:
-            kind, number = _OS_ERRORS.get(word, _OS_ERRORS["denied"])
-            return kind(number, os.strerror(number), path)
 
 
 async def _read(read: Callable[[bytes, str], T], answer: bytes, namespace: str) -> T:

@@ -1,7 +1,7 @@
 """Channels for file operations: a few bashes with the functions of filesystem.bash, each for one operation at a time.
 
-An operation that streams holds its lane as long as its data lasts, so there are several; the first costs what starting
-a process in a container costs, and is used again.
+A streaming operation holds its channel until its data has ended, so there are several. Opening the first one costs as
+much as starting a process in a container; it is kept and used again.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import shlex
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from importlib import resources
+from typing import NoReturn
 
 from sandbox_server.errors import CommandBroken, SandboxExhausted, SandboxLost
 from sandbox_server.sandbox.bash import frames
@@ -17,16 +18,16 @@ from sandbox_server.sandbox.bash.clock import SandboxClock
 from sandbox_server.sandbox.engine import Container, ExecStream
 
 _CHANNELS = 8  # of one container at the same time; more operations wait their turn
-_TURN_S = 60.0  # to wait for a lane
+_TURN_S = 60.0  # to wait for a channel
 _SCRIPT = resources.files(__package__).joinpath("filesystem.bash").read_bytes()
 
 
 class ChannelEnded(Exception):
-    """The lane's bash is gone: the policy killed it, or the container was started again, or is gone."""
+    """The channel's bash has ended: the policy killed it, or the container was restarted or removed."""
 
 
 class Exchange:
-    """One operation on a channel: a command, its data, the word at its end."""
+    """One operation on a channel: a function call, its data, and the word that ends the answer."""
 
     def __init__(self, exec_stream: ExecStream) -> None:
         self._exec_stream = exec_stream
@@ -34,17 +35,17 @@ class Exchange:
         self._mark = f"\n{self._nonce} ".encode()
         self._rest = bytearray()
 
-    async def tell(self, function: str, *words: str) -> None:
-        """Have a function of filesystem.bash run."""
+    async def tell(self, function: str, *words: str, data: bytes = b"") -> None:
+        """Call a function of filesystem.bash, with `data` as its input."""
         line = shlex.join((function, self._nonce, *words)) + "\n"
-        await self._exec_stream.write(line.encode("utf-8", "surrogateescape"))
+        await self._exec_stream.write(line.encode("utf-8", "surrogateescape") + data)
 
     async def send(self, data: bytes) -> None:
-        """Input for the function that runs."""
+        """Write more input for the function that runs."""
         await self._exec_stream.write(data)
 
     async def data(self) -> AsyncGenerator[bytes, None]:
-        """What the function writes, as it comes; `word` stands once this has ended.
+        """The function's output as it arrives; `word` is set once this has ended.
 
         Raises:
             ChannelEnded. CommandBroken.
@@ -78,7 +79,7 @@ class Exchange:
         raise ChannelEnded
 
     async def answer(self, most: int) -> bytes:
-        """All that the function writes.
+        """All of the function's output.
 
         Raises:
             OverflowError: that is more than `most` bytes. ChannelEnded.
@@ -93,11 +94,11 @@ class Exchange:
         return bytes(kept)
 
     word = ""
-    """How the last answer ended."""
+    """The word at the end of the last answer."""
 
 
 class FileSystemChannels:
-    """The lanes of one container."""
+    """The file operations' channels of one container."""
 
     def __init__(self, container: Container, clock: SandboxClock) -> None:
         self._container = container
@@ -107,13 +108,13 @@ class FileSystemChannels:
 
     @asynccontextmanager
     async def exchange(self, *, fresh: bool = False) -> AsyncIterator[Exchange]:
-        """A lane for one operation; `fresh`: not one that may have died meanwhile.
+        """A channel for one operation; `fresh`: a new one, because the idle ones may have died.
 
-        It is used again if the operation comes to its end, and dropped if anything is raised.
+        It is kept for later operations, or closed if the body raises.
 
         Raises:
             SandboxLost: the container is not running. BlockingIOError: it can take no further process.
-            SandboxPaused. TimeoutError: no lane has become free.
+            SandboxPaused. TimeoutError: no channel became free.
 
         """
         self._clock.check()
@@ -146,8 +147,8 @@ class FileSystemChannels:
         await exec_stream.write(_SCRIPT)
         return exec_stream
 
-    async def refused(self) -> None:
-        """After two lanes that ended at once: say why.
+    async def refused(self) -> NoReturn:
+        """Raise the reason why two channels in a row ended at once.
 
         Raises:
             SandboxLost, BlockingIOError.
@@ -159,7 +160,7 @@ class FileSystemChannels:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     def close(self) -> None:
-        """Drop the idle lanes; their bashes end with their input."""
+        """Close the idle channels; their bashes end."""
         for exec_stream in self._idle:
             exec_stream.close()
         self._idle.clear()

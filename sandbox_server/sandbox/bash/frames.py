@@ -1,4 +1,4 @@
-"""What a lane's bash says of its command, read without trust: whatever runs there may write to its streams. Pure."""
+"""Parses what an exec channel reports, without trust: whatever runs in the container can write there too. Pure."""
 
 import re
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ LONGEST_WORD = 32
 
 
 class BadFrame(Exception):
-    """The line is none of ours."""
+    """The line has no form that a channel writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +26,21 @@ class Beginning:
 
     pid: int
     tick: str
-    """The host's uptime in ticks just before, and the last process there was: digits, for a lane reckons with them."""
+    """The host's uptime in ticks just before the start, and the last process id by then; digits, a channel calculates
+    with them."""
     last: str
     login: str
-    """The one that was used; `-`: none."""
+    """The login that was used; `-`: none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """`status how lane`: a command has ended."""
+    """`status how channel`: a command has ended."""
 
     status: int
     signalled: bool
     free: bool
-    """Nobody else holds the lane's output."""
+    """No other process holds the channel's output open."""
 
 
 def beginning(line: str) -> Beginning:
@@ -62,10 +63,10 @@ def ending(line: bytes) -> Ending:
 
 
 def line_of(rest: bytes | bytearray, most: int = LONGEST) -> bytes | None:
-    """The first line of what came behind a mark, without its end; None: it is still to come.
+    """The first line after a mark, without its line feed; None: it is not complete yet.
 
     Raises:
-        BadFrame: it is longer than `most` bytes, as none of ours is.
+        BadFrame: it is longer than `most` bytes.
 
     """
     line, end, _ = bytes(rest[:most]).partition(b"\n")

@@ -1,4 +1,4 @@
-"""Login shells of one container whose profile need not run, for what it does is known; see `profile`."""
+"""Login shells of one container that can start without running their profile, since its effect is known (`profile`)."""
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -21,12 +21,12 @@ _KEPT = 16  # of a container: users, folders and environments that commands come
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A profile that is known."""
+    """A profile whose effect is known."""
 
     name: str
     definition: str
-    """For a lane's bash, once: `__sb_same_NAME`, whether what it depends on is unchanged, and `__sb_env_NAME`, which
-    sets what it sets."""
+    """Bash functions, defined once in each channel. `__sb_same_NAME` is true while what the profile depends on is
+    unchanged; `__sb_env_NAME` sets the variables that the profile sets."""
 
 
 @dataclass(slots=True)
@@ -37,16 +37,16 @@ class _Seen:
 
 
 class Logins:
-    """Learns what the profile does for login shells that are begun alike again and again."""
+    """Learns what the profile does for login shells that are started the same way again and again."""
 
     def __init__(self, run: Callable[[ExecRequest], Awaitable[ExecResult]]) -> None:
-        """`run` has an request carried out in the container."""
+        """`run` runs a request in the container."""
         self._run = run
         self._seen: OrderedDict[object, _Seen] = OrderedDict()
         self._learned = 0
 
     async def of(self, request: ExecRequest) -> Login | None:
-        """What is known of the profile that a command begins with; None: it is to run."""
+        """The known profile of a command; None: the profile has to run."""
         if not request.is_login_shell:
             return None
         key = request.argv[0], request.user, request.home_cwd, request.cwd, tuple(request.env.items())
@@ -68,7 +68,7 @@ class Logins:
         return seen.login
 
     def changed(self, login: Login) -> None:
-        """A lane has found it out of date."""
+        """Forget a profile that a channel has found out of date."""
         for seen in self._seen.values():
             if seen.login is login:
                 seen.login = None

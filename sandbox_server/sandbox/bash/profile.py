@@ -111,7 +111,7 @@ def script(dependencies: Dependencies) -> str:
 
 
 def definition(name: str, dependencies: Dependencies, known: Report) -> str:
-    """For a lane's bash: `__sb_same_NAME`, whether all is as it was told, and `__sb_env_NAME`, which does what it does.
+    """Bash functions for a channel: `__sb_same_NAME` tells whether nothing changed, `__sb_env_NAME` has its effect.
 
     Raises:
         NotPlain.

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 
 from sandbox_server.errors import EngineUnavailable, SandboxLost
 from sandbox_server.sandbox.base import ExecResult, Process, Size
+from sandbox_server.sandbox.bash import files
 from sandbox_server.sandbox.bash.clock import SandboxClock
 from sandbox_server.sandbox.bash.exec_channels import ExecChannels
 from sandbox_server.sandbox.bash.exec_request import ExecRequest
-from sandbox_server.sandbox.bash.files import Files
 from sandbox_server.sandbox.bash.filesystem import BashFileSystem
 from sandbox_server.sandbox.bash.filesystem_channels import FileSystemChannels
 from sandbox_server.sandbox.bash.shell import BashShell
@@ -21,18 +21,20 @@ _RESTARTS = 20  # of one container; past it something is wrong that a restart do
 class BashSandbox(BashFileSystem):
     """A container of ours; knows how to reach it, not when it ends."""
 
-    def __init__(self, container: Container, token: str, *, shared_channels: bool) -> None:
+    def __init__(self, container: Container, token: str, *, shared_channels: bool, login_cache: bool = True) -> None:
         """`token`: the secret by which the loop around the shell is known (boot.bash).
 
         `shared_channels=False`: a command may not be able to forge its own exit status (a grading).
+        `login_cache`: see `RuntimeConfig`.
         """
         self.clock = SandboxClock()
         self._file_channels = FileSystemChannels(container, self.clock)
         super().__init__(self._file_channels)
         self._container = container
         self.token = token
-        self._files = Files(container)
-        self._exec_channels = ExecChannels(container, self.clock, shared=shared_channels)
+        self._exec_channels = ExecChannels(
+            container, self.clock, shared=shared_channels, login_cache=login_cache and shared_channels
+        )
         self._restarts = 0
         self.boot_s: Mapping[str, float] = {}
         self._shell = BashShell(open_terminal=self._reattach, signal=container.signal, restart=self._restart)
@@ -104,11 +106,11 @@ class BashSandbox(BashFileSystem):
 
     async def read_file(self, path: str, *, max_bytes: int) -> bytes:
         """See `sandbox.base.Sandbox.read_file`."""
-        return await self._files.read(path, max_bytes)
+        return await files.read(self._file_channels, path, max_bytes)
 
     async def write_file(self, path: str, data: bytes, *, mode: int | None = None) -> None:
         """See `sandbox.base.Sandbox.write_file`."""
-        await self._files.write(path, data, mode)
+        await files.write(self._file_channels, path, data, mode)
 
     async def restart(self) -> None:
         """See `sandbox.base.Sandbox.restart`."""
@@ -128,7 +130,6 @@ class BashSandbox(BashFileSystem):
     def close(self) -> None:
         """Let go of all streams; the container is left as it is."""
         self._shell.close()
-        self._files.close()
         self._file_channels.close()
         self._exec_channels.close()
 
@@ -161,7 +162,6 @@ class BashSandbox(BashFileSystem):
         state = await self._container.state()
         if state.running:
             await self._container.kill()
-        self._files.close()
         self._file_channels.close()
         self._exec_channels.close()
         return await self._start(), state.oom_killed

@@ -1,4 +1,4 @@
-"""The attached stream of a container's terminal, as asyncio sees it."""
+"""The attached stream of a container's terminal as an asyncio protocol."""
 
 import asyncio
 from typing import Protocol, cast
@@ -7,7 +7,7 @@ from sandbox_server.sandbox.bash.marks import Mark, Scanner
 
 
 class Listener(Protocol):
-    """Who wants to know what the terminal shows."""
+    """Receives what the terminal shows."""
 
     def received(self, data: bytes, mark: Mark | None) -> None:
         """One piece of output, or one mark."""

@@ -1,4 +1,4 @@
-"""One action on the terminal, as the shell follows it."""
+"""The state of one action on the terminal."""
 
 import asyncio
 import time

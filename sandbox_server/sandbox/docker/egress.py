@@ -29,7 +29,6 @@ from sandbox_server.tasks import TaskSet
 
 log = telemetry.logger(__name__)
 
-NETWORK = "bridge"
 _NFT = "/usr/sbin/nft"
 _RESOLVE_S = 10.0
 _HELPER_S = 30  # it takes 0.2 s; on a host with many starts at once, seconds
@@ -115,13 +114,15 @@ class Guard:
         try:
             if await self._is_connected(container_id):
                 await self._engine.call(
-                    lambda api: api.disconnect_container_from_network(container_id, NETWORK, force=True)
+                    lambda api: api.disconnect_container_from_network(container_id, self._engine.network, force=True)
                 )
             self._starts[container_id] += 1
             await self._engine.call(lambda api: api.start(container_id))
             await self.apply(container_id, rules)
             if not await self._is_connected(container_id):
-                await self._engine.call(lambda api: api.connect_container_to_network(container_id, NETWORK))
+                await self._engine.call(
+                    lambda api: api.connect_container_to_network(container_id, self._engine.network)
+                )
         except BaseException:
             await asyncio.shield(self.kill(container_id))
             raise
@@ -192,7 +193,7 @@ class Guard:
 
     async def _is_connected(self, container_id: str) -> bool:
         found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))
-        return NETWORK in found["NetworkSettings"]["Networks"]
+        return self._engine.network in found["NetworkSettings"]["Networks"]
 
     async def _pull(self) -> None:
         try:

@@ -34,7 +34,7 @@ class _Silent(EngineUnavailable):
 
 
 class Engine:
-    """A connection to a Docker daemon.
+    """A connection to a Docker daemon, or to another engine that speaks its API.
 
     The SDK is synchronous, so its calls run on threads of our own: the loop's default pool is small and is
     shared with name resolution. Streams (attach, exec) never hold a thread: they are hijacked HTTP
@@ -43,6 +43,10 @@ class Engine:
     Raises:
         EngineUnavailable: the daemon is not there.
     """
+
+    network = "bridge"
+    """The network of containers that have one."""
+    _translate = staticmethod(translate)
 
     def __init__(
         self,
@@ -68,7 +72,7 @@ class Engine:
                 version="auto",
             )
         except docker.errors.DockerException as e:
-            raise translate(e, self._url) from e
+            raise self._translate(e, self._url) from e
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="docker")
         self._breaker = Breaker(failures, fault)
 
@@ -102,7 +106,7 @@ class Engine:
                 self._breaker.silent(detail)
             raise EngineUnavailable(detail) from e
         except Exception as e:
-            error = translate(e, self._url)
+            error = self._translate(e, self._url)
             if isinstance(e, docker.errors.APIError):
                 self._breaker.answered()
             elif isinstance(error, EngineUnavailable):
@@ -175,7 +179,7 @@ class Engine:
         if status not in (101, 200):
             with sock:
                 reason = await self._reason(loop, sock, head, rest)
-            raise translate(stream_refused(status, reason), self._url)
+            raise self._translate(stream_refused(status, reason), self._url)
         return sock, rest
 
     async def _reason(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, head: bytes, body: bytes) -> bytes:

@@ -117,7 +117,7 @@ class Images:
         """See `sandbox.base.Runtime.images`."""
         found: list[dict[str, Any]] = await self._engine.call(lambda api: api.images())
         return [
-            ImageInfo(name, image["Id"], image["Labels"] or {})
+            ImageInfo(self.named(name), image["Id"], image["Labels"] or {})
             for image in found
             for name in image["RepoTags"] or ()
             if name != "<none>:<none>"
@@ -130,11 +130,11 @@ class Images:
         needed = {c["ImageID"] for c in containers} | {image["ParentId"] for image in images}
         return [
             StoredImage(
-                names=tuple(image["RepoTags"]),
+                names=tuple(map(self.named, image["RepoTags"])),
                 digest=image["Id"],
                 size_bytes=image["Size"],
                 created_at=image["Created"],
-                pulled=bool(image["RepoDigests"]),
+                pulled=self.was_pulled(image),
                 used=image["Id"] in needed,
             )
             for image in images
@@ -152,6 +152,14 @@ class Images:
         finally:
             self.forget()
         return True
+
+    def named(self, name: str) -> str:
+        """An image's name as users write it, of how the engine tells it."""
+        return name
+
+    def was_pulled(self, image: dict[str, Any]) -> bool:
+        """Whether a registry has it, by what the engine lists of it."""
+        return bool(image["RepoDigests"])
 
     def used(self, name: str) -> None:
         """The image is used now."""

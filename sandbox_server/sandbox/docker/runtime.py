@@ -18,7 +18,7 @@ from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.config import EngineFacts as EngineFacts
 from sandbox_server.sandbox.config import RuntimeConfig as RuntimeConfig
 from sandbox_server.sandbox.docker.container import DockerContainer
-from sandbox_server.sandbox.docker.egress import NETWORK, Guard
+from sandbox_server.sandbox.docker.egress import Guard
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.images import Images
 from sandbox_server.sandbox.docker.labels import DEADLINE, EGRESS, NODE, ROLE, SID, TOKEN
@@ -41,14 +41,17 @@ _HOSTS = r"""printf '%s\t%s\n' 127.0.0.1 localhost ::1 'localhost ip6-localhost 
 class DockerRuntime:
     """Implements `sandbox.base.Runtime`."""
 
+    _images_of: type[Images] = Images
+    _outside_of: type[DockerOutside] = DockerOutside
+
     def __init__(self, engine: Engine, config: RuntimeConfig) -> None:
         self._engine = engine
         self._config = config
         self._boots = asyncio.Semaphore(config.boot_concurrency)
         self._looks = asyncio.Semaphore(config.boot_concurrency)  # not behind the starts: an end holds a slot
         self._removals = asyncio.Semaphore(_REMOVALS)
-        self._images = Images(engine, pull=config.pull, pull_timeout_s=config.pull_timeout_s)
-        self.outside = DockerOutside(engine, self, oci_runtime=config.oci_runtime)
+        self._images = self._images_of(engine, pull=config.pull, pull_timeout_s=config.pull_timeout_s)
+        self.outside: DockerOutside = self._outside_of(engine, self, oci_runtime=config.oci_runtime)
         self._open: dict[str, BashSandbox] = {}
         own_token = secrets.token_hex(16)
         self._held = {own_token}  # tokens of the containers being made or open
@@ -83,9 +86,8 @@ class DockerRuntime:
             # the daemon may create it all the same: wait for its answer, then take it away
             await asyncio.shield(self._undo(creating))
             raise
-        shared = spec.role is Role.SESSION
         self._guard.keep(container_id, rules)
-        sandbox = BashSandbox(self._container(container_id), token, shared_channels=shared)
+        sandbox = self._sandbox(container_id, token, spec.role)
         try:
             if spec.with_shell:
                 await sandbox.boot()
@@ -120,8 +122,7 @@ class DockerRuntime:
             await self._guard.found(container_id, rules, found["State"], with_shell=found["Config"]["Tty"])
             self._guard.keep(container_id, rules)
         self._held.add(labels[TOKEN])
-        shared = labels[ROLE] == Role.SESSION
-        sandbox = BashSandbox(self._container(container_id), labels[TOKEN], shared_channels=shared)
+        sandbox = self._sandbox(container_id, labels[TOKEN], Role(labels[ROLE]))
         if found["State"].get("Paused"):
             sandbox.clock.stop()
         return self._open.setdefault(container_id, sandbox)
@@ -131,7 +132,7 @@ class DockerRuntime:
         found: list[dict[str, Any]] = await self._engine.call(
             lambda api: api.containers(all=True, filters={"label": [NODE, ROLE]})
         )
-        infos = [_info(c, self._held) for c in found]
+        infos = [_info(c | {"Image": self._images.named(c["Image"])}, self._held) for c in found]
         # what a command line of this node made (node "<node>+..."), it also removes, unless it was killed
         guests = f"{self._config.node}+"
         now = clock.today()
@@ -159,12 +160,12 @@ class DockerRuntime:
         found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))
         if found["Config"].get("NetworkDisabled"):
             return not on
-        if on != (NETWORK in found["NetworkSettings"]["Networks"]):
+        if on != (self._engine.network in found["NetworkSettings"]["Networks"]):
             await self._engine.call(
                 lambda api: (
-                    api.connect_container_to_network(container_id, NETWORK)
+                    api.connect_container_to_network(container_id, self._engine.network)
                     if on
-                    else api.disconnect_container_from_network(container_id, NETWORK, force=True)
+                    else api.disconnect_container_from_network(container_id, self._engine.network, force=True)
                 )
             )
         return True
@@ -298,8 +299,10 @@ class DockerRuntime:
         )
         return {container["Id"]: container.get("SizeRw", 0) for container in found}
 
-    def _container(self, container_id: str) -> DockerContainer:
-        return DockerContainer(self._engine, self._guard, container_id)
+    def _sandbox(self, container_id: str, token: str, role: Role) -> BashSandbox:
+        container = DockerContainer(self._engine, self._guard, container_id)
+        shared = role is Role.SESSION
+        return BashSandbox(container, token, shared_channels=shared, login_cache=self._config.login_cache)
 
     def _create(self, api: Any, spec: ContainerSpec, token: str, rules: str, hosts: Sequence[str]) -> str:
         limits = spec.limits

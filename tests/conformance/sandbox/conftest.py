@@ -2,38 +2,44 @@
 
 import asyncio
 import os
-import secrets
 from collections.abc import AsyncIterator
 
 import pytest
 
-from sandbox_server.errors import EngineUnavailable, ImageUnavailable
+from sandbox_server.errors import ImageUnavailable
 from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.docker.engine import Engine
-from sandbox_server.sandbox.docker.runtime import DockerRuntime, RuntimeConfig
+from sandbox_server.sandbox.docker.runtime import DockerRuntime
 
+from .backends import Backend, docker, podman
 from .specs import IMAGE, spec
 
 
-@pytest.fixture(scope="session")
-async def engine() -> AsyncIterator[Engine]:
-    """The engine of this machine; without it the suite is skipped, but fails in CI."""
+@pytest.fixture(scope="session", params=[docker, podman], ids=["docker", "podman"])
+async def backend(request: pytest.FixtureRequest) -> AsyncIterator[Backend]:
+    """Each engine that this machine has."""
+    backend: Backend = request.param()
     try:
-        engine = Engine(None, timeout_s=60)
-        await engine.call(lambda api: api.inspect_image(IMAGE))  # type: ignore[no-untyped-call]  # the SDK's stubs
-    except (EngineUnavailable, ImageUnavailable) as error:
+        await backend.engine.call(lambda api: api.inspect_image(IMAGE))  # type: ignore[no-untyped-call]  # the SDK's
+    except ImageUnavailable as error:
         if os.environ.get("CI") == "true":
             raise
         pytest.skip(error.detail)
-    yield engine
+    yield backend
     await asyncio.sleep(0.1)  # for the streams closed last to be given back by the loop
-    engine.close()
+    backend.engine.close()
 
 
 @pytest.fixture(scope="session")
-async def runtime(engine: Engine) -> AsyncIterator[DockerRuntime]:
+def engine(backend: Backend) -> Engine:
+    """Below the runtime, to stage what nobody can through it."""
+    return backend.engine
+
+
+@pytest.fixture(scope="session")
+async def runtime(backend: Backend) -> AsyncIterator[DockerRuntime]:
     """Under a node name of this run alone; every test removes what it made."""
-    runtime = DockerRuntime(engine, RuntimeConfig(node=f"test-{secrets.token_hex(4)}", pull=False))
+    runtime = backend.runtime()
     yield runtime
     left = await runtime.list()
     for container in left:

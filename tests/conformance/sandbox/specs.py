@@ -33,7 +33,7 @@ async def say(sandbox: Sandbox, command: str, *, timeout_s: float = 20.0) -> str
 
 
 async def processes(sandbox: Sandbox) -> list[str]:
-    """The command lines of all processes of the container, seen from a lane of its own."""
+    """The command lines of all processes of the container, seen from a channel of its own."""
     seen = await sandbox.exec(["ps", "-eo", "stat,args"], timeout_s=20)
     lines = seen.stdout.text().splitlines()[1:]
     return [args for stat, _, args in (line.partition(" ") for line in lines) if not stat.startswith("Z")]

@@ -1,17 +1,16 @@
 """A restricted container keeps its rules for as long as it runs, and has them before anything runs in it again."""
 
 import asyncio
-import secrets
 
 import pytest
 
 from sandbox_server.errors import EgressUnavailable, ServiceError
 from sandbox_server.sandbox.base import Role
-from sandbox_server.sandbox.docker.engine import Engine
-from sandbox_server.sandbox.docker.runtime import DockerRuntime, RuntimeConfig
+from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sandbox.egress import Egress, Target
 from tests.deployment import bridge_gateway
 
+from .backends import Backend
 from .specs import IMAGE, say, spec
 
 _OUTSIDE = "192.0.2.9"
@@ -96,12 +95,9 @@ async def test_names_are_found_without_a_name_server(runtime: DockerRuntime, mon
         await runtime.remove(sandbox.container_id)
 
 
-async def test_nothing_starts_where_no_rules_can_be_set(engine: Engine) -> None:
+async def test_nothing_starts_where_no_rules_can_be_set(backend: Backend) -> None:
     """A box that is open because its guard could not be made."""
-    config = RuntimeConfig(
-        node=f"test-{secrets.token_hex(4)}", pull=False, egress=Egress(()), egress_image="sandbox-test/none:1"
-    )
-    runtime = DockerRuntime(engine, config)
+    runtime = backend.runtime(egress=Egress(()), egress_image="sandbox-test/none:1")
     for with_shell in (True, False):
         with pytest.raises(EgressUnavailable, match="SANDBOX_EGRESS_IMAGE"):
             await runtime.create(spec(network="bridge", with_shell=with_shell))
@@ -110,20 +106,19 @@ async def test_nothing_starts_where_no_rules_can_be_set(engine: Engine) -> None:
         await runtime.remove((await runtime.create(unrestricted)).container_id)
 
 
-async def test_an_image_without_nft_starts_nothing(engine: Engine) -> None:
+async def test_an_image_without_nft_starts_nothing(backend: Backend) -> None:
     """A helper that never ran, taken for one that did its work."""
-    config = RuntimeConfig(node=f"test-{secrets.token_hex(4)}", pull=False, egress=Egress(()), egress_image=IMAGE)
-    runtime = DockerRuntime(engine, config)
+    runtime = backend.runtime(egress=Egress(()), egress_image=IMAGE)
     with pytest.raises(ServiceError, match="nft"):
         await runtime.create(spec(network="bridge", with_shell=False))
     await _all_gone(runtime)
 
 
-async def test_refused_rules_are_not_taken_for_set(engine: Engine) -> None:
+async def test_refused_rules_are_not_taken_for_set(backend: Backend) -> None:
     """A helper that ran and did nothing; what was not restricted must not run."""
-    runtime = DockerRuntime(engine, RuntimeConfig(node=f"test-{secrets.token_hex(4)}", pull=False))
+    runtime = backend.runtime()
     sandbox = await runtime.create(spec(network="bridge", with_shell=False))
-    await engine.call(lambda api: api.kill(sandbox.container_id))
+    await backend.engine.call(lambda api: api.kill(sandbox.container_id))
     with pytest.raises(EgressUnavailable, match="ended with 1: "):
         runtime._guard.keep(sandbox.container_id, "no rules")
         await runtime._guard.start(sandbox.container_id)

@@ -13,12 +13,13 @@ from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 
+from .backends import Backend
 from .specs import gone, running, say, spec
 
 
 @pytest.fixture
 async def grading(runtime: DockerRuntime) -> AsyncIterator[BashSandbox]:
-    """A container whose lanes are for one command each."""
+    """A container whose channels are for one command each."""
     sandbox = await runtime.create(spec(role=Role.GRADE))
     yield sandbox
     await runtime.remove(sandbox.container_id)
@@ -83,12 +84,14 @@ async def test_missing_folder(shared: BashSandbox) -> None:
     assert result.stdout.head == b""
 
 
-async def test_stdin_of_many_megabytes(shared: BashSandbox) -> None:
+async def test_stdin_of_many_megabytes(shared: BashSandbox, backend: Backend) -> None:
     """A large patch goes in by stdin while output comes back: neither may wait for the other for ever."""
     data = bytes(range(256)) * 40_000
     result = await shared.exec(["cat"], timeout_s=30, stdin=data, keep_bytes=32 << 20)
     assert result.stdout.head == data
     result = await shared.exec(["head", "-c", "3"], timeout_s=30, stdin=data)
+    if backend.name == "podman" and result.exit_code == 137:
+        pytest.xfail("Podman 4.3 drops the output of an exec that ends before it has read its stdin")
     assert (result.stdout.head, result.exit_code) == (data[:3], 0)
 
 
@@ -146,8 +149,8 @@ async def test_what_outlives_its_command_does_not_delay_it(shared: BashSandbox) 
     assert await gone(shared, "sleep 4711")
 
 
-async def test_two_lanes_at_once(shared: BashSandbox) -> None:
-    """The end of one lane would take another's processes along."""
+async def test_two_channels_at_once(shared: BashSandbox) -> None:
+    """The end of one channel would take another's processes along."""
     one = asyncio.create_task(shared.exec(["sh", "-c", "sleep 1.2; echo one"], timeout_s=10))
     two = await shared.exec(["sleep", "4711"], timeout_s=0.5)
     assert two.timed_out
@@ -164,8 +167,8 @@ async def test_cancelled_leaves_nothing(shared: BashSandbox) -> None:
             await task
         assert await gone(shared, "4711"), after_s
     listed = await shared.exec(["ls", "/run/sandbox"], timeout_s=5)
-    lanes = [name for name in listed.stdout.head.split() if name.startswith(b"lane-")]
-    assert len(lanes) <= 2, "marks of former lanes were left"
+    channels = [name for name in listed.stdout.head.split() if name.startswith(b"channel-")]
+    assert len(channels) <= 2, "marks of former channels were left"
 
 
 async def test_without_a_shell(runtime: DockerRuntime, engine: Engine) -> None:
@@ -187,7 +190,7 @@ async def test_without_a_shell(runtime: DockerRuntime, engine: Engine) -> None:
         await runtime.remove(sandbox.container_id)
 
 
-async def test_out_of_memory_in_a_lane(sandbox: BashSandbox) -> None:
+async def test_out_of_memory_in_a_channel(sandbox: BashSandbox) -> None:
     """A test that eats all memory ends with its status; it must not take the session along silently."""
     result = await sandbox.exec(["tail", "/dev/zero"], timeout_s=60)
     assert result.exit_code in (1, 137)

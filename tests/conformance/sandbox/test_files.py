@@ -136,7 +136,7 @@ async def test_modes_and_links(shared: BashSandbox) -> None:
 
 
 async def test_file_size_limit(sandbox: BashSandbox) -> None:
-    """A file past the limit would pass for written, or block the lane for its timeout."""
+    """A file past the limit would pass for written, or block the channel for its timeout."""
     began = time.monotonic()
     with pytest.raises(SandboxDiskFull):
         await sandbox.write_file("/tmp/big", bytes(65 << 20))
@@ -154,7 +154,7 @@ async def test_full_file_system(sandbox: BashSandbox) -> None:
         await sandbox.write_file("/dev/shm/g", bytes(60 << 20))
 
 
-async def test_the_lane_is_killed(sandbox: BashSandbox) -> None:
+async def test_the_channel_is_killed(sandbox: BashSandbox) -> None:
     """A policy that kills all processes would leave the editor without files."""
     await sandbox.write_file("/usr/f", b"1")
     await sandbox.exec(

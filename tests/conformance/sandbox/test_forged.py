@@ -16,7 +16,7 @@ FLOOD = r"""
 while :; do
   for p in /proc/[0-9]*; do
     mapfile -d '' words 2> /dev/null < "$p/cmdline"
-    [[ ${words[0]##*/} == bash && (${words[*]} == *" lane "* || ${words[*]} == *" -p -s") ]] || continue
+    [[ ${words[0]##*/} == bash && (${words[*]} == *" exec-channel "* || ${words[*]} == *" -p -s") ]] || continue
     for f in "$p"/fd/*; do
       [[ $(readlink "$f") == pipe:* ]] || continue
       { printf 'end zero\nend\n%05000d 0 exited free\n' 7 > "$f"; } 2> /dev/null
@@ -25,7 +25,7 @@ while :; do
 done
 """
 
-# Looks for the nonce in the memory of the lane's bash, and tells an end in its name.
+# Looks for the nonce in the memory of the channel's bash, and tells an end in its name.
 FORGE = r"""
 while read -r range _ _ _ _ name; do
   [[ $name == '[heap]' ]] || continue
@@ -43,7 +43,7 @@ exit 5
 """
 
 
-async def test_commands_beside_a_process_that_writes_into_their_lanes(sandbox: BashSandbox) -> None:
+async def test_commands_beside_a_process_that_writes_into_their_channels(sandbox: BashSandbox) -> None:
     """`end zero` behind a command's last words was a ValueError, and a frame of one word another."""
     flood = await sandbox.start(["bash", "-c", FLOOD])
     flood.detach()

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from sandbox_server.errors import ImageUnavailable
-from sandbox_server.sandbox.docker.engine import Engine
-from sandbox_server.sandbox.docker.runtime import DockerRuntime, RuntimeConfig
+from sandbox_server.sandbox.docker.runtime import DockerRuntime
 
+from .backends import Backend
 from .specs import IMAGE
 
 
 async def test_a_known_image_is_looked_up_again_after_any_change(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A rebuilt image is not noticed, or every start asks the engine for what it knows."""
-    lone = DockerRuntime(engine, RuntimeConfig(node=f"test-{secrets.token_hex(4)}", pull=False))
+    lone, engine = backend.runtime(), backend.engine
     asked = 0
     call = engine.call
 
@@ -36,7 +36,9 @@ async def test_a_known_image_is_looked_up_again_after_any_change(
             assert await lone.find_image(name) is None
         assert found is not None and asked == 2, "each is asked for once"
         for change in (["tag", IMAGE, name], ["rmi", name]):
-            by_another = await asyncio.create_subprocess_exec("docker", *change, stdout=asyncio.subprocess.DEVNULL)
+            by_another = await asyncio.create_subprocess_exec(
+                *backend.client, *change, stdout=asyncio.subprocess.DEVNULL
+            )
             assert await by_another.wait() == 0
             await asyncio.sleep(0.5)
             now = await lone.find_image(name)

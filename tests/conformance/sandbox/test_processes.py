@@ -59,7 +59,7 @@ async def test_streams(shared: BashSandbox, script: str, out: bytes, err: bytes)
     ],
 )
 async def test_ends(shared: BashSandbox, script: str, end: ProcessEnd) -> None:
-    """A status that was chosen would pass for a kill, a stop for an end, or the lane would go with its command."""
+    """A status that was chosen would pass for a kill, a stop for an end, or the channel would go with its command."""
     assert (await bash(shared, script))[2] == end
     assert await bash(shared, "echo next") == (b"next\n", b"", ProcessEnd(0))
 
@@ -73,7 +73,7 @@ async def test_what_cannot_be_run(shared: BashSandbox) -> None:
 
 
 async def test_stdin(shared: BashSandbox) -> None:
-    """A command that is written to would wait for ever, or what it leaves unread be run by its lane."""
+    """A command that is written to would wait for ever, or what it leaves unread be run by its channel."""
     process = await shared.start(["cat"], stdin=True)
     reader = process.output()
     for piece in (b"one\n", b"\0\xfftwo"):
@@ -202,7 +202,7 @@ async def test_terminal(shared: BashSandbox) -> None:
     assert await process.wait() == ProcessEnd(0)
 
 
-async def test_a_killed_lane(shared: BashSandbox) -> None:
+async def test_a_killed_channel(shared: BashSandbox) -> None:
     """A policy that kills what runs its command would hang us, or the next command."""
     for _ in range(3):
         assert (await bash(shared, "kill -9 $PPID; sleep 4711"))[2] == ProcessEnd(-1, 9)
@@ -211,7 +211,7 @@ async def test_a_killed_lane(shared: BashSandbox) -> None:
 
 
 async def test_forged_ends(shared: BashSandbox) -> None:
-    """What a command prints, or writes to its lane, would pass for its end."""
+    """What a command prints, or writes to its channel, would pass for its end."""
     script = (
         "ps -eo args; env; for i in 0 1 2; do cat /proc/$PPID/environ; done; printf '%032d 0 exited free\\n' 0; exit 9"
     )
@@ -266,7 +266,7 @@ async def test_the_container_ends(sandbox: BashSandbox, sleeping: Process) -> No
 
 
 async def test_the_container_is_started_again(sandbox: BashSandbox, sleeping: Process) -> None:
-    """A command of before would hang, one of after would meet a lane of before."""
+    """A command of before would hang, one of after would meet a channel of before."""
     await sandbox.restart()
     assert await asyncio.wait_for(sleeping.wait(), 20) == ProcessEnd(-1, 9)
     assert await bash(sandbox, "echo next") == (b"next\n", b"", ProcessEnd(0))
@@ -287,7 +287,7 @@ async def test_a_cancelled_start(shared: BashSandbox) -> None:
 
 
 async def test_no_command(shared: BashSandbox) -> None:
-    """A NUL byte would leave the lane waiting for the rest of its order."""
+    """A NUL byte would leave the channel waiting for the rest of its order."""
     for argv in (["echo", "a\0b"], ["echo", "\ud800"], []):
         with pytest.raises(MalformedRequest):
             await shared.start(argv)

@@ -156,7 +156,7 @@ async def test_streams_are_not_held(peopled: BashSandbox) -> None:
 
 
 async def test_broken_off(peopled: BashSandbox) -> None:
-    """A client that leaves in the middle would leave the lane out of step for the next one."""
+    """A client that leaves in the middle would leave the channel out of step for the next one."""
     await peopled.put("/tmp/half", given(b"x" * MIB))
     reading = peopled.get("/tmp/half")
     await anext(reading)
@@ -187,7 +187,7 @@ async def test_at_the_same_time(peopled: BashSandbox) -> None:
     assert found == [b"%d" % n for n in range(30)]
 
 
-async def test_a_killed_lane(peopled: BashSandbox) -> None:
+async def test_a_killed_channel(peopled: BashSandbox) -> None:
     """Processes of the policy may kill ours; the next operation is done all the same."""
     await peopled.put("/tmp/k", given(b"1"))
     await say(peopled, "pkill -KILL -f -- '--norc -p -s'")

@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 from sandbox_server.errors import CommandBroken, ServiceError
 from sandbox_server.protocols.e2b.envd_filesystem import entry
 from sandbox_server.sandbox.base import ExecResult, Output, Sandbox, ShellOutcome
-from sandbox_server.sandbox.bash import filesystem, frames, profile
+from sandbox_server.sandbox.bash import files, filesystem, frames, profile
 from sandbox_server.sandbox.bash.clock import SandboxClock
 from sandbox_server.sandbox.bash.command import Begun, Command
 from sandbox_server.sandbox.bash.exec_channel import ChannelEnded, ChannelFlooded, ExecChannel
-from sandbox_server.sandbox.bash.files import Files
 from sandbox_server.sandbox.bash.filesystem_channels import ChannelEnded as FileChannelEnded
 from sandbox_server.sandbox.bash.filesystem_channels import Exchange
 from sandbox_server.sandbox.bash.marks import Scanner
@@ -29,7 +28,6 @@ from sandbox_server.sandbox.bash.shell import BashShell
 from sandbox_server.sandbox.bash.turn import Turn
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.exec_stream import DockerExecStream, _Stream
-from sandbox_server.sandbox.engine import Container
 from sandbox_server.sandbox.process import ProcessEnd
 from sandbox_server.sessions.orphans import ages, left
 
@@ -58,7 +56,7 @@ FRAMES = st.lists(st.tuples(st.sampled_from([0, 1, 1, 1, 2, 2, 3, 255]), SAID), 
 
 
 def stream_of(said: list[tuple[int, bytes]], *, raw: bytes = b"") -> DockerExecStream:
-    """A lane whose process has written all this and ended."""
+    """A channel whose process has written all this and ended."""
     stream = _Stream(b"".join(struct.pack(">BxxxL", kind, len(data)) + data for kind, data in said) + raw)
     stream.eof_received()
     return DockerExecStream(cast(Engine, None), "recorded", stream)
@@ -95,7 +93,7 @@ def command_on(exec_stream: DockerExecStream, killed: list[Begun], returned: lis
 def run_recorded(
     said: list[tuple[int, bytes]],
 ) -> tuple[ProcessEnd | CommandBroken, bytes, list[Begun], list[ExecChannel]]:
-    """A command whose lane wrote this: its end, its stdout, what was killed, the lanes that may be used again."""
+    """A command whose channel wrote this: its end, its stdout, what was killed, the channels that may be used again."""
     killed: list[Begun] = []
     returned: list[ExecChannel] = []
 
@@ -138,14 +136,14 @@ def test_words_behind_the_end_do_not_change_it() -> None:
     end, out, _, returned = run_recorded(ended)
     assert (end, out, len(returned)) == (ProcessEnd(3), b"out", 1)
     end, out, _, returned = run_recorded([ended[0], (1, b"end zero\n" + b"x" * (1 << 20)), ended[1]])
-    assert (end, out, len(returned)) == (ProcessEnd(3), b"out", 0), "its lane is used again though others write there"
+    assert (end, out, len(returned)) == (ProcessEnd(3), b"out", 0), "its channel is used again, others write there"
 
 
 @FEW
 @given(FRAMES)
 @example([(1, b"x" * (1 << 17))])
 def test_an_answer_of_any_frames(said: list[tuple[int, bytes]]) -> None:
-    """What a lane answers to a request."""
+    """What a channel answers to a request."""
 
     async def ask() -> None:
         channel = ExecChannel(stream_of(said), "0")
@@ -155,7 +153,7 @@ def test_an_answer_of_any_frames(said: list[tuple[int, bytes]]) -> None:
                 begun = frames.beginning(line)
                 assert begun.pid > 0
                 assert (begun.tick + begun.last).isascii()
-                assert (begun.tick + begun.last).isdigit(), "a lane of root's calculates with it"
+                assert (begun.tick + begun.last).isdigit(), "a channel of root's calculates with it"
 
     asyncio.run(ask())
 
@@ -196,10 +194,10 @@ def test_a_file_of_any_frames(said: list[tuple[int, bytes]], most: int) -> None:
     """A `head` of the policy's own gave as much as it liked, all of it kept."""
 
     async def read() -> None:
-        files = Files(cast(Container, None))
-        files._exec_stream = stream_of(said)
-        with contextlib.suppress(EOFError, CommandBroken):
-            word, data = await files._exchange(NONCE, b"", most)
+        exchange = Exchange(stream_of(said))
+        exchange._mark = f"\n{NONCE} ".encode()
+        with contextlib.suppress(FileChannelEnded, CommandBroken):
+            word, data = await files._exchange(exchange, most, b"", "load")
             assert len(data) <= most
             assert len(word) <= frames.LONGEST_WORD
 

@@ -1,9 +1,14 @@
 """When a profile is looked at; real shells are in the conformance suite."""
 
+from typing import cast
+
 from sandbox_server.errors import SandboxExhausted
 from sandbox_server.sandbox.base import ExecResult, Output
+from sandbox_server.sandbox.bash.clock import SandboxClock
+from sandbox_server.sandbox.bash.exec_channels import ExecChannels
 from sandbox_server.sandbox.bash.exec_request import ExecRequest
 from sandbox_server.sandbox.bash.logins import Logins
+from sandbox_server.sandbox.engine import Container
 
 LOGIN = ExecRequest(["/bin/bash", "-l", "-c", "true"])
 
@@ -34,3 +39,12 @@ async def test_a_profile_that_is_not_plain_is_looked_at_once() -> None:
         assert await logins.of(LOGIN) is None
         assert await logins.of(ExecRequest(["bash", "-c", "true"])) is None
     assert len(looked) == 1 and looked[0].argv[1] == "--noprofile" and looked[0].timeout_s == 1.0
+
+
+async def test_it_can_be_turned_off() -> None:
+    """A profile that the analysis takes for plain, and is not, would have no remedy but a new version."""
+    looked = [
+        ExecChannels(cast(Container, None), SandboxClock(), shared=True, login_cache=on)._logins for on in (True, False)
+    ]
+    assert isinstance(looked[0], Logins)
+    assert looked[1] is None

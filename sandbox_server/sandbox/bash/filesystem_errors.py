@@ -1,0 +1,34 @@
+"""What the words of filesystem.bash mean."""
+
+import errno
+import os
+from collections.abc import Mapping
+
+from sandbox_server.errors import SandboxDiskFull, UnknownUser
+
+_OS_ERRORS: Mapping[str, tuple[type[OSError], int]] = {
+    "missing": (FileNotFoundError, errno.ENOENT),
+    "dir": (IsADirectoryError, errno.EISDIR),
+    "notdir": (NotADirectoryError, errno.ENOTDIR),
+    "exists": (FileExistsError, errno.EEXIST),
+    "special": (PermissionError, errno.EPERM),
+    "denied": (PermissionError, errno.EACCES),
+    "busy": (BlockingIOError, errno.EAGAIN),
+}
+"""What filesystem.bash's words mean."""
+
+
+def error_of(word: str, path: str, user: str = "") -> Exception:
+    """The exception for the word at the end of an answer about `path`; an unknown word is PermissionError."""
+    match word:
+        case "user":
+            return UnknownUser(f"the image has no user {user!r}")
+        case "tilde":
+            return ValueError(f"{path!r}: only ~/ stands for a home, not ~name")
+        case "path":
+            return ValueError(f"{path[:100]!r} is no path: a part of it is too long")
+        case "full":
+            return SandboxDiskFull(f"no room to write {path} in the sandbox; remove files and try again")
+        case _:
+            kind, number = _OS_ERRORS.get(word, _OS_ERRORS["denied"])
+            return kind(number, os.strerror(number), path)

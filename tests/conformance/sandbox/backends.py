@@ -1,0 +1,57 @@
+"""The container backends that the list is run on: each an engine, and what makes its runtimes."""
+
+import os
+import secrets
+from dataclasses import dataclass
+
+import pytest
+
+from sandbox_server.errors import EngineUnavailable
+from sandbox_server.sandbox.config import RuntimeConfig
+from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.sandbox.docker.runtime import DockerRuntime
+from sandbox_server.sandbox.podman.engine import PodmanEngine
+from sandbox_server.sandbox.podman.runtime import PodmanRuntime
+
+PODMAN = "SANDBOX_TEST_PODMAN"
+"""Names the socket of a `podman system service` that has the images; scripts/with-podman.sh starts one and sets it."""
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One engine of this machine."""
+
+    name: str
+    engine: Engine
+    kind: type[DockerRuntime]
+    client: tuple[str, ...]
+    """The command line that speaks to the same engine."""
+    init: str
+    """Process 1 of a container with a shell."""
+
+    def runtime(self, node: str = "", **config: object) -> DockerRuntime:
+        """One that pulls nothing, under a node name of its own."""
+        own = node or f"test-{secrets.token_hex(4)}"
+        return self.kind(self.engine, RuntimeConfig(**{"node": own, "pull": False, **config}))  # type: ignore[arg-type]
+
+
+def docker() -> Backend:
+    """The engine of this machine; without it the list is skipped, but fails in CI."""
+    try:
+        return _opened(None, DockerRuntime, "docker", ("docker",), "/sbin/docker-init")
+    except EngineUnavailable as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(error.detail)
+
+
+def podman() -> Backend:
+    """Podman's service, where one was started for the tests."""
+    url = os.environ.get(PODMAN)
+    if not url:
+        pytest.skip(f"{PODMAN} names no socket of Podman's; `make podman` starts one and runs this list on it")
+    return _opened(url, PodmanRuntime, "podman", ("podman", "--url", url), "/run/podman-init")
+
+
+def _opened(url: str | None, kind: type[DockerRuntime], name: str, client: tuple[str, ...], init: str) -> Backend:
+    return Backend(name, (PodmanEngine if url else Engine)(url, timeout_s=60), kind, client, init)
