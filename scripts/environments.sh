@@ -14,7 +14,8 @@ for lock in requirements/"$kind"-*.txt; do
     [ -n "$python" ] || python=$(scripts/python.sh)
     echo "making $folder/$name" >&2
     rm -rf "${folder:?}/$name"
-    if "$python" -m venv "$folder/$name" && "$folder/$name/bin/python" -m pip install -q --require-hashes -r "$lock"; then
+    scripts/uv.sh venv -q --seed --python "$python" "$folder/$name" || "$python" -m venv --clear "$folder/$name"
+    if scripts/install.sh "$folder/$name/bin/python" --require-hashes -r "$lock"; then
         echo "$locked" >"$folder/$name/.locked"
     else
         echo "could not make $folder/$name" >&2
