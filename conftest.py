@@ -16,9 +16,7 @@ ALONE = (
     "tests/conformance/sessions/test_repository_images.py",
     "tests/regressions/test_engine_disk.py",
     # they measure time, on a machine that must be theirs
-    "tests/live/test_load.py",
     "tests/live/test_loop.py",
-    "tests/live/test_timings.py",
 )
 """Files and folders whose tests run one after the other, with nothing beside them."""
 
