@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from docker import APIClient, from_env
 
 from sandbox_server.state.embedded import end_orphan
 
@@ -64,6 +65,14 @@ def _free_port() -> int:
         port = 10_000 + secrets.randbelow(20_000)
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
+
+
+@functools.cache
+def engine() -> APIClient:
+    """The engine, for what is asked again and again: a start of the docker command takes 30 ms of CPU."""
+    client = from_env().api
+    atexit.register(client.close)
+    return client
 
 
 @functools.cache
@@ -181,20 +190,24 @@ class Server:
 
     def containers(self, *filters: str) -> list[str]:
         """Ids of this node's containers, e.g. of `role=grade`."""
-        words = [word for label in (f"node={self.node}", *filters) for word in ("--filter", f"label=sandbox.{label}")]
-        return docker("ps", "-aq", *words).split()
+        return [found["Id"][:12] for found in self._listed(filters)]
+
+    def _listed(self, filters: tuple[str, ...]) -> list[dict[str, Any]]:
+        labels = [f"sandbox.{label}" for label in (f"node={self.node}", *filters)]
+        found: list[dict[str, Any]] = engine().containers(all=True, filters={"label": labels})
+        return found
 
     def in_use(self, *filters: str) -> list[str]:
         """As `containers`, without those that the pool has parked or is making."""
-        words = [word for label in (f"node={self.node}", *filters) for word in ("--filter", f"label=sandbox.{label}")]
-        listed = docker("ps", "-a", "--format", '{{.ID}} {{.Label "sandbox.sid"}}', *words).splitlines()
+        listed = {found["Id"][:12]: found["Labels"].get("sandbox.sid") for found in self._listed(filters)}
         # after the listing: what is made meanwhile is in neither
         parked = [sid for shelf in self.get("/v1/pool")["shelves"] for sid in shelf["sids"]]
-        return [line.split()[0] for line in listed if line.partition(" ")[2] not in parked]
+        return [container for container, sid in listed.items() if sid not in parked]
 
     def runs(self, sid: str, command: str) -> bool:
         """Whether a process of the session's container has `command` in its command line."""
-        return command in docker("top", self.container(sid))
+        top = engine().top(self.container(sid))
+        return any(command in " ".join(process) for process in top["Processes"] or ())
 
     def in_sql(self, table: str, sid: str) -> int:
         """Rows of the session in the server's own database, which is written behind the answers."""

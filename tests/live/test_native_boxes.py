@@ -133,7 +133,7 @@ def test_commands(boxes: Boxes, sid: str) -> None:
 def test_a_timeout_kills_all_that_began(boxes: Boxes, sid: str) -> None:
     """The output so far comes back; what it left in the background goes with it."""
     began = time.monotonic()
-    done = boxes.ran(sid, "echo before; setsid sleep 4711 & sleep 4711", timeout_s=1)
+    done = boxes.ran(sid, "echo before; setsid sleep 4711 & sleep 4711", timeout_s=3)
     assert done["timed_out"] and done["stdout"] == "before\n" and done["state"] == "ended"
     assert time.monotonic() - began < 25
     assert boxes.ran(sid, "pgrep -fx 'sleep 4711' | wc -l")["stdout"].strip() == "0"
