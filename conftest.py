@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from httpx._transports import default as transports
 
-# Every httpx.get() would read the host's certificate authorities anew, which costs 25 ms of CPU: too much for tests that
-# speak plain HTTP and ask again and again whether something has happened.
+# Every httpx.get() would read the host's certificate authorities anew, which costs 25 ms of CPU: too much for tests
+# that speak plain HTTP and ask again and again whether something has happened.
 transports.create_ssl_context = functools.cache(transports.create_ssl_context)
 
 ROOT = Path(__file__).parent
