@@ -40,10 +40,10 @@ def test_no_slot(serve: Callable[..., Server]) -> None:
 
 def test_idle_and_absolute_lifetimes(serve: Callable[..., Server]) -> None:
     """A forgotten session stays for ever, or ends without its patch and verdict, or one in use is ended as idle."""
-    server = serve(session_idle_s=4, session_max_s=25, reaper_period_s=0.5)
+    server = serve(session_idle_s=4, session_max_s=16, reaper_period_s=0.5)
     idle, busy = server.begin(), server.begin()
     server.run(idle, "echo left > left.txt")
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 14
     while server.session(idle)["state"] != "ended":
         assert time.monotonic() < deadline, "the idle session did not end"
         server.run(busy, "echo busy > busy.txt; sleep 0.5")
@@ -63,7 +63,7 @@ def test_idle_and_absolute_lifetimes(serve: Callable[..., Server]) -> None:
 
 def test_a_reward_is_answered_within_its_bound(serve: Callable[..., Server]) -> None:
     """Asked for during a long action, the answer comes after the client gave up, which then records 0.0."""
-    server = serve(reward_wait_s=1.5, command_timeout_s=100)
+    server = serve(reward_wait_s=1.5, command_timeout_s=100, end_grace_s=60)
     sid = server.begin()
     with ThreadPoolExecutor(1) as pool:
         acting = pool.submit(server.run, sid, "echo late > late.txt; until [ -e /tmp/go ]; do sleep 0.1; done")

@@ -240,7 +240,7 @@ def test_boxes_live_on_over_a_restart(serve: Callable[..., Server], forgets: boo
     server = serve(box_templates=TEMPLATES, max_sessions=2, reaper_period_s=0.5, pool_size=0, box_create_wait_s=10)
     control = Control(server)
     made, brief = control.create(metadata={"k": "v"}, timeout=300), control.create(timeout=300)["sandboxID"]
-    until(lambda: all(server.in_sql("boxes", sid) for sid in (made["sandboxID"], brief)), what="both in SQL")
+    until(lambda: all(server.in_sql("sessions", sid) for sid in (made["sandboxID"], brief)), what="both in SQL")
     server.kill(signal.SIGKILL)
     if forgets:
         os.kill(server.redis(), signal.SIGKILL)

@@ -2,6 +2,7 @@
 
 import signal
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -63,13 +64,15 @@ def test_killed_in_the_middle_of_a_grading(nodes: Nodes, tmp_path: Path) -> None
 
 def test_a_server_that_stops_hands_over(nodes: Nodes) -> None:
     """SIGTERM in the middle: nobody waits for the time to live to pass."""
-    (a, b), _ = nodes(node_ttl_s=1000, grade_recover_s=1000)
+    (a, b), _ = nodes(node_ttl_s=100, grade_recover_s=1000)
     sid = on(b)
     a.run(sid, slow(3))
     b.finish(sid)
     until(lambda: b.containers(f"sid={sid}", "role=grade"), 20, "a grading under way")
     b.kill(signal.SIGTERM)
-    until(lambda: a.containers(f"sid={sid}", "role=grade"), 25, "the grading again")
+    stopped = time.monotonic()
+    until(lambda: a.containers(f"sid={sid}", "role=grade"), 6, "the grading again")
+    assert time.monotonic() - stopped < 80
     got = a.reward(sid)
     assert (got["verdict"], grader_of(a, got)) == ("unresolved", a.node)
 
