@@ -209,10 +209,11 @@ class Server:
         top = engine().top(self.container(sid))
         return any(command in " ".join(process) for process in top["Processes"] or ())
 
-    def in_sql(self, table: str, sid: str) -> int:
+    def in_sql(self, table: str, sid: str, where: str = "true") -> int:
         """Rows of the session in the server's own database, which is written behind the answers."""
         with contextlib.closing(sqlite3.connect(self.folder / "data" / "catalogue.sqlite3")) as database:
-            return int(database.execute(f"select count(*) from {table} where sid = ?", (sid,)).fetchone()[0])
+            query = f"select count(*) from {table} where sid = ? and {where}"
+            return int(database.execute(query, (sid,)).fetchone()[0])
 
     def container(self, sid: str) -> str:
         """The session's one container."""

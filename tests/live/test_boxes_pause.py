@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -128,7 +129,8 @@ def test_over_a_restart_and_behind_its_back(server: Server, control: Control, mo
     made, other = control.create(timeout=300), control.create(timeout=300)
     sid, running = made["sandboxID"], other["sandboxID"]
     assert control.call("POST", f"/sandboxes/{sid}/pause").status_code == 204
-    until(lambda: server.in_sql("sessions", sid) and server.in_sql("sessions", running), what="both in SQL")
+    paused = f"deadline > {time.time() + 1000}"  # its box is written before it
+    until(lambda: server.in_sql("sessions", sid, paused) and server.in_sql("sessions", running), what="both in SQL")
     server.kill(signal.SIGKILL)
     os.kill(server.redis(), signal.SIGKILL)
     for path in (server.folder / "data" / "redis").iterdir():
