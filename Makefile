@@ -1,6 +1,6 @@
 # Each target works alone and first, also on a fresh Debian 12 as root; a second run does only what is left to do.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-search test check lint accept bench bench-quick chaos soak hacks images search-image lock clean
+.PHONY: help setup demo demo-search test check lint accept bench bench-quick chaos soak hacks images search-image metrics lock clean
 
 engine := scripts/with-engine.sh
 bin := .venv/bin
@@ -61,6 +61,9 @@ soak: setup ## steady rollouts on two nodes for MINUTES (10), as root; what must
 
 hacks: setup ## try every hack on every grader, the benchmark's harness beside; writes hacks/results/ and docs/trust.md (HACKS_ARGS)
 	@$(engine) sh -c 'scripts/images.sh && $(bin)/python -m hacks $(HACKS_ARGS)'
+
+metrics: setup ## remake docs/metrics.md from the metrics that are declared
+	@$(bin)/python scripts/metrics.py >docs/metrics.md
 
 lock: ## remake requirements/*.txt (LOCK_ARGS=--upgrade for the newest versions)
 	@scripts/lock.sh $(LOCK_ARGS)
