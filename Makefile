@@ -1,6 +1,6 @@
 # Each target works alone and first, also on a fresh Debian 12 as root; a second run does only what is left to do.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-search test podman check lint accept bench bench-quick chaos soak hacks images search-image sbom lock clean
+.PHONY: help setup demo demo-search test podman check lint accept bench bench-quick chaos soak hacks images search-image metrics sbom lock clean
 
 engine := scripts/with-engine.sh
 bin := .venv/bin
@@ -69,6 +69,9 @@ hacks: setup ## try every hack on every grader, the benchmark's harness beside; 
 sbom: setup ## write build/sbom.json (CycloneDX) and build/licences.csv of all that the server is made of
 	@scripts/environments.sh supply .cache/supply
 	@scripts/sbom.sh
+
+metrics: setup ## remake docs/metrics.md from the metrics that are declared
+	@$(bin)/python scripts/metrics.py >docs/metrics.md
 
 lock: ## remake requirements/*.txt (LOCK_ARGS=--upgrade for the newest versions)
 	@scripts/lock.sh $(LOCK_ARGS)

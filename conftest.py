@@ -1,8 +1,14 @@
 """Which tests run beside others, and in which order (`scripts/test.sh`)."""
 
+import functools
 from pathlib import Path
 
 import pytest
+from httpx._transports import default as transports
+
+# Every httpx.get() would read the host's certificate authorities anew, which costs 25 ms of CPU: too much for tests
+# that speak plain HTTP and ask again and again whether something has happened.
+transports.create_ssl_context = functools.cache(transports.create_ssl_context)
 
 ROOT = Path(__file__).parent
 
@@ -16,9 +22,7 @@ ALONE = (
     "tests/conformance/sessions/test_repository_images.py",
     "tests/regressions/test_engine_disk.py",
     # they measure time, on a machine that must be theirs
-    "tests/live/test_load.py",
     "tests/live/test_loop.py",
-    "tests/live/test_timings.py",
 )
 """Files and folders whose tests run one after the other, with nothing beside them."""
 

@@ -7,10 +7,11 @@ cd "$(dirname "$0")/.."
 kind=$1 folder=$2 only=${3:-*}
 
 # A lock names all that is needed. What is not imported is not compiled either: with veRL that is most of it.
-install() { "$at/bin/python" -m pip install -q --no-compile --require-hashes --no-deps "$@"; }
+install() { scripts/install.sh "$at/bin/python" --no-compile --require-hashes --no-deps "$@"; }
 
 make_one() {
-    "$python" -m venv "$at" && install -r "$lock" || return
+    scripts/uv.sh venv -q --seed --python "$python" "$at" || "$python" -m venv --clear "$at" || return
+    install -r "$lock" || return
     for beside in requirements/beside-"$name"-*.txt; do
         [ ! -e "$beside" ] || install --target "$at/share/$(basename "$beside" .txt)" -r "$beside" || return
     done

@@ -4,21 +4,14 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-if command -v uv >/dev/null 2>&1; then
-    uv=uv
-else
-    tools=.cache/lock
-    [ -x "$tools/bin/uv" ] || { "$(scripts/python.sh)" -m venv "$tools" && "$tools/bin/pip" install -q 'uv>=0.9'; }
-    uv=$tools/bin/uv
-fi
-
 compile() {
     out=$1
     shift
-    "$uv" pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+    scripts/uv.sh pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
         --custom-compile-command 'make lock' -o "requirements/$out" "$@"
 }
 
+compile uv.txt "$@" requirements/uv.in
 compile server.txt "$@" pyproject.toml --extra postgres --extra languages requirements/build.in
 compile dev.txt "$@" -c requirements/server.txt pyproject.toml --extra postgres --extra languages --group dev requirements/build.in
 compile swebench4.txt "$@" --no-deps requirements/swebench4.in

@@ -8,7 +8,7 @@ command -v git >/dev/null 2>&1 || scripts/apt.sh git
 projects=.
 [ ! -f client/pyproject.toml ] || projects=". client"
 
-locked() { cat requirements/dev.txt requirements/swebench4.txt scripts/venv.sh | sha256sum; }
+locked() { cat requirements/dev.txt requirements/swebench4.txt scripts/venv.sh scripts/install.sh | sha256sum; }
 named() { for project in $projects; do cat "$project/pyproject.toml"; done | sha256sum; }
 stands() { [ "$(cat ".venv/$1" 2>/dev/null)" = "$2" ]; }
 
@@ -16,16 +16,16 @@ if ! stands .locked "$(locked)" || ! .venv/bin/python -c '' 2>/dev/null; then
     python=$(scripts/python.sh)
     echo "making .venv with $python" >&2
     rm -rf .venv
-    "$python" -m venv .venv
-    .venv/bin/python -m pip install -q --require-hashes -r requirements/dev.txt
-    .venv/bin/python -m pip install -q --require-hashes --no-deps --target .venv/share/swebench-4.1.0 \
+    scripts/uv.sh venv -q --seed --python "$python" .venv || "$python" -m venv --clear .venv
+    scripts/install.sh .venv/bin/python --require-hashes -r requirements/dev.txt
+    scripts/install.sh .venv/bin/python --require-hashes --no-deps --target .venv/share/swebench-4.1.0 \
         -r requirements/swebench4.txt
     locked >.venv/.locked
 fi
 
 if ! stands .named "$(named)"; then
     for project in $projects; do
-        .venv/bin/python -m pip install -q --no-deps --no-build-isolation -e "$project"
+        scripts/install.sh .venv/bin/python --no-deps --no-build-isolation -e "$project"
     done
     named >.venv/.named
 fi

@@ -67,11 +67,11 @@ def test_what_is_sent(stand: Stand, generation: Generation) -> None:
 
 def test_starts_of_generation_3_run_at_once(stand: Stand) -> None:
     """A start that blocked the main thread would make a batch of 16 take 16 times as long."""
-    stand.delay_s = 0.2
+    stand.delay_s = 0.5
     began = time.monotonic()
     sids, _ = generation_3([Scalar(1)] * 16, [])
     assert len(set(sids)) == 16
-    assert time.monotonic() - began < 3.2, "16 starts and 16 ends of 0.2 s"
+    assert time.monotonic() - began < 10, "16 starts and 16 ends of 0.5 s"
     assert stand.most_at_once >= 12
 
 
@@ -85,7 +85,7 @@ def test_actions_are_serial_without_the_concurrency_hook_and_parallel_with_it(st
         return tokenizer.decode(answer["ids"], skip_special_tokens=False)
 
     batch, actions = [Scalar(1)] * 8, [bash("a"), bash("b")]
-    stand.delay_s = 0.1
+    stand.delay_s = 0.2
     began = time.monotonic()
     _, blocked = generation_4(batch, actions)
     serial_s = time.monotonic() - began
@@ -93,8 +93,8 @@ def test_actions_are_serial_without_the_concurrency_hook_and_parallel_with_it(st
     _, awaited = generation_4(batch, actions, awaiting_turn)
     parallel_s = time.monotonic() - began
     assert blocked == awaited == [actions] * 8
-    assert serial_s > 16 * 0.1, f"16 blocking actions of 0.1 s took {serial_s:.2f} s"
-    assert parallel_s < serial_s / 2, f"2 rounds of 8 awaited actions of 0.1 s took {parallel_s:.2f} s"
+    assert serial_s > 16 * 0.2, f"16 blocking actions of 0.2 s took {serial_s:.2f} s"
+    assert parallel_s < serial_s / 2, f"2 rounds of 8 awaited actions of 0.2 s took {parallel_s:.2f} s"
 
 
 async def test_the_awaiting_observation_ends_on_finish_and_answers_error_as_upstream(

@@ -93,10 +93,10 @@ def test_a_tensors_item_is_sent_and_a_sid_as_it_was_given(stand: Stand) -> None:
 @pytest.mark.filterwarnings("error")
 def test_it_is_sent_although_nobody_waits(stand: Stand, sid: str) -> None:
     """G2 forgets its postprocess, and the session would stay until its idle limit."""
-    stand.delay_s = 0.5
+    stand.delay_s = 2
     began = time.monotonic()
     call_postprocess_api(sid)
-    assert time.monotonic() - began < 0.4, "the main thread without a loop was blocked"
+    assert time.monotonic() - began < 1.8, "the main thread without a loop was blocked"
     stand.delay_s = 0
     initialize_runtime(1)["sid"]
     assert len(stand.bodies("/postprocess")) == 1
@@ -104,12 +104,12 @@ def test_it_is_sent_although_nobody_waits(stand: Stand, sid: str) -> None:
 
 async def test_a_running_loop_is_never_blocked_by_the_call(stand: Stand, sid: str) -> None:
     """All other rollouts of the worker would stand still."""
-    stand.delay_s = 0.5
+    stand.delay_s = 2
     began = time.monotonic()
     reply = call_postprocess_api(sid)
-    assert time.monotonic() - began < 0.4
+    assert time.monotonic() - began < 1.8
     await reply
-    assert time.monotonic() - began >= 0.5
+    assert time.monotonic() - began >= 2
 
 
 async def test_to_thread_returns_when_it_is_done(stand: Stand, sid: str) -> None:
@@ -126,7 +126,10 @@ async def test_a_cancelled_waiter_does_not_take_the_request_along(stand: Stand, 
     waiter.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiter
-    await asyncio.sleep(0.3)
+    for _ in range(400):
+        if stand.ended[sid]:
+            break
+        await asyncio.sleep(0.05)
     assert stand.ended[sid] == 1
 
 

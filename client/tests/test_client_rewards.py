@@ -52,7 +52,7 @@ def test_beside_a_bad_host(
         before = masked_rewards()
         began = time.monotonic()
         assert rewards(solved(stand), manager) == [1.0] * N
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 12
     assert masked_rewards() == before
 
 
@@ -197,7 +197,7 @@ async def test_a_rollout_that_is_cut_off_ends_its_session(stand: Stand, how: str
         await started.wait()
         task.cancel()
     await asyncio.wait({task})
-    for _ in range(100):
+    for _ in range(600):
         if stand.ended:
             break
         await asyncio.sleep(0.05)

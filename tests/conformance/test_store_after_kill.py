@@ -90,9 +90,9 @@ async def test_the_same_node_goes_on_at_once(killed: dict[str, object]) -> None:
     async with open_store(Settings(node_id="n1", journal_flush_s=0.05, **killed), sink, Loops()) as state:
         store = state.store
         assert [record.sid for record in await store.live("n1")] == ["7"]
-        async with store.turn("7", InFlight("third", 1.0, 2.0, "n3"), wait_s=1) as turn:
+        async with store.turn("7", InFlight("third", 1.0, 2.0, "n3"), wait_s=15) as turn:
             assert turn.may_run and turn.record.actions == 1 and turn.interrupted.content == "second"
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 15
         assert [action.content for action in await store.actions("7")] == ["first"]
         assert await store.history("7").pop("/a") == "before"
         await asyncio.wait_for(sink.filled.wait(), 10)

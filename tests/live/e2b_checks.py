@@ -40,6 +40,13 @@ def raises(kinds, call):
     raise AssertionError(f"{kinds} not raised, but {found!r} returned")
 
 
+def wait_for(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "not within a minute"
+        time.sleep(0.1)
+
+
 def running(box, wanted):
     """How many processes of the box have exactly this command line."""
     return box.commands.run("ps -eo args").stdout.splitlines().count(wanted)
@@ -57,7 +64,7 @@ def check_output_and_exit_code(box):
 
 def check_streams_while_running(box):
     seen = []
-    box.commands.run("echo a; sleep 0.5; echo b", on_stdout=lambda text: seen.append((text, time.monotonic())))
+    box.commands.run("echo a; sleep 2; echo b", on_stdout=lambda text: seen.append((text, time.monotonic())))
     assert "".join(text for text, _ in seen) == "a\nb\n", seen
     assert seen[-1][1] - seen[0][1] > 0.3, seen
 
@@ -100,9 +107,8 @@ def check_bytes_that_are_no_text(box):
 def check_timeout_kills_the_tree(box):
     began = time.monotonic()
     raises(TimeoutException, lambda: box.commands.run("(setsid sleep 4711 &) ; sleep 4711", timeout=2))
-    assert 1.5 < time.monotonic() - began < 10, time.monotonic() - began
-    time.sleep(0.3)
-    assert running(box, "sleep 4711") == 0
+    assert 1.5 < time.monotonic() - began < 60, time.monotonic() - began
+    wait_for(lambda: running(box, "sleep 4711") == 0)
 
 
 def check_no_timeout(box):
@@ -112,7 +118,7 @@ def check_no_timeout(box):
 def check_a_child_that_holds_the_pipes(box):
     began = time.monotonic()
     child = box.commands.run("sleep 4714 & echo $!", timeout=30).stdout.strip()
-    assert time.monotonic() - began < 5, time.monotonic() - began
+    assert time.monotonic() - began < 25, time.monotonic() - began
     assert running(box, "sleep 4714") == 1
     box.commands.run(f"kill {child}")
 
@@ -167,9 +173,9 @@ def check_a_hundred_in_parallel(_):
         box = await AsyncSandbox.create("base", timeout=300)
         try:
             began = time.monotonic()
-            done = await asyncio.gather(*[box.commands.run(f"echo {n}; sleep 0.5", timeout=60) for n in range(100)])
+            done = await asyncio.gather(*[box.commands.run(f"echo {n}; sleep 1", timeout=200) for n in range(100)])
             assert [result.stdout for result in done] == [f"{n}\n" for n in range(100)]
-            assert time.monotonic() - began < 60, time.monotonic() - began
+            assert time.monotonic() - began < 90, time.monotonic() - began
         finally:
             await box.kill()
 

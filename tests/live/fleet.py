@@ -14,6 +14,19 @@ from sandbox_server.state.embedded import find_binary
 
 from .serving import Server, until
 
+TTL_S = 4
+"""Seconds without a heartbeat after which a node is dead, where a test sets no other."""
+
+
+def on(server: Server) -> str:
+    """A session that lives on `server`."""
+    for _ in range(8):
+        sid = server.begin()
+        if server.session(sid)["node"] == server.node:
+            return sid
+        server.finish(sid)
+    raise AssertionError(f"no session was placed on {server.node}")
+
 
 class SharedRedis:
     """A real one with an append-only file; `kill`, `start`, or `start` empty."""
@@ -55,7 +68,7 @@ def fleet(folder: Path, rows: Path, count: int, **settings: object) -> Iterator[
     shared = {
         "redis_url": redis.url,
         "database_url": f"sqlite:///{folder / 'catalogue.sqlite3'}",
-        "node_ttl_s": 3,
+        "node_ttl_s": TTL_S,
         "node_beat_s": 0.5,
         "reaper_period_s": 1,
         **settings,

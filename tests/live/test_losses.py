@@ -41,8 +41,8 @@ def test_a_removed_grading_container(live: Server) -> None:
     live.run(sid, "echo 'import time; time.sleep(4)' >> ledger/__init__.py")
     log_began = live.log.stat().st_size
     live.finish(sid)
-    until(lambda: live.containers("role=grade"), 30, "a grading under way")
-    (grading,) = live.containers("role=grade")
+    until(lambda: live.containers("role=grade", f"sid={sid}"), 30, "a grading under way")
+    (grading,) = live.containers("role=grade", f"sid={sid}")
     docker("rm", "-f", grading)
     got = live.reward(sid)
     assert (got["verdict"], got["mask"]) == ("unresolved", False)

@@ -166,9 +166,9 @@ def test_commands(boxes: Boxes, sid: str) -> None:
 def test_a_timeout_kills_all_that_began(boxes: Boxes, sid: str) -> None:
     """The output so far comes back; what it left in the background goes with it."""
     began = time.monotonic()
-    done = boxes.ran(sid, "echo before; setsid sleep 4711 & sleep 4711", timeout_s=1)
+    done = boxes.ran(sid, "echo before; setsid sleep 4711 & sleep 4711", timeout_s=3)
     assert done["timed_out"] and done["stdout"] == "before\n" and done["state"] == "ended"
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 25
     assert boxes.ran(sid, "pgrep -fx 'sleep 4711' | wc -l")["stdout"].strip() == "0"
 
 
@@ -187,7 +187,7 @@ def test_a_command_is_waited_for_and_runs_once(boxes: Boxes, sid: str) -> None:
     waited = boxes.http.get(f"/v1/boxes/{sid}/commands/{key}?wait_s=30").json()
     for thread in threads:
         thread.join()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 25
     assert waited["stdout"] == "x\n" and all(answer["stdout"] == "x\n" for answer in twice) and len(twice) == 4
     assert boxes.ran(sid, "wc -l < /tmp/ran")["stdout"].strip() == "1"
     refused(boxes.http.get(f"/v1/boxes/{sid}/commands/never"), 404, "unknown_command")

@@ -42,7 +42,7 @@ def test_siblings_are_parked_and_taken(serve: Callable[..., Server]) -> None:
 
 def test_what_was_parked_goes(serve: Callable[..., Server]) -> None:
     """Containers that nobody takes stay for ever, or outlive their server."""
-    server = serve(pool_group=3, pool_idle_s=4, pool_group_window_s=2, reaper_period_s=1)
+    server = serve(pool_group=3, pool_idle_s=8, pool_group_window_s=2, reaper_period_s=1)
     sid = server.begin()
     until(lambda: len(parked(server)) == 2, 30, "two siblings parked")
     until(lambda: len(server.containers()) == 1, 30, "only the session's container")
@@ -81,7 +81,7 @@ def test_a_parked_container_that_died_is_not_given_out(serve: Callable[..., Serv
 
 def test_a_group_in_one_call(serve: Callable[..., Server]) -> None:
     """A group is one session short, its sessions share one, or a bad request starts some."""
-    server = serve(max_sessions=6, start_timeout_s=3)
+    server = serve(max_sessions=6, start_timeout_s=10)
     answer = server.post("/v1/groups", {"instance": LEDGER, "n": 5})
     assert answer.status_code == 200, answer.text
     sids = answer.json()["sids"]

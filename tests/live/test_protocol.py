@@ -1,6 +1,5 @@
 """The four calls in every order, by every spelling, twice, at once, and with clients that go away."""
 
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -59,8 +58,8 @@ def test_an_action_before_the_end_of_a_postprocess(live: Server) -> None:
     """A postprocess that meets a running action cuts it off, or takes the tree before the action's last write."""
     sid = live.begin()
     with ThreadPoolExecutor(2) as pool:
-        acting = pool.submit(live.run, sid, "sleep 1; echo late > late.txt; echo do$((1+1))ne")
-        time.sleep(0.3)
+        acting = pool.submit(live.run, sid, "sleep 1.5; echo late > late.txt; echo do$((1+1))ne")
+        until(lambda: live.runs(sid, "sleep 1.5"), what="the action under way")
         ended = pool.submit(live.finish, sid)
         assert "do2ne" in acting.result()
         assert ended.result()["state"] == "ended"

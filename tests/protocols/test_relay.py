@@ -127,7 +127,7 @@ async def near(redis_url: str) -> AsyncIterator[Near]:
             raise NodeUnreachable("far does not answer")
         raise OwnedElsewhere("far")
 
-    forward = Forward(nothing_here, lambda: nodes, timeout_s=20, patience_s=1)
+    forward = Forward(nothing_here, lambda: nodes, timeout_s=20, patience_s=3)
     app = Paths(Unforeseen(forward), "", [Trait(re.compile("/flow/"), streams=True)])
     async with served(far) as far_url, served(app, "on") as url:
         theirs = Nodes(connection, Keys(), node="far", boot="far/1", ttl_s=60)
@@ -165,8 +165,8 @@ async def test_an_output_flows_and_ends_with_its_client(near: Near) -> None:
         async with client.stream("POST", f"{near.url}/flow/down", content=b"{}", timeout=20) as answer:
             lines = answer.aiter_lines()
             assert [await anext(lines) for _ in range(3)] == ["0", "1", "2"]
-        assert time.monotonic() - began < 5
-    await asyncio.wait_for(near.far.left.wait(), 10)
+        assert time.monotonic() - began < 15
+    await asyncio.wait_for(near.far.left.wait(), 60)
 
 
 async def test_a_client_that_leaves_in_the_middle_of_an_upload(near: Near) -> None:
@@ -180,7 +180,7 @@ async def test_a_client_that_leaves_in_the_middle_of_an_upload(near: Near) -> No
     async with httpx.AsyncClient(trust_env=False) as client:
         with contextlib.suppress(RuntimeError):
             await client.post(f"{near.url}/flow/up", content=body(), timeout=20)
-    await asyncio.wait_for(near.far.left.wait(), 10)
+    await asyncio.wait_for(near.far.left.wait(), 60)
     assert len(near.far.seen) == 1, "it was sent again"
 
 

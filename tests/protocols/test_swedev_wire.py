@@ -232,7 +232,7 @@ def _post_and_hang_up(wire: Wire, path: str, body: dict[str, object], after_s: f
 
 
 def _eventually(met: Callable[[], bool]) -> bool:
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while not met() and time.monotonic() < end:
         time.sleep(0.01)
     return met()

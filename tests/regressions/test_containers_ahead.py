@@ -23,11 +23,11 @@ async def gradings(runtime: Runtime) -> list[str]:
 
 async def until(sessions: SessionService, sids: list[str]) -> None:
     """Wait until the grading containers are those of `sids`."""
-    for _ in range(200):
+    for _ in range(1200):
         if await gradings(sessions._ending._runtime) == sids:
             return
         await asyncio.sleep(0.05)
-    raise AssertionError(f"{await gradings(sessions._ending._runtime)} instead of {sids} after 10 s")
+    raise AssertionError(f"{await gradings(sessions._ending._runtime)} instead of {sids} after 60 s")
 
 
 async def finished(sessions: SessionService) -> str:

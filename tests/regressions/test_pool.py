@@ -31,7 +31,7 @@ async def pool_of(settings: Settings, **changes: Any) -> AsyncIterator[tuple[Poo
 
 async def parked(pool: Pool, count: int) -> None:
     """Wait until so many are ready."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while sum(shelf.parked for shelf in pool.view()) != count:
             await asyncio.wait(set(pool._tasks) or {asyncio.create_task(asyncio.sleep(0.05))})
 

@@ -1,6 +1,7 @@
 """What the documents say of errors, verdicts and settings is what the code says."""
 
 import re
+import runpy
 from pathlib import Path
 
 from sandbox_server import errors
@@ -49,6 +50,12 @@ def test_the_settings_document_is_fresh() -> None:
 def test_the_rewards_document_is_fresh() -> None:
     """Run `sandbox-server rewards --markdown > docs/rewards.md` when this fails."""
     assert (DOCS / "rewards.md").read_text() == rewards.markdown()
+
+
+def test_the_metrics_document_is_fresh() -> None:
+    """Run `make metrics` when this fails."""
+    made = runpy.run_path(str(DOCS.parent / "scripts" / "metrics.py"))["markdown"]()
+    assert (DOCS / "metrics.md").read_text() == made
 
 
 def test_every_setting_is_in_the_settings_document() -> None:

@@ -210,7 +210,7 @@ async def test_no_credentials(
     began = time.monotonic()
     with pytest.raises(RepositoryUnavailable, match="mirror it into a folder"):
         await mirrors.ensure(at(remote.base))
-    assert server.told == [] and time.monotonic() - began < 5
+    assert server.told == [] and time.monotonic() - began < 30
     assert nothing_left(tmp_path / "mirrors")
 
 
@@ -227,12 +227,12 @@ async def test_answers_that_break_off(fault: str, server: GitServer, remote: Rep
     folder = tmp_path / "mirrors"
     url = f"{server.url}/{{repo}}.git"
     server.fault = fault
-    async with opened(folder, url=url, silence_s=0.5, attempts=2) as mirrors:
+    async with opened(folder, url=url, silence_s=2, attempts=2) as mirrors:
         began = time.monotonic()
         with pytest.raises(RepositoryUnavailable, match="2 attempts failed") as caught:
             await mirrors.ensure(at(remote.base))
-        assert time.monotonic() - began < 8
-        assert ("nothing came for 0.5 s" in caught.value.detail) is (fault == "stall")
+        assert time.monotonic() - began < 60
+        assert ("nothing came for 2 s" in caught.value.detail) is (fault == "stall")
         assert len(server.fetches) == 2
         assert nothing_left(folder)
         server.fault = ""

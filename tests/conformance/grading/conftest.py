@@ -3,7 +3,7 @@
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,10 +12,10 @@ from sandbox_server.catalogue.git_fetch import MirrorConfig
 from sandbox_server.catalogue.repositories import Mirrors
 from sandbox_server.errors import EngineUnavailable, ImageUnavailable
 from sandbox_server.grading.registry import load_graders
-from sandbox_server.sandbox.base import ContainerSpec, Limits, Role
+from sandbox_server.sandbox.base import ContainerSpec, ImageInfo, Limits, Role
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime, RuntimeConfig
-from sandbox_server.sessions.preparing import REPOSITORY, Preparing
+from sandbox_server.sessions.preparing import Preparing
 from sandbox_server.sessions.repository_images import RepositoryImages
 from sandbox_server.sessions.workspace import Workspaces
 from tests.conformance.grading.calc_bench import Bench
@@ -44,7 +44,7 @@ async def runtime() -> AsyncIterator[DockerRuntime]:
             raise
         pytest.skip(error.detail)
     yield runtime
-    for _ in range(100):  # a verdict does not wait for the end of its container
+    for _ in range(1000):  # a verdict does not wait for the end of its container
         if not (left := await runtime.list()):
             break
         await asyncio.sleep(0.05)
@@ -87,10 +87,17 @@ async def workspaces(
     preparing = Preparing(runtime, limits=limits, timeout_s=60)
     mirrors = Mirrors(MirrorConfig(folder=tmp_path_factory.mktemp("mirrors")))
     repositories = RepositoryImages(mirrors, preparing)
-    before = {image.name for image in await runtime.images()}
+    commit, made = runtime.commit, set()
+
+    async def noted(container_id: str, name: str, labels: Mapping[str, str]) -> ImageInfo:
+        made.add(name)
+        return await commit(container_id, name, labels)
+
+    # noted, not listed: other tests prepare images on this engine meanwhile, and need them
+    runtime.commit = noted  # type: ignore[method-assign]
     yield Workspaces(runtime, preparing, repositories, limits=limits, search_image=_BASE_IMAGE)
+    runtime.commit = commit  # type: ignore[method-assign]
     await mirrors.close()
-    made = [found.name for found in await runtime.images() if found.name not in before and REPOSITORY in found.name]
     for name in sorted(made, key=lambda name: ":sealed-" in name):  # those that stand on others first
         await runtime.remove_image(name)
 

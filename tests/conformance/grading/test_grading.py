@@ -13,6 +13,7 @@ from sandbox_server.sandbox.base import ContainerSpec, Sandbox
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from tests.conformance.grading.calc_bench import Bench
 from tests.conformance.grading.calc_repository import FIXED, TREE
+from tests.waiting import eventually
 
 _CALC = "calc/__init__.py"
 
@@ -137,7 +138,7 @@ async def test_the_deadline_kills(
     assert (verdict.name, verdict.mask) == (VerdictName.TIMEOUT, mask)
     assert verdict.log_tail.endswith("Timeout error: 4 seconds exceeded.")
     assert verdict.attempts == 1
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 60
     assert await bench.left() == 0
 
 
@@ -229,7 +230,7 @@ class Saboteur:
         await self._runtime._engine.call(lambda api: api.kill(sandbox.container_id))
 
 
-_SLOW = b"import time\n\ntime.sleep(2)\n\n\n" + FIXED
+_SLOW = b"import time\n\ntime.sleep(5)\n\n\n" + FIXED
 
 
 async def test_a_container_that_dies_is_replaced(bench: Bench) -> None:
@@ -274,8 +275,7 @@ async def test_what_only_we_can_cause_is_infra(
 async def test_cancelling_removes_the_container(bench: Bench) -> None:
     """A server that stops in the middle leaves nothing to the reaper."""
     grading = asyncio.create_task(bench.grade(bench.diff({_CALC: _SLOW})))
-    await asyncio.sleep(1.5)
-    assert len(await bench.present()) == 1
+    await eventually(bench.present)
     grading.cancel()
     await asyncio.gather(grading, return_exceptions=True)
     assert grading.cancelled()

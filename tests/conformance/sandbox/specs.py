@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sandbox_server.sandbox.base import ContainerSpec, Limits, Role, Sandbox, ShellResult
+from tests.waiting import eventually
 
 IMAGE = "sandbox-samples/base:latest"
 
@@ -45,9 +46,23 @@ async def running(sandbox: Sandbox, wanted: str) -> int:
 
 
 async def gone(sandbox: Sandbox, wanted: str) -> bool:
-    """Whether no process has `wanted` in its command line, now or within a second (a kill is not waited for)."""
-    for _ in range(10):
+    """Whether no process has `wanted` in its command line, now or soon (a kill is not waited for)."""
+    for _ in range(100):
         if not await running(sandbox, wanted):
             return True
         await asyncio.sleep(0.1)
     return False
+
+
+async def begun(sandbox: Sandbox, wanted: str) -> None:
+    """Wait until a process has `wanted` in its command line."""
+    await eventually(lambda: running(sandbox, wanted))
+
+
+async def there(sandbox: Sandbox, path: str) -> None:
+    """Wait until the file is there."""
+
+    async def found() -> bool:
+        return (await sandbox.exec(["test", "-e", path], timeout_s=20)).exit_code == 0
+
+    await eventually(found)

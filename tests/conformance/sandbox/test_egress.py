@@ -129,8 +129,8 @@ async def test_refused_rules_are_not_taken_for_set(backend: Backend) -> None:
 
 
 async def _all_gone(runtime: DockerRuntime) -> None:
-    """Nothing is left of a failed start within a few seconds."""
-    for _ in range(50):
+    """Nothing is left of a failed start."""
+    for _ in range(300):
         if not (left := await runtime.list()):
             return
         await asyncio.sleep(0.1)

@@ -95,7 +95,7 @@ async def test_programs_of_the_policys_own(sandbox: BashSandbox) -> None:
     for asked in (sandbox.stat("/tmp"), sandbox.listdir("/"), sandbox.read_file("/etc/passwd", max_bytes=1000)):
         with pytest.raises(CommandBroken):
             await asked
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
 
 
 # Its own nonce an action has: what it prints with it counts only if nothing follows soon, so these end without a fork.

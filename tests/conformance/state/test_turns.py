@@ -170,6 +170,6 @@ async def test_a_session_that_is_ending_does_not_keep_an_action_waiting(store: S
     async with store.lock("7", 5):
         await store.move("7", "ending", frozenset({"live"}))
         began = time.monotonic()
-        async with store.turn("7", in_flight(), wait_s=5) as turn:
+        async with store.turn("7", in_flight(), wait_s=30) as turn:
             assert turn.record.state == "ending" and not turn.may_run
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 15

@@ -264,7 +264,7 @@ async def test_a_log_that_takes_too_long_is_unjudgeable_and_delays_no_other() ->
         began = time.monotonic()
         for _ in range(5):
             assert (await library.report(instance(), whole(summary()))).resolved
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 60
         assert not any(task.done() for task in attackers)
         for found in await asyncio.gather(*attackers, return_exceptions=True):
             assert isinstance(found, UnjudgeableLog) and "SANDBOX_JUDGE_TIMEOUT_S" in str(found)

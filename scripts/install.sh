@@ -1,0 +1,12 @@
+#!/bin/sh
+# Installs into the environment of a Python: scripts/install.sh PYTHON ARGUMENTS..., those of `pip install`.
+# By uv, in a tenth of the time that pip takes; by pip where uv cannot be had or cannot use the registries.
+set -eu
+here=$(dirname "$0")
+python=$1
+shift
+
+"$here/uv.sh" pip install -q --python "$python" "$@" || {
+    echo "uv could not install $*: trying pip" >&2
+    exec "$python" -m pip install -q "$@"
+}
