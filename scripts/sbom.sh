@@ -9,7 +9,7 @@ mkdir -p build
 "$tools/cyclonedx-py" requirements requirements/server.txt --output-reproducible -o build/sbom.json
 names=$(sed -n 's/^\([A-Za-z0-9._-]*\)==.*/\1/p' requirements/server.txt)
 # shellcheck disable=SC2086 -- names of packages hold no spaces
-"$tools/pip-licenses" --python .venv/bin/python --packages $names --format=csv --from=mixed --with-urls \
+"$tools/pip-licenses" --python .venv/bin/python --packages $names --format=csv --from=mixed \
     --output-file build/licences.csv
 if grep -Ei '"(UNKNOWN|.*(AGPL|Affero|GPL-[23]|GPLv[23]|GNU General).*)"' build/licences.csv | grep -vi lesser; then
     echo "look at these licences" >&2

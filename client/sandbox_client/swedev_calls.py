@@ -54,7 +54,7 @@ def _look(urls: list[str], *, at_all: bool) -> Future[None]:
 def initialize_runtime(*arguments: Any) -> Reply:
     """Start a session: `(instance_hash)` gives the answer's dict, `(index, instance_hash)` gives `(index, dict)`.
 
-    Connection errors and 503 are tried again for the whole 600 s. A start that still fails is None, unless
+    Connection errors, 503 and 429 are tried again for the whole 600 s. A start that still fails is None, unless
     SANDBOX_DEAD_SESSIONS is on.
     """
     *index, instance = arguments

@@ -23,7 +23,7 @@ from sandbox_client.timeouts import connect_s
 
 __all__ = ["Host", "Request", "Transport", "json_object", "parse_host"]
 
-_RETRIED = frozenset({502, 503, 504})
+_RETRIED = frozenset({429, 502, 503, 504})
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 10.0
 _KEEPALIVE_S = 4.0  # below uvicorn's 5 s, so that we drop an idle connection before the server does
@@ -86,10 +86,10 @@ class Transport:
     ) -> dict[str, Any]:
         """Send `body` and give the JSON object of the answer.
 
-        Broken connections, attempts past `attempt_s`, 502, 503, 504, and answers that are not the service's (a success
-        without a JSON object, a 5xx without a code) are tried again, on a host that was not tried yet at once, else
-        with growing pauses (or Retry-After) as long as the next attempt begins within `retry_s`. All of it ends after
-        `timeout_s`.
+        Broken connections, attempts past `attempt_s`, 429, 502, 503, 504, and answers that are not the service's (a
+        success without a JSON object, a 5xx without a code) are tried again, on a host that was not tried yet at once,
+        else with growing pauses (or Retry-After) as long as the next attempt begins within `retry_s`. All of it ends
+        after `timeout_s`.
 
         Raises:
             Unreachable, CallTimedOut, BadAnswer, RequestRejected, ServiceFault.

@@ -26,6 +26,7 @@ from sandbox_client import (
 )
 
 FULL = Fault(503, json.dumps({"code": "no_capacity", "detail": "no slots", "retryable": True}).encode())
+OVER = Fault(429, json.dumps({"code": "over_quota", "detail": "enough", "retryable": True}).encode())
 RESET = Fault()
 
 
@@ -91,9 +92,10 @@ async def test_an_action_is_sent_again_and_runs_once(client: SandboxClient, stan
     assert stand.runs == [(sid, "step")] * 2
 
 
-async def test_retry_after_is_honoured(client: SandboxClient, stand: Stand) -> None:
+@pytest.mark.parametrize("fault", [FULL, OVER], ids=["full", "over its quota"])
+async def test_retry_after_is_honoured(client: SandboxClient, stand: Stand, fault: Fault) -> None:
     """A full service would be asked again before the time that it named."""
-    stand.fail("/start_instance", Fault(503, FULL.body, {"Retry-After": "0.9"}))
+    stand.fail("/start_instance", Fault(fault.status, fault.body, {"Retry-After": "0.9"}))
     began = time.monotonic()
     await client.start(1)
     assert 0.9 <= time.monotonic() - began < 30

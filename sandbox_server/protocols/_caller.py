@@ -1,5 +1,6 @@
 """Who asks: what the API key of a request may see. No plugin: its name begins with an underscore."""
 
+import re
 from typing import cast
 
 from fastapi import Request
@@ -17,7 +18,11 @@ def owner_of_caller(request: Request) -> str | None:
 async def owns(request: Request, sid: str) -> bool:
     """Whether the request may see and touch the session; to others it is one that does not exist."""
     owner = owner_of_caller(request)
-    return owner is None or await cast(Sessions, request.app.state.sessions).owner(sid) == owner
+    if owner is None:
+        return True
+    # asked before the route has looked at the path: what cannot be a sid goes no further
+    known = re.fullmatch("[0-9]{1,19}", sid) is not None
+    return known and await cast(Sessions, request.app.state.sessions).owner(sid) == owner
 
 
 async def check_session(request: Request, sid: str) -> None:
@@ -29,5 +34,8 @@ async def check_session(request: Request, sid: str) -> None:
 async def check_receipt(request: Request, receipt_id: str) -> None:
     """Raises UnknownReceipt."""
     owner = owner_of_caller(request)
-    if owner is not None and await request.app.state.receipts.receipt_owner(receipt_id) != owner:
+    if owner is None:
+        return
+    known = re.fullmatch("[A-Za-z0-9_.:-]{1,128}", receipt_id) is not None
+    if not known or await request.app.state.receipts.receipt_owner(receipt_id) != owner:
         raise UnknownReceipt(f"no receipt {receipt_id[:60]!r}")

@@ -1,7 +1,7 @@
 """Bodies that flow: bounded where they stand still. No plugin, as its name says."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 IDLE_S = 120.0
@@ -21,7 +21,7 @@ async def steady(body: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, Non
         yield chunk
 
 
-async def after(first: bytes, data: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
+async def after(first: bytes, data: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
     """`data` with its first piece, which was taken to see whether there is any."""
     async with aclosing(data):
         yield first

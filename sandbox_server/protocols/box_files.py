@@ -7,7 +7,6 @@ from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.responses import StreamingResponse
 
 from sandbox_server.errors import FileUnusable, MalformedRequest
 from sandbox_server.protocols._apart import spawn
@@ -17,6 +16,7 @@ from sandbox_server.protocols._sessions import sessions_of
 from sandbox_server.protocols._traits import Trait
 from sandbox_server.protocols._wire import idempotency_key, json_answer, key_owner, read, takes
 from sandbox_server.protocols.e2b.access import boxes_of
+from sandbox_server.protocols.e2b.streamed import Streamed
 from sandbox_server.protocols.v1 import Refused, Sid
 from sandbox_server.sandbox.base import Sandbox
 from sandbox_server.sandbox.filesystem import FileInfo, FileKind
@@ -117,7 +117,7 @@ async def read_file(request: Request, sid: Sid, path: FilePath, user: User = Non
         first = await anext(data, b"")
     except (OSError, ValueError) as error:
         raise refused(path, error) from None
-    return StreamingResponse(after(first, data), media_type="application/octet-stream")
+    return Streamed(after(first, data), "application/octet-stream")
 
 
 @ROUTER.get("/boxes/{sid}/files/info", response_model=FileEntry, responses=_REFUSALS)

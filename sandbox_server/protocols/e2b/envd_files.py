@@ -7,7 +7,6 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
-from starlette.responses import StreamingResponse
 
 from sandbox_server.errors import SandboxDiskFull, ServiceError, UnknownUser
 from sandbox_server.protocols._flow import after, steady
@@ -16,6 +15,7 @@ from sandbox_server.protocols.e2b.access import Operation
 from sandbox_server.protocols.e2b.connect import ConnectError
 from sandbox_server.protocols.e2b.envd_call import Call, opened, plain_error, text_of
 from sandbox_server.protocols.e2b.envd_filesystem import NAMESPACE
+from sandbox_server.protocols.e2b.streamed import Streamed
 from sandbox_server.protocols.e2b.uploads import BadUpload, Part, content, parts, unpacked
 from sandbox_server.sandbox.filesystem import FileInfo
 
@@ -53,7 +53,7 @@ async def download(request: Request) -> Response:
         return _failed(error, path)
     name = path.rstrip("/").rpartition("/")[2]
     headers = {"Content-Disposition": f"inline; filename*=utf-8''{quote(name, errors='surrogateescape')}"}
-    return StreamingResponse(after(first, data), media_type="application/octet-stream", headers=headers)
+    return Streamed(after(first, data), "application/octet-stream", headers)
 
 
 @ROUTER.post("/files", response_class=Response)

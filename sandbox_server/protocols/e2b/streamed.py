@@ -1,11 +1,11 @@
-"""A streamed answer that costs a short one little.
+"""A streamed answer that costs a short one little, and that closes what it streams where the client leaves.
 
 Starlette's watches for the client's leaving from the start, in a group of tasks: 0.3 of the 2 ms of CPU of a short
 command (measured with Starlette 1.10, anyio 4.16). Most streams here are over before a client could have left.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -20,13 +20,15 @@ class Last(bytes):
 class Streamed(Response):
     """The pieces as they come; once the client has left, `pieces` is closed where it waits."""
 
-    def __init__(self, pieces: AsyncGenerator[bytes, None], media_type: str) -> None:
+    def __init__(
+        self, pieces: AsyncGenerator[bytes, None], media_type: str, headers: Mapping[str, str] | None = None
+    ) -> None:
         self._pieces = pieces
         self._left = False
         self.status_code = 200
         self.background = None
         self.media_type = media_type
-        self.init_headers()
+        self.init_headers(headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As ASGI."""

@@ -1,5 +1,6 @@
 """Numbers in a client's text: as long as it likes, in any script; none of them is an error of ours."""
 
+import asyncio
 import contextlib
 import hashlib
 from base64 import b64encode
@@ -14,7 +15,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
 from sandbox_server.app.access import BoundBody
-from sandbox_server.errors import MalformedRequest, Unauthorized
+from sandbox_server.errors import BodyTooSlow, MalformedRequest, Unauthorized
 from sandbox_server.protocols._numbers import whole
 from sandbox_server.protocols.boxes import Seconds
 from sandbox_server.protocols.e2b import access, connect, listing, ports
@@ -90,7 +91,7 @@ async def test_a_length_of_a_body(length: str) -> None:
         sent.append(message)
 
     scope = {"type": "http", "path": "/", "headers": [(b"content-length", length.encode("latin-1", "replace"))]}
-    await BoundBody(app, 1000, 30.0)(cast(Any, scope), cast(Any, receive), send)
+    await BoundBody(app, 1000, 60.0)(cast(Any, scope), cast(Any, receive), send)
     assert sent[0]["status"] == (413 if length == HUGE else 200)
 
 
@@ -99,3 +100,23 @@ def test_seconds_without_an_end(seconds: float) -> None:
     """1e400 in JSON is an infinity."""
     with pytest.raises(ValidationError):
         TypeAdapter(Seconds).validate_python(seconds)
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
+    """A client that sends a byte now and then would hold its request for as long as it likes."""
+
+    async def app(scope: object, receive: Any, send: object) -> None:
+        for _ in range(3):
+            await receive()
+
+    async def receive() -> dict[str, object]:
+        await asyncio.sleep(0.02)
+        return {"type": "http.request", "body": b"x", "more_body": True}
+
+    async def whole() -> dict[str, object]:
+        return {"type": "http.request", "body": b"x", "more_body": False}
+
+    scope = {"type": "http", "method": "POST", "path": "/postprocess", "headers": []}
+    with pytest.raises(BodyTooSlow):
+        await BoundBody(app, 1000, 0.03)(cast(Any, scope), cast(Any, receive), cast(Any, None))
+    await BoundBody(app, 1000, 0.03)(cast(Any, scope), cast(Any, whole), cast(Any, None))
