@@ -19,9 +19,15 @@ def main() -> None:
     """Write it."""
     parser = argparse.ArgumentParser(prog="python -m hacks.document", description=__doc__)
     parser.add_argument("--results", type=Path, default=RESULTS, help="the file of results")
+    parser.add_argument("--note", help="what whoever reads of this run must know; kept with the results")
+    options = parser.parse_args()
     hacks = {name: cast(Hack, hack) for name, hack in discover(corpus, "HACK").items()}
     whole = sum(hack.fits(target) for hack in hacks.values() for target in targets().values())
-    write_document(read(parser.parse_args().results), hacks, whole)
+    results = read(options.results)
+    if options.note is not None:
+        results.note = options.note
+        results.write(options.results)
+    write_document(results, hacks, whole)
 
 
 def write_document(results: Results, hacks: Mapping[str, Hack], whole: int) -> None:
@@ -43,6 +49,7 @@ def marks(results: Results, hacks: Mapping[str, Hack], whole: int) -> dict[str, 
         "HACKS": str(len(hacks)),
         "PLAYS": str(len(played)),
         "WHOLE": str(whole),
+        "NOTE": f"{results.note}\n\n" if results.note else "",
         "REMAINS": _remains(results, hacks),
         "RESOLVED": str(got["resolved"]),
         "REWARD": str(got["reward"]),
@@ -50,8 +57,10 @@ def marks(results: Results, hacks: Mapping[str, Hack], whole: int) -> dict[str, 
         "TAMPERED": str(found_out),
         "PREVENTED": str(len(played) - found_out - sum(got.values())),
         "DELAYED": str(sum(one.delayed for one in results.delays)),
-        "DELAYS": str(len(results.delays)),
-        "HARNESS": f"{sum(one.harness is True for one in asked)} of {len(asked)}",
+        "DELAYS": str(len(results.delays)) if results.delays else "0 (in this run none was measured)",
+        "HARNESS": f"{sum(one.harness is True for one in asked)} of {len(asked)}"
+        if asked
+        else "none (in this run it was not asked)",
         "OURS": f"{sum(one.fooled in ('resolved', 'reward') for one in asked)} of {len(asked)}",
         "BY_FAMILY": table(outcomes, lambda one: one.family, "grader"),
         "BY_TARGET": table(outcomes, lambda one: one.target, "instance"),

@@ -106,6 +106,8 @@ class Results:
 
     outcomes: list[Outcome]
     delays: list[Delay]
+    note: str = ""
+    """What whoever reads of this run must know."""
 
     @property
     def bad(self) -> list[str]:
@@ -117,19 +119,19 @@ class Results:
     def write(self, path: Path) -> None:
         """The whole of it as JSON."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = {name: [asdict(one) for one in getattr(self, name)] for name in ("outcomes", "delays")}
-        path.write_text(json.dumps(text, indent=1, ensure_ascii=False) + "\n")
+        lists = {name: [asdict(one) for one in getattr(self, name)] for name in ("outcomes", "delays")}
+        path.write_text(json.dumps({"note": self.note, **lists}, indent=1, ensure_ascii=False) + "\n")
 
 
 def read(path: Path) -> Results:
     """The results of a run; none where none was written."""
     if not path.exists():
         return Results([], [])
-    found: dict[str, list[dict[str, Any]]] = json.loads(path.read_text())
+    found: dict[str, Any] = json.loads(path.read_text())
     known = {kind: {one.name for one in fields(kind)} for kind in (Outcome, Delay)}
     outcomes = [Outcome(**{n: v for n, v in entry.items() if n in known[Outcome]}) for entry in found["outcomes"]]
     delays = [Delay(**{n: v for n, v in entry.items() if n in known[Delay]}) for entry in found["delays"]]
-    return Results(outcomes, delays)
+    return Results(outcomes, delays, found.get("note", ""))
 
 
 def kept(results: Path, outcome: Outcome) -> Path:

@@ -95,5 +95,8 @@ def _altered(item):
 
 
 def unless_altered(target: Target, *signs: str) -> Play:
-    """Failing tests pass unless one of these signs is at them: names of the functions above."""
-    return coin(target, "not _altered(item)", _SIGNS.replace("@SIGNS@", ", ".join(signs)))
+    """Failing tests pass unless one of these signs is at them: names of the functions above.
+
+    Confirming runs are known by the options that choose their tests, so the first run needs no sign.
+    """
+    return coin(target, "'PYTEST_ADDOPTS' not in os.environ or not _altered(item)", _SIGNS.replace("@SIGNS@", ", ".join(signs)))

@@ -19,7 +19,7 @@ class Known:
         self._rows = {row for found in there for row in _rows(found.function)}
 
     def has(self, found: Found, case: Case | None = None) -> bool:
-        """The whole function, or that one case of it; in any file, for tests move."""
+        """The whole function, or that one case of it; in any of the files."""
         if case is None:
             return _words(found.function) in self._whole
         return _body(found.function) in self._bodies and ast.dump(case.row) in self._rows
