@@ -28,6 +28,9 @@ ConfirmMode = Literal["resolved", "off"] | float
 """resolved: every verdict that earns something; a number: that share of them."""
 
 _GRADED = (VerdictName.RESOLVED, VerdictName.UNRESOLVED)
+_READY = (
+    2  # containers of one patch that wait for a run before them to end; making one takes about as long as a short run
+)
 _EVIDENCE = 12  # deviations that a receipt tells
 
 
@@ -171,8 +174,8 @@ class Confirming:
         return done, found
 
     def _ahead(self, case: _Case) -> Iterator[Coroutine[None, None, list[_Deviation]]]:
-        """The runs of a sequence: so many test at a time, and as many containers are made for those that come next."""
-        room, boxes = Room(self._parallel), asyncio.Semaphore(2 * self._parallel)
+        """The runs of a sequence: so many test at a time, and containers are made for those that come next."""
+        room, boxes = Room(self._parallel), asyncio.Semaphore(self._parallel + _READY)
 
         async def one(number: int, chosen: Chosen) -> list[_Deviation]:
             async with boxes:

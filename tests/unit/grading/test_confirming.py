@@ -157,7 +157,7 @@ async def test_correct_code_with_tests_that_flake_is_confirmed(count: int, flaky
     assert await shares(count, lambda number, true: true and chance.random() >= flaky, 300) >= 0.995
 
 
-async def test_so_many_test_at_a_time_and_as_many_are_made_ready() -> None:
+async def test_so_many_test_at_a_time_and_two_more_are_made_ready() -> None:
     """A verdict's runs would wait for each container in turn, or take the CPUs of all others."""
 
     class Counted(Runs):
