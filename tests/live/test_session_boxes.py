@@ -18,6 +18,7 @@ from .fleet import fleet
 from .serving import Server, bash
 
 DATA = bytes(range(256)) * 8
+_AFTER = "until grep -q first /tmp/order; do sleep 0.1; done;"
 
 
 class Inside:
@@ -26,6 +27,12 @@ class Inside:
     def __init__(self, server: Server, sid: str) -> None:
         self.server, self.sid = server, sid
         self.http = httpx.Client(base_url=f"{server.url}/v1/boxes/{sid}", timeout=120)
+
+    def __enter__(self) -> "Inside":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.http.close()
 
     def ran(self, cmd: str | None = None, *, key: str = "", wait_s: float = 30, **wanted: object) -> dict[str, Any]:
         body = {**({"cmd": cmd} if cmd else {}), "wait_s": wait_s, **wanted}
@@ -43,8 +50,8 @@ class Inside:
 
 @pytest.fixture
 def inside(live: Server) -> Iterator[Inside]:
-    inside = Inside(live, live.begin())
-    yield inside
+    with Inside(live, live.begin()) as inside:
+        yield inside
     live.finish(inside.sid)
 
 
@@ -152,40 +159,39 @@ def test_a_dead_nodes_session_has_all_that_was_done_in_it(rows: Path, tmp_path: 
     with fleet(tmp_path, rows, 2) as ((a, b), _):
         sid = b.begin("samples__search-1")
         owner, other = (b, a) if b.session(sid)["node"] == b.node else (a, b)
-        inside = Inside(other, sid)
-        assert inside.put("/testbed/data", DATA).status_code == 200
-        tools = b"tools"
-        sha256 = hashlib.sha256(tools).hexdigest()
-        httpx.put(f"{other.url}/v1/blobs/{sha256}", params={"box": sid}, content=tools).raise_for_status()
-        assert inside.http.post("/files/from-blob", json={"sha256": sha256, "path": "/opt/tools"}).is_success
-        # a server in the background, one that is killed, and one after the other what the client waited for
-        assert (
-            inside.ran("sleep 1; echo first >> /tmp/order; exec sleep 600", key="back", wait_s=0)["state"] == "running"
-        )
-        inside.ran("sleep 600", key="killed", wait_s=0)
-        assert inside.http.delete("/commands/killed").json()["exit_code"] == -1
-        assert inside.ran("sleep 2; echo second >> /tmp/order; exit 4")["exit_code"] == 4
-        path, edit = "/tmp/by-json.py", partial(call, "str_replace_editor", path="/tmp/by-json.py")
-        turn = by_json(
-            other,
-            sid,
-            call("execute_bash", command="cd /tmp && export A=kept"),
-            edit(command="create", file_text="print('old')\n"),
-            edit(command="str_replace", old_str="old", new_str="new"),
-            call("execute_bash", command=f"python {path}; echo third >> order; false"),
-            call("bash", command="pwd"),
-        )
-        assert turn[1] == f"File created successfully at: {path}" and "has been edited" in turn[2]
-        assert turn[3:] == ["new\n[exit code: 1]", "/testbed"]
-        entry = other.actions(sid)[-1]
-        assert (entry["tool"], entry["exit_code"]) == ("calls", 1)
-        owner.kill()
-        assert inside.get("/testbed/data") == DATA
-        again = inside.ran("cat /tmp/order; pgrep -fxc 'sleep 600'; ls /opt/tools")
-        assert again["stdout"] == "first\nsecond\nthird\n1\n", again
-        assert "action 2: unknown_blob instead of finished" in again["notice"]
-        assert inside.http.get("/commands/back").json()["state"] == "running"
-        assert inside.ran("true")["notice"] == ""
-        assert by_json(other, sid, call("execute_bash", command="pwd; echo $A")) == ["/tmp\nkept"]
-        (undone,) = by_json(other, sid, edit(command="undo_edit"))
-        assert "undone successfully" in undone and "print('old')" in undone
+        with Inside(other, sid) as inside:
+            assert inside.put("/testbed/data", DATA).status_code == 200
+            tools = b"tools"
+            sha256 = hashlib.sha256(tools).hexdigest()
+            httpx.put(f"{other.url}/v1/blobs/{sha256}", params={"box": sid}, content=tools).raise_for_status()
+            assert inside.http.post("/files/from-blob", json={"sha256": sha256, "path": "/opt/tools"}).is_success
+            # a server in the background, one that is killed, and one after the other what the client waited for
+            back = inside.ran("echo first >> /tmp/order; exec sleep 600", key="back", wait_s=0)
+            assert back["state"] == "running"
+            inside.ran("sleep 600", key="killed", wait_s=0)
+            assert inside.http.delete("/commands/killed").json()["exit_code"] == -1
+            assert inside.ran(f"{_AFTER} echo second >> /tmp/order; exit 4")["exit_code"] == 4
+            path, edit = "/tmp/by-json.py", partial(call, "str_replace_editor", path="/tmp/by-json.py")
+            turn = by_json(
+                other,
+                sid,
+                call("execute_bash", command="cd /tmp && export A=kept"),
+                edit(command="create", file_text="print('old')\n"),
+                edit(command="str_replace", old_str="old", new_str="new"),
+                call("execute_bash", command=f"python {path}; echo third >> order; false"),
+                call("bash", command="pwd"),
+            )
+            assert turn[1] == f"File created successfully at: {path}" and "has been edited" in turn[2]
+            assert turn[3:] == ["new\n[exit code: 1]", "/testbed"]
+            entry = other.actions(sid)[-1]
+            assert (entry["tool"], entry["exit_code"]) == ("calls", 1)
+            owner.kill()
+            assert inside.get("/testbed/data") == DATA
+            again = inside.ran("cat /tmp/order; pgrep -fxc 'sleep 600'; ls /opt/tools")
+            assert again["stdout"] == "first\nsecond\nthird\n1\n", again
+            assert "action 2: unknown_blob instead of finished" in again["notice"]
+            assert inside.http.get("/commands/back").json()["state"] == "running"
+            assert inside.ran("true")["notice"] == ""
+            assert by_json(other, sid, call("execute_bash", command="pwd; echo $A")) == ["/tmp\nkept"]
+            (undone,) = by_json(other, sid, edit(command="undo_edit"))
+            assert "undone successfully" in undone and "print('old')" in undone
