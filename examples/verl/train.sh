@@ -5,9 +5,10 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 model=$1
 shift
-[ -f train.parquet ] || sandbox-server dataset verl train.parquet
+[ -f train.parquet ] || sandbox-server dataset verl train.parquet # else made on the sandbox host, and copied here
 [ -f test.parquet ] || sandbox-server dataset verl test.parquet --split test
-sandbox-server sessions close --run "$SANDBOX_RUN" # what a former trainer of this name left behind
+# what a former trainer of this name left behind
+python -c "from sandbox_client.blocking import BlockingClient; BlockingClient('$SANDBOX_URL').end_run('$SANDBOX_RUN')"
 
 exec python -m verl.trainer.main_ppo \
     algorithm.adv_estimator=grpo \

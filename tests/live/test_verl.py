@@ -110,8 +110,8 @@ def overrides(tmp_path: Path, live: Server) -> list[str]:
         text=True,
         check=True,
     ).stdout.splitlines()
-    assert said[:2] == ["-m", "verl.trainer.main_ppo"]
-    return said[2:]
+    assert said[0] == "-c" and f"'{live.url}'" in said[1] and said[2:4] == ["-m", "verl.trainer.main_ppo"]
+    return said[4:]
 
 
 def test_v1_with_ray(live: Server, missing, solve: str, overrides: list[str]) -> None:
