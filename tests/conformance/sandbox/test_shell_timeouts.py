@@ -12,7 +12,7 @@ from sandbox_server.sandbox.docker.sandbox import DockerSandbox
 
 from .specs import gone, running, say, shown, there
 
-IGNORES = "python3 -c 'import signal as s, time; s.signal(2, s.SIG_IGN); open(\"/tmp/deaf\", \"w\"); time.sleep(4711)'"
+IGNORES = 'python3 -c \'import signal as s, time; s.signal(2, s.SIG_IGN); open("/tmp/deaf", "w"); time.sleep(4711)\''
 ESCAPES = {
     "plain": "echo partial; sleep 4711",
     "setsid waits": "setsid -w sleep 4711",
