@@ -21,6 +21,7 @@ from typing import Any
 
 import httpx
 from docker import APIClient, from_env
+from docker.errors import APIError
 
 from sandbox_server.state.embedded import end_orphan
 
@@ -166,9 +167,14 @@ class Server:
         if self._process is not None:
             self.kill(signal.SIGTERM)
         # what `sandbox-server gc` does, without a start of Python
-        if left := self.containers():
-            docker("rm", "-f", "-v", *left)
+        until(self._cleared, what="its containers gone")
         end_orphan(self.folder / "data")
+
+    def _cleared(self) -> bool:
+        for container in self.containers():
+            with contextlib.suppress(APIError):  # another's removal of it is under way
+                engine().remove_container(container, force=True, v=True)
+        return not self.containers()
 
     def cli(self, *verb: str, code: int = 0) -> str:
         """What a verb prints."""

@@ -12,7 +12,7 @@ from sandbox_server.sandbox.bash.sandbox import BashSandbox
 
 from .specs import gone, running, say, shown, there
 
-IGNORES = "python3 -c 'import signal, time; signal.signal(2, signal.SIG_IGN); time.sleep(4711)'"
+IGNORES = 'python3 -c \'import signal as s, time; s.signal(2, s.SIG_IGN); open("/tmp/deaf", "w"); time.sleep(4711)\''
 ESCAPES = {
     "plain": "echo partial; sleep 4711",
     "setsid waits": "setsid -w sleep 4711",
@@ -200,6 +200,7 @@ async def test_interrupt(sandbox: BashSandbox, monkeypatch: pytest.MonkeyPatch) 
     assert (result.outcome, result.exit_code) == (ShellOutcome.INTERRUPTED, 130)
     assert "^C" in shown(result) or shown(result) in ("", "\n")
     await shell.run(IGNORES, timeout_s=60, soft_timeout_s=0.3)
+    await there(sandbox, "/tmp/deaf")
     result = await shell.interrupt(wait_s=0.5)
     assert (result.outcome, result.exit_code) == (ShellOutcome.KILLED, 137)
     await let_end(sandbox, "(exit 3)")
