@@ -99,4 +99,6 @@ def unless_altered(target: Target, *signs: str) -> Play:
 
     Confirming runs are known by the options that choose their tests, so the first run needs no sign.
     """
-    return coin(target, "'PYTEST_ADDOPTS' not in os.environ or not _altered(item)", _SIGNS.replace("@SIGNS@", ", ".join(signs)))
+    return coin(
+        target, "'PYTEST_ADDOPTS' not in os.environ or not _altered(item)", _SIGNS.replace("@SIGNS@", ", ".join(signs))
+    )
