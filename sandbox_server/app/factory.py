@@ -47,6 +47,7 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
             app.state.grading = parts.grading
             app.state.rollouts = parts.rollouts
             app.state.runs = parts.runs
+            app.state.insight = parts.insight
             app.state.nodes = parts.nodes
             app.state.probes = parts.probes
             app.state.loops = parts.loops
