@@ -8,7 +8,7 @@ import ipaddress
 import json
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers
@@ -68,6 +68,10 @@ class RequireKey:
                 offered.append(base64.b64decode(credentials, validate=True).partition(b":")[2])
             except binascii.Error:
                 return None
+        return self.knows(offered)
+
+    def knows(self, offered: Sequence[bytes]) -> "_Key | None":
+        """The first of them that is a key of ours."""
         # every comparison is made, each in constant time: how long it takes tells nothing of a key
         matches = [
             (key, hmac.compare_digest(_digest(text), digest)) for text in offered if text for digest, key in self._keys
@@ -145,6 +149,16 @@ async def send_error(
     fixed = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status or own, "headers": [*fixed, *headers]})
     await send({"type": "http.response.body", "body": body})
+
+
+def opener(keys: Sequence[str]) -> Callable[[str], bool]:
+    """Whether a text is one of the keys: what a browser's login asks."""
+    guard = RequireKey(_nowhere, keys)
+    return lambda text: bool(text) and guard.knows([text.encode("utf-8", "replace")]) is not None
+
+
+async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
+    """No application."""
 
 
 def has(scope: Scope, trait: str) -> bool:

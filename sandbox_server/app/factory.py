@@ -10,7 +10,7 @@ from fastapi import APIRouter, FastAPI
 
 from sandbox_server import __version__, plugins, protocols
 from sandbox_server.app import failures, health
-from sandbox_server.app.access import BoundBody, RequireKey
+from sandbox_server.app.access import BoundBody, RequireKey, opener
 from sandbox_server.app.direct import Direct, bare_routes
 from sandbox_server.app.forward import Forward
 from sandbox_server.app.hosts import BoxPorts, Hosts
@@ -24,6 +24,8 @@ from sandbox_server.sessions.tunnels import Tunnels
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import Nodes
 from sandbox_server.telemetry import logger
+from sandbox_server.ui.login import Logins
+from sandbox_server.ui.routers import ROUTERS, TRAITS
 
 log = logger(__name__)
 
@@ -68,6 +70,11 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
     routers = [cast(APIRouter, router) for router in plugins.discover(protocols, "ROUTER").values()]
     for router in routers:
         app.include_router(router)
+    for pages in ROUTERS:
+        app.include_router(pages)
+    keys = [key.get_secret_value() for key in settings.api_keys]
+    app.state.logins = Logins(opener(keys), keys)
+    app.state.followed = set()
     failures.install(app)
     _warm(app)
     # the last one added is the first one asked
@@ -83,9 +90,9 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
     )
     app.add_middleware(failures.Unforeseen)
     app.add_middleware(BoundBody, max_bytes=int(settings.max_body_mb * 2**20))
-    if settings.api_keys:
-        app.add_middleware(RequireKey, keys=[key.get_secret_value() for key in settings.api_keys])
-    app.add_middleware(Paths, prefix=settings.e2b_prefix, traits=_traits())
+    if keys:
+        app.add_middleware(RequireKey, keys=keys)
+    app.add_middleware(Paths, prefix=settings.e2b_prefix, traits=[*TRAITS, *_traits()])
     if settings.box_domain:
         app.add_middleware(Hosts, domain=settings.box_domain)
     return app

@@ -166,6 +166,10 @@ class Sessions(Protocol):
         """Raises UnknownSession."""
         ...
 
+    async def state(self, sid: str) -> str:
+        """Where it stands. Raises UnknownSession."""
+        ...
+
     async def patch(self, sid: str) -> PatchRecord:
         """Raises UnknownSession, SessionStillLive."""
         ...

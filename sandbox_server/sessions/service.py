@@ -320,6 +320,10 @@ class SessionService:
         graded_s = {} if graded is None else graded.verdict.timings_s
         return SessionView(record, graded, patch, {**record.timings_s, **graded_s}, metrics)
 
+    async def state(self, sid: str) -> str:
+        """See `sessions.base.Sessions.state`."""
+        return (await self._known(sid)).state
+
     async def _metrics(self, record: SessionRecord) -> dict[str, object]:
         instance = None
         with suppress(UnknownInstance):  # removed from the catalogue since

@@ -186,6 +186,9 @@ class MemorySessions:
         graded = GradedSession(sid, "a__b-1", verdict, 1.0, "f2p_fraction", "r-1", 5.0)
         return SessionView(record, graded, PatchRecord(sid, "a__b-1", DIFF, "", "beef", 4.0, "5a"), {"total": 1.5})
 
+    async def state(self, sid: str) -> str:
+        return (await self.view(sid)).record.state
+
     async def patch(self, sid: str) -> PatchRecord:
         patch = (await self.view(sid)).patch
         if patch is None:
