@@ -358,11 +358,19 @@ class SessionService:
         seen = {one.record.sid: one for one in found}
         # what lies past a full page is the next page's
         oldest = min((one.record.created_at for one in found), default=0.0) if len(found) == limit else 0.0
-        for record in [] if wanted.verdict is not None or wanted.masked is not None else await self._store.live():
+        for record in await self._present(found, wanted):
             if record.sid in seen or record.created_at >= oldest:
                 seen[record.sid] = Seen(record, None)
         now = sorted(seen.values(), key=lambda one: (one.record.created_at, one.record.sid), reverse=True)
         return [one for one in now if fits(one.record, wanted)][:limit]
+
+    async def _present(self, found: "Sequence[Seen]", wanted: SessionFilter) -> "Sequence[SessionRecord]":
+        """Sessions that are not over, as Redis has them: all, or, of a narrow list, those that SQL found."""
+        if wanted.instance is None and wanted.before is None and wanted.verdict is None and wanted.masked is None:
+            return await self._store.live()
+        going = [one.record.sid for one in found if one.record.ended_at == 0]
+        records = await asyncio.gather(*(self._store.session(sid) for sid in going))
+        return [record for record in records if record is not None]
 
     async def _known(self, sid: str) -> SessionRecord:
         record = await self._store.session(sid) or await self._history.session(sid)

@@ -79,6 +79,10 @@ class Insight:
         # a viewer that goes takes nothing from the others who wait
         return await asyncio.shield(self._kept[key][1])
 
+    def forget(self) -> None:
+        """Read anew at the next question."""
+        self._kept.clear()
+
     async def _read(self, run: str | None, window_s: float) -> Overview:
         at, counts = clock.now(), self.counts
         since, day_ago = at - window_s, at - DAY_S
