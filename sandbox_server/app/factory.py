@@ -24,6 +24,7 @@ from sandbox_server.sessions.tunnels import Tunnels
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import Nodes
 from sandbox_server.telemetry import logger
+from sandbox_server.ui import render
 from sandbox_server.ui.login import Logins
 from sandbox_server.ui.routers import ROUTERS, TRAITS
 
@@ -35,8 +36,8 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        # some 80 ms of work, which the first GET /openapi.json would hold the loop for
-        documented = asyncio.create_task(asyncio.to_thread(app.openapi))
+        # some 200 ms of work, which the first GET /openapi.json and the first page would hold the loop for
+        documented = asyncio.gather(asyncio.to_thread(app.openapi), asyncio.to_thread(render.warm))
         async with watched_loop(), build(settings) as parts:
             await documented
             app.state.sessions = parts.sessions

@@ -161,8 +161,8 @@ async def list_groups(
 
 @ROUTER.get("/runs", response_model=list[ShownRun], responses=_DOWN)
 async def list_runs(request: Request, since: Since = None, limit: Limit = 100) -> Response:
-    """Runs with a session started since then (a week ago unless told), the newest first."""
-    runs = await insight_of(request).counts.runs(_since(since, 7 * DAY_S), limit=limit)
+    """Runs with a session started since then (a day ago unless told), the newest first."""
+    runs = await insight_of(request).counts.runs(_since(since, DAY_S), limit=limit)
     return json_answer([asdict(run) for run in runs])
 
 

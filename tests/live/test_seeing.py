@@ -49,6 +49,7 @@ def test_a_rollout_is_seen(live: Server, pages: httpx.Client) -> None:
         assert "&lt;script&gt;alert(1)" in shown and "<script>alert" not in shown
         assert '<span class="f1">red</span>' in shown and "[U+202E]evil" in shown and "\u202e" not in shown
     live.finish(sid)
+    until(lambda: live.reward(sid)["verdict"] != "pending", 300, "the grading")
     reward = live.reward(sid)
     following.join(120)
     assert "event: over" in came
