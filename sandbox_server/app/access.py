@@ -9,7 +9,7 @@ import ipaddress
 import json
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers
@@ -19,6 +19,7 @@ from sandbox_server.errors import BodyTooSlow, RequestTooLarge, ServiceError, Un
 from sandbox_server.protocols._numbers import is_whole, whole
 from sandbox_server.protocols._traits import TRAIT, Trait
 from sandbox_server.protocols._wire import KEY_NAME, KEY_OWNER, KEY_VIEWS
+from sandbox_server.ui.login import Role
 
 OPEN_PATHS = frozenset({"/healthz"})
 _NAMED = re.compile(r"(?P<name>[A-Za-z0-9._:/@+-]{1,100})=(?P<key>.{8,})")
@@ -73,6 +74,10 @@ class RequireKey:
                 offered.append(base64.b64decode(credentials, validate=True).partition(b":")[2])
             except binascii.Error:
                 return None
+        return self.knows(offered)
+
+    def knows(self, offered: Sequence[bytes]) -> "_Key | None":
+        """The first of them that is a key of ours."""
         # every comparison is made, each in constant time: how long it takes tells nothing of a key
         matches = [
             (key, hmac.compare_digest(_digest(text), digest)) for text in offered if text for digest, key in self._keys
@@ -170,6 +175,23 @@ async def send_error(
     fixed = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status or own, "headers": [*fixed, *headers]})
     await send({"type": "http.response.body", "body": body})
+
+
+def role_of(keys: Sequence[str], view_keys: Sequence[str]) -> Callable[[str], Role | None]:
+    """What the pages may be used for with a key; None: for nothing, as with a tenant's, for they show all runs."""
+    guard = RequireKey(_nowhere, keys, view_keys)
+
+    def role(text: str) -> Role | None:
+        key = guard.knows([text.encode("utf-8", "replace")]) if text else None
+        if key is None or key.owner:
+            return None
+        return "viewer" if key.views else "operator"
+
+    return role
+
+
+async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
+    """No application."""
 
 
 def has(scope: Scope, trait: str) -> bool:

@@ -20,6 +20,8 @@ from sandbox_server.app.workspaces import captures_of, open_workspaces
 from sandbox_server.catalogue.boxes import BoxHistory
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.history import History
+from sandbox_server.catalogue.insight.counts import Counts
+from sandbox_server.catalogue.insight.listing import Listing
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.grading.queue import GradingQueue
 from sandbox_server.grading.registry import load_rewards
@@ -42,6 +44,7 @@ from sandbox_server.sessions.ending import Ending
 from sandbox_server.sessions.engine_disk import DiskMarks, EngineDisk
 from sandbox_server.sessions.heartbeat import Heartbeat
 from sandbox_server.sessions.helping import Helping
+from sandbox_server.sessions.insight.overview import Insight
 from sandbox_server.sessions.log import SessionLog
 from sandbox_server.sessions.lookahead import TOGETHER as lookahead_together
 from sandbox_server.sessions.lookahead import Lookahead
@@ -162,7 +165,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
     async with AsyncExitStack() as stack:
         stack.enter_context(only_server(settings.data_dir))
         database = await stack.enter_async_context(open_catalogue(settings))
-        history, instances = History(database), Instances(database)
+        history, instances, listing = History(database), Instances(database), Listing(database)
         faults, loops = Faults(), Loops()
         runtime = await stack.enter_async_context(open_runtime(settings, faults=faults))
         state = await stack.enter_async_context(open_store(settings, history, loops))
@@ -273,6 +276,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             ending=ending,
             rewards=rewards,
             localizing=localizing,
+            listing=listing,
             run_state=state.runs,
             config=config,
         )
@@ -362,6 +366,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
                 acting, ending, store, commands, blobs, file_bytes=int(settings.journal_file_mb * 2**20)
             ),
             runs=runs,
+            insight=Insight(Counts(database), listing, nodes.alive),
             nodes=nodes,
             drained=heartbeat.drained,
             loops=loops,

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from sandbox_server import __version__, plugins, protocols
 from sandbox_server.app import failures, health, rights
-from sandbox_server.app.access import BoundBody, RequireKey
+from sandbox_server.app.access import BoundBody, RequireKey, role_of
 from sandbox_server.app.direct import Direct, bare_routes
 from sandbox_server.app.forward import Forward
 from sandbox_server.app.hosts import BoxPorts, Hosts
@@ -25,6 +25,9 @@ from sandbox_server.sessions.tunnels import Tunnels
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import Nodes
 from sandbox_server.telemetry import logger
+from sandbox_server.ui import render
+from sandbox_server.ui.login import Logins
+from sandbox_server.ui.routers import ROUTERS, TRAITS
 
 log = logger(__name__)
 
@@ -34,8 +37,8 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        # some 80 ms of work, which the first GET /openapi.json would hold the loop for
-        documented = asyncio.create_task(asyncio.to_thread(app.openapi))
+        # some 200 ms of work, which the first GET /openapi.json and the first page would hold the loop for
+        documented = asyncio.gather(asyncio.to_thread(app.openapi), asyncio.to_thread(render.warm))
         async with watched_loop(), build(settings) as parts:
             await documented
             app.state.sessions = parts.sessions
@@ -49,6 +52,7 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
             app.state.grading = parts.grading
             app.state.rollouts = parts.rollouts
             app.state.runs = parts.runs
+            app.state.insight = parts.insight
             app.state.nodes = parts.nodes
             app.state.probes = parts.probes
             app.state.loops = parts.loops
@@ -70,6 +74,11 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
     routers = [cast(APIRouter, router) for router in plugins.discover(protocols, "ROUTER").values()]
     for router in routers:
         app.include_router(router, dependencies=guards)
+    for pages in ROUTERS:
+        app.include_router(pages)
+    keys, view_keys = _texts(settings.api_keys), _texts(settings.view_keys)
+    app.state.logins = Logins(role_of(keys, view_keys), [*keys, *view_keys])
+    app.state.followed = set()
     failures.install(app)
     _warm(app)
     # the last one added is the first one asked
@@ -86,9 +95,9 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
     )
     app.add_middleware(failures.Unforeseen)
     app.add_middleware(BoundBody, max_bytes=int(settings.max_body_mb * 2**20), timeout_s=settings.body_timeout_s)
-    if settings.api_keys:
-        app.add_middleware(RequireKey, keys=_texts(settings.api_keys), view_keys=_texts(settings.view_keys))
-    app.add_middleware(Paths, prefix=settings.e2b_prefix, traits=_traits())
+    if keys:
+        app.add_middleware(RequireKey, keys=keys, view_keys=view_keys)
+    app.add_middleware(Paths, prefix=settings.e2b_prefix, traits=[*TRAITS, *_traits()])
     if settings.box_domain:
         app.add_middleware(Hosts, domain=settings.box_domain)
     return app

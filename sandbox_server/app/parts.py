@@ -13,6 +13,7 @@ from sandbox_server.sessions.batch_grading import BatchGrading
 from sandbox_server.sessions.blobs import Blobs
 from sandbox_server.sessions.boxes import Boxes
 from sandbox_server.sessions.commands import Commands
+from sandbox_server.sessions.insight.overview import Insight
 from sandbox_server.sessions.processes import Processes
 from sandbox_server.sessions.runs import Runs
 from sandbox_server.sessions.session_boxes import SessionBoxes
@@ -48,6 +49,8 @@ class Parts:
     """Sessions by the API of boxes."""
     runs: Runs | None = None
     """Trainers' runs as a whole; None: there are none."""
+    insight: Insight | None = None
+    """What is known of many sessions; None: `/v1/overview` and the pages are not there."""
     nodes: Nodes | None = None
     """Where requests for sessions of other nodes go; None: there are none."""
     loops: Loops = field(default_factory=Loops)

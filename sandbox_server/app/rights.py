@@ -49,6 +49,11 @@ RIGHTS: dict[str, Right] = {
     "PUT /v1/sessions/{sid}/rollout": Right.OWN_ACT,
     "GET /v1/receipts/{receipt_id}": Right.OWN_LOOK,
     "GET /v1/metrics/rollout": Right.LOOK,
+    "GET /v1/overview": Right.ALL_LOOK,
+    "GET /v1/groups": Right.ALL_LOOK,
+    "GET /v1/runs": Right.ALL_LOOK,
+    "GET /v1/pass-rates": Right.ALL_LOOK,
+    "GET /v1/export": Right.ALL_LOOK,
     "POST /v1/groups": Right.ACT,
     "POST /v1/grade": Right.ACT,
     # runs: the route asks whose the run is

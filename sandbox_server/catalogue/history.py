@@ -44,6 +44,7 @@ _GRADED = [
     VerdictRow.graded_at,
 ]
 
+_LONGEST_CODE = 60
 _NEWEST = 5  # gradings that tell how long the next one takes
 
 
@@ -107,9 +108,10 @@ class History:
                 statement, [{name: getattr(record, name) for name in _ACTION_FIELDS} for record in records]
             )
 
-    async def actions(self, sid: str) -> list[ActionRecord]:
-        """The session's journal, oldest first."""
-        journal = select(*_ACTION).where(ActionRow.sid == sid).order_by(ActionRow.seq)
+    async def actions(self, sid: str, *, after: int = 0, limit: int | None = None) -> list[ActionRecord]:
+        """The session's journal past number `after`, oldest first; `limit` of them at most."""
+        journal = select(*_ACTION).where(ActionRow.sid == sid, ActionRow.seq > after).order_by(ActionRow.seq)
+        journal = journal.limit(limit)
         return [ActionRecord(*row) for row in await self._all(journal)]
 
     async def action_by_key(self, sid: str, idempotency_key: str) -> ActionRecord | None:
@@ -152,6 +154,10 @@ class History:
             "receipt": graded.receipt,
             "graded_at": graded.graded_at,
             "body": _verdict_json(graded.verdict),
+            "cause_kind": kind_of(graded.verdict.name, graded.verdict.cause),
+            "queue_s": graded.verdict.timings_s.get("queue", 0.0),
+            "grade_s": graded.verdict.timings_s.get("total", 0.0),
+            "tripwires": graded.verdict.tripwires,
         }
         verdict = self._database.insert(VerdictRow).values(values)
         verdict = verdict.on_conflict_do_update(
@@ -245,6 +251,19 @@ class History:
     async def _all(self, statement: Executable) -> Sequence[Row[*tuple[Any, ...]]]:
         async with self._database.reading() as connection:
             return (await connection.execute(statement)).all()
+
+
+def kind_of(verdict: str, cause: str) -> str:
+    """What a cause is about: the code before its colon where it is an error of ours, defect, lost, other.
+
+    Of a verdict that is none of our faults: the verdict.
+    """
+    code, colon, _ = cause.partition(":")
+    if verdict != VerdictName.INFRA:
+        return str(verdict)
+    if colon and code.isascii() and code.isidentifier() and len(code) <= _LONGEST_CODE:
+        return code
+    return "defect" if cause.startswith("a defect") else "lost" if cause.startswith("the sandbox was lost") else "other"
 
 
 def _graded(row: Any) -> GradedSession:

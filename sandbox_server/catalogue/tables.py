@@ -10,7 +10,7 @@ from sqlalchemy import BigInteger, Dialect, Double, Index, LargeBinary, MetaData
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
-REVISION = "0010"
+REVISION = "0011"
 """The migration that makes these tables; a test holds it to be alembic's head."""
 
 
@@ -44,6 +44,21 @@ class Seconds(TypeDecorator[Mapping[str, float]]):
         return None if value is None else json.dumps(dict(value))
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Mapping[str, float] | None:
+        """Text to mapping."""
+        return None if value is None else json.loads(value)
+
+
+class Counted(TypeDecorator[Mapping[str, int]]):
+    """Names with how often, as a JSON object."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Mapping[str, int] | None, dialect: Dialect) -> str | None:
+        """Mapping to text."""
+        return None if value is None else json.dumps(dict(value))
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Mapping[str, int] | None:
         """Text to mapping."""
         return None if value is None else json.loads(value)
 
@@ -101,7 +116,11 @@ class SessionRow(Base):
     """A `SessionRecord`."""
 
     __tablename__ = "sessions"
-    __table_args__ = (Index("ix_sessions_state_node", "state", "node"),)
+    __table_args__ = (
+        Index("ix_sessions_state_node", "state", "node"),
+        Index("ix_sessions_run_created_at", "run", "created_at"),
+        Index("ix_sessions_instance_id_created_at", "instance_id", "created_at"),
+    )
 
     sid: Mapped[str] = mapped_column(String(40), primary_key=True)
     state: Mapped[str] = mapped_column(String(20))
@@ -115,7 +134,7 @@ class SessionRow(Base):
     cwd: Mapped[str] = mapped_column(PolicyText)
     talk_turns: Mapped[int]
     actions: Mapped[int]
-    ended_at: Mapped[float]
+    ended_at: Mapped[float] = mapped_column(index=True)
     end_reason: Mapped[str] = mapped_column(Text)
     cause: Mapped[str] = mapped_column(PolicyText)
     timings_s: Mapped[Mapping[str, float]] = mapped_column(Seconds, server_default="{}")
@@ -174,7 +193,12 @@ class VerdictRow(Base):
     """A `GradedSession`; `body` is its Verdict as ASCII JSON."""
 
     __tablename__ = "verdicts"
-    __table_args__ = (Index("ix_verdicts_instance_id_graded_at", "instance_id", "graded_at"),)
+    __table_args__ = (
+        Index("ix_verdicts_instance_id_graded_at", "instance_id", "graded_at"),
+        # counting needs nothing but these, so it does not touch the bodies
+        Index("ix_verdicts_graded_at", "graded_at", "name", "mask", "reward", "instance_id", "sid"),
+        Index("ix_verdicts_sid_name_mask", "sid", "name", "mask"),
+    )
 
     sid: Mapped[str] = mapped_column(String(40), primary_key=True)
     instance_id: Mapped[str] = mapped_column(String(400))
@@ -187,6 +211,12 @@ class VerdictRow(Base):
     receipt: Mapped[str] = mapped_column(Text)
     graded_at: Mapped[float]
     body: Mapped[str] = mapped_column(Text)
+    cause_kind: Mapped[str] = mapped_column(String(60), server_default="")
+    """Of its cause, by `history.kind_of`; this and the next are in `body` too, where counting cannot reach them:
+    PostgreSQL's JSON functions fail on a log that holds a NUL."""
+    queue_s: Mapped[float] = mapped_column(server_default="0")
+    grade_s: Mapped[float] = mapped_column(server_default="0")
+    tripwires: Mapped[Mapping[str, int]] = mapped_column(Counted, server_default="{}")
 
 
 class ReceiptRow(Base):

@@ -1,5 +1,6 @@
 """The running server's own API, as the verbs call it."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -32,22 +33,47 @@ def call(method: str, path: str, query: dict[str, str | int] | None = None) -> A
     """
     answer = _ask(method, path, query, TIMEOUT_S)
     if answer.is_error:
-        try:
-            detail = answer.json()["detail"]
-        except (ValueError, KeyError, TypeError):
-            detail = answer.text[:300]
-        raise ServiceError(f"{answer.status_code}: {detail}")
+        raise _refused(answer)
     return answer.json()
 
 
+def _refused(answer: httpx.Response) -> ServiceError:
+    try:
+        detail = answer.json()["detail"]
+    except (ValueError, KeyError, TypeError):
+        detail = answer.text[:300]
+    return ServiceError(f"{answer.status_code}: {detail}")
+
+
+def stream(path: str, query: dict[str, str]) -> Iterator[bytes]:
+    """The answer to a GET as it comes. Raises as `call`; ServiceError too where it breaks off."""
+    url, headers = _server()
+    try:
+        with httpx.stream("GET", url + path, params=query, headers=headers, timeout=TIMEOUT_S) as answer:
+            if answer.is_error or answer.is_redirect:
+                answer.read()
+                raise _refused(answer)
+            yield from answer.iter_bytes()
+    except httpx.ConnectError as e:
+        raise _no_server(url, e) from e
+    except httpx.TransportError as e:
+        raise ServiceError(f"the answer of {url} broke off: {e or type(e).__name__}; ask again") from e
+
+
 def _ask(method: str, path: str, query: dict[str, str | int] | None, timeout_s: float) -> httpx.Response:
+    url, headers = _server()
+    try:
+        return httpx.request(method, url + path, params=query, headers=headers, timeout=timeout_s)
+    except httpx.TransportError as e:
+        raise _no_server(url + path, e) from e
+
+
+def _server() -> tuple[str, dict[str, str]]:
     settings = configuration.load()
     key = operator_key([entry.get_secret_value() for entry in settings.api_keys])
     headers = {"X-API-Key": key} if key else {}
-    url = f"http://{settings.host}:{settings.port}{path}"
-    try:
-        return httpx.request(method, url, params=query, headers=headers, timeout=timeout_s)
-    except httpx.TransportError as e:
-        raise NoServer(
-            f"no server answers at {url}: {e}; is it running, and are SANDBOX_HOST and _PORT its own?"
-        ) from e
+    return f"http://{settings.host}:{settings.port}", headers
+
+
+def _no_server(url: str, error: httpx.TransportError) -> NoServer:
+    return NoServer(f"no server answers at {url}: {error}; is it running, and are SANDBOX_HOST and _PORT its own?")

@@ -7,6 +7,11 @@ from urllib.parse import quote
 import typer
 
 from sandbox_server.cli import api
+from sandbox_server.cli.shown import seconds
+from sandbox_server.ui.text import for_terminal
+
+_AT_ONCE = 20
+_LOOK_S = 1.0
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -15,19 +20,53 @@ app = typer.Typer(no_args_is_help=True)
 def list_sessions(
     state: str | None = typer.Option(None, help="live, ending, ended or lost."),
     run: str | None = typer.Option(None, help="Only those of this run."),
+    instance: str | None = typer.Option(None, help="Only those of this instance."),
+    verdict: str | None = typer.Option(None, help="Only those with this verdict."),
+    node: str | None = typer.Option(None, help="Only those of this node."),
     limit: int = typer.Option(100, min=1, max=1000, help="At most so many, the newest first."),
 ) -> None:
-    """List sessions: sid, state, age, actions, instance."""
-    filters = {"state": state, "run": run}
+    """List sessions: sid, state, age, how long it lasted, actions, verdict, reward, run, instance."""
+    filters = {"state": state, "run": run, "instance": instance, "verdict": verdict, "node": node}
     query: dict[str, str | int] = {"limit": limit} | {
         name: value for name, value in filters.items() if value is not None
     }
     for session in api.call("GET", "/v1/sessions", query):
-        age_s = time.time() - session["created_at"]
+        began, ended = session["created_at"], session["ended_at"]
+        reward = "-" if session["reward"] is None or session["mask"] else f"{session['reward']:.3g}"
+        judged = (session["verdict"] or "-") + (" masked" if session["mask"] else "")
         typer.echo(
-            f"{session['sid']:>16}  {session['state']:<6}  {age_s:>8.0f} s  {session['actions']:>4} actions"
-            f"  {session['instance_id']}  {session['end_reason']}".rstrip()
+            for_terminal(
+                f"{session['sid']:>16}  {session['state']:<6}  {seconds(time.time() - began):>6} ago"
+                f"  {seconds((ended or time.time()) - began):>6}  {session['actions']:>4} actions"
+                f"  {judged:<14} {reward:>5}  {session['run'] or '-':<12}  {session['instance_id'] or '(box)'}"
+                f"  {session['end_reason']}".rstrip()
+            )
         )
+
+
+@app.command("follow")
+def follow_session(
+    sid: str = typer.Argument(metavar="SID"),
+    after: int = typer.Option(0, min=0, help="Begin past this action."),
+) -> None:
+    """Print a session's actions as they come, until it ends; then its verdict, if it has one."""
+    while True:
+        # asked first: what comes after the last action is its end
+        over = api.call("GET", f"/v1/sessions/{sid}")["state"] in ("ended", "lost")
+        new = api.call("GET", f"/v1/sessions/{sid}/actions", {"after": after, "limit": _AT_ONCE})
+        for action in new:
+            after = action["seq"]
+            status = action["outcome"] if action["exit_code"] is None else f"exit {action['exit_code']}"
+            typer.secho(for_terminal(f"[{after}] {action['tool']} {status} {seconds(action['duration_s'])}"), bold=True)
+            typer.echo(for_terminal(action["content"]))
+            typer.secho(for_terminal(action["observation"]), dim=True)
+        if over and not new:
+            break
+        if not new:
+            time.sleep(_LOOK_S)
+    session = api.call("GET", f"/v1/sessions/{sid}")
+    judged = "" if session["grade"] is None else f": {session['verdict']}, reward {session['grade']['reward']:.3g}"
+    typer.echo(for_terminal(f"{sid} {session['state']} ({session['end_reason']}){judged}"))
 
 
 @app.command("show")

@@ -2,18 +2,19 @@
 
 import asyncio
 import json
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from typing import Annotated, Any, cast
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from sandbox_server.catalogue.history import History
+from sandbox_server.catalogue.insight.records import Seen, SessionFilter
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.catalogue.instances import InstanceSummary as Summary
 from sandbox_server.errors import UnknownSession
-from sandbox_server.protocols._caller import owner_of_caller
+from sandbox_server.protocols._filters import cursor, wanted_sessions
 from sandbox_server.protocols._scores import ShownScore, score_fields
 from sandbox_server.protocols._wire import json_answer
 from sandbox_server.records import ConfirmState, SessionRecord, VerdictName
@@ -51,6 +52,16 @@ class SessionSummary(_Shown):
     """Whose start it was."""
     owner: str
     """Name of the API key that started it; "": a key without a name."""
+
+
+class ListedSession(SessionSummary):
+    """A session in a list, with its verdict."""
+
+    verdict: VerdictName | None
+    """None until it is graded; so are the next three."""
+    mask: bool | None
+    reward: float | None
+    graded_at: float | None
 
 
 class PatchSummary(_Shown):
@@ -171,24 +182,32 @@ class Refused(_Shown):
 _NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"model": Refused}}
 _BUSY: dict[int | str, dict[str, Any]] = {409: {"model": Refused}, 503: {"model": Refused}}
 
+_CURSOR = "Sandbox-Next"
+_LISTED: dict[int | str, dict[str, Any]] = {
+    200: {
+        "headers": {
+            _CURSOR: {
+                "description": "`before` of the next page; absent on the last one.",
+                "schema": {"type": "string"},
+            }
+        }
+    }
+}
+
 ROUTER = APIRouter(prefix="/v1", tags=["v1"])
 
 Sid = Annotated[str, Path(pattern="^[0-9]{1,19}$")]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 
 
-@ROUTER.get("/sessions", response_model=list[SessionSummary])
+@ROUTER.get("/sessions", response_model=list[ListedSession], responses=_LISTED)
 async def list_sessions(
-    request: Request,
-    state: SessionState | None = None,
-    run: Annotated[str | None, Query(max_length=100, pattern="^[^\\x00]*$")] = None,
-    limit: Limit = 100,
+    request: Request, wanted: Annotated[SessionFilter, Depends(wanted_sessions)], limit: Limit = 100
 ) -> Response:
-    """Sessions, the newest first; of one run, or of all."""
-    records = await _sessions(request).list(
-        state=None if state is None else state.value, run=run, owner=owner_of_caller(request), limit=limit
-    )
-    return json_answer([_summary(record) for record in records])
+    """Sessions, the newest first; the header Sandbox-Next is `before` of the next page."""
+    listed = await _sessions(request).list(wanted, limit=limit)
+    more = {_CURSOR: cursor(listed[-1])} if len(listed) == limit else {}
+    return json_answer([_listed(seen) for seen in listed], headers=more)
 
 
 @ROUTER.get("/sessions/{sid}", response_model=SessionDetail, responses=_NOT_FOUND)
@@ -218,10 +237,15 @@ async def show_patch(request: Request, sid: Sid) -> Response:
 
 
 @ROUTER.get("/sessions/{sid}/actions", response_model=list[ActionEntry], responses=_NOT_FOUND)
-async def list_actions(request: Request, sid: Sid) -> Response:
-    """The journal, the oldest action first."""
+async def list_actions(
+    request: Request,
+    sid: Sid,
+    after: Annotated[int, Query(ge=0, le=2**53)] = 0,
+    limit: Annotated[int | None, Query(ge=1, le=1000)] = None,
+) -> Response:
+    """The journal past number `after`, the oldest action first; all of it, or `limit` actions."""
     texts, since = [], 0
-    for action in await _sessions(request).actions(sid):
+    for action in await _sessions(request).actions(sid, after=after, limit=limit):
         texts.append(json.dumps(asdict(action)))
         since += len(texts[-1])
         if since > _AT_ONCE:  # a journal may have tens of megabytes; others are served in between
@@ -258,6 +282,12 @@ async def show_instance(
 def _summary(record: SessionRecord) -> dict[str, object]:
     stored = asdict(record)
     return {name: stored[name] for name in SessionSummary.model_fields}
+
+
+def _listed(seen: Seen) -> dict[str, object]:
+    standing = seen.standing
+    graded = (None,) * 4 if standing is None else astuple(standing)
+    return _summary(seen.record) | dict(zip(("verdict", "mask", "reward", "graded_at"), graded, strict=True))
 
 
 def _detail(view: SessionView) -> dict[str, object]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from sandbox_server.actions.batch import Command, CommandResult
+from sandbox_server.catalogue.insight.records import Seen, SessionFilter
 from sandbox_server.catalogue.localization.truth import RewardItem
 from sandbox_server.errors import ServiceError
 from sandbox_server.records import ActionRecord, GradedSession, PatchRecord, SessionRecord, TurnTokens, Verdict
@@ -173,16 +174,18 @@ class Sessions(Protocol):
         """Raises UnknownSession."""
         ...
 
+    async def state(self, sid: str) -> str:
+        """Where it stands. Raises UnknownSession."""
+        ...
+
     async def patch(self, sid: str) -> PatchRecord:
         """Raises UnknownSession, SessionStillLive."""
         ...
 
-    async def actions(self, sid: str) -> list[ActionRecord]:
-        """The journal, oldest first. Raises UnknownSession."""
+    async def actions(self, sid: str, *, after: int = 0, limit: int | None = None) -> list[ActionRecord]:
+        """The journal past number `after`, oldest first. Raises UnknownSession."""
         ...
 
-    async def list(
-        self, *, state: str | None = None, run: str | None = None, owner: str | None = None, limit: int = 100
-    ) -> list[SessionRecord]:
-        """Newest first; `owner`: only those of this key."""
+    async def list(self, wanted: SessionFilter, *, limit: int = 100) -> list[Seen]:
+        """Newest first."""
         ...

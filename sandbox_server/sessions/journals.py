@@ -22,6 +22,15 @@ class Journals:
         kept = await self._history.actions(record.sid)
         return max(recent, kept, key=len)
 
+    async def part(self, record: SessionRecord, *, after: int, limit: int) -> list[ActionRecord]:
+        """As `of`, from the one past number `after` on, `limit` at most."""
+        if record.ended_at == 0 and after >= record.actions > 0:
+            return []  # nothing new: whoever follows a session asks often
+        recent = await self._store.actions(record.sid, after=after, limit=limit)
+        if recent and recent[0].seq == after + 1:  # Redis has all of them, or none of the first
+            return recent
+        return await self._history.actions(record.sid, after=after, limit=limit)
+
     async def complete(self, record: SessionRecord) -> list[ActionRecord]:
         """As `of`, and all of it.
 

@@ -4,11 +4,14 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from sandbox_server import telemetry
 from sandbox_server.actions.batch import Command
 from sandbox_server.actions.batch_json import outcome_of
 from sandbox_server.catalogue.history import History
+from sandbox_server.catalogue.insight.listing import Listing, fits
+from sandbox_server.catalogue.insight.records import Seen, SessionFilter
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.catalogue.localization.truth import RewardItem
@@ -69,6 +72,7 @@ class SessionService:
         ending: Ending,
         rewards: Rewards,
         localizing: Localizing,
+        listing: Listing,
         run_state: RunState,
         config: SessionConfig,
     ) -> None:
@@ -83,6 +87,7 @@ class SessionService:
         self._ending = ending
         self._rewards = rewards
         self._localizing = localizing
+        self._listing = listing
         self._run_state = run_state
         self._config = config
         self._ends: dict[str, asyncio.Task[SessionRecord | None]] = {}
@@ -332,6 +337,10 @@ class SessionService:
         graded_s = {} if graded is None else graded.verdict.timings_s
         return SessionView(record, graded, patch, {**record.timings_s, **graded_s}, metrics)
 
+    async def state(self, sid: str) -> str:
+        """See `sessions.base.Sessions.state`."""
+        return (await self._known(sid)).state
+
     async def _metrics(self, record: SessionRecord) -> dict[str, object]:
         instance = None
         with suppress(UnknownInstance):  # removed from the catalogue since
@@ -351,22 +360,34 @@ class SessionService:
             )
         return patch
 
-    async def actions(self, sid: str) -> list[ActionRecord]:
+    async def actions(self, sid: str, *, after: int = 0, limit: int | None = None) -> list[ActionRecord]:
         """See `sessions.base.Sessions.actions`."""
-        return await self._localizing.journals.of(await self._known(sid))
+        journals, record = self._localizing.journals, await self._known(sid)
+        if limit is not None:
+            return await journals.part(record, after=after, limit=limit)
+        return [action for action in await journals.of(record) if action.seq > after]
 
-    async def list(
-        self, *, state: str | None = None, run: str | None = None, owner: str | None = None, limit: int = 100
-    ) -> "list[SessionRecord]":
+    async def list(self, wanted: SessionFilter, *, limit: int = 100) -> "list[Seen]":
         """See `sessions.base.Sessions.list`."""
         # SQL knows starts and ends; what is between, Redis
-        kept = SessionState.LIVE.value if state == SessionState.ENDING else state
-        present = {record.sid: record for record in await self._store.live()}
-        past = await self._history.sessions(state=kept, run=run, owner=owner, limit=limit)
-        records = {record.sid: record for record in past}
-        now = sorted((records | present).values(), key=lambda record: record.created_at, reverse=True)
-        own = [record for record in now if owner in (None, record.owner)]
-        return [r for r in own if (state is None or r.state == state) and (run is None or r.run == run)][:limit]
+        kept = SessionState.LIVE.value if wanted.state == SessionState.ENDING else wanted.state
+        found = await self._listing.sessions(replace(wanted, state=kept), limit=limit)
+        seen = {one.record.sid: one for one in found}
+        # what lies past a full page is the next page's
+        oldest = min((one.record.created_at for one in found), default=0.0) if len(found) == limit else 0.0
+        for record in await self._present(found, wanted):
+            if record.sid in seen or record.created_at >= oldest:
+                seen[record.sid] = Seen(record, None)
+        now = sorted(seen.values(), key=lambda one: (one.record.created_at, one.record.sid), reverse=True)
+        return [one for one in now if fits(one.record, wanted)][:limit]
+
+    async def _present(self, found: "Sequence[Seen]", wanted: SessionFilter) -> "Sequence[SessionRecord]":
+        """Sessions that are not over, as Redis has them: all, or, of a narrow list, those that SQL found."""
+        if wanted.instance is None and wanted.before is None and wanted.verdict is None and wanted.masked is None:
+            return await self._store.live()
+        going = [one.record.sid for one in found if one.record.ended_at == 0]
+        records = await asyncio.gather(*(self._store.session(sid) for sid in going))
+        return [record for record in records if record is not None]
 
     async def _known(self, sid: str) -> SessionRecord:
         record = await self._store.session(sid) or await self._history.session(sid)

@@ -239,12 +239,13 @@ class Store:
         text = await self._connection.send("GET", self._keys.in_flight(sid))
         return None if text is None else in_flight_of(text)
 
-    async def actions(self, sid: str) -> list[ActionRecord]:
-        """The acknowledged actions that Redis has, oldest first.
+    async def actions(self, sid: str, *, after: int = 0, limit: int | None = None) -> list[ActionRecord]:
+        """The acknowledged actions that Redis has, oldest first; the first `after` of them left out.
 
         Fewer than `record.actions` after a loss of Redis, none an hour after the session's end: SQL has them.
         """
-        texts = await self._connection.run(self._connection.redis.lrange(self._keys.journal(sid), 0, -1))
+        last = -1 if limit is None else after + limit - 1
+        texts = await self._connection.run(self._connection.redis.lrange(self._keys.journal(sid), after, last))
         return [action_of(text) for text in texts]
 
     def history(self, sid: str) -> RedisEditorHistory:

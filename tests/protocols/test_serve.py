@@ -31,7 +31,7 @@ from tests.protocols.wire_double import MemorySessions, small_catalogue
 async def build(settings):
     if "BROKEN" in os.environ:
         raise StateUnavailable("No redis-server on PATH.")
-    async with small_catalogue() as (history, instances, _):
+    async with small_catalogue() as (_, history, instances, _):
         yield Parts(MemorySessions(), history, instances, {})
     print("closed", flush=True)
 

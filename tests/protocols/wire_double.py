@@ -17,6 +17,9 @@ from sandbox_server.actions.batch import Command, CommandResult
 from sandbox_server.app import Parts, create_app
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.history import History
+from sandbox_server.catalogue.insight.counts import Counts
+from sandbox_server.catalogue.insight.listing import Listing, fits
+from sandbox_server.catalogue.insight.records import Seen, SessionFilter
 from sandbox_server.catalogue.instance import SandboxSpec, ScriptGrader, TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.catalogue.rollouts import Rollouts
@@ -42,6 +45,7 @@ from sandbox_server.sessions.base import ActionAnswer, Announced, BatchAnswer, P
 from sandbox_server.sessions.batch_grading import BatchGrading
 from sandbox_server.sessions.blobs import Blobs
 from sandbox_server.sessions.boxes import Boxes, BoxRequest, BoxView
+from sandbox_server.sessions.insight.overview import Insight
 from sandbox_server.sessions.localizing import Localizing
 from sandbox_server.sessions.lookahead import Failure
 from sandbox_server.sessions.runs import RunEnd, Runs
@@ -187,24 +191,25 @@ class MemorySessions:
         graded = GradedSession(sid, "a__b-1", verdict, 1.0, "f2p_fraction", "r-1", 5.0)
         return SessionView(record, graded, PatchRecord(sid, "a__b-1", DIFF, "", "beef", 4.0, "5a"), {"total": 1.5})
 
+    async def state(self, sid: str) -> str:
+        return (await self.view(sid)).record.state
+
     async def patch(self, sid: str) -> PatchRecord:
         patch = (await self.view(sid)).patch
         if patch is None:
             raise SessionStillLive("It is still live.")
         return patch
 
-    async def actions(self, sid: str) -> list[ActionRecord]:
+    async def actions(self, sid: str, *, after: int = 0, limit: int | None = None) -> list[ActionRecord]:
         await self.view(sid)
-        return [ActionRecord(sid, 1, "c", "half a pair: \ud800", "execute_bash", "finished", None, 1.0, 0.5)]
+        only = ActionRecord(sid, 1, "c", "half a pair: \ud800", "execute_bash", "finished", None, 1.0, 0.5)
+        return [only] if after == 0 else []
 
     async def owner(self, sid: str) -> str | None:
         return self.records[sid].owner if sid in self.records else None
 
-    async def list(
-        self, *, state: str | None = None, run: str | None = None, owner: str | None = None, limit: int = 100
-    ) -> list[SessionRecord]:
-        found = [r for r in self.records.values() if state in (None, r.state) and run in (None, r.run)]
-        found = [r for r in found if owner in (None, r.owner)]
+    async def list(self, wanted: SessionFilter, *, limit: int = 100) -> list[Seen]:
+        found = [Seen(r, None) for r in self.records.values() if fits(r, wanted)]
         return found[::-1][:limit]
 
 
@@ -226,7 +231,7 @@ class NoGradings:
 
 
 @contextlib.asynccontextmanager
-async def small_catalogue() -> AsyncIterator[tuple[History, Instances, Rollouts]]:
+async def small_catalogue() -> AsyncIterator[tuple[Database, History, Instances, Rollouts]]:
     """A real one with one instance, one receipt and one rollout."""
     with tempfile.TemporaryDirectory() as folder:
         database = Database(f"sqlite:///{folder}/catalogue.sqlite3")
@@ -240,7 +245,7 @@ async def small_catalogue() -> AsyncIterator[tuple[History, Instances, Rollouts]
         rollouts = Rollouts(database)
         await rollouts.save_metrics("77", {"num_turns": 3}, run="a", at=time.time())
         try:
-            yield history, instances, rollouts
+            yield database, history, instances, rollouts
         finally:
             await database.dispose()
 
@@ -306,7 +311,8 @@ class Wire:
     @contextlib.asynccontextmanager
     async def _build(self, settings: Settings) -> AsyncIterator[Parts]:
         probes = {name: (lambda name=name: self._probe(name)) for name in ("docker", "redis", "sql")}
-        async with small_catalogue() as (history, instances, rollouts):
+        async with small_catalogue() as (database, history, instances, rollouts):
+            insight = Insight(Counts(database), Listing(database), self.sessions.nodes)
             scoring = Localizing(NoJournals(), rollouts, {}, dialect="", default=load("file_loc"))
             grading = BatchGrading(instances, NoGradings(), scoring, load_rewards()["resolved"], wait_s=1.0, most=8)
             with tempfile.TemporaryDirectory() as folder:
@@ -320,6 +326,7 @@ class Wire:
                     grading=grading,
                     rollouts=rollouts,
                     runs=cast(Runs, NoRuns()),
+                    insight=insight,
                 )
 
     async def _probe(self, name: str) -> None:

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from sandbox_server.app.build import build
+from sandbox_server.catalogue.insight.records import SessionFilter
 from sandbox_server.errors import CatalogueUnavailable, EngineUnavailable
 from sandbox_server.records import SessionRecord, VerdictName
 from sandbox_server.sandbox.base import Role
@@ -228,7 +229,7 @@ async def test_a_start_while_sql_is_locked(settings: Settings, monkeypatch: pyte
 
             broken.setattr(sessions._history, "save_sessions", locked)
             sid = await sessions.start(LEDGER)
-            assert [record.sid for record in await sessions.list(state="live")] == [sid]
+            assert [seen.record.sid for seen in await sessions.list(SessionFilter(state="live"))] == [sid]
             assert await sessions._history.session(sid) is None
         async with asyncio.timeout(20):
             await sessions._starts._log.drain()

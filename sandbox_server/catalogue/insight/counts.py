@@ -1,0 +1,178 @@
+"""Counts, groups and rates over many sessions. A window is from `since` up to, not with, `until`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Executable, Select, and_, case, false, func, literal_column, select
+
+from sandbox_server.catalogue.database import Database
+from sandbox_server.catalogue.insight.records import Group, PassRate, RunCount, Timed, Unsound, VerdictCount
+from sandbox_server.catalogue.tables import InstanceRow, SessionRow, VerdictRow
+from sandbox_server.records import VerdictName
+
+_UNMASKED = VerdictRow.mask == false()
+_RESOLVED = VerdictRow.name == VerdictName.RESOLVED.value
+
+
+class Counts:
+    """Every method raises CatalogueUnavailable when SQL does not answer."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def verdicts(self, since: float, until: float, run: str | None = None) -> list[VerdictCount]:
+        """Of what was graded in the window, the most first."""
+        count = func.count()
+        found = select(VerdictRow.name, VerdictRow.mask, count, func.sum(VerdictRow.reward))
+        found = found.where(VerdictRow.graded_at >= since, VerdictRow.graded_at < until)
+        found = _of_run(found, run).group_by(VerdictRow.name, VerdictRow.mask).order_by(count.desc(), VerdictRow.name)
+        return [VerdictCount(*row) for row in await self._all(found)]
+
+    async def masked_causes(self, since: float, until: float, run: str | None = None) -> dict[str, int]:
+        """Kind of cause (`kind_of`) -> masked verdicts of the window."""
+        found = select(VerdictRow.cause_kind, func.count())
+        found = found.where(VerdictRow.graded_at >= since, VerdictRow.graded_at < until, VerdictRow.mask != false())
+        return {row[0]: row[1] for row in await self._all(_of_run(found, run).group_by(VerdictRow.cause_kind))}
+
+    async def groups(
+        self, since: float, *, run: str | None = None, instance: str | None = None, limit: int = 1000
+    ) -> list[Group]:
+        """Of the sessions graded since then; the group that was graded last comes first."""
+        reward = case((_UNMASKED, VerdictRow.reward))
+        last = func.max(VerdictRow.graded_at)
+        found = (
+            select(
+                SessionRow.run,
+                VerdictRow.instance_id,
+                func.count(),
+                _sum(VerdictRow.mask != false()),
+                func.min(reward),
+                func.max(reward),
+                func.avg(reward),
+                func.min(SessionRow.created_at),
+                last,
+            )
+            .join(SessionRow, SessionRow.sid == VerdictRow.sid)
+            .where(VerdictRow.graded_at >= since)
+            .group_by(SessionRow.run, VerdictRow.instance_id)
+            .order_by(last.desc(), VerdictRow.instance_id)
+            .limit(limit)
+        )
+        if run is not None:
+            found = found.where(_is_run(run))
+        if instance is not None:
+            found = found.where(VerdictRow.instance_id == instance)
+        return [Group(row[0], row[1], row[2], int(row[3]), *row[4:]) for row in await self._all(found)]
+
+    async def runs(self, since: float, *, limit: int = 200) -> list[RunCount]:
+        """Of the sessions started since then; the run that began one last comes first. Boxes are none."""
+        last = func.max(SessionRow.created_at)
+        reward = case((_UNMASKED, VerdictRow.reward))
+        found = (
+            select(
+                SessionRow.run,
+                func.count(),
+                _sum(SessionRow.state == "lost"),
+                func.count(VerdictRow.sid),
+                _sum(VerdictRow.mask != false()),
+                _sum(_RESOLVED),
+                func.avg(reward),
+                func.min(SessionRow.created_at),
+                last,
+            )
+            .outerjoin(VerdictRow, VerdictRow.sid == SessionRow.sid)
+            .where(SessionRow.created_at >= since, SessionRow.instance_id != "")
+            .group_by(SessionRow.run)
+            .order_by(last.desc(), SessionRow.run)
+            .limit(limit)
+        )
+        rows = await self._all(found)
+        return [RunCount(row[0], row[1], int(row[2]), row[3], int(row[4]), int(row[5]), *row[6:]) for row in rows]
+
+    async def pass_rates(self, since: float, until: float, before: float) -> list[PassRate]:
+        """Unmasked verdicts of each instance since then, and of the window from `before` to `since`."""
+        new = VerdictRow.graded_at >= since
+        found = (
+            select(
+                VerdictRow.instance_id,
+                _sum(and_(new, _RESOLVED)),
+                _sum(new),
+                _sum(and_(~new, _RESOLVED)),
+                _sum(~new),
+            )
+            .where(VerdictRow.graded_at >= before, VerdictRow.graded_at < until, _UNMASKED)
+            .group_by(VerdictRow.instance_id)
+        )
+        return [PassRate(row[0], *map(int, row[1:])) for row in await self._all(found)]
+
+    async def timed(self, since: float, until: float, *, run: str | None = None, limit: int = 300) -> list[Timed]:
+        """The sessions that ended last within the window. Boxes are none."""
+        found = (
+            select(
+                SessionRow.run,
+                SessionRow.created_at,
+                SessionRow.ended_at,
+                SessionRow.end_reason,
+                SessionRow.actions,
+                SessionRow.timings_s,
+                func.coalesce(VerdictRow.queue_s, 0.0),
+                func.coalesce(VerdictRow.grade_s, 0.0),
+                func.coalesce(VerdictRow.tripwires, literal_column("'{}'")),
+            )
+            .outerjoin(VerdictRow, VerdictRow.sid == SessionRow.sid)
+            .where(SessionRow.ended_at >= since, SessionRow.ended_at < until, SessionRow.instance_id != "")
+            .order_by(SessionRow.ended_at.desc())
+            .limit(limit)
+        )
+        if run is not None:
+            found = found.where(_is_run(run))
+        return [Timed(*row) for row in await self._all(found)]
+
+    async def ends(self, since: float, until: float, run: str | None = None) -> dict[str, int]:
+        """Why sessions ended in the window, with how many."""
+        found = select(SessionRow.end_reason, func.count()).where(
+            SessionRow.ended_at >= since, SessionRow.ended_at < until, SessionRow.instance_id != ""
+        )
+        if run is not None:
+            found = found.where(_is_run(run))
+        return {row[0]: row[1] for row in await self._all(found.group_by(SessionRow.end_reason))}
+
+    async def unsound(self, since: float, run: str | None = None) -> list[Unsound]:
+        """Instances that sessions were started of since then although their last check found them useless."""
+        count = func.count()
+        found = (
+            select(InstanceRow.instance_id, InstanceRow.verified_gold, InstanceRow.verified_empty, count)
+            .join(SessionRow, SessionRow.instance_id == InstanceRow.instance_id)
+            .where(SessionRow.created_at >= since, InstanceRow.verified_at > 0)
+            .where(
+                ~and_(
+                    InstanceRow.verified_gold == VerdictName.RESOLVED.value,
+                    InstanceRow.verified_empty.not_in((VerdictName.RESOLVED.value, "")),
+                )
+            )
+            .group_by(InstanceRow.instance_id, InstanceRow.verified_gold, InstanceRow.verified_empty)
+            .order_by(count.desc(), InstanceRow.instance_id)
+            .limit(50)
+        )
+        if run is not None:
+            found = found.where(SessionRow.run == run)
+        return [Unsound(*row) for row in await self._all(found)]
+
+    async def _all(self, statement: Executable) -> "Sequence[Any]":
+        async with self._database.reading() as connection:
+            return (await connection.execute(statement)).all()
+
+
+def _of_run(found: Select[*tuple[Any, ...]], run: str | None) -> Select[*tuple[Any, ...]]:
+    if run is None:
+        return found
+    return found.join(SessionRow, SessionRow.sid == VerdictRow.sid).where(_is_run(run))
+
+
+def _is_run(run: str) -> ColumnElement[bool]:
+    """The run, so that no index leads to it: a window holds less than a run, which SQLite does not know."""
+    return SessionRow.run.concat("") == run
+
+
+def _sum(condition: ColumnElement[bool]) -> ColumnElement[Any]:
+    return func.sum(case((condition, 1), else_=0))

@@ -1,0 +1,95 @@
+"""Lists of sessions by filters, with cursors, and of one instance's verdicts."""
+
+from dataclasses import fields
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, or_, select
+from sqlalchemy.orm import aliased
+
+from sandbox_server.catalogue.database import Database
+from sandbox_server.catalogue.insight.records import Seen, SessionFilter, Standing
+from sandbox_server.catalogue.tables import SessionRow, VerdictRow
+from sandbox_server.records import SessionRecord
+
+_SESSION = [getattr(SessionRow, field.name) for field in fields(SessionRecord)]
+_STANDING = [VerdictRow.name, VerdictRow.mask, VerdictRow.reward, VerdictRow.graded_at]
+
+
+class Listing:
+    """Every method raises CatalogueUnavailable when SQL does not answer."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def sessions(self, wanted: SessionFilter, *, limit: int) -> list[Seen]:
+        """The newest first."""
+        page = (
+            select(*_SESSION, *_STANDING)
+            .outerjoin(VerdictRow, VerdictRow.sid == SessionRow.sid)
+            .where(*_filters(wanted))
+            .order_by(SessionRow.created_at.desc(), SessionRow.sid.desc())
+            .limit(limit)
+        )
+        async with self._database.reading() as connection:
+            rows: Any = (await connection.execute(page)).all()
+        return [Seen(SessionRecord(*row[: len(_SESSION)]), _standing(row[len(_SESSION) :])) for row in rows]
+
+    async def verdicts_of(self, instance_id: str, *, limit: int = 2000) -> list[tuple[str, Standing]]:
+        """(sid, verdict) of the instance's newest gradings, the newest first."""
+        newest = (
+            select(VerdictRow.sid, *_STANDING)
+            .where(VerdictRow.instance_id == instance_id)
+            .order_by(VerdictRow.graded_at.desc())
+            .limit(limit)
+        )
+        async with self._database.reading() as connection:
+            rows: Any = (await connection.execute(newest)).all()
+        return [(row[0], Standing(*row[1:])) for row in rows]
+
+
+def fits(record: SessionRecord, wanted: SessionFilter) -> bool:
+    """Whether the record is one of those, by all but its verdict: for sessions that change faster than SQL hears."""
+    given = (
+        (record.state, wanted.state),
+        (record.run, wanted.run),
+        (record.instance_id, wanted.instance),
+        (record.node, wanted.node),
+        (record.owner, wanted.owner),
+    )
+    if any(value is not None and own != value for own, value in given):
+        return False
+    if wanted.since is not None and record.created_at < wanted.since:
+        return False
+    return wanted.before is None or (record.created_at, record.sid) < wanted.before
+
+
+def _filters(wanted: SessionFilter) -> list[ColumnElement[bool]]:
+    given = {
+        SessionRow.state: wanted.state,
+        SessionRow.run: wanted.run,
+        SessionRow.instance_id: wanted.instance,
+        SessionRow.node: wanted.node,
+        SessionRow.owner: wanted.owner,
+    }
+    filters: list[ColumnElement[bool]] = [column == value for column, value in given.items() if value is not None]
+    if wanted.since is not None:
+        filters.append(SessionRow.created_at >= wanted.since)
+    if wanted.before is not None:
+        at, sid = wanted.before
+        # the first one alone can be had from an index
+        filters.append(SessionRow.created_at <= at)
+        filters.append(or_(SessionRow.created_at < at, and_(SessionRow.created_at == at, SessionRow.sid < sid)))
+    # looked up for each session in turn, so that these stay in the order of their index
+    verdict = aliased(VerdictRow)
+    asked: list[ColumnElement[bool]] = []
+    if wanted.verdict is not None:
+        asked.append(verdict.name == wanted.verdict)
+    if wanted.masked is not None:
+        asked.append(verdict.mask.is_(wanted.masked))
+    if asked:
+        filters.append(select(verdict.sid).where(verdict.sid == SessionRow.sid, *asked).exists())
+    return filters
+
+
+def _standing(row: Any) -> Standing | None:
+    return None if row[0] is None else Standing(*row)

@@ -1,0 +1,37 @@
+"""`sandbox-server export`: a run as JSON Lines, or one session as a file to look at."""
+
+import sys
+import time
+from pathlib import Path
+
+import typer
+
+from sandbox_server.cli import api
+
+app = typer.Typer()
+
+
+@app.callback(invoke_without_command=True)
+def export(
+    run: str | None = typer.Option(None, help="Only this run's sessions; else all."),
+    hours: float | None = typer.Option(None, min=0, help="Only those started within the last so many hours."),
+    actions: bool = typer.Option(False, help="With every action and observation."),
+    session: str | None = typer.Option(None, metavar="SID", help="One session, as HTML that works without the server."),
+    output: Path | None = typer.Option(None, "--output", "-o", help="A file; else standard output."),  # noqa: B008 -- typer reads it
+) -> None:
+    """Write sessions with rewards, masks and causes, a JSON object a line, the newest first."""
+    if session is not None:
+        path, query = f"/ui/sessions/{session}/export", {}
+    else:
+        since = None if hours is None else time.time() - 3600 * hours
+        given = {"run": run, "since": since, "actions": "true" if actions else None}
+        path, query = "/v1/export", {name: str(value) for name, value in given.items() if value is not None}
+    if output is None:
+        for chunk in api.stream(path, query):
+            sys.stdout.buffer.write(chunk)
+        sys.stdout.buffer.flush()
+        return
+    with output.open("wb") as file:
+        for chunk in api.stream(path, query):
+            file.write(chunk)
+    typer.echo(f"{output}: {output.stat().st_size:,} bytes", err=True)

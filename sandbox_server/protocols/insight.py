@@ -1,0 +1,281 @@
+"""Many sessions at once: what is wrong in one word, groups, runs, pass rates; and whole runs for a file."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import asdict
+from typing import Annotated, Any, cast
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ConfigDict
+
+from sandbox_server import clock
+from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, SessionFilter
+from sandbox_server.protocols._filters import InstanceId, Run, Since
+from sandbox_server.protocols._wire import json_answer
+from sandbox_server.protocols.v1 import Refused
+from sandbox_server.records import VerdictName
+from sandbox_server.sessions.base import Sessions
+from sandbox_server.sessions.insight.overview import BASE_DAYS, DAY_S, Insight, Overview
+from sandbox_server.sessions.insight.wall import Wall
+from sandbox_server.sessions.insight.word import Word, jumps
+
+_PAGE = 200
+
+
+class _Shown(BaseModel):
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class ShownFinding(_Shown):
+    """A rule that holds; docs/seeing.md has them all."""
+
+    word: Word
+    rule: str
+    why: str
+    see: str
+    """Path below /v1, and below /ui, that shows it."""
+
+
+class ShownCount(_Shown):
+    """Sessions graded alike; `reward` is the sum of theirs."""
+
+    verdict: VerdictName
+    mask: bool
+    count: int
+    reward: float
+
+
+class ShownWall(_Shown):
+    """The mean rollout of the window, of up to 300 that ended last. Seconds."""
+
+    sessions: int
+    seconds: dict[str, float]
+    """By stage, in the order of a rollout."""
+    total_s: float
+    gap_s: float
+    """Mean time between two actions."""
+
+
+class ShownRate(_Shown):
+    """An instance's unmasked verdicts of the last day, and of the seven days before it."""
+
+    instance_id: str
+    resolved: int
+    graded: int
+    resolved_before: int
+    graded_before: int
+
+
+class ShownUnsound(_Shown):
+    """An instance that sessions run although its last check found it useless."""
+
+    instance_id: str
+    gold: str
+    empty: str
+    sessions: int
+
+
+class ShownOverview(_Shown):
+    """What is wrong in one word, and what that rests on."""
+
+    at: float
+    window_s: float
+    run: str | None
+    word: Word
+    findings: list[ShownFinding]
+    """All rules that hold, the one that gave the word first."""
+    now: list[ShownCount]
+    before: list[ShownCount]
+    """The same window a day before."""
+    causes: dict[str, int]
+    """Masked verdicts by the kind of their cause."""
+    ends: dict[str, int]
+    groups: dict[GroupKind, int]
+    masked_members: int
+    wall: ShownWall
+    wall_before: ShownWall
+    wall_by_run: dict[str, ShownWall]
+    fell: list[ShownRate]
+    rose: list[ShownRate]
+    unsound: list[ShownUnsound]
+    tripwires: dict[str, int]
+    """Signs of tampering, with how many sessions have them."""
+
+
+class ShownGroup(_Shown):
+    """The graded sessions of one run and one instance; `/v1/sessions?run=&instance=` lists them."""
+
+    run: str
+    instance_id: str
+    kind: GroupKind
+    graded: int
+    masked: int
+    least: float | None
+    most: float | None
+    mean: float | None
+    first: float
+    last: float
+
+
+class ShownRun(_Shown):
+    """The sessions of one run."""
+
+    run: str
+    sessions: int
+    lost: int
+    graded: int
+    masked: int
+    resolved: int
+    mean_reward: float | None
+    first: float
+    last: float
+
+
+_DOWN: dict[int | str, dict[str, Any]] = {503: {"model": Refused}}
+
+ROUTER = APIRouter(prefix="/v1", tags=["v1"])
+
+Limit = Annotated[int, Query(ge=1, le=1000)]
+Window = Annotated[float, Query(ge=60, le=86_400)]
+
+
+@ROUTER.get("/overview", response_model=ShownOverview, responses=_DOWN)
+async def show_overview(request: Request, run: Run = None, window_s: Window = 3600.0) -> Response:
+    """What is wrong in one word, of one run or of all: this window against the same one a day ago."""
+    return json_answer(overview_fields(await insight_of(request).overview(run=run, window_s=window_s)))
+
+
+@ROUTER.get("/groups", response_model=list[ShownGroup], responses=_DOWN)
+async def list_groups(
+    request: Request,
+    run: Run = None,
+    instance: InstanceId = None,
+    kind: GroupKind | None = None,
+    since: Since = None,
+    limit: Limit = 100,
+) -> Response:
+    """Groups with a session graded since then (a day ago unless told), the one graded last first."""
+    return json_answer([group_fields(one) for one in await groups_of(request, run, instance, kind, since, limit)])
+
+
+@ROUTER.get("/runs", response_model=list[ShownRun], responses=_DOWN)
+async def list_runs(request: Request, since: Since = None, limit: Limit = 100) -> Response:
+    """Runs with a session started since then (a day ago unless told), the newest first."""
+    runs = await insight_of(request).counts.runs(_since(since, DAY_S), limit=limit)
+    return json_answer([asdict(run) for run in runs])
+
+
+@ROUTER.get("/pass-rates", response_model=list[ShownRate], responses=_DOWN)
+async def list_pass_rates(request: Request, limit: Limit = 100) -> Response:
+    """Instances graded within the last eight days: those whose pass rate jumped first, then the most graded."""
+    return json_answer([asdict(rate) for rate in await pass_rates_of(request, limit)])
+
+
+@ROUTER.get(
+    "/export",
+    response_class=Response,
+    responses={**_DOWN, 200: {"content": {"application/x-ndjson": {"schema": {"type": "string"}}}}},
+)
+async def export(request: Request, run: Run = None, since: Since = None, actions: bool = False) -> Response:
+    """Sessions with rewards, masks and causes, an object a line, the newest first; with `actions` their journals."""
+    sessions = cast(Sessions, request.app.state.sessions)
+    lines = _lines(sessions, SessionFilter(run=run, since=since), actions=actions)
+    first = await anext(lines, b"")  # a database that is down is a 503, not an answer that breaks off
+    return StreamingResponse(_chained(first, lines), media_type="application/x-ndjson")
+
+
+async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for line in rest:
+        yield line
+
+
+async def _lines(sessions: Sessions, wanted: SessionFilter, *, actions: bool) -> AsyncIterator[bytes]:
+    """A page of sessions at a time, and of one session's actions at a time."""
+    while page := await sessions.list(wanted, limit=_PAGE):
+        for seen in page:
+            if seen.record.is_box:
+                continue
+            line = await _exported(sessions, seen.record.sid)
+            if actions:
+                line["actions"] = [asdict(one) for one in await sessions.actions(seen.record.sid)]
+            yield json.dumps(line).encode() + b"\n"
+        if len(page) < _PAGE:
+            return
+        last = page[-1].record
+        wanted = SessionFilter(run=wanted.run, since=wanted.since, before=(last.created_at, last.sid))
+
+
+async def _exported(sessions: Sessions, sid: str) -> dict[str, object]:
+    view = await sessions.view(sid)
+    record, graded = view.record, view.graded
+    return {
+        "sid": sid,
+        "run": record.run,
+        "instance_id": record.instance_id,
+        "state": record.state,
+        "node": record.node,
+        "created_at": record.created_at,
+        "ended_at": record.ended_at,
+        "end_reason": record.end_reason,
+        "verdict": None if graded is None else graded.verdict.name.value,
+        "mask": None if graded is None else graded.verdict.mask,
+        "cause": record.cause if graded is None else graded.verdict.cause,
+        "reward": None if graded is None else graded.reward,
+        "reward_name": None if graded is None else graded.reward_name,
+        "receipt": None if graded is None else graded.receipt,
+        "graded_at": None if graded is None else graded.graded_at,
+        "patch_sha256": None if view.patch is None else view.patch.sha256,
+        "timings_s": view.timings_s,
+        "metrics": dict(view.metrics),
+    }
+
+
+async def groups_of(
+    request: Request, run: str | None, instance: str | None, kind: GroupKind | None, since: float | None, limit: int
+) -> list[Group]:
+    """Those of a query; a kind is chosen among the 5,000 that were graded last."""
+    most = limit if kind is None else 5000
+    found = await insight_of(request).counts.groups(_since(since, DAY_S), run=run, instance=instance, limit=most)
+    return [group for group in found if kind in (None, group.kind)][:limit]
+
+
+async def pass_rates_of(request: Request, limit: int) -> list[PassRate]:
+    """Of the last day against the seven days before it."""
+    now = clock.now()
+    rates = await insight_of(request).counts.pass_rates(now - DAY_S, now, now - (1 + BASE_DAYS) * DAY_S)
+    fell, rose, _ = jumps(rates)
+    first = {one.instance_id: one for one in (*fell, *rose)}
+    rest = sorted(rates, key=lambda one: (-one.graded, -one.graded_before, one.instance_id))
+    return list((first | {one.instance_id: one for one in rest}).values())[:limit]
+
+
+def overview_fields(overview: Overview) -> dict[str, object]:
+    """As JSON has it; the nodes are in /v1/nodes."""
+    shown = asdict(overview)
+    del shown["nodes"]
+    return shown | {
+        "wall": wall_fields(overview.wall),
+        "wall_before": wall_fields(overview.wall_before),
+        "wall_by_run": {run: wall_fields(wall) for run, wall in overview.wall_by_run.items()},
+    }
+
+
+def wall_fields(wall: Wall) -> Mapping[str, object]:
+    """As JSON has it."""
+    return {**asdict(wall), "total_s": wall.total_s}
+
+
+def group_fields(group: Group) -> dict[str, object]:
+    """As JSON has it."""
+    return {**asdict(group), "kind": group.kind.value}
+
+
+def insight_of(request: Request) -> Insight:
+    """The server's."""
+    return cast(Insight, request.app.state.insight)
+
+
+def _since(since: float | None, unless_told_s: float) -> float:
+    return clock.now() - unless_told_s if since is None else since

@@ -1,0 +1,1 @@
+"""What is wrong, in one word, and what that rests on."""

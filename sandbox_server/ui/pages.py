@@ -1,0 +1,219 @@
+"""The pages of lists and counts. Each asks what its JSON sibling asks."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Annotated, Any, cast
+from urllib.parse import parse_qs
+
+from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi.responses import RedirectResponse
+
+from sandbox_server import clock
+from sandbox_server.catalogue.insight.listing import Listing
+from sandbox_server.catalogue.insight.records import GroupKind, SessionFilter, Standing
+from sandbox_server.catalogue.instances import Instances
+from sandbox_server.protocols._filters import InstanceId, Run, Since, cursor, wanted_sessions
+from sandbox_server.protocols._traits import Trait
+from sandbox_server.protocols.insight import Limit, Window, groups_of, insight_of, pass_rates_of
+from sandbox_server.records import VerdictName
+from sandbox_server.sessions.base import Sessions
+from sandbox_server.sessions.insight.overview import DAY_S
+from sandbox_server.sessions.insight.wall import STAGES
+from sandbox_server.sessions.insight.word import pass_rate
+from sandbox_server.sessions.lifecycle import SessionState
+from sandbox_server.ui.login import Logins
+from sandbox_server.ui.render import FOLDER, HEADERS, page
+from sandbox_server.ui.route import NoKey, PageRoute
+
+TRAITS = (Trait(re.compile("/ui(/|$)"), opens=True),)
+"""The pages ask for a key themselves: a browser has none to send."""
+
+_LOGIN_BYTES = 4096
+_STATIC = {"style.css": "text/css", "ui.js": "text/javascript", "icon.svg": "image/svg+xml"}
+_SIBLINGS = 64
+
+
+def logins_of(request: Request) -> Logins:
+    """The server's."""
+    return cast(Logins, request.app.state.logins)
+
+
+def seen_by(request: Request) -> None:
+    """Raises NoKey."""
+    if logins_of(request).role(request) is None:
+        raise NoKey
+
+
+OPEN = APIRouter(prefix="/ui", include_in_schema=False, route_class=PageRoute)
+"""What a browser needs to log in."""
+ROUTER = APIRouter(prefix="/ui", include_in_schema=False, dependencies=[Depends(seen_by)], route_class=PageRoute)
+
+
+@OPEN.get("/static/{name}")
+async def static(name: Annotated[str, Path(max_length=40)]) -> Response:
+    """Our own style and script."""
+    if name not in _STATIC:
+        return Response(status_code=404)
+    kept = {**HEADERS, "Cache-Control": "no-cache"}
+    return Response((FOLDER / "static" / name).read_bytes(), media_type=_STATIC[name], headers=kept)
+
+
+@OPEN.get("/login")
+async def ask_for_key(request: Request, to: str = "/ui") -> Response:
+    """The form."""
+    return page(request, "login.html", to=_own(to), wrong=False)
+
+
+@OPEN.post("/login")
+async def log_in(request: Request) -> Response:
+    """A key for a cookie."""
+    form = await form_of(request)
+    to = _own(form.get("to", ""))
+    answer = RedirectResponse(to, 303, HEADERS)
+    # believed of whoever says it: it makes nothing but his own cookie stricter
+    secure = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto", ""))
+    if logins_of(request).begin(form.get("key", ""), answer, secure=secure):
+        return answer
+    return page(request, "login.html", 401, to=to, wrong=True)
+
+
+async def form_of(request: Request) -> dict[str, str]:
+    """The fields of a small form; {} of anything else."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _LOGIN_BYTES:
+            return {}
+    found = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=8)
+    return {name: values[-1] for name, values in found.items()}
+
+
+def _own(to: str) -> str:
+    """A path of ours; to another host nobody is led."""
+    return to if re.fullmatch(r"/ui([/?][!-\[\]-~]*)?", to) else "/ui"
+
+
+@ROUTER.post("/logout")
+async def log_out(request: Request) -> Response:
+    """No cookie from now on."""
+    if not logins_of(request).is_own(request, (await form_of(request)).get("token", "")):
+        return page(request, "stale.html", 403)
+    answer = RedirectResponse("/ui/login", 303, HEADERS)
+    logins_of(request).end(answer)
+    return answer
+
+
+@ROUTER.get("")
+async def overview(request: Request, run: Run = None, window_s: Window = 3600.0) -> Response:
+    """What is wrong, in one word, and what that rests on."""
+    seen = await insight_of(request).overview(run=run or None, window_s=window_s)
+    names = dict.fromkeys(one.verdict for one in (*seen.now, *seen.before))
+    table = [(name, *_counted(name, seen.now), *_counted(name, seen.before)) for name in names]
+    asked = {"run": run, "window_s": window_s}
+    rates = (pass_rate(seen.now), pass_rate(seen.before))
+    longest = max((wall.total_s for wall in seen.wall_by_run.values()), default=0.0)
+    return page(
+        request, "overview.html", seen=seen, table=table, asked=asked, rates=rates, stages=STAGES, longest=longest
+    )
+
+
+def _counted(name: str, counts: Iterable[Any]) -> tuple[int, int]:
+    """(unmasked, masked) of a verdict."""
+    own = [one for one in counts if one.verdict == name]
+    return sum(one.count for one in own if not one.mask), sum(one.count for one in own if one.mask)
+
+
+@ROUTER.get("/sessions")
+async def sessions(
+    request: Request, wanted: Annotated[SessionFilter, Depends(wanted_sessions)], limit: Limit = 50
+) -> Response:
+    """A list by a filter, which the URL holds."""
+    listed = await _sessions(request).list(wanted, limit=limit)
+    asked = asked_of(request)
+    return page(
+        request,
+        "sessions.html",
+        listed=listed,
+        asked=asked,
+        next=cursor(listed[-1]) if len(listed) == limit else None,
+        states=[state.value for state in SessionState],
+        verdicts=[name.value for name in VerdictName],
+    )
+
+
+def asked_of(request: Request) -> dict[str, str]:
+    """The query, as it came; "" for what is not in it."""
+    return {field.name: request.query_params.get(field.name, "") for field in fields(SessionFilter)}
+
+
+@ROUTER.get("/runs")
+async def runs(request: Request, since: Since = None, limit: Limit = 100) -> Response:
+    """What each run has come to."""
+    found = await insight_of(request).counts.runs(clock.now() - DAY_S if since is None else since, limit=limit)
+    return page(request, "runs.html", runs=found)
+
+
+@ROUTER.get("/groups")
+async def groups(
+    request: Request,
+    run: Run = None,
+    instance: InstanceId = None,
+    kind: GroupKind | None = None,
+    since: Since = None,
+    limit: Limit = 100,
+) -> Response:
+    """Groups, or one of them with its siblings side by side."""
+    found = await groups_of(request, run, instance, kind, since, limit)
+    siblings = []
+    if run is not None and instance is not None:
+        siblings = await _sessions(request).list(SessionFilter(run=run, instance=instance), limit=_SIBLINGS)
+    asked = {"run": run, "instance": instance, "kind": kind}
+    kinds = [kind.value for kind in GroupKind]
+    return page(request, "groups.html", groups=found, siblings=siblings, asked=asked, kinds=kinds)
+
+
+@ROUTER.get("/pass-rates")
+async def pass_rates(request: Request, limit: Limit = 200) -> Response:
+    """Instances, those whose rate jumped first."""
+    return page(request, "pass_rates.html", rates=await pass_rates_of(request, limit))
+
+
+@ROUTER.get("/instances/{instance_id:path}")
+async def instance(
+    request: Request, instance_id: Annotated[str, Path(min_length=1, max_length=400, pattern="^[^\\x00]+$")]
+) -> Response:
+    """One instance: its pass rate by day, its newest sessions, what its check found."""
+    instances = cast(Instances, request.app.state.instances)
+    task = await instances.by_id(instance_id)
+    listing: Listing = insight_of(request).listing
+    verdicts = await listing.verdicts_of(instance_id)
+    newest = await _sessions(request).list(SessionFilter(instance=instance_id), limit=50)
+    check = await instances.verified(instance_id)
+    return page(request, "instance.html", task=task, days=_by_day(verdicts), newest=newest, check=check)
+
+
+def _by_day(verdicts: Iterable[tuple[str, Standing]]) -> list[tuple[float, int, int, int]]:
+    """(begin of the day, graded and unmasked, resolved, masked), the newest first."""
+    days: dict[int, list[Standing]] = {}
+    for _, standing in verdicts:
+        days.setdefault(int(standing.graded_at // DAY_S), []).append(standing)
+    return [
+        (
+            day * DAY_S,
+            sum(not one.mask for one in own),
+            sum(one.verdict == VerdictName.RESOLVED and not one.mask for one in own),
+            sum(one.mask for one in own),
+        )
+        for day, own in sorted(days.items(), reverse=True)
+    ]
+
+
+@ROUTER.get("/nodes")
+async def nodes(request: Request) -> Response:
+    """Who is there, with how much room."""
+    return page(request, "nodes.html", nodes=await _sessions(request).nodes())
+
+
+def _sessions(request: Request) -> Sessions:
+    return cast(Sessions, request.app.state.sessions)

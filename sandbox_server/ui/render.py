@@ -1,0 +1,102 @@
+"""Templates, and the headers of every page. Whatever a template writes is made harmless and escaped."""
+
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from sandbox_server import clock
+from sandbox_server.ui import text
+from sandbox_server.ui.drawing import stacked, timeline
+from sandbox_server.ui.login import Logins
+
+FOLDER = Path(__file__).parent
+POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self';"
+    " form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+def _harmless(value: object) -> object:
+    return text.plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _seconds(value: float | None) -> str:
+    """A duration as a person reads it."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    if value < 60:
+        return f"{value:.3g} s" if value >= 0.001 else "0 s"
+    if value < 3600:
+        return f"{int(value // 60)} min {int(value % 60)} s"
+    return f"{int(value // 3600)} h {int(value % 3600 // 60)} min"
+
+
+def _ago(at: float | None) -> str:
+    return "-" if not at else f"{_seconds(max(0.0, clock.now() - at))} ago"
+
+
+def _when(at: float | None) -> str:
+    return "-" if not at else time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
+
+
+def _query(values: Mapping[str, object], **changes: object) -> str:
+    """The filter of a URL with some of it changed; None leaves a name out."""
+    kept = {name: value for name, value in {**values, **changes}.items() if value not in (None, "")}
+    return "?" + urlencode({name: text.plain(value) for name, value in kept.items()}) if kept else "?"
+
+
+_ENVIRONMENT = Environment(
+    loader=FileSystemLoader(FOLDER / "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    finalize=_harmless,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    auto_reload=False,
+)
+_ENVIRONMENT.filters |= {
+    "seconds": _seconds,
+    "ago": _ago,
+    "when": _when,
+    "terminal": text.terminal,
+    "alone": lambda value: text.terminal(value, text.MOST_ALONE),
+    "diff": text.diff,
+}
+_ENVIRONMENT.globals |= {"query": _query, "stacked": stacked, "timeline": timeline}
+
+
+def warm() -> None:
+    """Compile the templates: some 100 ms of work, which the first page would hold the loop for."""
+    for name in _ENVIRONMENT.list_templates():
+        _ENVIRONMENT.get_template(name)
+
+
+def rendered(template: str, **values: object) -> str:
+    """The template's text."""
+    return _ENVIRONMENT.get_template(template).render(values)
+
+
+def page(request: Request, template: str, status: int = 200, **values: object) -> Response:
+    """A page as the answer to `request`."""
+    logins: Logins = request.app.state.logins
+    known = {
+        "path": request.url.path,
+        "token": logins.token(request),
+        "needed": logins.needed,
+        "role": logins.role(request),
+    }
+    return HTMLResponse(rendered(template, **known, **values), status, HEADERS)

@@ -1,0 +1,221 @@
+"""One session: its trajectory, live while it runs; what is left of it; and the buttons of an operator."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Annotated, Any, cast
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi.responses import HTMLResponse, RedirectResponse, StreamingResponse
+from markupsafe import Markup
+
+from sandbox_server import clock
+from sandbox_server.catalogue.insight.records import Seen, SessionFilter
+from sandbox_server.errors import UnknownSession
+from sandbox_server.records import ActionRecord, SessionRecord
+from sandbox_server.sessions.base import Sessions, SessionView
+from sandbox_server.sessions.insight.wall import STAGES
+from sandbox_server.sessions.lifecycle import SessionState
+from sandbox_server.ui.pages import form_of, logins_of, seen_by
+from sandbox_server.ui.render import FOLDER, HEADERS, page, rendered
+from sandbox_server.ui.route import PageRoute
+from sandbox_server.ui.text import MOST, cut
+
+ROUTER = APIRouter(
+    prefix="/ui/sessions", include_in_schema=False, dependencies=[Depends(seen_by)], route_class=PageRoute
+)
+
+_PAGE = 50
+_AT_ONCE = 5  # actions read before their texts are cut: a message may have SANDBOX_MAX_BODY_MB
+_EXPORTED = 2000
+_KEPT = MOST - 100  # and the note of how much is left out
+_LOOK_S = 1.0
+_LIVE_S = 3600.0
+"""A page that is open longer asks again by itself."""
+_LIVES = 64
+"""Pages that are followed at a time, on this node."""
+
+Sid = Annotated[str, Path(pattern="^[0-9]{1,19}$")]
+After = Annotated[int, Query(ge=0, le=2**53)]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An action with as much of its texts as a page shows."""
+
+    seq: int
+    tool: str
+    outcome: str
+    exit_code: int | None
+    started_at: float
+    duration_s: float
+    gap_s: float
+    """Since the action before, or the start: the model."""
+    content: str
+    content_chars: int
+    observation: str
+    observation_chars: int
+
+    @property
+    def is_cut(self) -> bool:
+        """There is more of it on a page of its own."""
+        return max(self.content_chars, self.observation_chars) > _KEPT
+
+
+@ROUTER.get("/{sid}")
+async def session(request: Request, sid: Sid, after: After = 0) -> Response:
+    """All of it, 50 actions at a time."""
+    sessions = _sessions(request)
+    view = await sessions.view(sid)
+    actions = await _shown(sessions, view.record, after, _PAGE)
+    facts = _facts(view, actions)
+    more = view.record.actions > after + _PAGE
+    return page(
+        request, "session.html", **facts, siblings=await _siblings(sessions, view), after=after, more=more, per=_PAGE
+    )
+
+
+@ROUTER.get("/{sid}/actions/{seq}")
+async def action(request: Request, sid: Sid, seq: Annotated[int, Path(ge=1, le=2**53)]) -> Response:
+    """One action with all its text."""
+    view = await _sessions(request).view(sid)
+    found = await _sessions(request).actions(sid, after=seq - 1, limit=1)
+    if not found or found[0].seq != seq:
+        raise UnknownSession(f"session {sid} has no action {seq}")
+    return page(request, "action.html", action=found[0], record=view.record)
+
+
+@ROUTER.get("/{sid}/export")
+async def export(request: Request, sid: Sid) -> Response:
+    """One file that works without the server; past 2,000 actions the rest is left out."""
+    view = await _sessions(request).view(sid)
+    actions = await _shown(_sessions(request), view.record, 0, _EXPORTED)
+    style = Markup((FOLDER / "static" / "style.css").read_text())
+    text = await asyncio.to_thread(rendered, "export.html", **_facts(view, actions), style=style)
+    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    named = {"Content-Disposition": f'attachment; filename="session-{sid}.html"'}
+    return HTMLResponse(text, headers={**HEADERS, **named, "Content-Security-Policy": policy})
+
+
+@ROUTER.get("/{sid}/live")
+async def live(request: Request, sid: Sid, after: After = 0) -> Response:
+    """Server-sent events: each action as it is acknowledged, as a piece of the page; `over` at the end."""
+    view = await _sessions(request).view(sid)
+    followed: set[object] = request.app.state.followed
+    if len(followed) >= _LIVES:
+        return Response("too many pages are followed; reload this one by hand", 503, HEADERS)
+    events = _events(_sessions(request), view.record, after, followed)
+    return StreamingResponse(events, media_type="text/event-stream", headers={**HEADERS, "X-Accel-Buffering": "no"})
+
+
+async def _events(sessions: Sessions, record: SessionRecord, after: int, followed: set[object]) -> AsyncIterator[str]:
+    me, until = object(), clock.now() + _LIVE_S
+    followed.add(me)
+    try:
+        yield "retry: 5000\n\n"
+        last = None
+        while clock.now() < until:
+            over = (await sessions.state(record.sid)) not in (SessionState.LIVE, SessionState.ENDING)
+            new = await sessions.actions(record.sid, after=after, limit=_AT_ONCE)
+            for one in new:
+                shown = _cut(one, last if last is not None else record.created_at)
+                last, after = one.started_at + one.duration_s, one.seq
+                piece = rendered("_action.html", action=shown, sid=record.sid).replace("\n", "\ndata: ")
+                yield f"id: {one.seq}\nevent: action\ndata: {piece}\n\n"
+            if over and not new:
+                yield "event: over\ndata: \n\n"
+                return
+            if not new:
+                yield ": \n\n"  # tells a viewer that has gone
+                await asyncio.sleep(_LOOK_S)
+    finally:
+        followed.discard(me)
+
+
+@ROUTER.post("/{sid}/close")
+async def close(request: Request, sid: Sid) -> Response:
+    """End it; its patch is kept and graded."""
+    if not await _may_change(request):
+        return page(request, "stale.html", 403)
+    if await _sessions(request).close(sid) is None:
+        raise UnknownSession(f"no session {sid}")
+    return RedirectResponse(f"/ui/sessions/{sid}", 303, HEADERS)
+
+
+@ROUTER.post("/{sid}/grade")
+async def grade(request: Request, sid: Sid) -> Response:
+    """Have it graded, where its verdict is a fault of ours or was never given."""
+    if not await _may_change(request):
+        return page(request, "stale.html", 403)
+    view = await _sessions(request).view(sid)
+    if view.record.state != SessionState.LIVE:
+        await _sessions(request).reward(sid)
+    return RedirectResponse(f"/ui/sessions/{sid}", 303, HEADERS)
+
+
+async def _may_change(request: Request) -> bool:
+    return logins_of(request).may_change(request, (await form_of(request)).get("token", ""))
+
+
+def _facts(view: SessionView, actions: list[Shown]) -> dict[str, Any]:
+    record = view.record
+    last = max((one.started_at + one.duration_s for one in actions), default=record.created_at)
+    return {
+        "view": view,
+        "record": record,
+        "grade": view.graded,
+        "patch": view.patch,
+        "actions": actions,
+        "stages": STAGES,
+        "began": min((one.started_at - one.gap_s for one in actions), default=record.created_at),
+        "ended": last,
+    }
+
+
+async def _shown(sessions: Sessions, record: SessionRecord, after: int, most: int) -> list[Shown]:
+    shown: list[Shown] = []
+    last = record.created_at
+    if after and (former := await sessions.actions(record.sid, after=after - 1, limit=1)):
+        last = former[0].started_at + former[0].duration_s
+    while len(shown) < most:
+        at = shown[-1].seq if shown else after
+        some = await sessions.actions(record.sid, after=at, limit=min(_AT_ONCE, most - len(shown)))
+        if not some or some[0].seq <= at:
+            break
+        for one in some:
+            shown.append(_cut(one, last))
+            last = one.started_at + one.duration_s
+    return shown
+
+
+def _cut(one: ActionRecord, last: float) -> Shown:
+    return Shown(
+        seq=one.seq,
+        tool=one.tool,
+        outcome=one.outcome,
+        exit_code=one.exit_code,
+        started_at=one.started_at,
+        duration_s=one.duration_s,
+        gap_s=max(0.0, one.started_at - last),
+        content=_shortened(one.content),
+        content_chars=len(one.content),
+        observation=_shortened(one.observation),
+        observation_chars=len(one.observation),
+    )
+
+
+def _shortened(text: str) -> str:
+    head, left_out, tail = cut(text, _KEPT)
+    return f"{head}\n… {left_out:,} characters left out …\n{tail}" if left_out else head
+
+
+async def _siblings(sessions: Sessions, view: SessionView) -> list[Seen]:
+    record = view.record
+    if record.is_box:
+        return []
+    found = await sessions.list(SessionFilter(run=record.run, instance=record.instance_id), limit=32)
+    return [seen for seen in found if seen.record.sid != record.sid]
+
+
+def _sessions(request: Request) -> Sessions:
+    return cast(Sessions, request.app.state.sessions)

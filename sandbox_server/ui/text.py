@@ -1,0 +1,180 @@
+"""Text that a policy may have written, made harmless to look at. Pure.
+
+What a browser or a terminal would obey is shown instead: control characters as pictures, direction overrides by their
+number, half surrogate pairs as U+FFFD. Colours of terminal output become classes; no other escape sequence has an
+effect. HTML leaves this module as `Markup`, every piece of it escaped.
+"""
+
+import re
+from functools import lru_cache
+
+from markupsafe import Markup, escape
+
+MOST = 8_000
+"""Characters of one text on a page of many."""
+MOST_ALONE = 1_000_000
+"""Characters of a text that has a page of its own."""
+_DIFF_LINES = 5_000
+_DIFF_BYTES = 400_000
+
+_SHOWN: dict[int, str] = {
+    **{code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"},
+    0x7F: "\u2421",
+    **{code: f"[{code:02X}]" for code in range(0x80, 0xA0)},
+    **{code: f"[U+{code:04X}]" for code in (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))},
+    **dict.fromkeys(range(0xD800, 0xE000), "\ufffd"),
+}
+_SEQUENCE = re.compile(
+    r"\x1b\[(?P<sgr>[0-9;:]{0,64})m"
+    r"|\x1b\[[0-?]{0,64}[ -/]{0,8}[@-~]"  # other CSI: moves, clears, modes
+    r"|\x1b[\]PX^_][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)"  # titles, links, clipboards; unterminated ones are shown
+    r"|\x1b[ -/]{0,8}[0-Z\\^-~]"
+)
+_BASIC = (
+    *((0, 0, 0), (205, 0, 0), (0, 205, 0), (205, 205, 0), (0, 0, 238), (205, 0, 205), (0, 205, 205), (229, 229, 229)),
+    *((127, 127, 127), (255, 0, 0), (0, 255, 0), (255, 255, 0), (92, 92, 255), (255, 0, 255), (0, 255, 255)),
+    (255, 255, 255),
+)
+_FLAGS = {1: "b", 2: "d", 3: "i", 4: "u", 9: "s"}
+
+
+def plain(text: object) -> str:
+    """The text with nothing in it that is obeyed instead of shown."""
+    return str(text).translate(_SHOWN)
+
+
+def for_terminal(text: str) -> str:
+    """As `plain`, without escape sequences: to be printed to somebody's terminal."""
+    return plain(_SEQUENCE.sub("", text.replace("\r\n", "\n")))
+
+
+def cut(text: str, most: int) -> tuple[str, int, str]:
+    """Beginning, how many characters are left out, end."""
+    if len(text) <= most:
+        return text, 0, ""
+    head, tail = most * 3 // 4, most // 4
+    return text[:head], len(text) - head - tail, text[-tail:]
+
+
+def terminal(text: str, most: int = MOST) -> Markup:
+    """As a terminal shows it, in HTML; at most about `most` characters of it."""
+    head, left_out, tail = cut(text, most)
+    if not left_out:
+        return _coloured(head)
+    told = Markup('\n<span class="cut">… {} characters left out …</span>\n').format(f"{left_out:,}")
+    return _coloured(head) + told + _coloured(tail)
+
+
+def diff(patch: bytes) -> Markup:
+    """A patch with a class for each kind of line."""
+    lines = patch[:_DIFF_BYTES].decode("utf-8", "replace").split("\n")
+    made = [Markup('<span class="{}">{}</span>').format(_kind(line), plain(line)) for line in lines[:_DIFF_LINES]]
+    if len(patch) > _DIFF_BYTES or len(lines) > _DIFF_LINES:
+        told = Markup('<span class="cut">… the rest of {} bytes is not shown …</span>')
+        made.append(told.format(f"{len(patch):,}"))
+    return Markup("\n").join(made)
+
+
+def _kind(line: str) -> str:
+    if line.startswith(("diff ", "index ", "--- ", "+++ ", "new file", "deleted file", "rename ", "similarity ")):
+        return "file"
+    return {"+": "add", "-": "del", "@": "hunk"}.get(line[:1], "same")
+
+
+def _coloured(text: str) -> Markup:
+    text = "\n".join(map(_last_written, text.replace("\r\n", "\n").split("\n"))) if "\r" in text else text
+    if "\x1b" not in text:
+        return escape(plain(text))
+    pieces: list[Markup] = []
+    style = _Style()
+    at = 0
+    for found in _SEQUENCE.finditer(text):
+        pieces.append(style.dress(text[at : found.start()]))
+        at = found.end()
+        if found["sgr"] is not None:
+            style.obey(found["sgr"])
+    pieces.append(style.dress(text[at:]))
+    return Markup("").join(pieces)
+
+
+def _last_written(line: str) -> str:
+    """What a line shows that was written over itself: a progress bar's last state."""
+    written = [part for part in line.split("\r") if part]
+    return written[-1] if written else ""
+
+
+class _Style:
+    """What SGR sequences set."""
+
+    def __init__(self) -> None:
+        self._reset()
+
+    def _reset(self) -> None:
+        self._flags: set[str] = set()
+        self._colours = {"f": -1, "g": -1}
+        self._inverse = False
+
+    def dress(self, text: str) -> Markup:
+        """The text in the present style."""
+        if not text:
+            return Markup("")
+        front, back = self._colours["f"], self._colours["g"]
+        if self._inverse:
+            front, back = back, front
+        names = sorted(self._flags)
+        names += [f"f{front}"] if front >= 0 else []
+        names += [f"g{back}"] if back >= 0 and back != front else []  # nothing is written in its own background
+        names += ["inv"] if self._inverse and front < 0 and back < 0 else []
+        if not names:
+            return escape(plain(text))
+        return Markup('<span class="{}">{}</span>').format(" ".join(names), plain(text))
+
+    def obey(self, codes: str) -> None:
+        """One sequence."""
+        numbers = [int(code) if code.isdigit() and len(code) < 4 else 0 for code in re.split("[;:]", codes)]
+        while numbers:
+            code = numbers.pop(0)
+            if code == 0:
+                self._reset()
+            elif code in _FLAGS:
+                self._flags.add(_FLAGS[code])
+            elif code in (22, 23, 24, 29):
+                self._flags -= {22: {"b", "d"}, 23: {"i"}, 24: {"u"}, 29: {"s"}}[code]
+            elif code in (7, 27):
+                self._inverse = code == 7
+            elif code in (38, 48):
+                self._colours["f" if code == 38 else "g"] = _extended(numbers)
+            else:
+                self._basic(code)
+
+    def _basic(self, code: int) -> None:
+        for first, ground, bright in ((30, "f", 0), (40, "g", 0), (90, "f", 8), (100, "g", 8)):
+            if first <= code < first + 8:
+                self._colours[ground] = code - first + bright
+        if code in (39, 49):
+            self._colours["f" if code == 39 else "g"] = -1
+
+
+def _extended(numbers: list[int]) -> int:
+    """The colour after 38 or 48, which is taken off `numbers`: the nearest of the sixteen."""
+    match numbers:
+        case [5, n, *_]:
+            del numbers[:2]
+            return min(n, 255) if n < 16 else _nearest(_cube(min(n, 255)))
+        case [2, red, green, blue, *_]:
+            del numbers[:4]
+            return _nearest((red, green, blue))
+    numbers.clear()
+    return -1
+
+
+def _cube(n: int) -> tuple[int, int, int]:
+    if n >= 232:
+        return ((n - 232) * 10 + 8,) * 3
+    red, green, blue = (n - 16) // 36, (n - 16) // 6 % 6, (n - 16) % 6
+    return (red * 51, green * 51, blue * 51)
+
+
+@lru_cache(1024)
+def _nearest(colour: tuple[int, int, int]) -> int:
+    return min(range(16), key=lambda n: sum((a - b) ** 2 for a, b in zip(_BASIC[n], colour, strict=True)))

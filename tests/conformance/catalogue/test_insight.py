@@ -1,0 +1,137 @@
+"""Counts, groups, rates and lists over many sessions, on each database."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from sandbox_server.catalogue.database import Database
+from sandbox_server.catalogue.history import History
+from sandbox_server.catalogue.insight.counts import Counts
+from sandbox_server.catalogue.insight.listing import Listing, fits
+from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, SessionFilter, Unsound, VerdictCount
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.catalogue.instances import Instances
+from sandbox_server.records import GradedSession, SessionRecord, Verdict, VerdictName
+
+R, U, E, I = VerdictName.RESOLVED, VerdictName.UNRESOLVED, VerdictName.EMPTY_PATCH, VerdictName.INFRA  # noqa: E741
+# (sid, run, instance, node, created, verdict, mask, reward); graded 50 s after its start
+ROWS = [
+    ("1", "a", "x-1", "n1", 1000.0, R, False, 1.0),
+    ("2", "a", "x-1", "n1", 1010.0, U, False, 0.0),
+    ("3", "a", "x-2", "n2", 1020.0, R, False, 1.0),
+    ("4", "a", "x-2", "n2", 1020.0, R, False, 1.0),
+    ("5", "b", "x-1", "n1", 1030.0, E, False, 0.0),
+    ("6", "b", "x-1", "n1", 1040.0, I, True, 0.0),
+    ("7", "b", "x-3", "n1", 1050.0, I, True, 0.0),
+    ("8", "b", "x-3", "n1", 1060.0, None, False, 0.0),
+    ("9", "", "", "n1", 1070.0, None, False, 0.0),
+]
+
+
+@pytest.fixture
+async def counts(database: Database) -> Counts:
+    history = History(database)
+    for sid, run, instance, node, at, name, mask, reward in ROWS:
+        over = name is not None
+        record = SessionRecord(sid, "ended" if over else "live", instance, node, "c", at, at, at + 999, run=run)
+        if over:
+            spent = {"action_run": 2.0, "end_patch": 1.0}
+            record = replace(record, ended_at=at + 40, end_reason="postprocess", timings_s=spent)
+            cause = "image_unavailable: \0\ud800 x" if mask else ""
+            verdict = Verdict(name, mask, cause, timings_s={"queue": 3.0, "total": 7.0}, tripwires={"runner_files": 1})
+            graded = GradedSession(sid, instance, verdict, reward, "f", f"r{sid}", at + 50)
+            await history.save_graded(graded, {}, "key")
+        await history.save_session(record)
+    return Counts(database)
+
+
+async def test_verdicts_of_a_window(counts: Counts) -> None:
+    assert await counts.verdicts(1000, 1090) == [
+        VerdictCount("resolved", False, 3, 3.0),
+        VerdictCount("empty_patch", False, 1, 0.0),
+        VerdictCount("unresolved", False, 1, 0.0),
+    ]
+    assert await counts.verdicts(1090, 2000, "b") == [VerdictCount("infra", True, 2, 0.0)]
+    assert await counts.verdicts(2000, 3000) == []
+    assert await counts.masked_causes(0, 2000) == {"image_unavailable": 2}
+    assert await counts.masked_causes(0, 2000, "a") == {}
+    assert await counts.ends(1, 2000, "a") == {"postprocess": 4}
+
+
+async def test_groups(counts: Counts) -> None:
+    """Masked members would make a flat group look mixed."""
+    found = await counts.groups(0)
+    assert [(group.run, group.instance_id, group.kind) for group in found] == [
+        ("b", "x-3", GroupKind.MASKED),
+        ("b", "x-1", GroupKind.SINGLE),
+        ("a", "x-2", GroupKind.ALL_1),
+        ("a", "x-1", GroupKind.MIXED),
+    ]
+    assert await counts.groups(0, run="a", instance="x-1") == [
+        Group("a", "x-1", 2, 0, 0.0, 1.0, 0.5, 1000.0, 1060.0),
+    ]
+    assert len(await counts.groups(1090)) == 2 and len(await counts.groups(0, limit=1)) == 1
+
+
+async def test_runs_rates_and_times(counts: Counts) -> None:
+    runs = await counts.runs(0)
+    assert [(r.run, r.sessions, r.graded, r.masked, r.resolved, r.mean_reward) for r in runs] == [
+        ("b", 4, 3, 2, 0, 0.0),
+        ("a", 4, 4, 0, 3, 0.75),
+    ]
+    assert {rate.instance_id: rate for rate in await counts.pass_rates(1070, 2000, 0)} == {
+        "x-1": PassRate("x-1", 0, 1, 1, 2),
+        "x-2": PassRate("x-2", 2, 2, 0, 0),
+    }
+
+    (newest, *_) = found = await counts.timed(1, 2000, run="b")
+    assert len(found) == 3 and newest.ended_at == 1090.0 and newest.timings_s["action_run"] == 2.0
+    assert (newest.queue_s, newest.grade_s) == (3.0, 7.0) and newest.tripwires == {"runner_files": 1}
+    assert await counts.timed(1, 1000) == []
+
+
+async def test_instances_in_use_that_are_not_sound(counts: Counts, database: Database) -> None:
+    instances = Instances(database)
+    sandbox = {"images": ["i:latest"]}
+    rows = [{"instance_id": name, "repo": "a/b", "sandbox": sandbox} for name in ("x-1", "x-2", "x-3")]
+    await instances.add([TaskInstance.model_validate_json(json.dumps(row)) for row in rows])
+    await instances.mark_verified("x-1", "unresolved", "unresolved", 5.0)
+    await instances.mark_verified("x-2", "resolved", "unresolved", 5.0)
+    assert await counts.unsound(0) == [Unsound("x-1", "unresolved", "unresolved", 4)]
+    assert await counts.unsound(0, "a") == [Unsound("x-1", "unresolved", "unresolved", 2)]
+    assert await counts.unsound(1035) == [Unsound("x-1", "unresolved", "unresolved", 1)]
+
+
+WANTED = (
+    (SessionFilter(), "987654321"),
+    (SessionFilter(state="live"), "98"),
+    (SessionFilter(run="a", instance="x-2"), "43"),
+    (SessionFilter(verdict="resolved"), "431"),
+    (SessionFilter(masked=True, run="b"), "76"),
+    (SessionFilter(masked=False, node="n2"), "43"),
+    (SessionFilter(since=1050.0), "987"),
+)
+
+
+async def test_lists(counts: Counts, database: Database) -> None:
+    """Two sessions that began at once would be shown twice, or one of them never."""
+    listing = Listing(database)
+    for wanted, sids in WANTED:
+        assert await _pages(listing, wanted, 1) == await _pages(listing, wanted, 2) == list(sids), wanted
+        for seen in await listing.sessions(wanted, limit=100):
+            row = ROWS[int(seen.record.sid) - 1]
+            graded = None if row[5] is None else (row[5].value, row[6])
+            assert (seen.standing and (seen.standing.verdict, seen.standing.mask)) == graded
+            assert fits(seen.record, wanted)
+    found = await listing.verdicts_of("x-1", limit=2)
+    assert [(sid, standing.verdict) for sid, standing in found] == [("6", "infra"), ("5", "empty_patch")]
+
+
+async def _pages(listing: Listing, wanted: SessionFilter, limit: int) -> Sequence[str]:
+    sids: list[str] = []
+    while page := await listing.sessions(wanted, limit=limit):
+        sids += [seen.record.sid for seen in page]
+        wanted = replace(wanted, before=(page[-1].record.created_at, page[-1].record.sid))
+    return sids
