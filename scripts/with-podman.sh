@@ -49,6 +49,7 @@ service=
 finish() {
     [ -z "$service" ] || kill "$service" 2>/dev/null || true
     podman rm --all --force --time 0 >/dev/null 2>&1 || true
+    pkill -KILL -f "conmon .*$own/" 2>/dev/null || true # conmon 2.1 can outlive the exec that it was started for
     umount "$own/root/overlay" 2>/dev/null || true
     rm -rf "$own"
 }

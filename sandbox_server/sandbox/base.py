@@ -1,7 +1,7 @@
 """What a sandbox is to the rest of the service: a shell, one-off commands and files; and who makes them.
 
-Nothing here knows Docker. A backend implements `Sandbox`, `Shell` and `Runtime`; tests/conformance holds
-the behaviours that each must show.
+Nothing here knows an engine. `sandbox.bash` implements `Sandbox` and `Shell`; a backend implements `Runtime` and
+`sandbox.engine`. tests/conformance/sandbox holds the behaviours that each backend must show.
 """
 
 from collections.abc import Mapping, Sequence
@@ -240,8 +240,6 @@ class Runtime(Protocol):
     def fault(self) -> str:
         """What is wrong while the engine does not answer; "" otherwise. Asks nothing and raises nothing."""
         ...
-
-    # ---- containers
 
     async def create(self, spec: ContainerSpec) -> Sandbox:
         """Create and start a container; its shell, if it has one, is ready when this returns.

@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
+from sandbox_server.errors import SandboxLost
 from sandbox_server.sandbox.docker.egress import Guard
 from sandbox_server.sandbox.docker.engine import Engine, follow
 from sandbox_server.sandbox.docker.exec_stream import DockerExecStream
@@ -46,7 +48,8 @@ class DockerContainer:
 
     async def kill(self) -> None:
         """See `Container.kill`."""
-        await self._engine.call(lambda api: api.kill(self._id, "KILL"))
+        with suppress(SandboxLost):  # it has ended meanwhile; one that is gone is told by the next call
+            await self._engine.call(lambda api: api.kill(self._id, "KILL"))
         await self._engine.call(lambda api: api.wait(self._id, timeout=_END_S))
 
     async def state(self) -> ContainerState:

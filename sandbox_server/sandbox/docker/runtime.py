@@ -41,6 +41,7 @@ _HOSTS = r"""printf '%s\t%s\n' 127.0.0.1 localhost ::1 'localhost ip6-localhost 
 class DockerRuntime:
     """Implements `sandbox.base.Runtime`."""
 
+    _container_of: type[DockerContainer] = DockerContainer
     _images_of: type[Images] = Images
     _outside_of: type[DockerOutside] = DockerOutside
 
@@ -300,7 +301,7 @@ class DockerRuntime:
         return {container["Id"]: container.get("SizeRw", 0) for container in found}
 
     def _sandbox(self, container_id: str, token: str, role: Role) -> BashSandbox:
-        container = DockerContainer(self._engine, self._guard, container_id)
+        container = self._container_of(self._engine, self._guard, container_id)
         shared = role is Role.SESSION
         return BashSandbox(container, token, shared_channels=shared, login_cache=self._config.login_cache)
 
@@ -334,11 +335,12 @@ class DockerRuntime:
         # time of a start (111 against 273 ms), and past locks that many ends at once can leave held for ever (20.10:
         # libnetwork's watchLoop and getSvcRecords take the same two in opposite request).
         unconnected = spec.network == "none"
+        program, *arguments = boot.command(spec, first=_HOSTS if unconnected else "")
         created: dict[str, Any] = api.create_container(
             spec.image,
-            command=boot.command(spec, first=_HOSTS if unconnected else ""),
+            command=arguments,
             network_disabled=unconnected,
-            entrypoint=[],
+            entrypoint=[program],  # an empty one means the image's own to Podman
             user="0",
             working_dir=spec.workdir,
             hostname=self._config.hostname,
