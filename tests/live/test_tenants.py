@@ -108,7 +108,7 @@ class Service:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self.http = httpx.Client(base_url=server.url, timeout=120)
+        self.http = httpx.Client(base_url=server.url, timeout=300)
         start = {"instance_hash": "samples__ledger-12"}
         self.live, self.done = (str(self.own("POST", "/start_instance", start).json()["sid"]) for _ in range(2))
         self.own("POST", "/process_action", {"sid": self.done, "content": bash("echo alices > alices.txt")})
