@@ -139,12 +139,12 @@ def test_v1_with_ray(live: Server, missing, solve: str, overrides: list[str]) ->
 
 def test_no_solved_rollout_is_lost(serve, missing, solve: str) -> None:
     """A reward is 0.0 or masked though the rollout is solved: proxies, networks, hosts and a restart in its way."""
-    rollouts = 12
+    plan = [*FAULTS, "reset", "cut", "hang"]
+    rollouts = len(plan)
     server = serve(reward_wait_s=1)  # so that gradings are told as pending, again and again
     sids = [server.begin(LEDGER) for _ in range(rollouts)]
     for sid in sids:
         server.run(sid, solve)
-    plan = [*FAULTS * 2, "reset", "cut"]
     with faulty(server.url, "/compute_reward", plan) as proxy, socket.create_server(("127.0.0.1", 0)) as frozen:
 
         def restart() -> None:
