@@ -63,6 +63,6 @@ async def test_what_a_dead_container_has_no_more(runtime: DockerRuntime, engine:
 async def test_the_engine_tells_of_memory(runtime: DockerRuntime, sandbox: DockerSandbox) -> None:
     """Counters that are read inside are what a policy writes there."""
     assert await runtime.outside.hit_its_memory(sandbox.container_id) is False
-    done = await sandbox.exec(["python3", "-c", "x = 'a' * 10**9"], timeout_s=30)
+    done = await sandbox.exec(["python3", "-c", "x = 'a' * 10**9"], timeout_s=200)
     assert done.exit_code == 137
     await eventually(lambda: runtime.outside.hit_its_memory(sandbox.container_id))
