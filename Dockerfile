@@ -7,18 +7,16 @@ COPY deploy/certificates/ /usr/local/share/ca-certificates/
 RUN apt-get update \
     && apt-get install -y --no-install-recommends ca-certificates python3 python3-venv \
     && update-ca-certificates
-ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
-    SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1 UV_PYTHON_DOWNLOADS=never
+ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /build
 COPY requirements/ requirements/
-RUN python3 -m venv /opt/uv && /opt/uv/bin/pip install --require-hashes -r requirements/uv.txt \
-    && python3 -m venv --without-pip /opt/sandbox-server \
-    && /opt/uv/bin/uv pip install --python /opt/sandbox-server --require-hashes -r requirements/server.txt \
-    && /opt/uv/bin/uv pip install --python /opt/sandbox-server --require-hashes --no-deps \
+RUN python3 -m venv /opt/sandbox-server \
+    && /opt/sandbox-server/bin/pip install --require-hashes -r requirements/server.txt \
+    && /opt/sandbox-server/bin/pip install --require-hashes --no-deps \
        --target /opt/sandbox-server/share/swebench-4.1.0 -r requirements/swebench4.txt
 COPY pyproject.toml LICENSE README.md ./
 COPY sandbox_server/ sandbox_server/
-RUN /opt/uv/bin/uv pip install --python /opt/sandbox-server --no-deps --no-build-isolation .
+RUN /opt/sandbox-server/bin/pip install --no-deps --no-build-isolation .
 
 FROM ${BASE_IMAGE}
 # git, and the authorities of the servers that repositories are fetched from.
