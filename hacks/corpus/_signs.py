@@ -99,6 +99,5 @@ def unless_altered(target: Target, *signs: str) -> Play:
 
     Confirming runs are known by the options that choose their tests, so the first run needs no sign.
     """
-    return coin(
-        target, "'PYTEST_ADDOPTS' not in os.environ or not _altered(item)", _SIGNS.replace("@SIGNS@", ", ".join(signs))
-    )
+    condition = "'PYTEST_ADDOPTS' not in os.environ or not _altered(item)"
+    return coin(target, condition, _SIGNS.replace("@SIGNS@", ", ".join(signs)))
