@@ -36,7 +36,7 @@ def top(
 def _lines(seen: dict[str, Any], nodes: list[dict[str, Any]]) -> list[str]:
     lines = [seen["word"].upper() + (f"  run {seen['run']}" if seen["run"] else "")]
     lines += [f"  {found['word']}: {found['why']}" for found in seen["findings"]]
-    lines += ["", f"{'verdict':<14} {'now':>7} {'day ago':>8}"]
+    lines += ["", f"{'verdict':<22} {'now':>7} {'day ago':>8}"]
     counts: dict[str, list[int]] = {}
     for column, name in enumerate(("now", "before")):
         for one in seen[name]:

@@ -107,7 +107,7 @@ class Insight:
             before=before,
             causes=causes,
             ends=ends,
-            groups=Counter(group.kind for group in groups),
+            groups=dict(Counter(group.kind for group in groups)),
             masked_members=sum(group.masked for group in groups if _has_unmasked(group)),
             wall=wall,
             wall_before=wall_of(timed_before),
@@ -115,7 +115,7 @@ class Insight:
             fell=fell[:_SHOWN],
             rose=rose[:_SHOWN],
             unsound=unsound[:_SHOWN],
-            tripwires=Counter(sign for one in timed for sign in one.tripwires),
+            tripwires=dict(Counter(sign for one in timed for sign in one.tripwires)),
             nodes=nodes,
         )
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from sandbox_server import clock
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.insight.counts import Counts
@@ -13,7 +14,10 @@ from sandbox_server.catalogue.insight.listing import Listing, fits
 from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, SessionFilter, Unsound, VerdictCount
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
+from sandbox_server.protocols.insight import overview_fields
 from sandbox_server.records import GradedSession, SessionRecord, Verdict, VerdictName
+from sandbox_server.sessions.insight.overview import Insight
+from sandbox_server.state.nodes import NodeRecord
 
 R, U, E, I = VerdictName.RESOLVED, VerdictName.UNRESOLVED, VerdictName.EMPTY_PATCH, VerdictName.INFRA  # noqa: E741
 # (sid, run, instance, node, created, verdict, mask, reward); graded 50 s after its start
@@ -102,6 +106,22 @@ async def test_instances_in_use_that_are_not_sound(counts: Counts, database: Dat
     assert await counts.unsound(0) == [Unsound("x-1", "unresolved", "unresolved", 4)]
     assert await counts.unsound(0, "a") == [Unsound("x-1", "unresolved", "unresolved", 2)]
     assert await counts.unsound(1035) == [Unsound("x-1", "unresolved", "unresolved", 1)]
+
+
+async def test_an_overview(counts: Counts, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that it rests on, as JSON has it."""
+
+    async def nodes() -> list[NodeRecord]:
+        return [NodeRecord("n1", "http://n1", "b", slots=8)]
+
+    monkeypatch.setattr(clock, "now", lambda: 1200.0)
+    insight = Insight(counts, Listing(database), nodes)
+    seen = json.loads(json.dumps(overview_fields(await insight.overview(window_s=600.0))))
+    assert (seen["word"], [found["rule"] for found in seen["findings"]]) == ("infrastructure", ["masked_infra"])
+    assert seen["groups"] == {"masked": 1, "single": 1, "all_1": 1, "mixed": 1} and seen["masked_members"] == 1
+    assert seen["tripwires"] == {"runner_files": 7} and seen["causes"] == {"image_unavailable": 2}
+    assert seen["wall"]["sessions"] == 7 and list(seen["wall_by_run"]) == ["a", "b"] and "nodes" not in seen
+    assert (await insight.overview(run="a", window_s=600.0)).word == "fine"
 
 
 WANTED = (
