@@ -47,7 +47,9 @@ def recorded(parsed: Call | Say, content: str, instance: TaskInstance) -> Call |
     if isinstance(parsed, Say):
         if parsed.code == "answer":  # the dialect's own form, call by call
             return replace(parsed, text=parsed.text.replace(RECORDED, told), code="answer" if answer else "no_answer")
-        return parsed if answer is None else Say(told, "answer")
+        if answer is None:
+            return Say(told, "no_answer") if parsed.code == "over" else parsed
+        return Say(told, "answer")
     several = parsed.arguments.get("calls")
     if not isinstance(several, tuple):
         return parsed

@@ -134,8 +134,8 @@ def test_verifiers(live: Server, roll, solve: str) -> None:
         "endless": 0.0,
         "unknown": 0.0,
     }
-    assert rollouts["right"]["stop"] == rollouts["talk"]["stop"] == "no_tools_called"
-    assert (rollouts["called"]["stop"], rollouts["endless"]["stop"]) == ("has_final_env_response", "max_turns_reached")
+    answered = {rollouts[name]["stop"] for name in ("right", "talk", "called")}
+    assert (answered, rollouts["endless"]["stop"]) == ({"has_final_env_response"}, "max_turns_reached")
     assert "<files>" in rollouts["talk"]["seen"][-1]["content"]
     assert rollouts["right"]["error"] is None
     assert "InfraError" in str(rollouts["unknown"]["error"]) and "unknown_instance" in str(rollouts["unknown"]["error"])

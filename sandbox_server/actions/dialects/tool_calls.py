@@ -17,7 +17,7 @@ from sandbox_server.actions.base import Call, Say
 from sandbox_server.actions.content import scalar_text, strip_tail
 from sandbox_server.actions.json_calls import Understood, understood
 from sandbox_server.actions.profiles import PLAIN
-from sandbox_server.actions.tool_responses import Told, blocks
+from sandbox_server.actions.tool_responses import OVER, Told, blocks
 
 MAX_CALLS = 64
 """In one turn; a text with more is answered as a whole, so that reading it stays linear."""
@@ -25,6 +25,7 @@ _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _TAG = re.compile("</?tool_call>")
 _SPACE = re.compile(r"\s*")
 _DECODER = json.JSONDecoder()
+_ANSWER_TAGS = ("files", "file-list", "answer")
 _HOW = (
     'Call a tool, as in <tool_call>{"name": "bash", "arguments": {"command": "ls"}}</tool_call> (several calls in one '
     "turn run in parallel), or give your answer: one path per line between <files> and </files>."
@@ -44,11 +45,12 @@ class ToolCalls:
 
     def parse(self, content: str, *, talk_turns: int) -> Call | Say:
         """A call of `bash`, or of `calls`, with all calls of the turn; what is said to a turn that runs nothing."""
-        written = _calls(strip_tail(scalar_text(content)))
+        text = strip_tail(scalar_text(content))
+        written = _calls(text)
         if len(written) > MAX_CALLS:
             return Say(f"Error: a turn has at most {MAX_CALLS} tool calls; none of these was run.", "many_calls")
         if not written:
-            return Say(_HOW, "no_call", is_talk=True)
+            return Say(OVER, "over") if _is_tagged(text) else Say(_HOW, "no_call", is_talk=True)
         calls = [_understood(one) for one in written]
         told = [one for one in calls if isinstance(one, Told)]
         if any(isinstance(one, Call) for one in calls):
@@ -140,6 +142,13 @@ def _end_of_space(text: str, place: int) -> int:
 
 def _why(error: Exception) -> str:
     return f"it is not valid JSON ({error.msg})" if isinstance(error, json.JSONDecodeError) else "it cannot be read"
+
+
+def _is_tagged(text: str) -> bool:
+    """Whether a turn without calls gives an answer in tags: where none is asked for, the policy has ended its work."""
+    said = _without_thoughts(text)
+    starts = ((said.find(f"<{tag}>"), tag) for tag in _ANSWER_TAGS)
+    return any(start >= 0 and said.find(f"</{tag}>", start) >= 0 for start, tag in starts)
 
 
 def _understood(written: object) -> Understood:

@@ -133,6 +133,10 @@ def test_what_is_no_answer_is_not_recorded(content: str) -> None:
     assert told(content).startswith("Call a tool")
 
 
+def test_tags_around_prose_are_told() -> None:
+    assert told("<answer>It is in the parser.</answer>").startswith("Error: no answer could be read there")
+
+
 @pytest.mark.parametrize("arguments", [{}, {"message": "It is in the parser."}])
 @pytest.mark.parametrize("before", ["", call("bash", {"command": "ls"})])
 def test_an_end_without_an_answer_is_told(arguments: object, before: str) -> None:
@@ -161,7 +165,8 @@ def test_a_task_that_names_its_format() -> None:
 
 def test_other_tasks_have_no_answer() -> None:
     plain = TASK.model_copy(update={"localization": None})
-    assert told("<files>src/a.py</files>", plain).startswith("Call a tool")
+    assert told("<files>src/a.py</files>", plain).startswith("The interaction is over.")
+    assert told(fence("src/a.py"), plain).startswith("Call a tool")
 
 
 @given(st.lists(PIECES | st.sampled_from([call("bash", {"command": "ls"}), call("finish", {})]), max_size=20))
