@@ -225,10 +225,10 @@ def test_an_answer_is_journaled_as_it_was_written(live: Server) -> None:
     """What is graded is not what the policy wrote."""
     sid = live.begin("samples__search-1")
     assert "<files>" in live.say(sid, "It is in the journal.")["content"]
-    assert live.say(sid, "<files>\nledger/journal.py\n</files>")["content"] == "Your answer is recorded."
+    assert live.say(sid, "<files>\nledger/journal.py\n</files>")["content"].startswith("The interaction is over.")
     talk, answer = live.actions(sid)
     assert (talk["outcome"], answer["outcome"], answer["content"]) == (
         "no_call",
-        "answer",
+        "over",
         "<files>\nledger/journal.py\n</files>",
     )
