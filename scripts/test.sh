@@ -3,6 +3,7 @@
 # Arguments go to both runs of pytest; TEST_WORKERS is how many run at a time: two more than CPUs, for most of them wait.
 set -u
 cd "$(dirname "$0")/.."
+unset PYTHONDONTWRITEBYTECODE # each server that a test starts would compile all of our modules
 none=5 # pytest's exit status when it selected no test
 
 run() {
