@@ -27,7 +27,7 @@ def test_reward_without_postprocess_and_everything_twice(live: Server) -> None:
     assert live.post("/compute_reward", {"sid": sid}, timeout=300).content == first.content
     late = live.say(sid, bash("echo never"))
     assert late["error"]["code"] == "session_ended" and "ended (reward)" in late["content"]
-    assert live.containers(f"sid={sid}") == []
+    until(lambda: live.containers(f"sid={sid}") == [], what="no container of it is left")
     assert b"+++ b/x.txt" in live.patch(sid)
 
 
