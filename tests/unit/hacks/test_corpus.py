@@ -107,8 +107,8 @@ def test_the_document_fills_its_template(tmp_path: Path, monkeypatch: pytest.Mon
     """A mark that nothing fills would be shown to readers; one that nothing asks for is forgotten prose."""
     results = Results([OUTCOME], [Delay("delay_digits", 8, [1.0], [1.0], [1.0])])
     monkeypatch.setattr("hacks.document._TARGET", tmp_path / "trust.md")
-    write_document(results, HACKS)
+    write_document(results, HACKS, 1)
     text = (tmp_path / "trust.md").read_text()
     assert not re.search(r"@[A-Z_]+@", text)
     template = Path("hacks/trust.md").read_text()
-    assert set(re.findall(r"@([A-Z_]+)@", template)) == set(marks(results, HACKS))
+    assert set(re.findall(r"@([A-Z_]+)@", template)) == set(marks(results, HACKS, 1))
