@@ -275,6 +275,8 @@ class NoBoxes:
     async def get(self, sid: str) -> BoxView:
         raise UnknownSession(f"no box {sid}")
 
+    find = get
+
     async def here(self, view: BoxView) -> None:
         """Nothing is elsewhere."""
 

@@ -140,7 +140,8 @@ class BashSandbox(BashFileSystem):
         except BaseException:
             terminal.close()
             raise
-        if not terminal.is_open:
+        # one that ended at once, for it has no bash, is told apart by who waits for its shell
+        if not terminal.is_open and (await self._container.state()).running:
             raise EngineUnavailable("the engine closed a new container's terminal; look at the daemon's log")
         terminal.write(self.token.encode() + b"\n")
         return terminal
