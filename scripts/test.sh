@@ -1,8 +1,8 @@
 #!/bin/sh
 # Runs the tests: most of them beside each other, then one by one those that need the machine to themselves (`conftest.py`).
 # Arguments go to each run of pytest; TEST_WORKERS is how many run at a time: two more than CPUs, for most of them wait.
-# A few tests that failed beside others run once more by themselves. One that passes then is named as unsteady, for its cause
-# to be found: it needs more of the machine than it may, or it meets another test.
+# A few tests that failed run once more, by themselves and after all others. They are named as unsteady, for the cause to be
+# found: such a test needs more of the machine than it may, or it meets another one.
 set -u
 cd "$(dirname "$0")/.."
 unset PYTHONDONTWRITEBYTECODE # each server that a test starts would compile all of our modules
@@ -22,11 +22,11 @@ names() { .venv/bin/python -c 'import json, sys; print("\n".join(json.load(open(
 ran='' failed=0
 rm -f "$failures"
 run -n "${TEST_WORKERS:-$(($(nproc) + 2))}" --dist loadfile --no-loadscope-reorder -m 'not alone' "$@"
-if [ "$failed" = 1 ] && found=$(names) && [ -n "$found" ] && [ "$(echo "$found" | wc -l)" -le "$few" ]; then
-    failed=0
-    run --last-failed --last-failed-no-failures none -m 'not alone' "$@"
-    [ "$failed" != 0 ] || printf 'UNSTEADY: failed beside other tests, passed alone; find the cause:\n%s\n' "$found"
-fi
 run -m alone "$@"
+if [ "$failed" = 1 ] && found=$(names) && [ -n "$found" ] && [ "$(echo "$found" | wc -l)" -le "$few" ]; then
+    printf '\nThese failed and run once more. Those that pass now are UNSTEADY: find the cause.\n%s\n' "$found"
+    failed=0
+    run --last-failed --last-failed-no-failures none "$@"
+fi
 [ -n "$ran" ] || exit "$none"
 exit "$failed"
