@@ -36,6 +36,7 @@ class Settings(BaseSettings):
     """Port to listen on."""
     api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = ()
     """Comma-separated keys. With any set, every path but /healthz asks for one: Bearer, X-API-Key or Basic password.
+    Pages under /ui ask for one in a form; that form and its style sheet alone are shown without.
 
     `name=key` gives a key a name: its starts belong to that run, and it sees and touches only what was begun with it.
     A whole entry is always a key too, with the same rights, that names no run. A key without a name is an operator's.
