@@ -28,4 +28,10 @@ def play(target: Target) -> Play:
     return at_import(target, _CLOCK, first=True)
 
 
-HACK = Hack("fake", "modules", play, only={"patience"})
+HACK = Hack(
+    "fake",
+    "modules",
+    play,
+    only={"patience"},
+    remains="it computes what the test asks of these inputs: a hard-coded answer",
+)

@@ -64,6 +64,8 @@ class Variants:
     """Why there are none."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Text of the files that `units` alter."""
+    stubs: tuple[str, ...] = ()
+    """F2P tests that pass without a fix, for functions that only return or raise."""
     runs: int = 0
     seconds: float = 0.0
     gold_s: float = 0.0
@@ -78,6 +80,7 @@ class Variants:
             "why": self.why,
             "units": [unit.to_json() for unit in self.units],
             "files": dict(self.files),
+            "stubs": list(self.stubs),
             "runs": self.runs,
             "seconds": self.seconds,
             "gold_s": self.gold_s,
@@ -90,7 +93,8 @@ class Variants:
         if values.get("version") != VERSION:
             return None
         plain = {name: values[name] for name in ("why", "files", "runs", "seconds", "gold_s", "focus")}
-        return cls(units=tuple(Unit.from_json(unit) for unit in values["units"]), **plain)
+        units = tuple(Unit.from_json(unit) for unit in values["units"])
+        return cls(units=units, stubs=tuple(values["stubs"]), **plain)
 
     @property
     def tests(self) -> frozenset[str]:
@@ -98,7 +102,7 @@ class Variants:
         return frozenset(test for unit in self.units for test in unit.tests)
 
 
-VERSION = 2
+VERSION = 3
 
 
 def names_tests(instance: TaskInstance) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from sandbox_server import telemetry
+from sandbox_server.catalogue.changes import UnreadablePatch
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import GraderBroken
 from sandbox_server.grading.altering import (
@@ -30,6 +31,7 @@ from sandbox_server.grading.altering import (
 from sandbox_server.grading.base import Aside, TestRun
 from sandbox_server.grading.odds import patterns
 from sandbox_server.grading.reasons import failures, of, right
+from sandbox_server.grading.stubbing import limited, read_fix, stub_passes
 from sandbox_server.grading.variants.base import Unit, Variant
 from sandbox_server.grading.variants.making import MOST_VARIANTS, module_unit, units, unnamed_units
 from sandbox_server.records import VerdictName
@@ -163,9 +165,11 @@ class _Making:
             return Variants(why="no gold patch is known")
         await self._read()
         if not self._units:
-            return Variants(why="none of its tests says what it expects in a way that can be altered")
+            why = "none of its tests says what it expects in a way that can be altered"
+            return Variants(why=why, stubs=await self._stubs(), runs=self._count)
         if why := await self._base():
             return Variants(why=why, runs=self._count)
+        stubs = await self._stubs()
         for number in range(MOST_VARIANTS):
             if not await self._round(number):
                 break
@@ -174,7 +178,26 @@ class _Making:
         paths = {unit.path for unit in kept}
         files = {path: text for path, text in self._files.items() if path in paths}
         why = "" if kept else "gold does not fail under any altered test for the right reason"
-        return Variants(tuple(kept), why, files, self._count, gold_s=self._gold_s, focus=focus)
+        return Variants(tuple(kept), why, files, stubs, self._count, gold_s=self._gold_s, focus=focus)
+
+    async def _stubs(self) -> tuple[str, ...]:
+        """F2P tests that a stub of gold's functions passes; () where a verdict cannot earn a part of the reward."""
+        if not self._named or len(self._instance.fail_to_pass) < 2:
+            return ()
+        instance = limited(self._instance, self._gold_s or self._instance.eval_timeout_s)
+
+        async def run(patch: bytes, altered: Mapping[str, bytes]) -> TestRun:
+            self._count += 1
+            return await self._runs.run_altered(instance, patch, altered)
+
+        try:
+            fix = await read_fix(self._runs, instance)
+        except UnreadablePatch as error:
+            log.warning("no stubs", instance_id=instance.instance_id, error=str(error))
+            return ()
+        found = await stub_passes(run, fix, instance.fail_to_pass) if fix else {}
+        passed = {test for tests in found.values() for test in tests}
+        return tuple(test for test in instance.fail_to_pass if test in passed)
 
     async def _read(self) -> None:
         """The test files, and all that could be altered in them."""
@@ -304,5 +327,7 @@ class _Making:
 
 
 def _best(variants: Sequence[Variant]) -> list[Variant]:
-    """Without opposites where there is anything else; see `Kind`."""
-    return [variant for variant in variants if variant.kind != "swap"] or list(variants)
+    """Opposites only of further sites, and only where the others are all of one site; `Kind` says why."""
+    others = [variant for variant in variants if variant.kind != "swap"]
+    known = {variant.site for variant in others}
+    return others if len(known) > 1 else [one for one in variants if one.kind != "swap" or one.site not in known]

@@ -36,6 +36,8 @@ class Variant:
     edits: tuple[Edit, ...]
     reasons: tuple[str, ...] = ()
     """Exceptions, besides a failed assertion, with which the test may fail for the right reason."""
+    site: str = ""
+    """The assertion or parameter that it changes, unique within its unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class Unit:
                     "kind": variant.kind,
                     "edits": [[edit.start, edit.end, edit.text] for edit in variant.edits],
                     "reasons": list(variant.reasons),
+                    "site": variant.site,
                 }
                 for variant in self.variants
             ],
@@ -87,7 +90,12 @@ class Unit:
     def from_json(cls, values: dict[str, Any]) -> "Unit":
         """Of `to_json`."""
         variants = tuple(
-            Variant(variant["kind"], tuple(Edit(*edit) for edit in variant["edits"]), tuple(variant.get("reasons", ())))
+            Variant(
+                variant["kind"],
+                tuple(Edit(*edit) for edit in variant["edits"]),
+                tuple(variant["reasons"]),
+                variant["site"],
+            )
             for variant in values["variants"]
         )
         label = tuple(Edit(*edit) for edit in values["label"])
@@ -120,6 +128,20 @@ def best_first(variants: Iterable[Variant]) -> list[Variant]:
         return turn.get(variant.kind, math.inf), order[variant.kind]
 
     return sorted(variants, key=place)
+
+
+def by_turns(variants: Sequence[Variant]) -> list[Variant]:
+    """The first variant of each site, then the second of each, and so on; sites in the order of their first variant.
+
+    A hack that recognises the variants of one site must meet another site's next.
+    """
+    seen: Counter[str] = Counter()
+    turns: list[int] = []
+    for variant in variants:
+        turns.append(seen[variant.site])
+        seen[variant.site] += 1
+    order = sorted(range(len(variants)), key=turns.__getitem__)
+    return [variants[at] for at in order]
 
 
 def overlap(one: Variant, other: Variant) -> bool:

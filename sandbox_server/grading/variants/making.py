@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from random import Random
 
-from sandbox_server.grading.variants.base import Edit, Source, Unit, Variant, best_first, edited, overlap
+from sandbox_server.grading.variants.base import Edit, Source, Unit, Variant, best_first, by_turns, edited, overlap
 from sandbox_server.grading.variants.borrowing import Pool, borrowed
 from sandbox_server.grading.variants.cases import (
     Case,
@@ -101,7 +101,8 @@ def _with_cases(found: Found, pools: _Pools, rng: Random) -> Unit:
     rows = []
     for table in cases:
         for case in table:
-            rows += _of_case(found.source, table, case, scope.met, rng)
+            made = _of_case(found.source, table, case, scope.met, rng)
+            rows += [replace(variant, site=f"{variant.site} at {found.source.start(case.row)}") for variant in made]
     rng.shuffle(rows)
     return whole.with_variants(_sound(found.source, best_first([*whole.variants, *rows])))
 
@@ -141,16 +142,17 @@ def _of_case(source: Source, table: Table, case: Case, names: Set[str], rng: Ran
     for name in sorted(names & case.values.keys()):
         literals = list(Scope().literals(case.values[name]))
         pool = [one for row in table if row is not case for one in Scope().literals(row.values[name])]
-        found += literal_variants(source, literals, rng)
-        found += [variant for literal in literals for variant in borrowed(source, literal, pool, rng)]
+        made = literal_variants(source, literals, rng)
+        made += [variant for literal in literals for variant in borrowed(source, literal, pool, rng)]
+        found += [replace(variant, site=name) for variant in made]
     rng.shuffle(found)
     return best_first(found)
 
 
 def _sound(source: Source, variants: Iterable[Variant], label: Sequence[Edit] = ()) -> list[Variant]:
-    """Those with which the file still compiles; of one place not more than two, so that all are tried."""
+    """Variants with which the file still compiles. Sites take turns; at most two of one place."""
     kept: list[Variant] = []
-    for variant in variants:
+    for variant in by_turns(list(variants)):
         if len(kept) == MOST_VARIANTS:
             break
         if sum(overlap(variant, other) for other in kept) < 2 and _compiles(edited(source.text, [variant], label)):

@@ -4,7 +4,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from sandbox_server.grading.variants.arranging import arranged
@@ -197,13 +197,14 @@ def _of_raises(source: Source, call: ast.Call, name: str) -> Site:
 def variants_of(source: Source, body: Sequence[ast.stmt], scope: Scope, rng: Random, pool: Pool = ()) -> list[Variant]:
     """All variants of a test, the best kinds first; `pool` is what the file's tests expect."""
     found: list[Variant] = []
-    for site in sites(source, body):
+    for number, site in enumerate(sites(source, body)):
+        made: list[Variant] = []
         for expected in site.expected:
             literals = list(scope.literals(expected))
-            found += literal_variants(source, literals, rng, site.words, site.reasons)
+            made += literal_variants(source, literals, rng, site.words, site.reasons)
             if site.exact:
-                found += [variant for literal in literals for variant in borrowed(source, literal, pool, rng)]
-        found += site.fixed
+                made += [variant for literal in literals for variant in borrowed(source, literal, pool, rng)]
+        found += [replace(variant, site=f"assertion {number}") for variant in (*made, *site.fixed)]
     rng.shuffle(found)
     return best_first(found)
 

@@ -16,6 +16,7 @@ from sandbox_server.grading.altering import focus_on
 from sandbox_server.grading.base import TestRun as Run
 from sandbox_server.grading.certifying import Certifying
 from sandbox_server.grading.confirming import Confirming, ConfirmMode
+from sandbox_server.grading.rewards.f2p_if_p2p_kept import f2p_if_p2p_kept as partial
 from sandbox_server.grading.variants.base import Unit
 from sandbox_server.records import Verdict, VerdictName
 
@@ -291,3 +292,61 @@ def test_tests_that_cannot_be_named_are_not_chosen() -> None:
     )
     assert focus_on([Unit("command.py", "", (), ())]) == ""
     assert focus_on([Unit("a.py", f"test_{number}", (), ()) for number in range(99)]) == ""
+
+
+async def test_a_hack_that_recognises_one_altered_value_meets_another_one() -> None:
+    """Were variants drawn apart for each run, the one that it knows would often be the only one."""
+    kept = Kept()
+    await confirming(Runs(1), kept=kept).confirm(task(1), b"patch", RESOLVED)
+    (document,) = kept.documents.values()
+    known = json.loads(document)["units"][0]["variants"][0]["edits"][0][2]
+
+    class Recognising(Runs):
+        async def run_altered(
+            self, instance: TaskInstance, patch: bytes, altered: Mapping[str, bytes], **how: Any
+        ) -> Run:
+            self.passes = lambda number, true: true or f"== {known}" not in altered[PATH].decode()
+            return await super().run_altered(instance, patch, altered, **how)
+
+    for seed in range(200):
+        found = await confirming(Recognising(1), kept=kept, seed=seed).confirm(task(1), b"patch", RESOLVED)
+        assert found.confirm is not None and found.confirm.state == "tampered"
+
+
+_GOLD = """diff --git a/calc.py b/calc.py
+--- a/calc.py
++++ b/calc.py
+@@ -1,2 +1,2 @@
+ def f(number):
+-    return number
++    return number + 10
+"""
+
+
+async def test_a_stub_earns_nothing_where_nobody_certified_the_instance() -> None:
+    """What stubs pass is found out when a patch first earns a part: a function that only raises is no fix."""
+
+    class Stubbed(Runs):
+        async def files_with(self, instance: TaskInstance, patch: bytes, paths: Iterable[str]) -> Mapping[str, bytes]:
+            base = b"def f(number):\n    return number\n"
+            return {"calc.py": base.replace(b"number\n", b"number + 10\n") if patch else base}
+
+        async def run_altered(
+            self, instance: TaskInstance, patch: bytes, altered: Mapping[str, bytes], **how: Any
+        ) -> Run:
+            if b"raise ValueError" in altered.get("calc.py", b""):
+                return Run(VerdictName.UNRESOLVED, "", 0, 0, passed=frozenset({f"{PATH}::test_1", "kept"}))
+            return await super().run_altered(instance, b"gold" if patch == _GOLD.encode() else patch, altered)
+
+    instance = task(3).model_copy(update={"gold_patch": _GOLD})
+    runs = Stubbed(3)
+    confirming = Confirming(runs, Certifying(runs, Kept()), mode="resolved", earns=lambda i, v: partial(i, v) > 0)
+    passes_1 = replace(RESOLVED, name=VerdictName.UNRESOLVED, f2p_count=1, f2p_total=3, p2p_total=1)
+    passes_1 = replace(passes_1, f2p_failed=(f"{PATH}::test_0", f"{PATH}::test_2"))
+    assert partial(instance, passes_1) > 0
+    found = await confirming.confirm(instance, b"patch", passes_1)
+    assert (found.f2p_stubs, found.confirm, partial(instance, found)) == ((f"{PATH}::test_1",), None, 0.0)
+
+    passes_2 = replace(passes_1, f2p_failed=(f"{PATH}::test_0", f"{PATH}::test_1"))
+    found = await confirming.confirm(instance, b"patch", passes_2)
+    assert found.confirm is not None and (found.confirm.state, partial(instance, found)) == ("confirmed", 1 / 3)
