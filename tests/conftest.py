@@ -4,11 +4,14 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
+from pathlib import Path
 
 import docker
 import pytest
+from filelock import FileLock
 
-from tests.deployment import BASE_IMAGE, ROOT, output
+from tests.deployment import BASE_IMAGE, BUILD_TIMEOUT_S, ROOT, output
 
 
 @pytest.fixture(scope="session")
@@ -38,9 +41,28 @@ def engine(missing):
 
 
 @pytest.fixture(scope="session")
-def sample_images(engine) -> dict[str, str]:
+def once(tmp_path_factory, worker_id):
+    """once(name, make): the folder `name`, which all workers share; the first to ask has `make(folder)` fill it."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base if worker_id == "master" else base.parent  # a worker's own folder is one of the run's
+
+    def folder(name: str, make: Callable[[Path], object]) -> Path:
+        path, done = shared / name, shared / f"{name}.done"
+        with FileLock(shared / f"{name}.lock", timeout=BUILD_TIMEOUT_S):
+            if not done.exists():
+                shutil.rmtree(path, ignore_errors=True)
+                path.mkdir()
+                make(path)
+                done.touch()
+        return path
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def sample_images(engine, once) -> dict[str, str]:
     """Sample name -> image, all built."""
-    subprocess.run([ROOT / "scripts" / "images.sh"], check=True)
+    once("images", lambda folder: subprocess.run([ROOT / "scripts" / "images.sh"], check=True))
     return {
         path.parent.name: f"sandbox-samples/{path.parent.name}:latest" for path in ROOT.glob("examples/*/instance.json")
     }

@@ -1,6 +1,7 @@
 """Real servers over real HTTP: one for most tests, others for those that kill theirs or need narrow bounds."""
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,12 +11,19 @@ import pytest
 from tests.conftest import ROOT
 
 from .e2b import Control
-from .serving import Server, serving, until
+from .serving import CATALOGUE, Server, imported, serving, until
 
 
 @pytest.fixture(scope="session")
-def rows(sample_images: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The samples, some again: without a grader, of an image that nobody has, with tool calls, with a truth to find."""
+def rows(sample_images: dict[str, str], once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """The samples, some again: without a grader, of an image that nobody has, with tool calls, with a truth to find.
+
+    Their catalogue lies beside them, for servers to copy.
+    """
+    return once("rows", _make_rows) / "rows.jsonl"
+
+
+def _make_rows(folder: Path) -> None:
     texts = (ROOT / "examples" / "instances.jsonl").read_text().splitlines()
     timespan = next(row for row in map(json.loads, texts) if row["instance_id"].startswith("samples__timespan"))
     ungradable = {**timespan, "instance_id": "samples__ungradable-1"}
@@ -42,11 +50,13 @@ def rows(sample_images: dict[str, str], tmp_path_factory: pytest.TempPathFactory
     }
     del find["grader"]
     locate = {**find, "instance_id": "samples__locate-1", "dialect": "tool_calls"}
-    path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
+    path = folder / "rows.jsonl"
     path.write_text("\n".join([*texts, *map(json.dumps, (ungradable, absent, bare, search, find, locate))]) + "\n")
     # a first start prepares its image, which may take longer than the bounds that some tests set
-    Server(tmp_path_factory.mktemp("prepared"), path, {}).cli("images", "prepare", "samples__ledger-12")
-    return path
+    (folder / "prepared").mkdir()
+    server = Server(folder / "prepared", path, {})
+    server.cli("images", "prepare", "samples__ledger-12")
+    shutil.copy(imported(path), path.with_suffix(CATALOGUE))
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,7 @@ from sandbox_server.state.embedded import end_orphan
 
 _MOST_S = 200.0
 """Less than pytest gives a test: its own words say more than a timeout's."""
+CATALOGUE = ".sqlite3"
 CLI = (sys.executable, "-m", "sandbox_server.cli")
 
 
@@ -77,8 +78,10 @@ def engine() -> APIClient:
 
 
 @functools.cache
-def _imported(rows: Path) -> Path:
-    """A catalogue with `rows`, to be copied: an import costs a second of CPU."""
+def imported(rows: Path) -> Path:
+    """A catalogue with `rows`, to be copied: the one beside them, else a new one, which costs seconds of CPU."""
+    if (beside := rows.with_suffix(CATALOGUE)).exists():
+        return beside
     folder = Path(tempfile.mkdtemp(prefix="imported-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     _cli(_clean() | {"SANDBOX_DATA_DIR": str(folder)}, "instances", "import", str(rows))
@@ -121,7 +124,7 @@ class Server:
         shared = settings.get("SANDBOX_DATABASE_URL", "").removeprefix("sqlite:///")
         catalogue = Path(shared) if shared else folder / "data" / "catalogue.sqlite3"
         if not catalogue.exists():
-            shutil.copy(_imported(rows), catalogue)
+            shutil.copy(imported(rows), catalogue)
 
     # ---- the process
 

@@ -11,13 +11,13 @@ from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 
-from .backends import Backend, docker, podman
+from .backends import BACKENDS, Backend
 from .specs import IMAGE, spec
 
 
-@pytest.fixture(scope="session", params=[docker, podman], ids=["docker", "podman"])
+@pytest.fixture(scope="session", params=BACKENDS, ids=lambda made: made.__name__)
 async def backend(request: pytest.FixtureRequest) -> AsyncIterator[Backend]:
-    """Each engine that this machine has."""
+    """Each engine that the list is run on."""
     backend: Backend = request.param()
     try:
         await backend.engine.call(lambda api: api.inspect_image(IMAGE))  # type: ignore[no-untyped-call]  # the SDK's
