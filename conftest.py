@@ -14,10 +14,9 @@ ROOT = Path(__file__).parent
 
 ALONE = (
     # they change what all share: the engine's settings, its images, the host's network and mounts
-    "tests/test_compose.py",
     "tests/test_haproxy.py",
     "tests/test_swarm.py",
-    "tests/chaos",
+    "tests/chaos/test_short.py",
     "tests/conformance/sandbox/test_images.py",
     "tests/conformance/sessions/test_repository_images.py",
     "tests/regressions/test_engine_disk.py",
@@ -32,6 +31,7 @@ FIRST = (
     "tests/conformance/sandbox",
     "tests/conformance/grading",
     "tests/conformance",
+    "tests/test_compose.py",
     "tests/test_samples.py",
 )
 """Files and folders that take longest, in this order; begun last they would run on while other workers idle."""

@@ -79,11 +79,15 @@ def compose_command(missing) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def deployed_images(engine, sample_images, compose_command) -> None:
+def deployed_images(engine, sample_images, compose_command, once) -> None:
     """The images of server, Redis, PostgreSQL and balancer, built as the compose files say."""
-    output("scripts/certificates.sh", "deploy")
-    files = ("-f", "docker-compose.yml", "-f", "deploy/haproxy/compose.yml")
-    output(*compose_command, *files, "--profile", "postgres", "build", BASE_IMAGE=BASE_IMAGE)
+
+    def build(_: Path) -> None:
+        output("scripts/certificates.sh", "deploy")
+        files = ("-f", "docker-compose.yml", "-f", "deploy/haproxy/compose.yml")
+        output(*compose_command, *files, "--profile", "postgres", "build", BASE_IMAGE=BASE_IMAGE)
+
+    once("deployed", build)
 
 
 @pytest.fixture(scope="session")

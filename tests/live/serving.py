@@ -11,7 +11,6 @@ import signal
 import socket
 import sqlite3
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -25,10 +24,11 @@ from docker.errors import APIError
 
 from sandbox_server.state.embedded import end_orphan
 
+from .forking import Forked, forker
+
 _MOST_S = 200.0
 """Less than pytest gives a test: its own words say more than a timeout's."""
 CATALOGUE = ".sqlite3"
-CLI = (sys.executable, "-m", "sandbox_server.cli")
 
 
 def bash(command: str) -> str:
@@ -95,9 +95,11 @@ def _clean() -> dict[str, str]:
 
 
 def _cli(environment: Mapping[str, str], *verb: str, code: int = 0) -> str:
-    done = subprocess.run([*CLI, *verb], env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == code, (verb, done.returncode, done.stdout[-2000:], done.stderr[-2000:])
-    return done.stdout
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        status = forker().start(verb, environment, out.fileno(), err.fileno()).wait(300)
+        said = [os.pread(stream.fileno(), 1 << 24, 0).decode() for stream in (out, err)]
+    assert status == code, (verb, status, said[0][-2000:], said[1][-2000:])
+    return said[0]
 
 
 class Server:
@@ -119,7 +121,7 @@ class Server:
             "SANDBOX_CONFIRM": "off",  # what is tested here has nothing to do with it, and it takes seconds
             **settings,
         }
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Forked | None = None
         (folder / "data").mkdir(mode=0o700, exist_ok=True)
         shared = settings.get("SANDBOX_DATABASE_URL", "").removeprefix("sqlite:///")
         catalogue = Path(shared) if shared else folder / "data" / "catalogue.sqlite3"
@@ -131,8 +133,8 @@ class Server:
     def start(self) -> None:
         """Start it and wait until it is ready."""
         with self.log.open("ab") as stream:
-            self._process = subprocess.Popen([*CLI, "serve"], env=self.environment, stdout=stream, stderr=stream)
-        until(self._ready, 240, "ready")  # on a busy machine its imports alone take a minute
+            self._process = forker().start(["serve"], self.environment, stream.fileno(), stream.fileno())
+        until(self._ready, 240, "ready")
 
     def _ready(self) -> bool:
         assert self._process is not None and self._process.poll() is None, self.log.read_text()[-3000:]

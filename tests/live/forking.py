@@ -1,0 +1,171 @@
+"""Starts the server's command without its imports, which cost 3 s of CPU: by forks of a process that has made them.
+
+`python -m tests.live.forking FD` is that process; a test process has one, and speaks to it over the socket FD. All that
+follows the imports is as in a start from the shell: arguments, environment, output, signals, exit.
+"""
+
+import functools
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+_ROOT = Path(__file__).resolve().parents[2]
+_MOST = 1 << 17  # bytes of a message
+_IMPORTS = (
+    "sandbox_server.cli.serve",
+    "sandbox_server.cli.instances",
+    "sandbox_server.catalogue.importers",
+    "sandbox_server.state.embedded",
+    "sqlalchemy.dialects.sqlite.aiosqlite",
+    "httptools",
+    "uvloop",
+    "uvicorn.lifespan.on",
+    "uvicorn.protocols.http.httptools_impl",
+)
+
+
+class Forked:
+    """One process; what tests use of `subprocess.Popen`."""
+
+    def __init__(self, forker: "_Forker", pid: int) -> None:
+        self.pid = pid
+        self._forker = forker
+
+    def poll(self) -> int | None:
+        """Its exit status, negative for a signal; None while it runs."""
+        return self._forker.status(self.pid)
+
+    def wait(self, timeout_s: float) -> int:
+        """The same, waited for. Raises TimeoutError."""
+        end = time.monotonic() + timeout_s
+        while (status := self.poll()) is None:
+            if time.monotonic() > end:
+                raise TimeoutError(f"process {self.pid} has not ended within {timeout_s:g} s")
+            time.sleep(0.01)
+        return status
+
+    def send_signal(self, number: int) -> None:
+        """Nothing where it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
+class _Forker:
+    """The test process's end of the socket."""
+
+    def __init__(self) -> None:
+        self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._turn = threading.Lock()
+        self._ended: dict[int, int] = {}
+        with other:
+            command = [sys.executable, "-m", "tests.live.forking", str(other.fileno())]
+            self._process = subprocess.Popen(command, cwd=_ROOT, pass_fds=[other.fileno()])
+
+    def start(self, words: Sequence[str], environment: Mapping[str, str], out: int, err: int) -> Forked:
+        request = json.dumps({"words": list(words), "environment": dict(environment)})
+        with self._turn:
+            socket.send_fds(self._socket, [request.encode()], [out, err])
+            while (pid := self._read()) is None:
+                pass
+        return Forked(self, pid)
+
+    def status(self, pid: int) -> int | None:
+        with self._turn:
+            while select.select([self._socket], [], [], 0)[0]:
+                self._read()
+            return self._ended.get(pid)
+
+    def _read(self) -> int | None:
+        """The process that was started, where this is the answer to a request; else one has ended."""
+        said = self._socket.recv(_MOST)
+        assert said, "the process that forks has ended"
+        told: dict[str, int] = json.loads(said)
+        if "status" not in told:
+            return told["pid"]
+        self._ended[told["pid"]] = told["status"]
+        return None
+
+
+@functools.cache
+def forker() -> _Forker:
+    """This test process's own; it ends when the socket closes, with all that it started."""
+    return _Forker()
+
+
+def _serve(requests: socket.socket) -> list[str]:
+    """Fork until the socket closes. Returns only in a forked process: the words of its command."""
+    ended, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(woken)
+    running: set[int] = set()
+    while True:
+        ready, _, _ = select.select([requests, ended], [], [])
+        if ended in ready:
+            os.read(ended, 4096)
+            _tell_ended(requests, running)
+        if requests not in ready:
+            continue
+        said, streams, _, _ = socket.recv_fds(requests, _MOST, 2)
+        if not said:
+            for pid in running:
+                os.kill(pid, signal.SIGKILL)
+            raise SystemExit
+        pid = os.fork()
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            requests.close()
+            os.close(ended)
+            os.close(woken)
+            return _become(json.loads(said), *streams)
+        for stream in streams:
+            os.close(stream)
+        running.add(pid)
+        requests.send(json.dumps({"pid": pid}).encode())
+
+
+def _tell_ended(requests: socket.socket, running: set[int]) -> None:
+    while running:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            return
+        running.discard(pid)
+        requests.send(json.dumps({"pid": pid, "status": os.waitstatus_to_exitcode(status)}).encode())
+
+
+def _become(request: dict[str, Any], out: int, err: int) -> list[str]:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for stream, number in ((nothing, 0), (out, 1), (err, 2)):
+        os.dup2(stream, number)
+        os.close(stream)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    words: list[str] = request["words"]
+    return words
+
+
+def main() -> None:
+    """Import, serve; in a forked process run the command."""
+    for name in _IMPORTS:
+        importlib.import_module(name)
+    assert threading.active_count() == 1, "a fork would lose the other threads"
+    gc.freeze()  # a collection in a fork would copy what all share
+    words = _serve(socket.socket(fileno=int(sys.argv[1])))
+    gc.unfreeze()
+    sys.argv[1:] = words
+    importlib.import_module("sandbox_server.cli").main()
+
+
+if __name__ == "__main__":
+    main()
