@@ -18,7 +18,7 @@ ALONE = (
     "tests/test_swarm.py",
     "tests/chaos/test_short.py",
     "tests/conformance/sandbox/test_images.py",
-    "tests/conformance/sessions/test_repository_images.py",
+    "tests/conformance/images/test_repository_images.py",
     "tests/regressions/test_engine_disk.py",
     # they measure time, on a machine that must be theirs
     "tests/live/test_loop.py",

@@ -29,6 +29,7 @@ from sandbox_server.catalogue.instance import SandboxSpec, TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.catalogue.tables import VerdictRow
 from sandbox_server.errors import UnknownSession
+from sandbox_server.insight.overview import Insight
 from sandbox_server.records import (
     ActionRecord,
     PatchRecord,
@@ -36,7 +37,6 @@ from sandbox_server.records import (
     VerdictName,
 )
 from sandbox_server.sessions.base import Sessions, SessionView
-from sandbox_server.sessions.insight.overview import Insight
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import NodeRecord
 

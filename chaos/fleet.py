@@ -20,7 +20,7 @@ from chaos.network import Namespace, free_port, namespace
 from chaos.node import Node
 from chaos.processes import ChaosFailed
 from chaos.redis_server import RedisServer
-from sandbox_server.sessions.workspace import TASK_IMAGE_LABEL
+from sandbox_server.images.workspaces import TASK_IMAGE_LABEL
 
 SAMPLES = ("ledger", "timespan")
 """One that swebench grades and one that a script does; their tests take half a second."""

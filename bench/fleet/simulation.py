@@ -13,7 +13,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sandbox_server.sessions.placement import Ring, Wanted, candidates, score
+from sandbox_server.fleet.placement import Ring, Wanted, candidates, score
 from sandbox_server.state.nodes import Holders, NodeRecord
 
 BEAT_S = 2.0
@@ -92,7 +92,7 @@ class _Fleet:
 
 
 def ours(fleet: _Fleet, server: int, instance: int) -> int:
-    """As `sessions.placement.Placement.choose`."""
+    """As `fleet.placement.Placement.choose`."""
     ready = fleet.holders.get(instance, frozenset())
     wanted = Wanted(str(instance), Holders(ready, ready))
 

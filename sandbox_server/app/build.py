@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sandbox_server import __version__
 from sandbox_server.actions import registry as actions
+from sandbox_server.app.data_disk import DataDisk
 from sandbox_server.app.grading import grading_of
 from sandbox_server.app.limits import batches_of, box_policy, image_rules, in_catalogue, kept_of, runtime_config
 from sandbox_server.app.parts import Parts
@@ -17,14 +18,30 @@ from sandbox_server.app.session_config import session_config
 from sandbox_server.app.single import NodeNameTaken, only_server
 from sandbox_server.app.state import open_store
 from sandbox_server.app.workspaces import captures_of, open_workspaces
+from sandbox_server.boxes.blobs import Blobs
+from sandbox_server.boxes.boxes import Boxes
+from sandbox_server.boxes.commands import Commands
+from sandbox_server.boxes.lives import BoxLives
+from sandbox_server.boxes.processes import Processes
+from sandbox_server.boxes.session_boxes import SessionBoxes
+from sandbox_server.boxes.session_work import SessionWork
 from sandbox_server.catalogue.boxes import BoxHistory
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.insight.counts import Counts
 from sandbox_server.catalogue.insight.listing import Listing
 from sandbox_server.catalogue.instances import Instances
+from sandbox_server.fleet.heartbeat import Heartbeat
+from sandbox_server.fleet.helping import Helping
+from sandbox_server.fleet.owners import Owners
+from sandbox_server.fleet.placement import Placement
 from sandbox_server.grading.queue import GradingQueue
 from sandbox_server.grading.registry import load_rewards
+from sandbox_server.images.box_images import BoxImages
+from sandbox_server.images.engine_disk import DiskMarks, EngineDisk
+from sandbox_server.insight.overview import Insight
+from sandbox_server.pool.lookahead import TOGETHER as lookahead_together
+from sandbox_server.pool.lookahead import Lookahead
 from sandbox_server.sandbox.base import Runtime
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
@@ -32,33 +49,16 @@ from sandbox_server.sandbox.faults import Faults
 from sandbox_server.sandbox.image_names import tagged
 from sandbox_server.sandbox.podman.engine import PodmanEngine
 from sandbox_server.sandbox.podman.runtime import PodmanRuntime
+from sandbox_server.scoring.rewards import Rewards
 from sandbox_server.sessions.acting import Acting
-from sandbox_server.sessions.blobs import Blobs
-from sandbox_server.sessions.box_images import BoxImages
-from sandbox_server.sessions.box_lives import BoxLives
-from sandbox_server.sessions.boxes import Boxes
-from sandbox_server.sessions.commands import Commands
-from sandbox_server.sessions.data_disk import DataDisk
 from sandbox_server.sessions.disk import DiskWatch
 from sandbox_server.sessions.ending import Ending
-from sandbox_server.sessions.engine_disk import DiskMarks, EngineDisk
-from sandbox_server.sessions.heartbeat import Heartbeat
-from sandbox_server.sessions.helping import Helping
-from sandbox_server.sessions.insight.overview import Insight
 from sandbox_server.sessions.log import SessionLog
-from sandbox_server.sessions.lookahead import TOGETHER as lookahead_together
-from sandbox_server.sessions.lookahead import Lookahead
-from sandbox_server.sessions.owners import Owners
-from sandbox_server.sessions.placement import Placement
-from sandbox_server.sessions.processes import Processes
 from sandbox_server.sessions.reaper import Reaper
 from sandbox_server.sessions.restoring import Restoring
-from sandbox_server.sessions.rewards import Rewards
 from sandbox_server.sessions.running import Running
 from sandbox_server.sessions.runs import Runs
 from sandbox_server.sessions.service import SessionService
-from sandbox_server.sessions.session_boxes import SessionBoxes
-from sandbox_server.sessions.session_work import SessionWork
 from sandbox_server.sessions.starts import Starts
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import NodeRecord, Nodes

@@ -18,10 +18,10 @@ from sandbox_server.app.hosts import BoxPorts, Hosts
 from sandbox_server.app.loop_watch import watched_loop
 from sandbox_server.app.parts import Build, Parts
 from sandbox_server.app.paths import Paths
+from sandbox_server.boxes.tunnels import Tunnels
 from sandbox_server.grading.localization import composition
 from sandbox_server.protocols._traits import Trait
 from sandbox_server.protocols.v1 import Refused
-from sandbox_server.sessions.tunnels import Tunnels
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import Nodes
 from sandbox_server.telemetry import logger

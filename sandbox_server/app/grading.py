@@ -15,9 +15,9 @@ from sandbox_server.grading.containers import Bounds, Containers
 from sandbox_server.grading.grading import Grading
 from sandbox_server.grading.registry import load_graders, load_rewards
 from sandbox_server.grading.rewards.resolved import resolved
+from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.sandbox.base import Runtime
 from sandbox_server.sandbox.faults import Faults
-from sandbox_server.sessions.workspace import Workspaces
 from sandbox_server.settings import Settings
 
 

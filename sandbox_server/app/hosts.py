@@ -5,11 +5,11 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sandbox_server.app.failures import service_error
+from sandbox_server.boxes.tunnels import Tunnels
 from sandbox_server.errors import ServiceError
 from sandbox_server.protocols._traits import TRAIT
 from sandbox_server.protocols.e2b import ports
 from sandbox_server.protocols.e2b.access import SANDBOX_ID
-from sandbox_server.sessions.tunnels import Tunnels
 
 
 class Hosts:

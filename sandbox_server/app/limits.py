@@ -1,15 +1,15 @@
 """What a container may use and a box may be, as the settings say."""
 
 from sandbox_server.actions.batch import BatchBounds, Batches
+from sandbox_server.boxes.commands import Kept
+from sandbox_server.boxes.policy import BoxPolicy, BoxSize
 from sandbox_server.catalogue.instances import Instances
+from sandbox_server.images.engine_disk import ImageRules
+from sandbox_server.images.preparing import REPOSITORY
 from sandbox_server.sandbox.base import Limits
 from sandbox_server.sandbox.config import RuntimeConfig
 from sandbox_server.sandbox.egress import Egress, Target
 from sandbox_server.sandbox.image_names import tagged
-from sandbox_server.sessions.box_policy import BoxPolicy, BoxSize
-from sandbox_server.sessions.commands import Kept
-from sandbox_server.sessions.engine_disk import ImageRules
-from sandbox_server.sessions.preparing import REPOSITORY
 from sandbox_server.settings import Settings
 
 

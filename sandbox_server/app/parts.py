@@ -5,18 +5,18 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
+from sandbox_server.boxes.blobs import Blobs
+from sandbox_server.boxes.boxes import Boxes
+from sandbox_server.boxes.commands import Commands
+from sandbox_server.boxes.processes import Processes
+from sandbox_server.boxes.session_boxes import SessionBoxes
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.catalogue.rollouts import Rollouts
+from sandbox_server.insight.overview import Insight
+from sandbox_server.scoring.batch_grading import BatchGrading
 from sandbox_server.sessions.base import Sessions
-from sandbox_server.sessions.batch_grading import BatchGrading
-from sandbox_server.sessions.blobs import Blobs
-from sandbox_server.sessions.boxes import Boxes
-from sandbox_server.sessions.commands import Commands
-from sandbox_server.sessions.insight.overview import Insight
-from sandbox_server.sessions.processes import Processes
 from sandbox_server.sessions.runs import Runs
-from sandbox_server.sessions.session_boxes import SessionBoxes
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import Nodes
 from sandbox_server.tasks import Loops

@@ -13,9 +13,9 @@ from sandbox_server.grading.grading import Grading
 from sandbox_server.grading.localization import composition
 from sandbox_server.grading.queue import GradingQueue
 from sandbox_server.grading.registry import load_rewards
-from sandbox_server.sessions.batch_grading import BatchGrading
-from sandbox_server.sessions.journals import Journals
-from sandbox_server.sessions.localizing import Localizing
+from sandbox_server.scoring.batch_grading import BatchGrading
+from sandbox_server.scoring.journals import Journals
+from sandbox_server.scoring.localizing import Localizing
 from sandbox_server.settings import Settings
 from sandbox_server.state.store import Store
 

@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 from sandbox_server.app.limits import limits_of
 from sandbox_server.catalogue.git_fetch import MirrorConfig
 from sandbox_server.catalogue.repositories import Mirrors
+from sandbox_server.images.preparing import Preparing
+from sandbox_server.images.repository_images import RepositoryImages
+from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.sandbox.base import Runtime
 from sandbox_server.sessions.patches import Captures
-from sandbox_server.sessions.preparing import Preparing
-from sandbox_server.sessions.repository_images import RepositoryImages
-from sandbox_server.sessions.workspace import Workspaces
 from sandbox_server.settings import Settings
 
 _PREPARE_S = 1800.0  # for repacking a large history on a busy disk; starts give up long before, it goes on

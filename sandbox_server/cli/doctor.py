@@ -10,14 +10,14 @@ from pathlib import Path
 import typer
 
 from sandbox_server.app.build import disk_path, open_catalogue, open_runtime
+from sandbox_server.app.data_disk import free_bytes, tried
 from sandbox_server.app.data_folder import why_shared, wider
 from sandbox_server.catalogue.certificates import Certificates
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.cli import api, configuration
 from sandbox_server.errors import ServiceError
 from sandbox_server.grading.drift import PART, drifted
-from sandbox_server.sessions.data_disk import free_bytes, tried
-from sandbox_server.sessions.engine_disk import used_pct
+from sandbox_server.images.engine_disk import used_pct
 from sandbox_server.settings import Settings
 from sandbox_server.state.connection import Connection
 from sandbox_server.state.embedded import find_binary

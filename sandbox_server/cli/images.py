@@ -18,9 +18,9 @@ from sandbox_server.app.workspaces import open_workspaces
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.cli import configuration
 from sandbox_server.errors import ServiceError
+from sandbox_server.images.engine_disk import last_use
 from sandbox_server.sandbox.base import StoredImage
 from sandbox_server.sandbox.image_names import tagged
-from sandbox_server.sessions.engine_disk import last_use
 from sandbox_server.settings import Settings
 from sandbox_server.state.image_uses import ImageUses
 from sandbox_server.state.keys import Keys

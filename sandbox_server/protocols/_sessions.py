@@ -4,7 +4,7 @@ from typing import cast
 
 from fastapi import Request
 
-from sandbox_server.sessions.session_boxes import SessionBoxes
+from sandbox_server.boxes.session_boxes import SessionBoxes
 
 
 def sessions_of(request: Request) -> SessionBoxes:

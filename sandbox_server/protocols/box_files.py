@@ -8,6 +8,9 @@ from typing import Annotated, Any, cast
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from sandbox_server.boxes.blobs import Blobs
+from sandbox_server.boxes.files import refused, write
+from sandbox_server.boxes.session_work import USER
 from sandbox_server.errors import FileUnusable, MalformedRequest
 from sandbox_server.protocols._apart import spawn
 from sandbox_server.protocols._caller import check_session
@@ -20,9 +23,6 @@ from sandbox_server.protocols.e2b.streamed import Streamed
 from sandbox_server.protocols.v1 import Refused, Sid
 from sandbox_server.sandbox.base import Sandbox
 from sandbox_server.sandbox.filesystem import FileInfo, FileKind
-from sandbox_server.sessions.blobs import Blobs
-from sandbox_server.sessions.files import refused, write
-from sandbox_server.sessions.session_work import USER
 
 _DEEPEST = 20
 

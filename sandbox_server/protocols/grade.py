@@ -19,8 +19,8 @@ from sandbox_server.protocols._scores import ShownScore, score_fields
 from sandbox_server.protocols._wire import json_answer, named_instance, read, takes
 from sandbox_server.protocols.v1 import Refused
 from sandbox_server.records import TurnTokens, VerdictName
+from sandbox_server.scoring.batch_grading import BatchGrading, Graded, GradeItem
 from sandbox_server.sessions.base import Sessions
-from sandbox_server.sessions.batch_grading import BatchGrading, Graded, GradeItem
 
 _TURNS = 10_000
 """Of one rollout; far more than any has."""

@@ -11,14 +11,14 @@ from pydantic import BaseModel, ConfigDict
 
 from sandbox_server import clock
 from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, SessionFilter
+from sandbox_server.insight.overview import BASE_DAYS, DAY_S, Insight, Overview
+from sandbox_server.insight.wall import Wall
+from sandbox_server.insight.word import Word, jumps
 from sandbox_server.protocols._filters import InstanceId, Run, Since
 from sandbox_server.protocols._wire import json_answer
 from sandbox_server.protocols.v1 import Refused
 from sandbox_server.records import VerdictName
 from sandbox_server.sessions.base import Sessions
-from sandbox_server.sessions.insight.overview import BASE_DAYS, DAY_S, Insight, Overview
-from sandbox_server.sessions.insight.wall import Wall
-from sandbox_server.sessions.insight.word import Word, jumps
 
 _PAGE = 200
 

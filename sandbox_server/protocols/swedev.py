@@ -33,7 +33,8 @@ from sandbox_server.protocols._wire import (
     takes,
 )
 from sandbox_server.records import Verdict, VerdictName
-from sandbox_server.sessions.base import ActionAnswer, RewardAnswer, Sessions
+from sandbox_server.scoring.rewards import RewardAnswer
+from sandbox_server.sessions.base import ActionAnswer, Sessions
 from sandbox_server.telemetry import INFRA_ERRORS, logger
 
 log = logger(__name__)

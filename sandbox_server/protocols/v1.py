@@ -14,12 +14,12 @@ from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.catalogue.instances import InstanceSummary as Summary
 from sandbox_server.errors import UnknownSession
+from sandbox_server.lifecycle import SessionState
 from sandbox_server.protocols._filters import cursor, wanted_sessions
 from sandbox_server.protocols._scores import ShownScore, score_fields
 from sandbox_server.protocols._wire import json_answer
 from sandbox_server.records import ConfirmState, SessionRecord, VerdictName
 from sandbox_server.sessions.base import Sessions, SessionView
-from sandbox_server.sessions.lifecycle import SessionState
 
 _AT_ONCE = 1 << 18  # characters of a journal that are written without looking up
 

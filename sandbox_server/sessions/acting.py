@@ -27,13 +27,14 @@ from sandbox_server.errors import (
     StateUnavailable,
     UnknownSession,
 )
+from sandbox_server.lifecycle import SessionState
 from sandbox_server.records import ActionRecord, InFlight, SessionRecord
 from sandbox_server.sandbox.base import Runtime, Sandbox, ShellOutcome
+from sandbox_server.scoring.journals import COMMAND, EXEC, NO_TEXTS
 from sandbox_server.sessions.base import ActionAnswer
 from sandbox_server.sessions.config import SessionConfig
-from sandbox_server.sessions.lifecycle import SessionState
 from sandbox_server.sessions.restoring import Restoring
-from sandbox_server.sessions.running import COMMAND, EXEC, NO_TEXTS, Ran, Running
+from sandbox_server.sessions.running import Ran, Running
 from sandbox_server.state.store import Store
 from sandbox_server.state.turns import Turn
 

@@ -8,9 +8,10 @@ from sandbox_server.actions.batch import Command, CommandResult
 from sandbox_server.catalogue.insight.records import Seen, SessionFilter
 from sandbox_server.catalogue.localization.truth import RewardItem
 from sandbox_server.errors import ServiceError
-from sandbox_server.records import ActionRecord, GradedSession, PatchRecord, SessionRecord, TurnTokens, Verdict
-from sandbox_server.sessions.lookahead import Failure
-from sandbox_server.sessions.shelf import ShelfView
+from sandbox_server.pool.lookahead import Failure
+from sandbox_server.pool.shelf import ShelfView
+from sandbox_server.records import ActionRecord, GradedSession, PatchRecord, SessionRecord, TurnTokens
+from sandbox_server.scoring.rewards import RewardAnswer
 from sandbox_server.state.nodes import NodeRecord
 
 
@@ -39,16 +40,6 @@ class BatchAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class RewardAnswer:
-    """A verdict and the number made from it."""
-
-    verdict: Verdict
-    reward: float
-    receipt: str = ""
-    """Id of the stored record; "" for what is not stored (pending, unknown_session)."""
-
-
-@dataclass(frozen=True, slots=True)
 class SessionView:
     """Everything known of a session."""
 
@@ -58,7 +49,7 @@ class SessionView:
     timings_s: dict[str, float] = field(default_factory=dict)
     """Of the session and of its grading."""
     metrics: Mapping[str, object] = field(default_factory=dict)
-    """See `sessions.rollout.metrics_of`."""
+    """See `scoring.rollout.metrics_of`."""
 
 
 @dataclass(frozen=True, slots=True)

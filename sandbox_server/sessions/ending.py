@@ -22,16 +22,16 @@ from sandbox_server.errors import (
     StateUnavailable,
     UnknownInstance,
 )
+from sandbox_server.fleet.owners import Owners
+from sandbox_server.images.workspaces import Workspaces
+from sandbox_server.lifecycle import SessionState, sources_of
 from sandbox_server.records import PatchRecord, SessionRecord
 from sandbox_server.sandbox.base import Runtime
+from sandbox_server.scoring.rewards import Rewards
 from sandbox_server.sessions.config import SessionConfig
-from sandbox_server.sessions.lifecycle import SessionState, sources_of
-from sandbox_server.sessions.owners import Owners
 from sandbox_server.sessions.patches import Captures, none
 from sandbox_server.sessions.restoring import Restoring
-from sandbox_server.sessions.rewards import Rewards
 from sandbox_server.sessions.starts import Starts
-from sandbox_server.sessions.workspace import Workspaces
 from sandbox_server.state.store import Store
 
 log = telemetry.logger(__name__)

@@ -1,11 +1,11 @@
-"""What a start begins: a session of a task's instance, or (`box_plan`) a box."""
+"""What a start begins: a session of a task's instance, or (`boxes.plan`) a box."""
 
 from typing import Protocol
 
 from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import ContainerSpec
-from sandbox_server.sessions.workspace import Workspaces
 from sandbox_server.state.store import Store
 
 

@@ -6,22 +6,22 @@ start is under way in this process (`ContainerInfo.held`), and sessions whose lo
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.boxes import BoxHistory
 from sandbox_server.catalogue.history import History
 from sandbox_server.errors import OwnedElsewhere, ServiceError
+from sandbox_server.fleet.owners import Owners
+from sandbox_server.lifecycle import SessionState
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import ContainerInfo, Role, Runtime
-from sandbox_server.sessions.box_lives import BoxLives
+from sandbox_server.scoring.rewards import Rewards
 from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.sessions.ending import Ending
-from sandbox_server.sessions.lifecycle import SessionState
-from sandbox_server.sessions.owners import Owners
 from sandbox_server.sessions.restoring import Restoring
-from sandbox_server.sessions.rewards import Rewards
 from sandbox_server.sessions.starts import Starts
 from sandbox_server.state.boxes import BoxFacts
 from sandbox_server.state.nodes import Fate, Nodes
@@ -35,6 +35,18 @@ _DEAD_EVERY_S = 30.0  # every node looks after the sessions of dead ones
 _TOGETHER = 4  # sessions ended at a time, so that a mass expiry leaves live ones their latency
 
 
+class Pauses(Protocol):
+    """The pauses of boxes (`boxes.lives`)."""
+
+    async def pause_at_end(self, sid: str) -> bool:
+        """Freeze a box whose timeout is a pause; False: the box is to end. Raises ServiceError."""
+        ...
+
+    async def follow(self, containers: Sequence[ContainerInfo], sessions: Sequence[SessionRecord]) -> None:
+        """Pause and unpause containers where the engine differs from the records."""
+        ...
+
+
 class Reaper:
     """One pass every SANDBOX_REAPER_PERIOD_S, and one, with recovery, when the server starts."""
 
@@ -45,7 +57,7 @@ class Reaper:
         history: History,
         facts: BoxFacts,
         boxes: BoxHistory,
-        lives: BoxLives,
+        lives: Pauses,
         nodes: Nodes,
         runs: RunState,
         owners: Owners,

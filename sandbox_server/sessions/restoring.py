@@ -17,16 +17,16 @@ from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.errors import SandboxLost, ServiceError, StateUnavailable, UnknownInstance
+from sandbox_server.fleet.owners import Owners
+from sandbox_server.fleet.placement import Placement
+from sandbox_server.images.workspaces import Workspaces
+from sandbox_server.lifecycle import SessionState
 from sandbox_server.records import ActionRecord, SessionRecord
 from sandbox_server.sandbox.base import Runtime, Sandbox
 from sandbox_server.sessions.config import SessionConfig
-from sandbox_server.sessions.lifecycle import SessionState
 from sandbox_server.sessions.log import SessionLog
-from sandbox_server.sessions.owners import Owners
-from sandbox_server.sessions.placement import Placement
 from sandbox_server.sessions.running import Running
 from sandbox_server.sessions.starts import GRACE_S, Starts
-from sandbox_server.sessions.workspace import Workspaces
 from sandbox_server.state.store import Store
 
 log = telemetry.logger(__name__)

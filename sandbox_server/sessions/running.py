@@ -12,16 +12,10 @@ from sandbox_server.actions.batch_json import BatchOutcome
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import Sandbox
-from sandbox_server.sessions.answering import recorded
+from sandbox_server.scoring.answering import recorded
+from sandbox_server.scoring.journals import EXEC
 from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.state.store import Store
-
-EXEC = "exec"
-"""The tool of an action that is a batch of the trainer's own."""
-FILE, COMMAND, COMMAND_END = "file", "command", "command_end"
-"""Tools of what was done by the API of boxes: see `session_work`."""
-NO_TEXTS = frozenset((EXEC, FILE, COMMAND, COMMAND_END))
-"""The content of these is no policy's text."""
 
 _AT_ONCE = 1 << 17  # characters of an action; a longer one is read in a thread
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from sandbox_server import clock, telemetry
 from sandbox_server.errors import RunOfAnother
+from sandbox_server.lifecycle import SessionState
 from sandbox_server.records import SessionRecord
-from sandbox_server.sessions.lifecycle import SessionState
 from sandbox_server.state.nodes import Nodes
 from sandbox_server.state.runs import RunState
 from sandbox_server.state.store import Store

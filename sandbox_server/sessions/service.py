@@ -33,17 +33,17 @@ from sandbox_server.errors import (
     UnknownNode,
     UnknownSession,
 )
+from sandbox_server.fleet.placement import Placement
+from sandbox_server.lifecycle import SessionState
+from sandbox_server.pool.lookahead import Lookahead
 from sandbox_server.records import ActionRecord, PatchRecord, SessionRecord, TurnTokens, Verdict, VerdictName
+from sandbox_server.scoring.localizing import Localizing
+from sandbox_server.scoring.rewards import RewardAnswer, Rewards
 from sandbox_server.sessions import acting
 from sandbox_server.sessions.acting import Acting
-from sandbox_server.sessions.base import ActionAnswer, Announced, BatchAnswer, PoolView, RewardAnswer, SessionView
+from sandbox_server.sessions.base import ActionAnswer, Announced, BatchAnswer, PoolView, SessionView
 from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.sessions.ending import Ending
-from sandbox_server.sessions.lifecycle import SessionState
-from sandbox_server.sessions.localizing import Localizing
-from sandbox_server.sessions.lookahead import Lookahead
-from sandbox_server.sessions.placement import Placement
-from sandbox_server.sessions.rewards import Rewards
 from sandbox_server.sessions.starts import Starts
 from sandbox_server.state.nodes import NodeRecord, Nodes
 from sandbox_server.state.runs import RunState

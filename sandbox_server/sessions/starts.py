@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -15,19 +16,19 @@ from sandbox_server.errors import (
     RepositoryUnavailable,
     ServiceError,
 )
+from sandbox_server.images.workspaces import Workspaces
+from sandbox_server.lifecycle import SessionState
+from sandbox_server.pool.fair import FairLine, LineFull, Place
+from sandbox_server.pool.groups import Groups
+from sandbox_server.pool.pool import Pool, PoolConfig
+from sandbox_server.pool.quotas import Quotas
+from sandbox_server.pool.shelf import Taken
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import Runtime, Sandbox
 from sandbox_server.sandbox.faults import Faults
 from sandbox_server.sessions.config import SessionConfig
-from sandbox_server.sessions.fair import FairLine, LineFull, Place
-from sandbox_server.sessions.groups import Groups
-from sandbox_server.sessions.lifecycle import SessionState
 from sandbox_server.sessions.log import SessionLog
 from sandbox_server.sessions.plan import Plan, TaskPlan
-from sandbox_server.sessions.pool import Pool, PoolConfig
-from sandbox_server.sessions.quotas import Quotas
-from sandbox_server.sessions.shelf import Taken
-from sandbox_server.sessions.workspace import Workspaces
 from sandbox_server.state.store import Store
 
 log = telemetry.logger(__name__)
@@ -108,6 +109,13 @@ class Starts:
     def waiting(self) -> int:
         """Starts that wait for a slot; whose container is being made, or is to be, have theirs."""
         return self._slots.waiting
+
+    def parked(self) -> dict[str, int]:
+        """Containers ready for a start, by instance id; instances without one are left out."""
+        parked: Counter[str] = Counter()
+        for shelf in self.pool.view():
+            parked.update(dict.fromkeys(shelf.instances, shelf.parked))
+        return {instance_id: count for instance_id, count in parked.items() if count}
 
     @property
     def faults(self) -> Mapping[str, str]:

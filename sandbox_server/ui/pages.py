@@ -13,15 +13,15 @@ from sandbox_server import clock
 from sandbox_server.catalogue.insight.listing import Listing
 from sandbox_server.catalogue.insight.records import GroupKind, SessionFilter, Standing
 from sandbox_server.catalogue.instances import Instances
+from sandbox_server.insight.overview import DAY_S
+from sandbox_server.insight.wall import STAGES
+from sandbox_server.insight.word import pass_rate
+from sandbox_server.lifecycle import SessionState
 from sandbox_server.protocols._filters import InstanceId, Run, Since, cursor, wanted_sessions
 from sandbox_server.protocols._traits import Trait
 from sandbox_server.protocols.insight import Limit, Window, groups_of, insight_of, pass_rates_of
 from sandbox_server.records import VerdictName
 from sandbox_server.sessions.base import Sessions
-from sandbox_server.sessions.insight.overview import DAY_S
-from sandbox_server.sessions.insight.wall import STAGES
-from sandbox_server.sessions.insight.word import pass_rate
-from sandbox_server.sessions.lifecycle import SessionState
 from sandbox_server.ui.login import Logins
 from sandbox_server.ui.render import FOLDER, HEADERS, page
 from sandbox_server.ui.route import NoKey, PageRoute

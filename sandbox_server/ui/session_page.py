@@ -12,10 +12,10 @@ from markupsafe import Markup
 from sandbox_server import clock
 from sandbox_server.catalogue.insight.records import Seen, SessionFilter
 from sandbox_server.errors import UnknownSession
+from sandbox_server.insight.wall import STAGES
+from sandbox_server.lifecycle import SessionState
 from sandbox_server.records import ActionRecord, SessionRecord
 from sandbox_server.sessions.base import Sessions, SessionView
-from sandbox_server.sessions.insight.wall import STAGES
-from sandbox_server.sessions.lifecycle import SessionState
 from sandbox_server.ui.pages import form_of, logins_of, seen_by
 from sandbox_server.ui.render import FOLDER, HEADERS, page, rendered
 from sandbox_server.ui.route import PageRoute

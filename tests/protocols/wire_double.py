@@ -15,6 +15,8 @@ import uvicorn
 
 from sandbox_server.actions.batch import Command, CommandResult
 from sandbox_server.app import Parts, create_app
+from sandbox_server.boxes.blobs import Blobs
+from sandbox_server.boxes.boxes import Boxes, BoxRequest, BoxView
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.insight.counts import Counts
@@ -40,16 +42,15 @@ from sandbox_server.errors import (
 from sandbox_server.grading.base import GradeRequest
 from sandbox_server.grading.localization.composition import load
 from sandbox_server.grading.registry import load_rewards
+from sandbox_server.insight.overview import Insight
+from sandbox_server.pool.lookahead import Failure
+from sandbox_server.pool.shelf import ShelfView
 from sandbox_server.records import ActionRecord, GradedSession, PatchRecord, SessionRecord, Verdict, VerdictName
-from sandbox_server.sessions.base import ActionAnswer, Announced, BatchAnswer, PoolView, RewardAnswer, SessionView
-from sandbox_server.sessions.batch_grading import BatchGrading
-from sandbox_server.sessions.blobs import Blobs
-from sandbox_server.sessions.boxes import Boxes, BoxRequest, BoxView
-from sandbox_server.sessions.insight.overview import Insight
-from sandbox_server.sessions.localizing import Localizing
-from sandbox_server.sessions.lookahead import Failure
+from sandbox_server.scoring.batch_grading import BatchGrading
+from sandbox_server.scoring.localizing import Localizing
+from sandbox_server.scoring.rewards import RewardAnswer
+from sandbox_server.sessions.base import ActionAnswer, Announced, BatchAnswer, PoolView, SessionView
 from sandbox_server.sessions.runs import RunEnd, Runs
-from sandbox_server.sessions.shelf import ShelfView
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import NodeRecord
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from sandbox_server.app.data_disk import DataDisk
 from sandbox_server.app.data_folder import make_private, why_shared, wider
+from sandbox_server.boxes.blobs import Blobs
 from sandbox_server.catalogue.database import Database
 from sandbox_server.errors import CatalogueUnavailable, DataDiskFull
 from sandbox_server.sandbox.faults import Faults
-from sandbox_server.sessions.blobs import Blobs
-from sandbox_server.sessions.data_disk import DataDisk
 from sandbox_server.state.embedded import EmbeddedRedis
 
 MB = 1 << 20

@@ -13,10 +13,10 @@ import pytest
 
 from sandbox_server.app.build import open_runtime
 from sandbox_server.app.state import open_connection
+from sandbox_server.images.engine_disk import DiskMarks, EngineDisk, ImageRules, used_pct
 from sandbox_server.sandbox.base import StoredImage
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sandbox.faults import Faults
-from sandbox_server.sessions.engine_disk import DiskMarks, EngineDisk, ImageRules, used_pct
 from sandbox_server.settings import Settings
 from sandbox_server.state.image_uses import ImageUses
 from sandbox_server.state.keys import Keys

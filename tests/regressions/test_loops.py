@@ -10,19 +10,19 @@ import pytest
 
 from sandbox_server.app import state
 from sandbox_server.app.build import build
+from sandbox_server.app.data_disk import DataDisk
 from sandbox_server.app.session_config import session_config
 from sandbox_server.errors import OwnedElsewhere
+from sandbox_server.fleet.heartbeat import Heartbeat
+from sandbox_server.fleet.helping import Helping
 from sandbox_server.grading.drift import Drift
+from sandbox_server.images.engine_disk import EngineDisk
+from sandbox_server.pool.lookahead import Lookahead
+from sandbox_server.pool.pool import Pool
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
-from sandbox_server.sessions.data_disk import DataDisk
 from sandbox_server.sessions.disk import REASON, DiskWatch
-from sandbox_server.sessions.engine_disk import EngineDisk
-from sandbox_server.sessions.heartbeat import Heartbeat
-from sandbox_server.sessions.helping import Helping
 from sandbox_server.sessions.log import SessionLog
-from sandbox_server.sessions.lookahead import Lookahead
-from sandbox_server.sessions.pool import Pool
 from sandbox_server.sessions.reaper import Reaper
 from sandbox_server.settings import Settings
 from sandbox_server.state.journal import JournalFlusher

@@ -10,8 +10,8 @@ import pytest
 from sandbox_server.app.build import open_runtime
 from sandbox_server.app.workspaces import open_workspaces
 from sandbox_server.catalogue.importing import read_instances
+from sandbox_server.pool.pool import Pool, PoolConfig
 from sandbox_server.sandbox.base import ContainerSpec
-from sandbox_server.sessions.pool import Pool, PoolConfig
 from sandbox_server.settings import Settings
 from sandbox_server.tasks import Loops
 from tests.conftest import ROOT

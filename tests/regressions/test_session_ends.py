@@ -9,11 +9,11 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from sandbox_server.app.build import build
+from sandbox_server.boxes.lives import BoxLives
 from sandbox_server.catalogue.insight.records import SessionFilter
 from sandbox_server.errors import CatalogueUnavailable, EngineUnavailable
 from sandbox_server.records import SessionRecord, VerdictName
 from sandbox_server.sandbox.base import Role
-from sandbox_server.sessions.box_lives import BoxLives
 from sandbox_server.sessions.reaper import Reaper
 from sandbox_server.sessions.service import SessionService
 from sandbox_server.settings import Settings

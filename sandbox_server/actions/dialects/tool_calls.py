@@ -5,7 +5,7 @@ Calls of `bash` run in parallel, each in a fresh shell. Where one call of a turn
 malformed one is answered in its own place and costs the others nothing. Calls inside `<think>` are thoughts. The answer
 of code search (`<files>` and the like, or a call of `localization_finish`, `result` or `finish`) runs nothing: it is
 recorded by being in the journal, and read when the session is graded. Whether a turn without calls is one is not for
-the dialect to say (`sessions.answering`).
+the dialect to say (`scoring.answering`).
 """
 
 import json

@@ -12,9 +12,9 @@ from typing import Literal, cast
 from starlette.requests import Request
 
 from sandbox_server import clock
+from sandbox_server.boxes.boxes import Boxes, BoxView
 from sandbox_server.errors import SandboxPaused, ServiceError, Unauthorized, UnknownSession
 from sandbox_server.protocols._numbers import whole
-from sandbox_server.sessions.boxes import Boxes, BoxView
 
 SANDBOX_ID = "e2b-sandbox-id"
 TOKEN = "x-access-token"

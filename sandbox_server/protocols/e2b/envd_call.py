@@ -7,6 +7,7 @@ from typing import TypeVar
 from fastapi import APIRouter, Request, Response
 
 from sandbox_server import telemetry
+from sandbox_server.boxes.boxes import BoxView
 from sandbox_server.errors import (
     InfrastructureError,
     RequestError,
@@ -23,7 +24,6 @@ from sandbox_server.protocols.e2b import connect
 from sandbox_server.protocols.e2b.access import BoxGone, Operation, box_of, boxes_of
 from sandbox_server.protocols.e2b.connect import Code, ConnectError, M
 from sandbox_server.sandbox.base import Sandbox
-from sandbox_server.sessions.boxes import BoxView
 
 log = telemetry.logger(__name__)
 

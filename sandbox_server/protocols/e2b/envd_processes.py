@@ -16,6 +16,8 @@ from typing import Annotated, cast
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
+from sandbox_server.boxes.command import Command
+from sandbox_server.boxes.processes import Follower, Lagging, Over, Processes, Running
 from sandbox_server.errors import ServiceError, UnknownProcess, UnknownSession
 from sandbox_server.protocols.e2b import connect
 from sandbox_server.protocols.e2b.access import boxes_of
@@ -23,8 +25,6 @@ from sandbox_server.protocols.e2b.connect import Code, ConnectError, Message
 from sandbox_server.protocols.e2b.envd_call import Call, as_connect, opened, streaming, unary
 from sandbox_server.protocols.e2b.streamed import Last
 from sandbox_server.sandbox.base import ProcessEnd, Size, Stream
-from sandbox_server.sessions.command import Command
-from sandbox_server.sessions.processes import Follower, Lagging, Over, Processes, Running
 
 ROUTER = APIRouter(include_in_schema=False)
 

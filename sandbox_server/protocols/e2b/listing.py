@@ -10,10 +10,10 @@ from urllib.parse import parse_qsl, unquote
 
 from starlette.datastructures import QueryParams
 
+from sandbox_server.boxes.boxes import BoxView
 from sandbox_server.errors import MalformedRequest
 from sandbox_server.protocols._numbers import whole
 from sandbox_server.protocols.e2b.wire import state, when
-from sandbox_server.sessions.boxes import BoxView
 
 NEXT = "x-next-token"
 _LIMIT, _MOST = 100, 1000

@@ -14,6 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from sandbox_server.boxes.boxes import BoxView
+from sandbox_server.boxes.tunnels import PortClosed, Tunnel, Tunnels
 from sandbox_server.errors import (
     MalformedRequest,
     RequestError,
@@ -27,8 +29,6 @@ from sandbox_server.protocols._traits import Refusal, Trait
 from sandbox_server.protocols._wire import json_answer
 from sandbox_server.protocols.e2b.access import BoxGone, boxes_of
 from sandbox_server.protocols.e2b.refusals import refuse
-from sandbox_server.sessions.boxes import BoxView
-from sandbox_server.sessions.tunnels import PortClosed, Tunnel, Tunnels
 from sandbox_server.telemetry import logger
 
 log = logger(__name__)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sandbox_server.sessions.boxes import BoxView
+from sandbox_server.boxes.boxes import BoxView
 
 ENVD_VERSION = "0.6.4"
 """What clients may expect of envd: metadata of files, every option of watching, and all that was there before."""

@@ -14,9 +14,9 @@ from sandbox_server.catalogue.insight.listing import Listing, fits
 from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, SessionFilter, Unsound, VerdictCount
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
+from sandbox_server.insight.overview import Insight
 from sandbox_server.protocols.insight import overview_fields
 from sandbox_server.records import GradedSession, SessionRecord, Verdict, VerdictName
-from sandbox_server.sessions.insight.overview import Insight
 from sandbox_server.state.nodes import NodeRecord
 
 R, U, E, I = VerdictName.RESOLVED, VerdictName.UNRESOLVED, VerdictName.EMPTY_PATCH, VerdictName.INFRA  # noqa: E741

@@ -7,10 +7,10 @@ from sandbox_server.catalogue.instance import SwebenchGrader, TaskInstance
 from sandbox_server.grading.base import Baseline, Grader, GradeRequest
 from sandbox_server.grading.containers import Containers
 from sandbox_server.grading.grading import Grading
+from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.records import Verdict
 from sandbox_server.sandbox.base import Limits, Role, Runtime
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
-from sandbox_server.sessions.workspace import Workspaces
 from tests.conformance.grading.calc_repository import FIXED, TESTS, Repository
 
 

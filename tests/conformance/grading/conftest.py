@@ -12,12 +12,12 @@ from sandbox_server.catalogue.git_fetch import MirrorConfig
 from sandbox_server.catalogue.repositories import Mirrors
 from sandbox_server.errors import EngineUnavailable, ImageUnavailable
 from sandbox_server.grading.registry import load_graders
+from sandbox_server.images.preparing import Preparing
+from sandbox_server.images.repository_images import RepositoryImages
+from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.sandbox.base import ContainerSpec, ImageInfo, Limits, Role
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime, RuntimeConfig
-from sandbox_server.sessions.preparing import Preparing
-from sandbox_server.sessions.repository_images import RepositoryImages
-from sandbox_server.sessions.workspace import Workspaces
 from tests.conformance.grading.calc_bench import Bench
 from tests.conformance.grading.calc_repository import Repository
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from sandbox_server.sessions.lifecycle import SessionState, sources_of
+from sandbox_server.lifecycle import SessionState, sources_of
 from sandbox_server.state.connection import Connection
 from sandbox_server.state.history import MAX_BYTES, MAX_TEXTS
 from sandbox_server.state.keys import Keys

@@ -15,11 +15,11 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
 from sandbox_server.app.access import BoundBody
+from sandbox_server.boxes.boxes import BoxView
 from sandbox_server.errors import BodyTooSlow, MalformedRequest, Unauthorized
 from sandbox_server.protocols._numbers import whole
 from sandbox_server.protocols.boxes import Seconds
 from sandbox_server.protocols.e2b import access, connect, listing, ports
-from sandbox_server.sessions.boxes import BoxView
 
 HUGE = "9" * 5000
 SPELLED = st.one_of(

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
+from sandbox_server.boxes.command import Command
+from sandbox_server.boxes.processes import PIECE, Follower, Lagging, Over, Processes, ProcessLimits
 from sandbox_server.errors import SandboxLost, UnknownProcess
 from sandbox_server.sandbox.base import ProcessEnd, Size, Stream
-from sandbox_server.sessions.command import Command
-from sandbox_server.sessions.processes import PIECE, Follower, Lagging, Over, Processes, ProcessLimits
 
 
 class Played:

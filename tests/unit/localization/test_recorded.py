@@ -12,8 +12,8 @@ from sandbox_server.actions.dialects.tool_calls import DIALECT
 from sandbox_server.actions.tool_responses import RECORDED, Told
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.records import ActionRecord, Answer
-from sandbox_server.sessions.answering import recorded
-from sandbox_server.sessions.rollout import answer_of
+from sandbox_server.scoring.answering import recorded
+from sandbox_server.scoring.rollout import answer_of
 from tests.unit.localization.test_answers import PIECES
 
 TASK = TaskInstance.model_validate(

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from sandbox_server.boxes.orphans import ages, left
 from sandbox_server.errors import CommandBroken, ServiceError
 from sandbox_server.protocols.e2b.envd_filesystem import entry
 from sandbox_server.sandbox.base import ExecResult, Output, Sandbox, ShellOutcome
@@ -29,7 +30,6 @@ from sandbox_server.sandbox.bash.turn import Turn
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.exec_stream import DockerExecStream, _Stream
 from sandbox_server.sandbox.process import ProcessEnd
-from sandbox_server.sessions.orphans import ages, left
 
 NONCE = "0123456789abcdef" * 2
 HUGE = "9" * 5000

@@ -1,0 +1,403 @@
+"""Boxes: sessions that run an image in place of an instance, for clients that bring their own commands.
+
+A box has the slot, the record, the container, the node and the reaper of a session; no actions, no patch, no grading.
+It ends at its deadline, however idle or busy it is, and with its node: nothing of it is journaled, so nothing of it
+can be restored.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sandbox_server import telemetry
+from sandbox_server.boxes.lives import BoxLives
+from sandbox_server.boxes.network import connect, egress_of
+from sandbox_server.boxes.plan import BoxPlan, Life
+from sandbox_server.boxes.policy import BoxPolicy
+from sandbox_server.boxes.view import BoxView as BoxView  # what this part's methods give
+from sandbox_server.catalogue.history import History
+from sandbox_server.errors import (
+    ImageUnavailable,
+    MalformedRequest,
+    SandboxLost,
+    SandboxPaused,
+    SandboxRunning,
+    ServiceError,
+    StateUnavailable,
+    UnknownImage,
+    UnknownSession,
+)
+from sandbox_server.fleet.owners import Owners
+from sandbox_server.fleet.placement import Placement
+from sandbox_server.images.box_images import BoxImages
+from sandbox_server.lifecycle import SessionState
+from sandbox_server.records import BoxKind, BoxRecord, OnTimeout
+from sandbox_server.sandbox.base import Runtime, Sandbox
+from sandbox_server.sandbox.image_names import tagged
+from sandbox_server.sessions.ending import Ending
+from sandbox_server.sessions.log import SessionLog
+from sandbox_server.sessions.starts import Starts
+from sandbox_server.state.boxes import BoxFacts
+from sandbox_server.state.store import Store
+from sandbox_server.tasks import TaskSet
+
+log = telemetry.logger(__name__)
+
+_TOKEN_BYTES = 32
+_CLOSE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class BoxRequest:
+    """What a client wants; what it leaves out is the policy's to say."""
+
+    kind: BoxKind
+    image: str = ""
+    """"": its metadata or its template names it."""
+    template: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    user: str = ""
+    """Whose the commands are that name no user; "": the policy's."""
+    timeout_s: float | None = None
+    """Life from its creation on; None: SANDBOX_BOX_DEFAULT_S."""
+    cpus: float | None = None
+    memory_mb: int | None = None
+    """None: as the metadata's size says, else as any session."""
+    on_timeout: OnTimeout = OnTimeout.KILL
+    auto_resume: bool = False
+    """Once it is paused, requests into it resume it."""
+    internet: bool | None = None
+    """False: no network, whatever the policy allows."""
+    allow_out: tuple[str, ...] = ()
+    deny_out: tuple[str, ...] = ()
+    private: bool = False
+    """Its ports take only requests with its traffic token."""
+    host_mask: str = ""
+    """As of BoxRecord."""
+    owner: str = ""
+    """Name of the API key."""
+    run: str = ""
+    """For whom it counts in the fair line."""
+    idempotency_key: str = ""
+    """Sent again, it gives the box that it made, while that lives."""
+
+
+class Boxes:
+    """The boxes of all nodes; makes those of this one."""
+
+    def __init__(
+        self,
+        *,
+        runtime: Runtime,
+        store: Store,
+        facts: BoxFacts,
+        history: History,
+        starts: Starts,
+        placement: Placement,
+        owners: Owners,
+        ending: Ending,
+        log: SessionLog,
+        lives: BoxLives,
+        policy: BoxPolicy,
+        images: BoxImages,
+        may_pull: Callable[[str], Awaitable[bool]],
+    ) -> None:
+        """`may_pull(image)`: the catalogue names it."""
+        self._runtime = runtime
+        self._store = store
+        self._facts = facts
+        self._history = history
+        self._starts = starts
+        self._placement = placement
+        self._owners = owners
+        self._ending = ending
+        self._log = log
+        self._lives = lives
+        self._images = images
+        self._may_pull = may_pull
+        self._giving_back = TaskSet("boxes given back")
+        self.policy = policy
+
+    async def create(self, asked: BoxRequest) -> BoxView:
+        """A running box. When the caller is cancelled, nothing is left of it; a pull of its image goes on.
+
+        Raises:
+            UnknownImage, MalformedRequest: it cannot be had as it was asked for.
+            CapacityError: no slot, image or container within SANDBOX_BOX_CREATE_WAIT_S. OverQuota.
+            OwnedElsewhere: another node is to make it. InfrastructureError.
+        """
+        key = f"{asked.owner}\0{asked.idempotency_key}" if asked.idempotency_key else ""
+        if key and (made := await self._made(key)):
+            return made
+        try:
+            view = await self._begin(asked)
+        except ServiceError as e:
+            telemetry.STARTS.labels(e.code).inc()
+            if e.reason:
+                telemetry.STARTS_REFUSED.labels(e.reason).inc()
+            log.warning("no box", template=asked.template, run=asked.run, code=e.code, error=e.detail)
+            raise
+        telemetry.STARTS.labels("ok").inc()
+        if key:
+            await self._facts.remember(key, view.sid)
+        log.info("box begun", sid=view.sid, image=view.box.image, kind=asked.kind.value, run=asked.run)
+        return view
+
+    async def _begin(self, asked: BoxRequest) -> BoxView:
+        plan = self._plan(asked)
+        image = plan.box.image
+        await self._placement.settle_as(plan.name, [tagged(image)])
+        await self._permit(image)
+        try:
+            record = await self._starts.begin(plan, run=asked.run, owner=asked.owner, wait_s=self.policy.create_wait_s)
+        except ImageUnavailable as e:
+            if not e.absent:
+                raise
+            raise UnknownImage(f"image {image!r} does not exist: {e.detail}") from e
+        self._log.add(record, plan.box)
+        return BoxView(record, plan.box)
+
+    async def create_while(self, asked: BoxRequest, left: Coroutine[Any, Any, None]) -> BoxView | None:
+        """As `create`, but when `left` returns (the client is gone) nothing is left of the box, and this is None."""
+        creating, leaving = asyncio.create_task(self.create(asked)), asyncio.create_task(left)
+        try:
+            await asyncio.wait({creating, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not leaving.done():
+                return creating.result()
+            self._giving_back.start(self._give_back(creating))
+            return None
+        except asyncio.CancelledError:
+            self._giving_back.start(self._give_back(creating))
+            raise
+        finally:
+            leaving.cancel()
+
+    async def close(self) -> None:
+        """Let what is being given back go to its end, for a few seconds."""
+        await self._giving_back.settle(_CLOSE_S)
+
+    async def _give_back(self, creating: asyncio.Task[BoxView]) -> None:
+        """End a box that nobody will use."""
+        creating.cancel()  # it may stand in a line, before others whose clients are there
+        (made,) = await asyncio.gather(creating, return_exceptions=True)
+        if isinstance(made, BoxView):
+            log.info("client gone", sid=made.sid)
+            try:
+                await self._ending.end(made.sid, "client_gone")
+            except ServiceError as e:
+                log.warning("box of a client that is gone left to its end", sid=made.sid, code=e.code, error=e.detail)
+
+    async def _made(self, key: str) -> BoxView | None:
+        sid = await self._facts.made(key)
+        if sid is None:
+            return None
+        view = await self.get(sid)
+        return view if view.live else None
+
+    def _plan(self, asked: BoxRequest) -> BoxPlan:
+        policy = self.policy
+        image = policy.image(asked.image, asked.template, asked.metadata)
+        limits = policy.size(asked.metadata, asked.cpus, asked.memory_mb)
+        egress = egress_of(asked.allow_out, asked.deny_out)
+        life_s = policy.life_s(asked.timeout_s)
+        if asked.on_timeout is OnTimeout.PAUSE and not policy.paused_max_s:
+            raise MalformedRequest("boxes cannot be paused here (SANDBOX_BOX_PAUSED_MAX_S is 0); let them end")
+        box = BoxRecord(
+            sid="",
+            kind=asked.kind.value,
+            image=image,
+            template=asked.template,
+            metadata=dict(asked.metadata),
+            env=dict(asked.env),
+            user=asked.user or self.policy.user,
+            token=secrets.token_urlsafe(_TOKEN_BYTES),
+            network=policy.network_of(image, asked.internet, egress),
+            allow_out=tuple(asked.allow_out),
+            deny_out=tuple(asked.deny_out),
+            cpus=limits.cpus,
+            memory_mb=limits.memory_mb,
+            disk_mb=limits.disk_mb,
+            last_s=0.0,
+            owner=asked.owner,
+            life_s=life_s,
+            on_timeout=asked.on_timeout.value,
+            auto_resume=asked.auto_resume,
+            pausable_s=policy.paused_max_s,
+            traffic_token=secrets.token_urlsafe(_TOKEN_BYTES) if asked.private else "",
+            host_mask=asked.host_mask,
+        )
+        life = Life(life_s, policy.max_s)
+        return BoxPlan(box, limits, egress, life, images=self._images, store=self._store, facts=self._facts)
+
+    async def _permit(self, image: str) -> None:
+        """Return if boxes may run the image. Raises UnknownImage."""
+        if self.policy.is_named(image):
+            return
+        if self.policy.images:
+            raise UnknownImage(f"image {image!r} does not exist for boxes: no pattern of SANDBOX_BOX_IMAGES fits it")
+        if await self._runtime.find_image(image) is None and not await self._may_pull(image):
+            raise UnknownImage(
+                f"image {image!r} does not exist on this engine, nor is it an image of the catalogue; load it there,"
+                " or name it in SANDBOX_BOX_IMAGES to have it pulled"
+            )
+
+    async def get(self, sid: str) -> BoxView:
+        """The box, from any node, live or ended. Raises UnknownSession, StateUnavailable."""
+        view = await self.find(sid)
+        if view is None:
+            raise UnknownSession(f"no box {sid}: a task's session has this number")
+        return view
+
+    async def find(self, sid: str) -> BoxView | None:
+        """As `get`; None: the sid is a session's that runs an instance."""
+        record, box = await self._facts.with_session(sid)
+        if record is None:
+            record = await self._history.session(sid)
+            if record is not None and record.state == SessionState.LIVE:
+                raise StateUnavailable(f"Redis has lost session {sid}; the reaper puts it back, ask again")
+        if record is None or (box is None and record.is_box):
+            raise UnknownSession(f"no box {sid}")
+        return None if box is None else BoxView(record, box)
+
+    async def of_token(self, token: str) -> BoxView:
+        """The box that the access token opens. Raises UnknownSession, StateUnavailable."""
+        sid = await self._facts.of_token(token)
+        if sid is None:
+            raise UnknownSession("no box has this access token")
+        return await self.get(sid)
+
+    async def list(self, *, owner: str | None = None) -> list[BoxView]:
+        """All that run or are paused, on all nodes, the newest first; `owner`: only those of this key."""
+        records = [one for one in await self._store.live() if one.is_box and owner in (None, one.owner)]
+        boxes = await self._facts.all([record.sid for record in records])
+        views = [BoxView(record, boxes[record.sid]) for record in records if record.sid in boxes]
+        return sorted((view for view in views if view.live), key=BoxView.order, reverse=True)
+
+    async def set_timeout(self, sid: str, timeout_s: float, *, only_longer: bool = False) -> BoxView:
+        """Have the box end `timeout_s` seconds from now, at most SANDBOX_BOX_MAX_S after its creation; on any node.
+
+        `only_longer`: an end that is later already stays.
+
+        Raises:
+            UnknownSession: there is no such box, it has ended, or it is paused. MalformedRequest. SessionBusy.
+            StateUnavailable.
+        """
+        life_s = self.policy.life_s(timeout_s)
+        await self.get(sid)
+        return await self._lives.set_end(sid, life_s, only_longer=only_longer)
+
+    async def pause(self, sid: str) -> BoxView:
+        """Freeze the box: its memory, files and slot are kept, for SANDBOX_BOX_PAUSED_MAX_S over all its pauses.
+
+        Raises:
+            UnknownSession, OwnedElsewhere. SandboxPaused: it is already. MalformedRequest: not any more.
+            SessionBusy, InfrastructureError.
+        """
+        view = await self.get(sid)
+        await self._owned(view)
+        try:
+            return await self._lives.pause(sid)
+        except SandboxLost as e:
+            await self.lose(view, e.detail)
+            raise UnknownSession(f"box {sid} is lost: {e.detail}") from e
+
+    async def resume(self, sid: str, timeout_s: float | None = None, *, on_timeout: OnTimeout | None = None) -> BoxView:
+        """Let a paused box go on; it ends `timeout_s` seconds from now (None: SANDBOX_BOX_DEFAULT_S).
+
+        Raises:
+            UnknownSession, OwnedElsewhere. SandboxRunning: it is not paused. MalformedRequest.
+            SessionBusy, InfrastructureError.
+        """
+        life_s = self.policy.life_s(timeout_s)
+        view = await self.get(sid)
+        await self._owned(view)
+        try:
+            return await self._lives.resume(sid, life_s, on_timeout=on_timeout)
+        except SandboxLost as e:
+            await self.lose(view, e.detail)
+            raise UnknownSession(f"box {sid} is lost: {e.detail}") from e
+
+    async def awake(self, view: BoxView) -> BoxView:
+        """The box as it runs on this node, resumed if it is one that requests resume.
+
+        Raises:
+            SandboxPaused: it is not. OwnedElsewhere, UnknownSession, NodeUnreachable, SessionBusy.
+            InfrastructureError.
+        """
+        await self._owned(view)
+        if not view.paused:
+            return view
+        if not view.box.auto_resume:
+            raise SandboxPaused(f"box {view.sid} is paused; connect to it, which resumes it")
+        try:
+            # as E2B does it: for as long as it was made for, and not for a moment only
+            life_s = min(max(view.box.life_s, self.policy.default_s), self.policy.max_s)
+            return await self.resume(view.sid, life_s)
+        except SandboxRunning:  # another request was first
+            return await self.get(view.sid)
+
+    async def set_network(
+        self, sid: str, internet: bool | None, allow_out: Sequence[str], deny_out: Sequence[str]
+    ) -> None:
+        """Give a running box its network, or take it away, or a part of it, as the policy allows.
+
+        Raises:
+            UnknownSession, OwnedElsewhere, SandboxPaused. MalformedRequest: the rules are none, or the box was made
+            without a network. InfrastructureError: it has the rules that it had.
+        """
+        view = await self.get(sid)
+        await self.here(view)
+        egress = egress_of(allow_out, deny_out)
+        network = self.policy.network_of(view.box.image, internet, egress)
+        await connect(self._runtime, view, network, egress)
+        box = replace(view.box, network=network, allow_out=tuple(allow_out), deny_out=tuple(deny_out))
+        await self._facts.put(box, view.ends_at)
+        self._log.add(view.record, box)
+
+    async def kill(self, sid: str) -> bool:
+        """End it; False: it is unknown or has ended. Raises OwnedElsewhere, SessionBusy, InfrastructureError."""
+        try:
+            view = await self.get(sid)
+        except UnknownSession:
+            return False
+        if view.record.state in (SessionState.ENDED, SessionState.LOST):
+            return False
+        return await self._ending.end(sid, "killed") is not None
+
+    async def sandbox(self, view: BoxView) -> Sandbox:
+        """Its container, on this node.
+
+        Raises:
+            OwnedElsewhere: the request is another node's. UnknownSession: it has ended, or its node has died.
+            SandboxPaused. SandboxLost: its container is gone; the box has ended with this.
+        """
+        await self.here(view)
+        try:
+            return await self._runtime.attach(view.record.container_id)
+        except SandboxLost as e:
+            await self.lose(view, e.detail)
+            raise
+
+    async def here(self, view: BoxView) -> None:
+        """Return if the box runs on this node.
+
+        Raises:
+            OwnedElsewhere, UnknownSession, NodeUnreachable. SandboxPaused.
+        """
+        await self._owned(view)
+        if view.paused:
+            raise SandboxPaused(f"box {view.sid} is paused; connect to it, which resumes it")
+
+    async def _owned(self, view: BoxView) -> None:
+        if not view.live:
+            raise UnknownSession(f"box {view.sid} has ended ({view.record.end_reason or 'its time is over'})")
+        if not self._owners.is_here(view.record):
+            await self._owners.nobodys(view.record)
+            raise UnknownSession(f"box {view.sid} is lost: its host {view.record.node} died")
+
+    async def lose(self, view: BoxView, cause: str) -> None:
+        """Its container is gone under it: the box ends with that."""
+        await self._ending.lose(view.sid, cause)

@@ -1,0 +1,220 @@
+"""Commands of boxes whose output is kept until it is asked for: each begun once, however often it is sent.
+
+The command itself is one of `processes`, as those of other protocols. Here it gets an id, its output is collected
+(both ends of it, where it is long), and whoever asks waits for its end. A server that begins anew does not know what
+became of the commands of the one before: these are lost, but not run again.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from sandbox_server import telemetry
+from sandbox_server.boxes.boxes import BoxView
+from sandbox_server.boxes.command import Command
+from sandbox_server.boxes.processes import Follower, Lagging, Over, Processes, Running
+from sandbox_server.errors import CommandLost, ServiceError, UnknownCommand
+from sandbox_server.sandbox.base import Output, Process, ProcessEnd, Stream
+from sandbox_server.sandbox.collector import Collector
+from sandbox_server.state.commands import BegunCommands
+from sandbox_server.tasks import TaskSet
+
+log = telemetry.logger(__name__)
+
+_NOTHING = Output(b"")
+_NEXT_S = 600.0  # only how often a silent command is looked at again
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Bounds on what is kept."""
+
+    output_bytes: int
+    """Of each stream of a command, half from its head and half from its tail."""
+    total_bytes: int
+    """Of all commands that have ended, of all boxes; the oldest go first."""
+    delivered_s: float = 60.0
+    """How long a command is still known once its end was told: the answer may have been lost on its way."""
+    session_s: float = 86400.0
+    """How long a session's command is remembered as begun: as long as any session lives."""
+
+
+@dataclass(eq=False)
+class BoxCommand:
+    """A command as its client sees it."""
+
+    sid: str
+    command_id: str
+    running: Running
+    began: float = field(default_factory=time.monotonic)
+    duration_s: float = 0.0
+    """0.0 while it runs."""
+    stdout: Output = _NOTHING
+    stderr: Output = _NOTHING
+    """Both complete once it has ended."""
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    killed: bool = False
+    """By its client."""
+
+    @property
+    def end(self) -> ProcessEnd | None:
+        """None while it runs, and where its sandbox was lost."""
+        return self.running.end
+
+    @property
+    def size(self) -> int:
+        """Bytes that are kept of it, about."""
+        return 1024 + sum(len(out.head) + len(out.tail) for out in (self.stdout, self.stderr))
+
+    async def wait(self, wait_s: float) -> None:
+        """Return when it has ended, or after `wait_s`. Raises what ended the sandbox under it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self.over.wait()
+        if self.over.is_set() and self.running.fault is not None:
+            raise self.running.fault
+
+
+class Commands:
+    """Of the boxes of this node."""
+
+    def __init__(self, processes: Processes, begun: BegunCommands, kept: Kept) -> None:
+        """`begun` remembers them beyond this server's life."""
+        self._processes = processes
+        self._begun = begun
+        self._kept = kept
+        self._known: OrderedDict[tuple[str, str], asyncio.Future[BoxCommand]] = OrderedDict()
+        self._tasks = TaskSet("commands")
+        self._bytes = 0
+
+    async def run(
+        self,
+        view: BoxView,
+        command_id: str,
+        command: Command,
+        begin: Callable[[], Awaitable[Process]],
+        stdin: bytes | None = None,
+    ) -> BoxCommand:
+        """The command of this id, begun now unless it was before; `begin` starts it, to read `stdin`.
+
+        Raises:
+            CommandLost: it was begun by a server that is no more. What `begin` raises: then it was not begun.
+            StateUnavailable.
+
+        """
+        key = view.sid, command_id
+        if key not in self._known:
+            beginning = asyncio.create_task(self._begin(view, command_id, command, begin, stdin))
+            self._known[key] = beginning
+            beginning.add_done_callback(lambda done: self._began(key, done))
+        # the client may go away meanwhile, and ask again for what began all the same
+        return await asyncio.shield(self._known[key])
+
+    async def _begin(
+        self,
+        view: BoxView,
+        command_id: str,
+        command: Command,
+        begin: Callable[[], Awaitable[Process]],
+        stdin: bytes | None,
+    ) -> BoxCommand:
+        if not await self._begun.begin(view.sid, command_id, kept_s=view.box.last_s - view.record.created_at):
+            raise _lost(command_id)
+        try:
+            process = await begin()
+        except BaseException:
+            with suppress(ServiceError):  # then it counts as lost, which is safe
+                await asyncio.shield(self._begun.undo(view.sid, command_id))
+            raise
+        return self._follow(view.sid, command_id, command, process, stdin)
+
+    async def take(self, sid: str, command_id: str, command: Command, process: Process, stdin: bytes | None) -> None:
+        """Take in a command of a session that has just begun, in place of one of this id: its journal begins it once.
+
+        Raises:
+            StateUnavailable.
+
+        """
+        await self._begun.begin(sid, command_id, kept_s=self._kept.session_s)
+        self._known[sid, command_id] = made = asyncio.get_running_loop().create_future()
+        made.set_result(self._follow(sid, command_id, command, process, stdin))
+
+    def _follow(self, sid: str, command_id: str, command: Command, process: Process, stdin: bytes | None) -> BoxCommand:
+        running, follower = self._processes.add(sid, process, command)
+        begun = BoxCommand(sid, command_id, running)
+        self._tasks.start(self._collect(begun, follower))
+        if stdin is not None:
+            self._tasks.start(_feed(process, stdin))
+        return begun
+
+    def _began(self, key: tuple[str, str], done: "asyncio.Future[BoxCommand]") -> None:
+        if done.cancelled() or done.exception() is not None:
+            del self._known[key]
+
+    async def find(self, sid: str, command_id: str) -> BoxCommand:
+        """Raises UnknownCommand, CommandLost, StateUnavailable."""
+        if known := self._known.get((sid, command_id)):
+            return await asyncio.shield(known)
+        if await self._begun.begun(sid, command_id):
+            raise _lost(command_id)
+        raise UnknownCommand(f"box {sid} has no command {command_id}")
+
+    def delivered(self, command: BoxCommand) -> None:
+        """Its end was told, so it need not be kept for long."""
+        asyncio.get_running_loop().call_later(self._kept.delivered_s, self._forget, command)
+
+    async def close(self) -> None:
+        """Collect no more."""
+        tasks = [*self._known.values(), *self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _collect(self, command: BoxCommand, follower: Follower) -> None:
+        streams = {stream: Collector(self._kept.output_bytes) for stream in Stream}
+        try:
+            while True:
+                piece = await follower.next(_NEXT_S)
+                if piece is not None:
+                    streams[piece[0]].add(piece[1])
+        except (Over, Lagging):
+            pass
+        finally:
+            follower.close()
+            command.stdout, command.stderr = streams[Stream.STDOUT].take(), streams[Stream.STDERR].take()
+            command.duration_s = time.monotonic() - command.began
+            command.over.set()
+            self._bytes += command.size
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Forget the oldest that have ended, until the rest is within its bound."""
+        for made in list(self._known.values()):
+            if self._bytes <= self._kept.total_bytes:
+                return
+            if made.done() and made.result().over.is_set():
+                self._forget(made.result())
+
+    def _forget(self, command: BoxCommand) -> None:
+        key = command.sid, command.command_id
+        if (made := self._known.get(key)) and made.done() and made.result() is command:
+            del self._known[key]
+            self._bytes -= command.size
+
+
+async def _feed(process: Process, stdin: bytes) -> None:
+    try:
+        await process.write(stdin)
+        await process.close_stdin()
+    except ServiceError as error:
+        log.warning("a command did not get all of its input", pid=process.pid, error=error.detail)
+
+
+def _lost(command_id: str) -> CommandLost:
+    return CommandLost(
+        f"command {command_id} was begun, but its end is not known any more: the server was restarted while it ran, or"
+        " it ended long ago; look at what it should have done"
+    )

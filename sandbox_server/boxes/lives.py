@@ -1,0 +1,149 @@
+"""Until when boxes run, and their pauses: processes frozen; memory, files and slot kept; for a bounded time.
+
+What the record says is the truth: it is written before a container is frozen, and after one was let go on. Where a
+server died between the two, or somebody else had the engine pause or unpause a box, the reaper makes the engine follow.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sandbox_server import clock, telemetry
+from sandbox_server.boxes.view import BoxView
+from sandbox_server.errors import MalformedRequest, SandboxPaused, SandboxRunning, ServiceError, UnknownSession
+from sandbox_server.lifecycle import SessionState
+from sandbox_server.records import OnTimeout, SessionRecord
+from sandbox_server.sandbox.base import ContainerInfo, Runtime
+from sandbox_server.sessions.log import SessionLog
+from sandbox_server.state.boxes import BoxFacts
+from sandbox_server.state.store import Store
+
+log = telemetry.logger(__name__)
+
+
+class BoxLives:
+    """Moves the ends of all boxes; pauses and resumes those of this node."""
+
+    def __init__(self, runtime: Runtime, store: Store, facts: BoxFacts, log: SessionLog, *, wait_s: float) -> None:
+        """`wait_s`: for others that change the same box."""
+        self._runtime = runtime
+        self._store = store
+        self._facts = facts
+        self._log = log
+        self._wait_s = wait_s
+
+    async def set_end(self, sid: str, life_s: float, *, only_longer: bool) -> BoxView:
+        """Have the box end `life_s` seconds from now; `only_longer`: an end that is later already stays.
+
+        Raises:
+            UnknownSession: it has ended, or is paused. SessionBusy. StateUnavailable.
+        """
+        async with self._store.lock(sid, self._wait_s):
+            view = await self._live(sid)
+            if view.paused:
+                raise UnknownSession(f"box {sid} is paused; connect to it, which resumes it")
+            deadline = min(clock.now() + life_s, view.box.last_s)
+            if only_longer:
+                deadline = max(deadline, view.ends_at)
+            if not await self._facts.prolong(view.box, deadline):
+                raise UnknownSession(f"box {sid} has ended")
+            return self._noted(view, deadline)
+
+    async def pause(self, sid: str) -> BoxView:
+        """Freeze the box.
+
+        Raises:
+            UnknownSession: it has ended. SandboxPaused: it is paused already. MalformedRequest: it may not be paused
+            any longer. SessionBusy. SandboxLost: its container is gone. InfrastructureError: the reaper does it.
+        """
+        async with self._store.lock(sid, self._wait_s):
+            view = await self._live(sid)
+            if view.paused:
+                raise SandboxPaused(f"box {sid} is paused already")
+            if view.box.pausable_s <= 0:
+                raise MalformedRequest(
+                    f"box {sid} cannot be paused any more: it was for as long as a box may be"
+                    " (SANDBOX_BOX_PAUSED_MAX_S)"
+                )
+            return await self._freeze(view, clock.now())
+
+    async def resume(self, sid: str, life_s: float, *, on_timeout: OnTimeout | None = None) -> BoxView:
+        """Let the box go on; it ends `life_s` seconds from now. `on_timeout`: what becomes of it then; None: as before.
+
+        Raises:
+            UnknownSession: it has ended. SandboxRunning: it is not paused. SessionBusy. SandboxLost.
+            InfrastructureError: it is paused still.
+        """
+        async with self._store.lock(sid, self._wait_s):
+            view = await self._live(sid)
+            if not view.paused:
+                raise SandboxRunning(f"box {sid} is running already")
+            await self._runtime.unpause(view.record.container_id)
+            now = clock.now()
+            stood_s = max(0.0, now - view.paused_from)
+            box = replace(
+                view.box,
+                paused_at=0.0,
+                pausable_s=max(0.0, view.box.pausable_s - stood_s),
+                last_s=view.box.last_s + stood_s,
+                on_timeout=on_timeout or view.box.on_timeout,
+            )
+            resumed = await self._put(BoxView(view.record, box), min(now + life_s, box.last_s))
+        log.info("box resumed", sid=sid, paused_s=stood_s)
+        return resumed
+
+    async def pause_at_end(self, sid: str) -> bool:
+        """Freeze a box whose end is to be a pause; False: it is to end. Raises as `pause` does."""
+        async with self._store.lock(sid, self._wait_s):
+            view = await self._view(sid)
+            if view is None or not view.due:
+                return view is not None and view.live
+            await self._freeze(view, view.ends_at)
+            return True
+
+    async def follow(self, containers: Sequence[ContainerInfo], sessions: Sequence[SessionRecord]) -> None:
+        """Have the engine hold paused what is paused, and let run what is not."""
+        frozen = {c.container_id: c.paused for c in containers if c.running or c.paused}
+        found = [s for s in sessions if s.is_box and s.state == SessionState.LIVE and s.container_id in frozen]
+        boxes = await self._facts.all([record.sid for record in found])
+        for record in found:
+            if (box := boxes.get(record.sid)) and frozen[record.container_id] != (box.paused_at > 0):
+                try:
+                    await self._mend(record.sid)
+                except ServiceError as e:
+                    log.warning("box not paused or resumed; the next pass tries again", sid=record.sid, error=e.detail)
+
+    async def _mend(self, sid: str) -> None:
+        async with self._store.lock(sid, self._wait_s):
+            view = await self._view(sid)
+            if view is None or view.record.state != SessionState.LIVE:
+                return
+            paused = view.box.paused_at > 0
+            log.warning("the engine had a box otherwise than its record", sid=sid, paused=paused)
+            await (self._runtime.pause if paused else self._runtime.unpause)(view.record.container_id)
+
+    async def _freeze(self, view: BoxView, at: float) -> BoxView:
+        box = replace(view.box, paused_at=at)
+        paused = await self._put(BoxView(view.record, box), at + box.pausable_s)
+        await self._runtime.pause(view.record.container_id)
+        log.info("box paused", sid=view.sid, until=paused.ends_at)
+        return paused
+
+    async def _put(self, view: BoxView, deadline: float) -> BoxView:
+        if not await self._facts.change(view.box, deadline):
+            raise UnknownSession(f"box {view.sid} has ended")
+        return self._noted(view, deadline)
+
+    def _noted(self, view: BoxView, deadline: float) -> BoxView:
+        changed = BoxView(replace(view.record, deadline=deadline), view.box)
+        self._log.add(changed.record, changed.box)
+        return changed
+
+    async def _live(self, sid: str) -> BoxView:
+        view = await self._view(sid)
+        if view is None or not view.live:
+            raise UnknownSession(f"box {sid} has ended")
+        return view
+
+    async def _view(self, sid: str) -> BoxView | None:
+        record, box = await self._facts.with_session(sid)
+        return None if record is None or box is None else BoxView(record, box)

@@ -1,0 +1,134 @@
+"""Files and commands of a session, as entries of its journal: what runs them, now and when the session is made anew.
+
+A file that was written and a command that was begun are an entry each; a command's end is another one, before it is
+told. So whoever runs the journal again does all in the same order, and waits where the client had waited. Content is
+JSON: a file's holds its bytes, or the SHA-256 of a blob; the reply is JSON too.
+"""
+
+import base64
+import json
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+from sandbox_server.actions.base import Observation
+from sandbox_server.actions.batch import argv as shell_of
+from sandbox_server.boxes import files
+from sandbox_server.boxes.blobs import Blobs
+from sandbox_server.boxes.command import Command
+from sandbox_server.boxes.commands import Commands
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.errors import (
+    CommandBroken,
+    RequestError,
+    SandboxDiskFull,
+    SandboxExhausted,
+    ServiceError,
+)
+from sandbox_server.records import SessionRecord
+from sandbox_server.sandbox.base import Sandbox
+from sandbox_server.scoring.journals import COMMAND, COMMAND_END, FILE
+from sandbox_server.sessions.running import Ran, Runner
+
+USER = "root"
+"""Whose files and commands are that name no user: the persistent shell's."""
+_REFUSED = (RequestError, SandboxDiskFull, SandboxExhausted, CommandBroken)
+"""What the request or the policy caused: a result, which the journal keeps."""
+
+
+class SessionWork:
+    """What is done, of which `runners` are for `Running`; the caller has the session's turn."""
+
+    def __init__(self, commands: Commands, blobs: Blobs, *, longest_s: float) -> None:
+        """`longest_s`: how long a command's end is waited for when a journal is run again."""
+        self._commands = commands
+        self._blobs = blobs
+        self._longest_s = longest_s
+
+    @property
+    def runners(self) -> Mapping[str, Runner]:
+        """By the tool of the journal's entries."""
+        return {FILE: self._write, COMMAND: self._begin, COMMAND_END: self._end}
+
+    async def _write(
+        self,
+        sandbox: Sandbox,
+        record: SessionRecord,
+        instance: TaskInstance,
+        content: str,
+        timeout_s: float,
+        seconds: dict[str, float],
+    ) -> Ran:
+        asked: dict[str, Any] = json.loads(content)
+        try:
+            sha256 = asked.get("sha256")
+            if sha256 is not None:
+                self._blobs.size(sha256)  # before anything is written
+            chunks = _whole(base64.b64decode(asked["data"])) if sha256 is None else self._blobs.read(sha256)
+            info = await files.write(sandbox, asked["path"], chunks, asked.get("user", USER), asked.get("mode"))
+        except _REFUSED as error:
+            return _ran(FILE, record, error)
+        reply = {"path": info.path, "size": info.size}
+        return Ran(Observation(""), FILE, record.talk_turns, reply=reply)
+
+    async def _begin(
+        self,
+        sandbox: Sandbox,
+        record: SessionRecord,
+        instance: TaskInstance,
+        content: str,
+        timeout_s: float,
+        seconds: dict[str, float],
+    ) -> Ran:
+        asked: dict[str, Any] = json.loads(content)
+        own = instance.sandbox
+        argv = asked["argv"] if "argv" in asked else shell_of(asked["cmd"], own.activate)
+        env, cwd, stdin = asked.get("env", {}), asked.get("cwd", own.workdir), asked.get("stdin")
+        try:
+            process = await sandbox.start(
+                argv,
+                cwd=cwd,
+                env=env,
+                user=asked.get("user", USER),
+                stdin=stdin is not None,
+                timeout_s=asked.get("timeout_s"),
+                home_cwd=True,
+            )
+        except _REFUSED as error:
+            return _ran(COMMAND, record, error)
+        told = None if stdin is None else stdin.encode("utf-8", "surrogatepass")
+        await self._commands.take(record.sid, asked["id"], Command(argv, env=env, cwd=cwd), process, told)
+        return Ran(Observation("", outcome="begun"), COMMAND, record.talk_turns, reply={"id": asked["id"]})
+
+    async def _end(
+        self,
+        sandbox: Sandbox,
+        record: SessionRecord,
+        instance: TaskInstance,
+        content: str,
+        timeout_s: float,
+        seconds: dict[str, float],
+    ) -> Ran:
+        asked: dict[str, Any] = json.loads(content)
+        try:
+            command = await self._commands.find(record.sid, asked["id"])
+        except RequestError as error:
+            return _ran(COMMAND_END, record, error)
+        if asked.get("killed"):
+            await command.running.process.kill_tree()
+        await command.wait(self._longest_s)
+        end = command.end
+        if end is None:
+            return Ran(Observation("", outcome="running"), COMMAND_END, record.talk_turns, reply={"id": asked["id"]})
+        outcome = "killed" if end.timed_out else "finished"
+        observation = Observation("", end.exit_code, end.timed_out, outcome)
+        reply = {"id": asked["id"]}
+        return Ran(observation, COMMAND_END, record.talk_turns, reply=reply, duration_s=command.duration_s)
+
+
+def _ran(tool: str, record: SessionRecord, error: ServiceError) -> Ran:
+    reply = {"error": {"code": error.code, "detail": error.detail}}
+    return Ran(Observation("", outcome=error.code), tool, record.talk_turns, reply=reply)
+
+
+async def _whole(data: bytes) -> AsyncGenerator[bytes, None]:
+    yield data

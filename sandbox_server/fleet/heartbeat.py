@@ -1,0 +1,117 @@
+"""What this node tells the others every few seconds, and what it does because of what they tell it."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from sandbox_server import telemetry
+from sandbox_server.fleet.placement import Placement
+from sandbox_server.images.workspaces import TASK_IMAGE_LABEL
+from sandbox_server.sandbox.base import Runtime
+from sandbox_server.state.nodes import NodeRecord, Nodes, Status
+
+log = telemetry.logger(__name__)
+
+_IMAGES_EVERY_S = 10.0  # listing some hundred images costs the daemon 20 ms
+_TELL_AGAIN_S = 3600.0  # Redis may have lost it
+
+
+class Load(Protocol):
+    """How much of this node's room is taken (`sessions.starts`)."""
+
+    @property
+    def used(self) -> int:
+        """Slots in use."""
+        ...
+
+    @property
+    def waiting(self) -> int:
+        """Starts that wait for a slot."""
+        ...
+
+    def parked(self) -> dict[str, int]:
+        """Containers ready for a start, by instance id."""
+        ...
+
+
+class Heartbeat:
+    """Beats until the server ends; sets `drained` when it was asked to drain and nothing is left to do."""
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        runtime: Runtime,
+        starts: Load,
+        placement: Placement,
+        facts: NodeRecord,
+        *,
+        gradings: Callable[[], int],
+        faults: Callable[[], Mapping[str, str]],
+        announced: Callable[[Sequence[str]], Awaitable[object]],
+        ends: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`facts` is what stays the same; `gradings()` are those running or waiting here; `announced(instance_ids)`
+        prepares for starts that others expect to be placed here; `ends()` ends what others were asked to end here.
+        """
+        self._ends = ends
+        self._nodes = nodes
+        self._runtime = runtime
+        self._starts = starts
+        self._placement = placement
+        self._facts = facts
+        self._gradings = gradings
+        self._faults = faults
+        self._announced = announced
+        self._beats = 0
+        self._told: tuple[frozenset[str], frozenset[str]] | None = None
+        self._told_at = self._looked_at = float("-inf")
+        self.drained = asyncio.Event()
+        """Nothing is left to do, and nothing new will come."""
+
+    async def beat(self) -> None:
+        """Once; raises StateUnavailable, EngineUnavailable."""
+        self._placement.draining = await self._nodes.draining()
+        known = await self._nodes.beat(self._record())
+        self._beats += 1
+        if not known and self._beats > 1:
+            log.warning("this node was unknown to Redis or taken for dead; it is back")
+            self._told = None
+        await self._tell_images()
+        if names := await self._nodes.announced():
+            await self._announced(names)
+        await self._ends()
+        if self._placement.draining and not self._starts.used and not self._gradings():
+            await self._nodes.leave()
+            await self._nodes.drained(self._facts.node)
+            self.drained.set()
+
+    def _record(self) -> NodeRecord:
+        return replace(
+            self._facts,
+            status=Status.DRAINING if self._placement.draining else Status.READY,
+            used=self._starts.used,
+            waiting=self._starts.waiting,
+            parked=self._starts.parked(),
+            gradings=self._gradings(),
+            faults=dict(self._faults()),
+            beats=self._beats,
+        )
+
+    async def _tell_images(self) -> None:
+        now = time.monotonic()
+        if now - self._looked_at < _IMAGES_EVERY_S:
+            return
+        self._looked_at = now
+        present, prepared = set(), set()
+        for image in await self._runtime.images():
+            source = image.labels.get(TASK_IMAGE_LABEL)
+            if source is None:
+                present.add(image.name)
+            else:
+                prepared.add(source)
+        told = (frozenset(present), frozenset(prepared))
+        if told != self._told or now - self._told_at > _TELL_AGAIN_S:
+            await self._nodes.hold(*told)
+            self._told, self._told_at = told, now

@@ -1,0 +1,248 @@
+"""Images ready to start from, each made once and kept under a name that is a hash of all that went into it.
+
+The sealed image, for gradings: the task image set up, without any history after HEAD. On it the sessions' image:
+without what is hidden from the agent, with its workspace path and the store that its patch is taken against.
+"""
+
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from importlib import resources
+
+from sandbox_server.catalogue.instance import GitSource, TaskInstance
+from sandbox_server.catalogue.swepro import TESTS_FOLDER, setup_commands, tests_checkout_of
+from sandbox_server.errors import ImageUnavailable
+from sandbox_server.images.preparing import REPOSITORY, Preparing
+from sandbox_server.images.repository_images import LEFT_OUT_LABEL, RepositoryImages
+from sandbox_server.sandbox.base import ContainerSpec, ImageInfo, Limits, Role, Runtime, Sandbox
+
+TASK_IMAGE_LABEL = "sandbox.task_image"
+"""Names the task image that a prepared image was made of, as nodes tell of it."""
+_BASE_LABEL = "sandbox.base_commit"
+_DIGEST_LABEL = "sandbox.task_digest"
+_SEAL = resources.files(__package__).joinpath("seal.bash").read_text()
+_PREPARE = resources.files(__package__).joinpath("prepare.bash").read_text()
+_Step = Callable[[TaskInstance, ImageInfo, Sandbox], Awaitable[Mapping[str, str]]]
+"""(instance, what its container was made of, the container) -> labels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """An image that sessions of an instance start from."""
+
+    image: str
+    base_commit: str
+    """The task image's own HEAD."""
+    left_out: str
+    """What of the instance's repository it does not have; "" for nothing."""
+
+
+class Workspaces:
+    """Prepares images, each once however many starts ask for it."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        preparing: Preparing,
+        repositories: RepositoryImages,
+        *,
+        limits: Limits,
+        search_image: str,
+    ) -> None:
+        """`search_image` is the base of instances that have a `source` and name no image."""
+        self._runtime = runtime
+        self._preparing = preparing
+        self._repositories = repositories
+        self._limits = limits
+        self._search_image = search_image
+
+    async def prepared(self, instance: TaskInstance) -> Prepared:
+        """The image to start a session of `instance` from, made now if need be.
+
+        Raises:
+            ImageUnavailable: the task image is not there, or cannot be prepared; RepositoryUnavailable: its repository
+                is not to be had; EngineUnavailable.
+
+        """
+        base = await self._base(instance)
+        name = _name(instance, base)
+        made = await self._preparing.once(name, partial(self._make, instance, base, name))
+        return Prepared(name, made.labels.get(_BASE_LABEL, ""), made.labels.get(LEFT_OUT_LABEL, ""))
+
+    async def fetch(self, instances: Sequence[TaskInstance]) -> None:
+        """Bring the repositories of those that are not prepared, each by one fetch; what fails, `prepared` tells.
+
+        Raises:
+            ImageUnavailable: a base image is not there; EngineUnavailable.
+
+        """
+        wanted = []
+        for instance in instances:
+            if instance.sandbox.source and not await self._runtime.find_image(
+                _name(instance, await self._base(instance))
+            ):
+                wanted.append(instance.sandbox.source)
+        await self._repositories.fetch(wanted)
+
+    async def sealed(self, instance: TaskInstance) -> ImageInfo:
+        """The image that gradings of `instance` start from, made now if need be; its digest is the task image's.
+
+        Its setup commands have run, nothing is hidden, and nothing in it is later than HEAD. Tests that are checked
+        out of a later commit lie in it beside the tree, for the grader.
+
+        Raises:
+            As `prepared`.
+
+        """
+        made = await self._sealed(instance, await self._base(instance))
+        return replace(made, digest=made.labels[_DIGEST_LABEL])
+
+    async def boxed(self, instance: TaskInstance) -> ImageInfo:
+        """The image that a box of the task's image starts from, made now if need be: what a session of it would see.
+
+        Where the work directory is no repository, there are no sessions: then only what is hidden is taken away.
+
+        Raises:
+            As `prepared`.
+
+        """
+        base = await self._base(instance)
+        name = _name(instance, base)
+        if found := await self._runtime.find_image(name):
+            return found
+        sealed = await self._sealed(instance, base)
+        if not sealed.labels.get(_BASE_LABEL):
+            if not instance.sandbox.hidden_paths and not setup_commands(instance):
+                return base
+            name = _named("box-", [_sealed_name(instance, base), instance.sandbox.hidden_paths], None)
+            await self._preparing.once(name, partial(self._freeze, instance, sealed, name, self._hide))
+        else:
+            await self.prepared(instance)
+        # asked for again: what made it does not tell the environment that it sets
+        return await self._runtime.resolve_image([name])
+
+    async def spec(self, instance: TaskInstance) -> ContainerSpec:
+        """What a session of `instance` needs of its container, its image prepared; sid and deadline are left open.
+
+        Raises:
+            As `prepared`.
+        """
+        own = instance.sandbox
+        named = {name: getattr(own, name) for name in ("memory_mb", "cpus", "pids", "disk_mb")}
+        return ContainerSpec(
+            image=(await self.prepared(instance)).image,
+            role=Role.SESSION,
+            sid="",
+            deadline=datetime.max.replace(tzinfo=UTC),
+            workdir=instance.workspace,
+            env=own.env,
+            activate=own.activate,
+            network=own.network,
+            limits=replace(self._limits, **{name: value for name, value in named.items() if value is not None}),
+        )
+
+    async def _base(self, instance: TaskInstance) -> ImageInfo:
+        own = instance.sandbox
+        if own.images or own.source is None:
+            return await self._runtime.resolve_image(own.images)
+        try:
+            return await self._runtime.resolve_image((self._search_image,))
+        except ImageUnavailable as e:
+            what = f"{self._search_image} (SANDBOX_SEARCH_IMAGE), which {instance.instance_id} starts from"
+            raise ImageUnavailable(
+                f"{what}: make it on this host: `make search-image`. {e.detail}", absent=e.absent
+            ) from e
+
+    async def _task_image(self, instance: TaskInstance, base: ImageInfo) -> ImageInfo:
+        own = instance.sandbox
+        return base if own.source is None else await self._repositories.image(own.source, base, own.workdir)
+
+    async def _sealed(self, instance: TaskInstance, base: ImageInfo) -> ImageInfo:
+        name = _sealed_name(instance, base)
+        return await self._preparing.once(name, partial(self._make_sealed, instance, base, name))
+
+    async def _make_sealed(self, instance: TaskInstance, base: ImageInfo, name: str) -> ImageInfo:
+        return await self._freeze(instance, await self._task_image(instance, base), name, self._seal)
+
+    async def _make(self, instance: TaskInstance, base: ImageInfo, name: str) -> ImageInfo:
+        opening = partial(self._open, base)
+        if instance.grader is not None and not instance.localizes:
+            return await self._freeze(instance, await self._sealed(instance, base), name, opening)
+        # no grading needs the image between: one container less
+        return await self._freeze(instance, await self._task_image(instance, base), name, self._seal, opening)
+
+    async def _freeze(self, instance: TaskInstance, image: ImageInfo, name: str, *steps: _Step) -> ImageInfo:
+        async def change(sandbox: Sandbox) -> Mapping[str, str]:
+            labels: dict[str, str] = {}
+            for step in steps:
+                labels |= await step(instance, image, sandbox)
+            return labels
+
+        own = instance.sandbox
+        made = await self._preparing.freeze(name, image.name, change, env=own.env, network=own.network)
+        return replace(made, labels={**image.labels, **made.labels})
+
+    async def _seal(self, instance: TaskInstance, image: ImageInfo, sandbox: Sandbox) -> Mapping[str, str]:
+        """Set the instance up, keep its tests and scrub its history."""
+        workdir = instance.sandbox.workdir
+        what = f"{instance.instance_id} (mend the image or the instance's setup_commands)"
+        for command in setup_commands(instance):
+            await self._preparing.run(sandbox, ["bash", "-c", command], cwd=workdir, what=what)
+        if instance.sandbox.source is not None:
+            # the files have other inodes than where they were checked out; else the first `git status` reads them all
+            refresh = ["git", "-c", "safe.directory=*", "update-index", "-q", "--refresh"]
+            await self._preparing.run(sandbox, refresh, cwd=workdir, what=what)
+        scrub = ["bash", "-c", _SEAL, "seal", workdir, tests_checkout_of(instance), TESTS_FOLDER]
+        base_commit = await self._preparing.run(sandbox, scrub, cwd="/", what=what)
+        return {_BASE_LABEL: base_commit, _DIGEST_LABEL: image.digest}
+
+    async def _hide(self, instance: TaskInstance, image: ImageInfo, sandbox: Sandbox) -> Mapping[str, str]:
+        """Take away what is hidden from the agent."""
+        argv = ["rm", "-rf", "--", TESTS_FOLDER, *instance.sandbox.hidden_paths]
+        await self._preparing.run(sandbox, argv, cwd="/", what=f"{instance.instance_id} (mend its hidden_paths)")
+        return {TASK_IMAGE_LABEL: instance.sandbox.images[0]}
+
+    async def _open(
+        self, base: ImageInfo, instance: TaskInstance, image: ImageInfo, sandbox: Sandbox
+    ) -> Mapping[str, str]:
+        """Make a sealed tree the agent's."""
+        own = instance.sandbox
+        argv = ["bash", "-c", _PREPARE, "prepare", own.workdir, instance.workspace, TESTS_FOLDER, *own.hidden_paths]
+        await self._preparing.run(sandbox, argv, cwd="/", what=f"{instance.instance_id} (mend the image)")
+        for alias in instance.workspace_aliases:
+            link = ["ln", "-sfn", "--", own.workdir, alias]
+            await self._preparing.run(sandbox, link, cwd="/", what=f"{instance.instance_id} (mend the image)")
+        return {TASK_IMAGE_LABEL: own.source.name if own.source else base.name}
+
+
+def for_gradings_only(image: ImageInfo) -> bool:
+    """Whether it is a sealed image that was not made the agent's: hidden tests lie in it."""
+    return _DIGEST_LABEL in image.labels and TASK_IMAGE_LABEL not in image.labels
+
+
+def _sealed_name(instance: TaskInstance, base: ImageInfo) -> str:
+    own = instance.sandbox
+    facts = [
+        base.digest,
+        own.workdir,
+        setup_commands(instance),
+        tests_checkout_of(instance),
+        own.env,
+        own.network,
+        _SEAL,
+    ]
+    return _named("sealed-", facts, own.source)
+
+
+def _name(instance: TaskInstance, base: ImageInfo) -> str:
+    own = instance.sandbox
+    facts = [_sealed_name(instance, base), instance.workspace, *instance.workspace_aliases, own.hidden_paths, _PREPARE]
+    return _named("", facts, None)
+
+
+def _named(kind: str, facts: Sequence[object], source: GitSource | None) -> str:
+    said = json.dumps([*facts, *(RepositoryImages.facts(source) if source else ())])
+    return f"{REPOSITORY}:{kind}{hashlib.sha256(said.encode()).hexdigest()[:24]}"

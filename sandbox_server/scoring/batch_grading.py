@@ -1,0 +1,161 @@
+"""Batches graded without a session: answers of code search at once, patches through the line of all gradings."""
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.catalogue.instances import Instances
+from sandbox_server.catalogue.localization.truth import Truth
+from sandbox_server.errors import MalformedRequest, ServiceError, Ungradable
+from sandbox_server.grading.base import GradeRequest, Reward
+from sandbox_server.grading.localization.answers import AUTO, structured_answer
+from sandbox_server.grading.localization.base import Events, RewardContext
+from sandbox_server.grading.localization.composition import Composition
+from sandbox_server.grading.localization.messages import conversation, message_of
+from sandbox_server.grading.localization.verdict import verdict_of
+from sandbox_server.grading.queue import GradingQueue
+from sandbox_server.records import Answer, Verdict
+from sandbox_server.scoring.answering import roots_of
+from sandbox_server.scoring.localizing import Localizing
+from sandbox_server.tasks import TaskSet
+
+_LOOKUPS = 8  # in SQL at a time, whatever the size of a batch
+
+
+@dataclass(frozen=True, slots=True)
+class GradeItem:
+    """One thing to grade: an answer to an instance or a truth, or a patch of an instance."""
+
+    instance: int | str | None = None
+    """Hash or id."""
+    truth: Truth | None = None
+    """In place of an instance's."""
+    answer: object = None
+    """A text, or the arguments of a finishing call; None: see `messages`."""
+    messages: Sequence[dict[str, object]] | None = None
+    """The chat: the answer and, without `events`, the way to it are taken from its assistant."""
+    events: Events | None = None
+    composition: Composition | None = None
+    """None: the instance's, else the service's."""
+    patch: bytes | None = None
+    roots: tuple[str, ...] = ()
+    written: str = AUTO
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """What became of an item: a verdict with its number, or the error that kept it from one."""
+
+    verdict: Verdict | None = None
+    total: float | None = None
+    """None: masked, or an error. A fault is no number."""
+    composition: str = ""
+    error: ServiceError | None = None
+
+
+class BatchGrading:
+    """Grades batches; one bad item fails alone."""
+
+    def __init__(
+        self,
+        instances: Instances,
+        queue: GradingQueue,
+        localizing: Localizing,
+        reward: Reward,
+        *,
+        wait_s: float,
+        most: int,
+    ) -> None:
+        """`reward` is of patches; past `wait_s` seconds a patch is answered with `pending`."""
+        self.most = most
+        """Items of one batch."""
+        self._looking = asyncio.Semaphore(_LOOKUPS)
+        self._instances = instances
+        self._queue = queue
+        self._localizing = localizing
+        self._reward = reward
+        self._wait_s = wait_s
+        self._under_way = TaskSet("batch gradings")
+
+    async def grade(self, items: Sequence[GradeItem | ServiceError]) -> list[Graded]:
+        """One answer an item, in their order; an error in place of an item is answered as it is."""
+        return list(await asyncio.gather(*map(self._one, items)))
+
+    async def close(self) -> None:
+        """Stop the gradings of patches under way."""
+        await self._under_way.cancel()
+
+    async def _one(self, item: GradeItem | ServiceError) -> Graded:
+        if isinstance(item, ServiceError):
+            return Graded(error=item)
+        try:
+            instance = None if item.instance is None else await self._instance(item.instance)
+            if item.patch is not None:
+                return await self._patch(item.patch, instance)
+            return await self._scored(item, instance)
+        except ServiceError as error:
+            return Graded(error=error)
+
+    async def _instance(self, named: int | str) -> TaskInstance:
+        async with self._looking:
+            return await (self._instances.by_hash(named) if isinstance(named, int) else self._instances.by_id(named))
+
+    async def _scored(self, item: GradeItem, instance: TaskInstance | None) -> Graded:
+        task = None if instance is None else instance.localization
+        truth = item.truth or (task.truth if task else None)
+        if truth is None:
+            raise Ungradable(
+                "There is nothing to score by: the item has no truth, and no instance with a localization."
+            )
+        if task is not None and instance is not None:
+            written = task.answer if item.written == AUTO else item.written
+            item = replace(item, written=written, roots=(*roots_of(instance), *item.roots))
+        composition = item.composition or self._localizing.composition(instance)
+        # in a thread: answers may be long, and a batch has many
+        answer, events = await asyncio.to_thread(_read, item)
+        context = RewardContext(answer, truth, events, instance.instance_id if instance else "")
+        if lacking := composition.lacks(context):
+            raise MalformedRequest(lacking)
+        score = await asyncio.to_thread(composition.score, context)
+        return Graded(verdict_of(score, truth), score.total, composition.name)
+
+    async def _patch(self, patch: bytes, instance: TaskInstance | None) -> Graded:
+        if instance is None or instance.localizes:
+            raise MalformedRequest("A patch is graded by an instance whose grader takes patches; name one.")
+        if instance.grader is None:
+            raise Ungradable(f"{instance.instance_id} cannot be graded: {instance.ungradable_because}")
+        request = GradeRequest(instance=instance, patch=patch, sid=f"grade-{uuid.uuid4().hex}")
+        task = self._under_way.start(self._verdict(request), name=request.sid, awaited=True)
+        done, _ = await asyncio.wait({task}, timeout=self._wait_s)
+        verdict = task.result() if done else self._queue.pending(request, self._wait_s)
+        if verdict.mask:
+            return Graded(verdict)
+        return Graded(verdict, self._reward(instance, verdict) if verdict.pays else 0.0)
+
+    async def _verdict(self, request: GradeRequest) -> Verdict:
+        key = await self._queue.key(request)
+        try:
+            return await self._queue.verdict(request, key)
+        finally:
+            await self._queue.written(key)
+
+
+def _read(item: GradeItem) -> tuple[Answer | None, Events | None]:
+    """The answer, and the way to it.
+
+    Raises:
+        MalformedRequest: there is neither an answer nor messages.
+
+    """
+    if item.messages is not None:
+        answer, events = conversation(item.messages, written=item.written, roots=item.roots)
+        if item.answer is None:
+            return answer, item.events or events
+        item = replace(item, events=item.events or events)
+    if item.answer is None:
+        raise MalformedRequest("There is nothing to grade: give an answer, messages, or a patch.")
+    if isinstance(item.answer, str):
+        return message_of(item.answer).answer(written=item.written, roots=item.roots), item.events
+    return structured_answer(item.answer, roots=item.roots), item.events

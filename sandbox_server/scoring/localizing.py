@@ -1,0 +1,121 @@
+"""Sessions of code search: scored from their journal, without patch or container; and what all rollouts measure."""
+
+from collections.abc import Mapping, Sequence
+
+from sandbox_server import telemetry
+from sandbox_server.actions.base import Dialect
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.catalogue.localization.truth import RewardItem
+from sandbox_server.catalogue.rollouts import Rollouts
+from sandbox_server.errors import GraderBroken, ServiceError, Ungradable
+from sandbox_server.grading.localization.base import RewardContext
+from sandbox_server.grading.localization.composition import Composition, compose
+from sandbox_server.grading.localization.verdict import verdict_of
+from sandbox_server.records import GradedSession, SessionRecord, Verdict, VerdictName
+from sandbox_server.scoring.journals import Journals
+from sandbox_server.scoring.rollout import answer_of, events_of, metrics_of, numbers
+
+log = telemetry.logger(__name__)
+
+
+class Localizing:
+    """Scores sessions, and keeps the numbers of their rollouts."""
+
+    def __init__(
+        self,
+        journals: Journals,
+        rollouts: Rollouts,
+        dialects: Mapping[str, Dialect],
+        *,
+        dialect: str,
+        default: Composition,
+    ) -> None:
+        """`dialect` and `default` hold where an instance names none."""
+        self.journals = journals
+        self.rollouts = rollouts
+        self._dialects = dialects
+        self._dialect = dialect
+        self._default = default
+
+    def composition(self, instance: TaskInstance | None) -> Composition:
+        """How answers to `instance` are scored, unless its session says otherwise; of None: by default.
+
+        Raises:
+            Ungradable: what the instance names cannot be used.
+
+        """
+        if instance is None or instance.localization is None or not instance.localization.rewards:
+            return self._default
+        return _composed(instance.localization.rewards, instance.instance_id)
+
+    async def verdict(self, session: SessionRecord, instance: TaskInstance) -> tuple[Verdict, str]:
+        """The verdict, with its score, and the name of the composition that made it.
+
+        What cannot be told is `infra`, masked.
+        """
+        try:
+            return await self._scored(session, instance)
+        except ServiceError as error:
+            telemetry.INFRA_ERRORS.labels(error.code).inc()
+            cause = f"{error.code}: {error.detail}"
+        except Exception as error:  # a defect of ours must become a masked verdict, not a lost reward
+            log.exception("scoring failed", instance_id=instance.instance_id, sid=session.sid)
+            telemetry.INFRA_ERRORS.labels("defect").inc()
+            cause = f"a defect of the service: {type(error).__name__}: {error}"
+        return Verdict(VerdictName.INFRA, mask=True, cause=cause, f2p_total=1, patch_is_none=True), ""
+
+    async def metrics(self, session: SessionRecord, instance: TaskInstance | None) -> dict[str, object]:
+        """The numbers of the session's rollout so far. Raises StateUnavailable, CatalogueUnavailable."""
+        actions = await self.journals.of(session)
+        reported = await self.rollouts.reported(session.sid)
+        return metrics_of(session, actions, self._dialect_of(instance), reported.tokens)
+
+    async def keep(self, session: SessionRecord, instance: TaskInstance, graded: GradedSession) -> None:
+        """Put the rollout's numbers, and its reward's if it is not masked, where means are made of them."""
+        try:
+            found = numbers(await self.metrics(session, instance)) | _rewards(graded)
+            for name, value in found.items():
+                telemetry.ROLLOUT.labels(name).observe(value)
+            await self.rollouts.save_metrics(session.sid, found, run=session.run, at=graded.graded_at)
+        except ServiceError as error:  # a verdict is worth more than its place in a mean
+            log.warning("metrics not kept", sid=session.sid, code=error.code, error=error.detail)
+
+    async def _scored(self, session: SessionRecord, instance: TaskInstance) -> tuple[Verdict, str]:
+        task = instance.localization
+        if task is None:
+            raise GraderBroken(f"{instance.instance_id} has no localization to be scored by")
+        actions = await self.journals.complete(session)
+        reported = await self.rollouts.reported(session.sid)
+        composition = self.composition(instance)
+        if reported.rewards:
+            composition = _composed(reported.rewards, f"session {session.sid}")
+        dialect = self._dialect_of(instance)
+        end = max((action.started_at + action.duration_s for action in actions), default=session.created_at)
+        context = RewardContext(
+            answer=answer_of(actions, instance, dialect),
+            truth=task.truth,
+            events=events_of(actions, dialect, reported.tokens, wall_clock_s=end - session.created_at),
+            instance_id=instance.instance_id,
+        )
+        return verdict_of(composition.score(context), task.truth), composition.name
+
+    def _dialect_of(self, instance: TaskInstance | None) -> Dialect:
+        named = None if instance is None else instance.dialect
+        return self._dialects[named or self._dialect]
+
+
+def _composed(items: Sequence[RewardItem], name: str) -> Composition:
+    try:
+        return compose(items, name=name)
+    except ValueError as error:
+        raise Ungradable(f"its rewards cannot be used: {error}; give it others") from None
+
+
+def _rewards(graded: GradedSession) -> dict[str, float]:
+    if graded.verdict.mask:
+        return {"masked": 1.0}
+    found = {"masked": 0.0, "reward": graded.reward}
+    if graded.verdict.score is not None:
+        found |= {f"reward/{item.fn}": item.value for item in graded.verdict.score.items}
+        found["answered"] = float(graded.verdict.score.answer is not None)
+    return found

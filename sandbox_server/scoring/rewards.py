@@ -1,0 +1,372 @@
+"""Verdict and reward of ended sessions: begun when the patch is there, stored once, answered ever after.
+
+A grading is a job (`state.jobs`), so that it is done even if this server is not there to do it. The server that took
+the patch begins it at once where it has room; else whoever has room first takes the job.
+"""
+
+import asyncio
+import contextlib
+import math
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Coroutine, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from sandbox_server import clock, telemetry
+from sandbox_server.catalogue.history import History
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.catalogue.instances import Instances
+from sandbox_server.errors import InfrastructureError, ServiceError
+from sandbox_server.grading import tripwires
+from sandbox_server.grading.base import GradeRequest, Reward
+from sandbox_server.grading.queue import GradingQueue
+from sandbox_server.grading.verdicts import ungraded
+from sandbox_server.lifecycle import SessionState
+from sandbox_server.records import GradedSession, PatchRecord, SessionRecord, Verdict, VerdictName
+from sandbox_server.sandbox.faults import Faults
+from sandbox_server.scoring.localizing import Localizing
+from sandbox_server.state.jobs import GradingJobs
+from sandbox_server.state.signals import Signals
+from sandbox_server.tasks import TaskSet
+
+log = telemetry.logger(__name__)
+
+_LOG_TAIL_IN_RECEIPT = 20_000  # characters of the test log
+_LOOK_S = 1.0  # pause between two looks in SQL of who waits for another node's grading; word of its end comes sooner
+_STANDING = 512  # verdicts answered without SQL, some 10 KB each: a trainer asks for a batch at once, often twice
+
+
+@dataclass(frozen=True, slots=True)
+class RewardAnswer:
+    """A verdict and the number made from it."""
+
+    verdict: Verdict
+    reward: float
+    receipt: str = ""
+    """Id of the stored record; "" for what is not stored (pending, unknown_session)."""
+
+
+class Rewards:
+    """Grades ended sessions, each in one task that all who ask here wait for."""
+
+    def __init__(
+        self,
+        queue: GradingQueue,
+        history: History,
+        instances: Instances,
+        rewards: Mapping[str, Reward],
+        jobs: GradingJobs,
+        signals: Signals,
+        localizing: Localizing,
+        faults: Faults,
+        *,
+        reward: str,
+        node: str,
+        slots: int,
+        prefetch: int,
+    ) -> None:
+        """Up to `slots` + `prefetch` gradings are taken while there are other nodes.
+
+        Raises ValueError when there is no reward function called `reward`.
+        """
+        if reward not in rewards:
+            raise ValueError(f"there is no reward {reward!r}; SANDBOX_REWARD is one of {', '.join(sorted(rewards))}")
+        self._queue = queue
+        self._localizing = localizing
+        self._faults = faults
+        self._history = history
+        self._instances = instances
+        self._reward = rewards[reward]
+        self._reward_name = reward
+        self._node = node
+        self._running: dict[str, asyncio.Task[GradedSession]] = {}
+        self._standing: OrderedDict[str, GradedSession] = OrderedDict()
+        """Verdicts in SQL that nothing replaces any more, the least used first."""
+        self._jobs = jobs
+        self._signals = signals
+        self._slots = slots
+        self._prefetch = prefetch
+        self.alone = True
+        """No other node takes gradings."""
+        self.accepting = True
+        """This node reads jobs; it stops, and begins again, some time after something went wrong with it or right."""
+        self._closing = False
+        self._later = TaskSet("rewards")
+
+    @property
+    def well(self) -> bool:
+        """Nothing is wrong with this node: what is begun now is not refused a container."""
+        return self.accepting and not self._faults.present
+
+    @property
+    def idle(self) -> bool:
+        """A grading that came now would be begun at once."""
+        return self.well and not self._closing and len(self._running) < self._slots
+
+    def room(self) -> bool:
+        """Whether this node takes one more."""
+        most = self._slots + self._prefetch
+        return self.well and not self._closing and (self.alone or len(self._running) < most)
+
+    def prepare(self, instance: TaskInstance) -> None:
+        """A session of `instance` has started: have what its grading needs and what is slow to begin, by and by."""
+        if instance.localizes:
+            return
+        self._background(self._prepare(instance), f"grade-prepare-{instance.instance_id}")
+
+    def expect(self, instance: TaskInstance, sid: str) -> None:
+        """The session is about to end: its grading's container is made meanwhile. `begin` or `forget` follows."""
+        if not instance.localizes:
+            self._queue.expect(instance, sid)
+
+    def forget(self, sid: str) -> None:
+        """The session has no patch to grade, or its end failed."""
+        self._queue.forget(sid)
+
+    def known(self, sid: str) -> bool:
+        """Its grading is under way here, or its verdict stands."""
+        return sid in self._running or sid in self._standing
+
+    def begin(self, session: SessionRecord, patch: PatchRecord | None = None) -> None:
+        """Have the session graded whose patch is in SQL (and here, if it was just taken), once and by somebody."""
+        sid = session.sid
+        if sid in self._running or sid in self._standing:
+            return
+        lost = session.state == SessionState.LOST  # nothing is run for it, so anyone can at once
+        if lost or (session.node == self._node and self.room() and not self._jobs.behind()):
+            self._start(session, patch)
+        if not lost:
+            self._background(self._submit(session), f"grade-submit-{sid}")
+
+    async def work(self, sid: str) -> bool:
+        """A job: grade the session, or join its grading; False: this server is ending, others are to do it.
+
+        Raises:
+            CatalogueUnavailable: it is not done, and to be delivered again.
+        """
+        task = self._running.get(sid)
+        if task is None:
+            graded = self._standing.get(sid) or await self._history.graded(sid)
+            if graded is not None and graded.verdict.name is not VerdictName.INFRA:
+                return True
+            session = await self._history.session(sid)
+            if session is None:
+                log.error("a grading job of no known session", sid=sid)
+                return True
+            if self._closing:
+                return False
+            task = self._running.get(sid) or self._start(session, None)
+        await asyncio.wait({task})
+        return not task.cancelled() and bool(task.result())
+
+    def awaited(self, sid: str) -> None:
+        """Somebody on another node waits for it."""
+        if task := self._running.get(sid):
+            self._background(self._until(task, sid), f"grade-awaited-{sid}")
+
+    async def answer(self, session: SessionRecord, *, wait_s: float) -> RewardAnswer:
+        """The stored verdict, or that of the grading under way or begun now; `pending` past `wait_s` seconds.
+
+        An `infra` verdict is not the last word: it is graded again at each request.
+        """
+        graded = self._standing.get(session.sid) or await self._history.graded(session.sid)
+        if graded is None or graded.verdict.name is VerdictName.INFRA:
+            if session.state == SessionState.LOST and graded is not None:
+                return _answer(graded)  # nothing is left that could be graded
+            graded = await self._next(session, graded, time.monotonic() + wait_s)
+            if graded is None:
+                cause = f"the grading is not finished after {wait_s:g} s; ask again"
+                return RewardAnswer(Verdict(VerdictName.PENDING, mask=True, cause=cause), 0.0)
+        self._keep(graded)
+        return _answer(graded)
+
+    async def close(self) -> None:
+        """Stop; what was under way is graded by another node, or after the next start."""
+        self._closing = True
+        tasks = [*self._running.values(), *self._later]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _next(
+        self, session: SessionRecord, before: GradedSession | None, deadline: float
+    ) -> GradedSession | None:
+        """The verdict that follows `before`, of whichever node; None: not by `deadline`."""
+        self.begin(session)
+        if task := self._running.get(session.sid):
+            return await self._within(task, session.sid, deadline)
+        async with self._signals.graded(session.sid) as told:
+            self._background(self._tell_awaited(session), f"grade-awaited-{session.sid}")
+            while (left_s := deadline - time.monotonic()) > 0:
+                told.clear()
+                graded = await self._history.graded(session.sid)
+                if graded is not None and (before is None or graded.receipt != before.receipt):
+                    return graded
+                if task := self._running.get(session.sid):  # its job has come to this node
+                    return await self._within(task, session.sid, deadline)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(_LOOK_S, left_s)):
+                        await told.wait()
+        return None
+
+    async def _within(self, task: asyncio.Task[GradedSession], sid: str, deadline: float) -> GradedSession | None:
+        with self._queue.awaited(sid):
+            await asyncio.wait({task}, timeout=max(0.0, deadline - time.monotonic()))
+        return task.result() if task.done() else None
+
+    async def _until(self, task: asyncio.Task[GradedSession], sid: str) -> None:
+        with self._queue.awaited(sid):
+            await asyncio.wait({task})
+
+    def _start(self, session: SessionRecord, patch: PatchRecord | None) -> asyncio.Task[GradedSession]:
+        work = self._grade(session, patch)
+        task = self._running[session.sid] = asyncio.create_task(work, name=f"grade-{session.sid}")
+        task.add_done_callback(lambda done: self._ended(session.sid, done))
+        return task
+
+    async def _submit(self, session: SessionRecord) -> None:
+        try:
+            await self._jobs.submit(session.sid, session.node)
+        except InfrastructureError as error:  # `Helping` finds it in SQL
+            log.warning("grading not submitted; it is later", sid=session.sid, code=error.code, error=error.detail)
+
+    async def _tell_awaited(self, session: SessionRecord) -> None:
+        with contextlib.suppress(InfrastructureError):  # only an order depends on it
+            await self._signals.tell_awaited(session.sid, session.node)
+
+    async def _tell_graded(self, sid: str) -> None:
+        with contextlib.suppress(InfrastructureError):  # who waits also looks
+            await self._signals.tell_graded(sid)
+
+    def _background(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._later.start(work, name=name)
+
+    def _ended(self, sid: str, task: asyncio.Task[GradedSession]) -> None:
+        self._running.pop(sid, None)
+        if not task.cancelled() and (error := task.exception()):
+            log.error("grading could not be stored; it is done again", sid=sid, error=str(error))
+        self._jobs.freed()
+
+    def _keep(self, graded: GradedSession) -> None:
+        if graded.verdict.name is VerdictName.INFRA:
+            return  # graded again when asked for
+        self._standing[graded.sid] = graded
+        self._standing.move_to_end(graded.sid)
+        if len(self._standing) > _STANDING:
+            self._standing.popitem(last=False)
+
+    async def _prepare(self, instance: TaskInstance) -> None:
+        try:
+            await self._queue.prepare(instance)
+        except ServiceError as error:  # its grading meets it again, and tells
+            log.warning("grading not prepared", instance_id=instance.instance_id, code=error.code, error=error.detail)
+
+    async def _grade(self, session: SessionRecord, patch: PatchRecord | None) -> GradedSession:
+        if standing := self._standing.get(session.sid):
+            return standing
+        instance = await self._instances.by_id(session.instance_id)
+        patch = patch or await self._history.patch(session.sid)
+        request = GradeRequest(
+            instance=instance,
+            patch=None if patch is None else patch.diff,
+            sid=session.sid,
+            patch_cause="" if patch is None else patch.cause,
+            run=session.run,
+        )
+        if patch is None:
+            cause = f"the sandbox was lost before its patch was taken: {session.cause or session.end_reason}"
+            verdict = ungraded(request, VerdictName.INFRA, mask=True, cause=cause)
+            return await self._store(session, instance, patch, verdict, "")
+        if instance.localizes:
+            verdict, composition = await self._localizing.verdict(session, instance)
+            return await self._store(session, instance, patch, verdict, "", composition)
+        key = await self._queue.key(request)
+        try:
+            verdict = await self._queue.verdict(request, key)
+            key_of_verdict = await self._queue.key(request, verdict)
+            verdict = replace(verdict, tripwires=await self._tripwires(session, request, verdict))
+            return await self._store(session, instance, patch, verdict, key_of_verdict)
+        finally:
+            await self._queue.written(key)
+
+    async def _tripwires(self, session: SessionRecord, request: GradeRequest, verdict: Verdict) -> dict[str, int]:
+        try:
+            actions = [action.content for action in await self._localizing.journals.of(session)]
+        except InfrastructureError as error:  # a note in the receipt is not worth a reward
+            log.warning("actions not looked at", sid=session.sid, code=error.code, error=error.detail)
+            actions = []
+        found = await asyncio.to_thread(tripwires.count, actions, request.patch, len(verdict.runner_files))
+        for sign in found:
+            telemetry.TRIPWIRES.labels(sign).inc()
+        return found
+
+    async def _store(
+        self,
+        session: SessionRecord,
+        instance: TaskInstance,
+        patch: PatchRecord | None,
+        verdict: Verdict,
+        key: str,
+        composition: str = "",
+    ) -> GradedSession:
+        reward, name = 0.0, composition or self._reward_name
+        if verdict.pays:
+            reward = self._reward(instance, verdict) if verdict.score is None else verdict.score.total
+        if not math.isfinite(reward):
+            raise ValueError(f"the reward {name} gave {reward} for {verdict.name}")
+        graded = GradedSession(
+            sid=session.sid,
+            instance_id=session.instance_id,
+            verdict=verdict,
+            reward=float(reward),
+            reward_name=name,
+            receipt=uuid.uuid4().hex,
+            graded_at=clock.now(),
+        )
+        telemetry.VERDICTS.labels(verdict.name.value, str(verdict.mask).lower()).inc()
+        log.info(
+            "graded",
+            sid=session.sid,
+            instance_id=session.instance_id,
+            run=session.run,
+            verdict=verdict.name.value,
+            mask=verdict.mask,
+            reward=reward,
+            seconds=round(verdict.timings_s.get("total", 0.0), 2),
+        )
+        receipt = self._receipt(graded, session, patch, instance.base_commit)
+        with telemetry.GRADE_SECONDS.labels("store").time():
+            graded = await self._history.save_graded(graded, receipt, key)
+        self._keep(graded)
+        self._background(self._tell_graded(graded.sid), f"graded-{graded.sid}")
+        self._background(self._localizing.keep(session, instance, graded), f"metrics-{graded.sid}")
+        return graded
+
+    def _receipt(
+        self, graded: GradedSession, session: SessionRecord, patch: PatchRecord | None, row_base_commit: str
+    ) -> dict[str, object]:
+        verdict = asdict(graded.verdict)
+        verdict["name"] = graded.verdict.name.value
+        verdict["log_tail"] = graded.verdict.log_tail[-_LOG_TAIL_IN_RECEIPT:]
+        return {
+            "receipt": graded.receipt,
+            "sid": graded.sid,
+            "instance_id": graded.instance_id,
+            "run": session.run,
+            "node": self._node,
+            "reward": graded.reward,
+            "reward_name": graded.reward_name,
+            "graded_at": graded.graded_at,
+            "base_commit": row_base_commit,
+            "image_head": "" if patch is None else patch.base_commit,
+            "patch_sha256": "" if patch is None else patch.sha256,
+            "session_timings_s": dict(session.timings_s),
+            "patch_bytes": 0 if patch is None or patch.diff is None else len(patch.diff),
+            **verdict,
+        }
+
+
+def _answer(graded: GradedSession) -> RewardAnswer:
+    return RewardAnswer(graded.verdict, graded.reward, graded.receipt)
