@@ -20,6 +20,9 @@ class SessionState(StrEnum):
     LOST = "lost"
 
 
+OVER = frozenset({SessionState.ENDED, SessionState.LOST})
+"""The terminal states."""
+
 _MOVES: dict[SessionState, frozenset[SessionState]] = {
     SessionState.LIVE: frozenset({SessionState.ENDING, SessionState.LOST}),
     # ending -> ending: the server died in the middle, the next one captures again
@@ -27,11 +30,6 @@ _MOVES: dict[SessionState, frozenset[SessionState]] = {
     SessionState.ENDED: frozenset(),
     SessionState.LOST: frozenset(),
 }
-
-
-def may_move(old: SessionState, new: SessionState) -> bool:
-    """Whether a session may go from `old` to `new`."""
-    return new in _MOVES[old]
 
 
 def sources_of(new: SessionState) -> frozenset[SessionState]:

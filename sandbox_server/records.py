@@ -22,8 +22,6 @@ class SessionRecord:
     """Last action (or start); idle time counts from here."""
     deadline: float
     """Absolute end of the session."""
-    shell_token: str = ""
-    """What the backend needs to reattach the shell."""
     cwd: str = ""
     talk_turns: int = 0
     actions: int = 0
@@ -160,7 +158,6 @@ class InFlight:
     content: str
     started_at: float
     deadline: float
-    nonce: str
     idempotency_key: str = ""
 
 

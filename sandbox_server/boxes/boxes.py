@@ -32,7 +32,7 @@ from sandbox_server.errors import (
 from sandbox_server.fleet.owners import Owners
 from sandbox_server.fleet.placement import Placement
 from sandbox_server.images.box_images import BoxImages
-from sandbox_server.lifecycle import SessionState
+from sandbox_server.lifecycle import OVER, SessionState
 from sandbox_server.records import BoxKind, BoxRecord, OnTimeout
 from sandbox_server.sandbox.base import Runtime, Sandbox
 from sandbox_server.sandbox.image_names import tagged
@@ -363,7 +363,7 @@ class Boxes:
             view = await self.get(sid)
         except UnknownSession:
             return False
-        if view.record.state in (SessionState.ENDED, SessionState.LOST):
+        if view.record.state in OVER:
             return False
         return await self._ending.end(sid, "killed") is not None
 

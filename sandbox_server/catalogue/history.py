@@ -114,14 +114,6 @@ class History:
         journal = journal.limit(limit)
         return [ActionRecord(*row) for row in await self._all(journal)]
 
-    async def action_by_key(self, sid: str, idempotency_key: str) -> ActionRecord | None:
-        """The session's action with this key; None also for the empty key, which names none."""
-        if not idempotency_key:
-            return None
-        found = select(*_ACTION).where(ActionRow.sid == sid, ActionRow.idempotency_key == idempotency_key)
-        row = await self._one(found.order_by(ActionRow.seq).limit(1))
-        return None if row is None else ActionRecord(*row)
-
     async def save_patch(self, record: PatchRecord) -> PatchRecord:
         """Keep the session's patch; the first one wins, and is returned."""
         statement = self._database.insert(PatchRow).values(asdict(record)).on_conflict_do_nothing()

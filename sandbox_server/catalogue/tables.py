@@ -130,7 +130,8 @@ class SessionRow(Base):
     created_at: Mapped[float] = mapped_column(index=True)
     touched_at: Mapped[float]
     deadline: Mapped[float]
-    shell_token: Mapped[str] = mapped_column(Text)
+    shell_token: Mapped[str] = mapped_column(Text, default="")
+    """Not used; the column is NOT NULL and servers of an older version write it."""
     cwd: Mapped[str] = mapped_column(PolicyText)
     talk_turns: Mapped[int]
     actions: Mapped[int]

@@ -152,7 +152,7 @@ class Acting:
     async def _turn(self, sid: str, asked: _Asked) -> ActionAnswer | SessionRecord:
         """The answer, or the session's record where it belongs to another node."""
         wait_s = self._config.command_timeout_s + self._config.action_wait_s
-        in_flight = InFlight(asked.content, asked.arrived, asked.arrived + wait_s, nonce="", idempotency_key=asked.key)
+        in_flight = InFlight(asked.content, asked.arrived, asked.arrived + wait_s, idempotency_key=asked.key)
         async with self._store.turn(sid, in_flight, idempotency_key=asked.key, wait_s=wait_s) as turn:
             record = turn.record
             if turn.stored is not None:

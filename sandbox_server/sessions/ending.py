@@ -24,7 +24,7 @@ from sandbox_server.errors import (
 )
 from sandbox_server.fleet.owners import Owners
 from sandbox_server.images.workspaces import Workspaces
-from sandbox_server.lifecycle import SessionState, sources_of
+from sandbox_server.lifecycle import OVER, SessionState, sources_of
 from sandbox_server.records import PatchRecord, SessionRecord
 from sandbox_server.sandbox.base import Runtime
 from sandbox_server.scoring.rewards import Rewards
@@ -36,7 +36,6 @@ from sandbox_server.state.store import Store
 
 log = telemetry.logger(__name__)
 
-_ENDED = (SessionState.ENDED, SessionState.LOST)
 _HURRY_EVERY_S = 0.5  # several actions may wait for their turn before the end has its own
 _CLOSE_S = 30.0  # for the removals under way when the server stops; the next one's reaper does the rest
 
@@ -98,10 +97,10 @@ class Ending:
         record = await self._store.session(sid)
         if record is None:
             record = await self._history.session(sid)
-            if record is not None and record.state not in _ENDED:
+            if record is not None and record.state not in OVER:
                 raise StateUnavailable(f"Redis has lost session {sid}; the reaper puts it back, ask again")
             return record
-        if record.state in _ENDED:
+        if record.state in OVER:
             return record
         return await (self._end_box if record.is_box else self._end_task)(record, reason)
 
@@ -115,7 +114,7 @@ class Ending:
                 return await self.lose(sid, e.detail)
         async with self._hurrying(sid), self._store.lock(sid, wait_s):
             record = await self._store.session(sid)
-            if record is None or record.state in _ENDED:
+            if record is None or record.state in OVER:
                 return record
             if not self._owners.is_here(record) and await self._history.patch(sid) is None:
                 raise OwnedElsewhere(record.node)  # it was taken over meanwhile
@@ -170,7 +169,7 @@ class Ending:
             return await self.lose(box.sid, f"its host {box.node} died")
         async with self._store.lock(box.sid, self._config.command_timeout_s):
             record = await self._store.session(box.sid)
-            if record is None or record.state in _ENDED:
+            if record is None or record.state in OVER:
                 return record
             reason = record.end_reason or reason
             sources = frozenset(sources_of(SessionState.ENDING))
@@ -195,7 +194,7 @@ class Ending:
         """
         async with self._store.lock(sid, self._config.command_timeout_s):
             record = await self._store.session(sid)
-            if record is None or record.state in _ENDED:
+            if record is None or record.state in OVER:
                 return record
             if not self._owners.is_here(record):
                 await self._owners.nobodys(record)  # what was lost is not what it has now

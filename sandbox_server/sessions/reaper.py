@@ -15,7 +15,7 @@ from sandbox_server.catalogue.boxes import BoxHistory
 from sandbox_server.catalogue.history import History
 from sandbox_server.errors import OwnedElsewhere, ServiceError
 from sandbox_server.fleet.owners import Owners
-from sandbox_server.lifecycle import SessionState
+from sandbox_server.lifecycle import OVER, SessionState
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import ContainerInfo, Role, Runtime
 from sandbox_server.scoring.rewards import Rewards
@@ -30,7 +30,6 @@ from sandbox_server.state.store import Store
 
 log = telemetry.logger(__name__)
 
-_OVER = (SessionState.ENDED, SessionState.LOST)
 _DEAD_EVERY_S = 30.0  # every node looks after the sessions of dead ones
 _TOGETHER = 4  # sessions ended at a time, so that a mass expiry leaves live ones their latency
 
@@ -126,7 +125,7 @@ class Reaper:
                 left_behind.add(sid)  # also when it has ended there by now
         for sid in self._starts.sids - sessions.keys():
             if (record := await self._store.session(sid)) and (
-                record.state in _OVER or not self._owners.is_here(record)
+                record.state in OVER or not self._owners.is_here(record)
             ):
                 await self._starts.release(sid)
         present = {c.container_id for c in containers}
@@ -175,7 +174,7 @@ class Reaper:
         async with gate:
             try:
                 current = await self._store.session(record.sid)
-                if current is None or current.state in _OVER:
+                if current is None or current.state in OVER:
                     return
                 if present is not None and not self._reason(current, present):
                     return  # it was touched meanwhile
@@ -239,15 +238,15 @@ class Reaper:
     async def _remembered(self, sid: str) -> SessionRecord | None:
         """The session if it is not over, whosever; this node's is put back into Redis when only SQL knows it."""
         if record := await self._store.session(sid):
-            return None if record.state in _OVER else record
+            return None if record.state in OVER else record
         record = await self._history.session(sid)
-        if record is None or record.state in _OVER:
+        if record is None or record.state in OVER:
             return None
         if not self._owners.is_here(record):
             return record  # its own node puts it back
         # asked again: a start that ended between the two looks is in Redis first, and must not be overwritten
         if present := await self._store.session(sid):
-            return None if present.state in _OVER else present
+            return None if present.state in OVER else present
         log.warning("session rebuilt from SQL: Redis had forgotten it", sid=sid)
         actions = await self._history.actions(sid)
         # its idle time is unknown, and the next action's number must be a new one

@@ -20,7 +20,7 @@ from sandbox_server.errors import SandboxLost, ServiceError, StateUnavailable, U
 from sandbox_server.fleet.owners import Owners
 from sandbox_server.fleet.placement import Placement
 from sandbox_server.images.workspaces import Workspaces
-from sandbox_server.lifecycle import SessionState
+from sandbox_server.lifecycle import OVER
 from sandbox_server.records import ActionRecord, SessionRecord
 from sandbox_server.sandbox.base import Runtime, Sandbox
 from sandbox_server.sessions.config import SessionConfig
@@ -31,7 +31,6 @@ from sandbox_server.state.store import Store
 
 log = telemetry.logger(__name__)
 
-_OVER = (SessionState.ENDED, SessionState.LOST)
 _SHOWN = 5  # differences that a notice names
 
 
@@ -120,7 +119,7 @@ class Restoring:
         try:
             async with asyncio.timeout(bound_s), self._store.lock(lost.sid, bound_s):
                 record = await self._store.session(lost.sid)
-                if record is None or record.state in _OVER or record.node != lost.node:
+                if record is None or record.state in OVER or record.node != lost.node:
                     return  # another node was quicker
                 actions = await self._journal(record)
                 async with self._starts.place(record):

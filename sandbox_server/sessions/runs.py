@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sandbox_server import clock, telemetry
 from sandbox_server.errors import RunOfAnother
-from sandbox_server.lifecycle import SessionState
+from sandbox_server.lifecycle import OVER
 from sandbox_server.records import SessionRecord
 from sandbox_server.state.nodes import Nodes
 from sandbox_server.state.runs import RunState
@@ -14,7 +14,6 @@ from sandbox_server.state.store import Store
 
 log = telemetry.logger(__name__)
 
-_OVER = (SessionState.ENDED, SessionState.LOST)
 _LOOK_EVERY_S = 0.2
 _TOLD = 10_000  # runs that this process need not claim again; names of runs are the clients' own
 
@@ -120,7 +119,7 @@ class Runs:
         ending = list(sids)
         while True:
             records = await asyncio.gather(*map(self._store.session, ending))
-            ending = [one.sid for one in records if one is not None and one.state not in _OVER]
+            ending = [one.sid for one in records if one is not None and one.state not in OVER]
             if not ending or asyncio.get_running_loop().time() > until:
                 return RunEnd(tuple(sid for sid in sids if sid not in ending), tuple(ending))
             await asyncio.sleep(_LOOK_EVERY_S)

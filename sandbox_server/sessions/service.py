@@ -34,7 +34,7 @@ from sandbox_server.errors import (
     UnknownSession,
 )
 from sandbox_server.fleet.placement import Placement
-from sandbox_server.lifecycle import SessionState
+from sandbox_server.lifecycle import OVER, SessionState
 from sandbox_server.pool.lookahead import Lookahead
 from sandbox_server.records import ActionRecord, PatchRecord, SessionRecord, TurnTokens, Verdict, VerdictName
 from sandbox_server.scoring.localizing import Localizing
@@ -51,7 +51,6 @@ from sandbox_server.state.store import Store
 
 log = telemetry.logger(__name__)
 
-_OVER = (SessionState.ENDED, SessionState.LOST)
 _OWNERS_KEPT = 100_000
 
 
@@ -282,7 +281,7 @@ class SessionService:
         if record is not None and record.is_box:
             cause = f"session {sid} is a box: nothing of it is graded"
             return RewardAnswer(Verdict(VerdictName.UNKNOWN_SESSION, mask=True, cause=cause), 0.0)
-        if record is not None and record.state not in _OVER:
+        if record is not None and record.state not in OVER:
             ending = self.end_apart(sid, "reward")
             await asyncio.wait({ending}, timeout=wait_s)
             if not ending.done():

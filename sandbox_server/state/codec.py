@@ -71,5 +71,6 @@ def action_of(text: bytes) -> ActionRecord:
 
 
 def in_flight_of(text: bytes) -> InFlight:
-    """The record of `dump`."""
-    return InFlight(**json.loads(text))
+    """The record of `dump`; fields of a server of another version are left out."""
+    values = json.loads(text)
+    return InFlight(**{name: values[name] for name in _IN_FLIGHT if name in values})

@@ -7,8 +7,9 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict
 
 from sandbox_server import clock
+from sandbox_server.lifecycle import OVER
 from sandbox_server.records import ActionRecord, InFlight, SessionRecord
-from sandbox_server.state.codec import action_of, dump, flat, in_flight_of, session_of
+from sandbox_server.state.codec import action_of, dump, flat, session_of
 from sandbox_server.state.connection import Connection, Script
 from sandbox_server.state.history import RedisEditorHistory
 from sandbox_server.state.image_uses import ImageUses
@@ -17,7 +18,6 @@ from sandbox_server.state.leases import Lease, Leases
 from sandbox_server.state.turns import Turn, Turns
 from sandbox_server.tasks import Loops
 
-ENDED = frozenset({"ended", "lost"})
 """States in which a session owns nothing any more."""
 JOURNAL_AFTER_END_S = 3600.0
 """For late retries with an idempotency key; SQL has the actions for good."""
@@ -31,7 +31,7 @@ redis.call(ARGV[4] == '1' and 'SREM' or 'SADD', KEYS[2], ARGV[3])
 return 1
 """)
 _DROP = Script("redis.call('SREM', KEYS[2], ARGV[1]) return redis.call('DEL', KEYS[1])")
-_UPDATE = Script("""
+_TOUCH = Script("""
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
 redis.call('HSET', KEYS[1], unpack(ARGV))
 return 1
@@ -110,7 +110,7 @@ class Store:
 
     async def put_session(self, record: SessionRecord) -> None:
         """Write a session, new or rebuilt, over whatever was there."""
-        ended = record.state in ENDED
+        ended = record.state in OVER
         left_s = 0.0 if ended else max(0.0, record.deadline - clock.now())
         await self._connection.script(
             _PUT,
@@ -141,15 +141,9 @@ class Store:
         """The session; None when it is unknown."""
         return session_of(await self._connection.send("HGETALL", self._keys.session(sid)))
 
-    async def update(self, sid: str, **fields: object) -> bool:
-        """Change fields other than the state; False when the session is unknown."""
-        if "state" in fields:
-            raise TypeError("a state changes by move()")
-        return bool(await self._connection.script(_UPDATE, [self._keys.session(sid)], flat(fields)))
-
     async def touch(self, sid: str) -> bool:
-        """Idle time counts from now."""
-        return await self.update(sid, touched_at=clock.now())
+        """Count idle time from now; False when the session is unknown."""
+        return bool(await self._connection.script(_TOUCH, [self._keys.session(sid)], flat({"touched_at": clock.now()})))
 
     async def move(self, sid: str, new_state: str, sources: frozenset[str], **fields: object) -> bool:
         """Go to `new_state` if the session is in one of `sources`; False: it is not, and nothing changed.
@@ -164,7 +158,7 @@ class Store:
             [
                 sid,
                 keys.live(""),
-                "1" if new_state in ENDED else "0",
+                "1" if new_state in OVER else "0",
                 _ms(ttl_s),
                 _ms(min(ttl_s, JOURNAL_AFTER_END_S)),
                 "|" + "|".join(sorted(sources)) + "|",
@@ -233,11 +227,6 @@ class Store:
     ) -> AbstractAsyncContextManager[Turn]:
         """See `state.turns.Turns.turn`."""
         return self._turns.turn(sid, in_flight, idempotency_key=idempotency_key, wait_s=wait_s)
-
-    async def in_flight(self, sid: str) -> InFlight | None:
-        """The action that began and is not acknowledged."""
-        text = await self._connection.send("GET", self._keys.in_flight(sid))
-        return None if text is None else in_flight_of(text)
 
     async def actions(self, sid: str, *, after: int = 0, limit: int | None = None) -> list[ActionRecord]:
         """The acknowledged actions that Redis has, oldest first; the first `after` of them left out.

@@ -36,11 +36,11 @@ async def main():
     async with open_store(Settings(node_id="n1"), Down(), Loops()) as state:
         store, now = state.store, time.time()
         await store.put_session(SessionRecord("7", "live", "a__b-1", "n1", "c0ffee", now, now, now + 60))
-        async with store.turn("7", InFlight("first", now, now + 9, "n1"), wait_s=5) as turn:
+        async with store.turn("7", InFlight("first", now, now + 9), wait_s=5) as turn:
             action = ActionRecord("7", 1, "first", "o", "t", "finished", 0, now, 0.1)
             await turn.acknowledge(action, cwd="/", talk_turns=0, timings_s={})
         await store.history("7").push("/a", "before")
-        async with store.turn("7", InFlight("second", now, now + 9, "n2"), wait_s=5):
+        async with store.turn("7", InFlight("second", now, now + 9), wait_s=5):
             print("holding", flush=True)
             await asyncio.sleep(100)
 
@@ -90,7 +90,7 @@ async def test_the_same_node_goes_on_at_once(killed: dict[str, object]) -> None:
     async with open_store(Settings(node_id="n1", journal_flush_s=0.05, **killed), sink, Loops()) as state:
         store = state.store
         assert [record.sid for record in await store.live("n1")] == ["7"]
-        async with store.turn("7", InFlight("third", 1.0, 2.0, "n3"), wait_s=15) as turn:
+        async with store.turn("7", InFlight("third", 1.0, 2.0), wait_s=15) as turn:
             assert turn.may_run and turn.record.actions == 1 and turn.interrupted.content == "second"
         assert time.monotonic() - began < 15
         assert [action.content for action in await store.actions("7")] == ["first"]

@@ -108,7 +108,7 @@ class MemorySessions:
         sid = str(2**52 + len(self.records))
         now = time.time()
         self.records[sid] = SessionRecord(
-            sid, "live", "a__b-1", "n", "c0ffee", now, now, now + 60, shell_token="SECRET", run=run, owner=owner
+            sid, "live", "a__b-1", "n", "c0ffee", now, now, now + 60, run=run, owner=owner
         )
         return sid
 

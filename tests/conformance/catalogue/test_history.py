@@ -22,7 +22,6 @@ SESSION = SessionRecord(
     created_at=1754000000.123456,
     touched_at=1754000001.5,
     deadline=1754014400.0,
-    shell_token="t",
     cwd="/tmp/\0\ud800é",
     talk_turns=2,
     actions=3,
@@ -128,15 +127,6 @@ def test_any_text_of_a_policy_is_kept(content: str, observation: str) -> None:
     for text in (content, observation):
         stored = column.process_bind_param(text, None)  # type: ignore[arg-type]
         assert column.process_result_value(stored, None) == text  # type: ignore[arg-type]
-
-
-async def test_an_action_is_found_by_its_key(history: History) -> None:
-    """A client that retries gets the stored observation; without this its action would run twice."""
-    await history.add_actions([ACTION, replace(ACTION, seq=2, idempotency_key=""), replace(ACTION, sid="1")])
-    assert await history.action_by_key(ACTION.sid, "k") == ACTION
-    assert await history.action_by_key(ACTION.sid, "other") is None
-    assert await history.action_by_key("2", "k") is None
-    assert await history.action_by_key(ACTION.sid, "") is None
 
 
 async def test_the_first_patch_wins(history: History) -> None:

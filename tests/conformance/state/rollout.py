@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from sandbox_server.records import ActionRecord, InFlight, SessionRecord
+from sandbox_server.state.codec import in_flight_of
 from sandbox_server.state.store import Store
 
 Open = Callable[..., "asyncio.Future[Store]"]
@@ -17,8 +18,13 @@ def session(sid: str = "7", **changes: object) -> SessionRecord:
     return dataclasses.replace(record, **changes)
 
 
-def in_flight(nonce: str = "n", **changes: object) -> InFlight:
-    return dataclasses.replace(InFlight("true", 1.0, 101.0, nonce), **changes)
+def in_flight(content: str = "true") -> InFlight:
+    return InFlight(content, 1.0, 101.0)
+
+
+async def left_in_flight(store: Store, sid: str) -> InFlight | None:
+    text = await store._connection.send("GET", store._keys.in_flight(sid))
+    return None if text is None else in_flight_of(text)
 
 
 def action(seq: int = 1, sid: str = "7", **changes: object) -> ActionRecord:

@@ -107,7 +107,7 @@ async def test_a_redis_that_forgot_the_scripts_is_given_them_again(store: Store,
     """After a restart of Redis every action would fail."""
     await store.put_session(session())
     await connection.run(connection.redis.script_flush())
-    assert await store.update("7", cwd="/y")
+    assert await store.touch("7")
 
 
 async def test_the_line_enters_with_password_and_database(tmp_path: Path) -> None:

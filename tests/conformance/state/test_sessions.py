@@ -18,23 +18,24 @@ from .rollout import action, do, in_flight, session
 
 async def test_a_session_comes_back_as_it_was(store: Store) -> None:
     """Any field lost or of another type would break a restart."""
-    record = session(cwd="/tmp/ü \udc80", talk_turns=2, actions=3, ended_at=1.25, cause="x", shell_token="t")
+    record = session(cwd="/tmp/ü \udc80", talk_turns=2, actions=3, ended_at=1.25, cause="x")
     record = dataclasses.replace(record, timings_s={"start_create": 0.1, "action_run": 1e-05})
     await store.put_session(record)
     assert await store.session("7") == record
     assert await store.session("8") is None
 
 
-async def test_update_changes_only_known_fields_of_known_sessions(store: Store) -> None:
-    """A misspelt field, or a record brought to life by an update, would go unnoticed."""
-    assert not await store.update("7", cwd="/x")
+async def test_a_move_changes_only_known_fields_of_known_sessions(store: Store) -> None:
+    """A misspelt field, or a record brought to life by a change, would go unnoticed."""
+    live = frozenset({"live"})
+    assert not await store.move("7", "live", live, cwd="/x") and not await store.touch("7")
     assert await store.session("7") is None
     await store.put_session(session())
-    assert await store.update("7", cwd="/x")
+    assert await store.move("7", "live", live, cwd="/x")
     assert (await store.session("7")).cwd == "/x"
-    for wrong in ({"cwdd": "/x"}, {"actions": "3"}, {"state": "ended"}):
+    for wrong in ({"cwdd": "/x"}, {"actions": "3"}):
         with pytest.raises(TypeError):
-            await store.update("7", **wrong)
+            await store.move("7", "live", live, **wrong)
 
 
 async def test_touch_moves_idle_time(store: Store) -> None:

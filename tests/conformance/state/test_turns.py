@@ -9,7 +9,7 @@ from sandbox_server.errors import StateUnavailable
 from sandbox_server.state.connection import Connection
 from sandbox_server.state.store import Store
 
-from .rollout import Open, action, do, in_flight, session
+from .rollout import Open, action, do, in_flight, left_in_flight, session
 
 
 async def test_an_action_is_written_down_and_frees_the_session(store: Store) -> None:
@@ -17,14 +17,14 @@ async def test_an_action_is_written_down_and_frees_the_session(store: Store) -> 
     await store.put_session(session())
     async with store.turn("7", in_flight(), wait_s=5) as turn:
         assert turn.may_run and turn.record.sid == "7" and turn.stored is None and turn.interrupted is None
-        assert await store.in_flight("7") == in_flight()
+        assert await left_in_flight(store, "7") == in_flight()
         await turn.acknowledge(action(), cwd="/x", talk_turns=2, timings_s={})
         assert not turn.may_run
         async with store.lock("8", 1):
             pass
     record = await store.session("7")
     assert (record.actions, record.cwd, record.talk_turns, record.touched_at) == (1, "/x", 2, 5.5)
-    assert await store.in_flight("7") is None
+    assert await left_in_flight(store, "7") is None
     assert await store.actions("7") == [action()]
 
 
@@ -33,7 +33,7 @@ async def test_any_text_survives_the_journal(store: Store, content: str) -> None
     """What a policy writes would break the journal."""
     await store.put_session(session())
     async with store.turn("7", in_flight(content=content), wait_s=5) as turn:
-        assert (await store.in_flight("7")).content == content
+        assert (await left_in_flight(store, "7")).content == content
         await turn.acknowledge(action(content=content, observation=content), cwd="/", talk_turns=0, timings_s={})
     assert (await store.actions("7"))[0].observation == content
 
@@ -74,7 +74,7 @@ async def test_no_turn_on_a_session_that_is_not_live(store: Store) -> None:
     await store.put_session(session(state="ending"))
     async with store.turn("7", in_flight(), wait_s=5) as turn:
         assert turn.record.state == "ending" and not turn.may_run
-    assert await store.in_flight("7") is None and await store.in_flight("404") is None
+    assert await left_in_flight(store, "7") is None and await left_in_flight(store, "404") is None
 
 
 async def test_an_action_that_was_never_acknowledged_is_told(open_store: Open) -> None:
@@ -152,7 +152,7 @@ async def test_a_withdrawn_turn_leaves_nothing(store: Store) -> None:
     await store.put_session(session())
     async with store.turn("7", in_flight("one"), wait_s=5) as turn:
         await turn.withdraw("7")
-        assert not turn.may_run and await store.in_flight("7") is None
+        assert not turn.may_run and await left_in_flight(store, "7") is None
         async with store.turn("8", in_flight("two"), wait_s=5):
             pass
     async with store.turn("7", in_flight("two"), wait_s=5) as turn:
