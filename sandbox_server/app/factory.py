@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import cast
 
@@ -14,12 +14,12 @@ from sandbox_server.app import failures, health, rights
 from sandbox_server.app.access import BoundBody, RequireKey, role_of
 from sandbox_server.app.direct import Direct, bare_routes
 from sandbox_server.app.forward import Forward
-from sandbox_server.app.hosts import BoxPorts, Hosts
 from sandbox_server.app.loop_watch import watched_loop
 from sandbox_server.app.parts import Build, Parts
 from sandbox_server.app.paths import Paths
 from sandbox_server.boxes.tunnels import Tunnels
 from sandbox_server.grading.localization import composition
+from sandbox_server.protocols._by_host import ByHost
 from sandbox_server.protocols._traits import Trait
 from sandbox_server.protocols.v1 import Refused
 from sandbox_server.settings import Settings
@@ -84,9 +84,13 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
     # the last one added is the first one asked
     admit = rights.admit if settings.api_keys else None
     app.add_middleware(Direct, routes=bare_routes(routers), refuse=failures.service_error, admit=admit)
+    by_hosts = [cast(ByHost, given) for given in _given("BY_HOST")]
     if settings.box_domain:
         tunnels = Tunnels(most=settings.box_port_connections, open_s=settings.box_port_open_s)
-        app.add_middleware(BoxPorts, tunnels=tunnels, idle_s=settings.box_port_idle_s)
+        for by_host in by_hosts:
+            app.add_middleware(
+                by_host.answer, tunnels=tunnels, idle_s=settings.box_port_idle_s, refuse=failures.service_error
+            )
     app.add_middleware(
         Forward,
         nodes=lambda: cast(Nodes, app.state.nodes),
@@ -97,9 +101,11 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
     app.add_middleware(BoundBody, max_bytes=int(settings.max_body_mb * 2**20), timeout_s=settings.body_timeout_s)
     if keys:
         app.add_middleware(RequireKey, keys=keys, view_keys=view_keys)
-    app.add_middleware(Paths, prefix=settings.e2b_prefix, traits=[*TRAITS, *_traits()])
+    traits = [*TRAITS, *(trait for given in _given("TRAITS") for trait in cast(Sequence[Trait], given))]
+    app.add_middleware(Paths, prefix=settings.e2b_prefix, traits=traits)
     if settings.box_domain:
-        app.add_middleware(Hosts, domain=settings.box_domain)
+        for by_host in by_hosts:
+            app.add_middleware(by_host.mark, domain=settings.box_domain)
     return app
 
 
@@ -115,10 +121,10 @@ def _warm(app: FastAPI) -> None:
         route.matches(nowhere)
 
 
-def _traits() -> list[Trait]:
-    """What the protocols say of their paths."""
+def _given(attribute: str) -> list[object]:
+    """An optional attribute of the protocols, of those that define it."""
     modules = (sys.modules[f"{protocols.__name__}.{name}"] for name in plugins.discover(protocols, "ROUTER"))
-    return [trait for module in modules for trait in getattr(module, "TRAITS", ())]
+    return [getattr(module, attribute) for module in modules if hasattr(module, attribute)]
 
 
 async def _leave(app: FastAPI, parts: Parts) -> None:

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sandbox_server.app.access import has, send_error
 from sandbox_server.app.relay import MISDIRECTED, Relay, of_one_hop
 from sandbox_server.errors import NodeUnreachable, OwnedElsewhere, StateUnavailable
-from sandbox_server.protocols.e2b.ports import TARGET, passed_on
+from sandbox_server.protocols._by_host import TARGET, passed_on
 from sandbox_server.state.nodes import HOP, Fate, Hop, NodeRecord, Nodes
 from sandbox_server.telemetry import FORWARDED, logger
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import httpx
 from starlette.types import Receive, Scope, Send
 
-from sandbox_server.protocols.e2b.ports import TARGET
+from sandbox_server.protocols._by_host import TARGET
 from sandbox_server.telemetry import logger
 
 log = logger(__name__)

@@ -1,12 +1,18 @@
-"""Sessions of tasks where an API is for boxes. No plugin, as its name says."""
+"""The server's boxes, and its sessions by the API of boxes. Not a plugin: the name begins with an underscore."""
 
 from typing import cast
 
-from fastapi import Request
+from starlette.requests import Request
 
+from sandbox_server.boxes.boxes import Boxes
 from sandbox_server.boxes.session_boxes import SessionBoxes
 
 
+def boxes_of(request: Request) -> Boxes:
+    """The server's boxes."""
+    return cast(Boxes, request.app.state.boxes)
+
+
 def sessions_of(request: Request) -> SessionBoxes:
-    """The server's sessions, as boxes."""
+    """The server's sessions, by the API of boxes."""
     return cast(SessionBoxes, request.app.state.session_boxes)

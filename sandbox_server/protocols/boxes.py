@@ -13,16 +13,14 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sandbox_server.boxes.boxes import BoxRequest, BoxView
-from sandbox_server.boxes.command import Command
+from sandbox_server.boxes.command import Command, with_path
 from sandbox_server.boxes.commands import BoxCommand, Commands
 from sandbox_server.boxes.policy import SIZE_KEY
 from sandbox_server.errors import MalformedRequest, UnknownSession
 from sandbox_server.images.box_images import VIEW_KEY
 from sandbox_server.protocols._apart import spawn
-from sandbox_server.protocols._sessions import sessions_of
+from sandbox_server.protocols._sessions import boxes_of, sessions_of
 from sandbox_server.protocols._wire import hung_up, json_answer, key_owner, read, run_started, takes
-from sandbox_server.protocols.e2b.access import boxes_of
-from sandbox_server.protocols.e2b.envd_processes import with_path
 from sandbox_server.protocols.v1 import Refused, Sid
 from sandbox_server.records import BoxKind
 from sandbox_server.sandbox.base import Process

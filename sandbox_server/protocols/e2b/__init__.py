@@ -6,6 +6,7 @@ from fastapi import APIRouter
 
 from sandbox_server.protocols._traits import Trait
 from sandbox_server.protocols.e2b import control, envd
+from sandbox_server.protocols.e2b.hosts import BY_HOST as BY_HOST
 from sandbox_server.protocols.e2b.refusals import refuse
 
 ROUTER = APIRouter(routes=[*control.ROUTER.routes, *envd.ROUTER.routes])

@@ -7,14 +7,15 @@ signature in a file's URL, which is made with the token.
 import base64
 import hashlib
 import hmac
-from typing import Literal, cast
+from typing import Literal
 
 from starlette.requests import Request
 
 from sandbox_server import clock
-from sandbox_server.boxes.boxes import Boxes, BoxView
+from sandbox_server.boxes.boxes import BoxView
 from sandbox_server.errors import SandboxPaused, ServiceError, Unauthorized, UnknownSession
 from sandbox_server.protocols._numbers import whole
+from sandbox_server.protocols._sessions import boxes_of
 
 SANDBOX_ID = "e2b-sandbox-id"
 TOKEN = "x-access-token"
@@ -31,11 +32,6 @@ class BoxGone(ServiceError):
     def __init__(self, sid: str) -> None:
         super().__init__("The sandbox was not found")
         self.sid = sid
-
-
-def boxes_of(request: Request) -> Boxes:
-    """The server's."""
-    return cast(Boxes, request.app.state.boxes)
 
 
 async def box_of(request: Request, operation: Operation | None = None) -> BoxView:

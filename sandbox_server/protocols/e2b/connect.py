@@ -19,9 +19,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
 from sandbox_server.protocols._numbers import whole
+from sandbox_server.protocols._streamed import Last, Streamed
 from sandbox_server.protocols._values import MOST as MOST_VALUES
 from sandbox_server.protocols._values import TOO_MANY, holds_too_many, may_hold_too_many
-from sandbox_server.protocols.e2b.streamed import Last, Streamed
 
 UNARY = "application/json"
 STREAM = "application/connect+json"

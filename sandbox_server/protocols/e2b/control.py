@@ -10,9 +10,9 @@ from pydantic import BaseModel
 from sandbox_server.boxes.boxes import BoxRequest, BoxView
 from sandbox_server.errors import MalformedRequest, RequestError, SandboxRunning, UnknownSession
 from sandbox_server.protocols._caller import owner_of_caller
+from sandbox_server.protocols._sessions import boxes_of
 from sandbox_server.protocols._wire import hung_up, json_answer, key_owner, read, run_started
 from sandbox_server.protocols.e2b import listing, wire
-from sandbox_server.protocols.e2b.access import boxes_of
 from sandbox_server.records import BoxKind, OnTimeout
 
 Model = TypeVar("Model", bound=BaseModel)

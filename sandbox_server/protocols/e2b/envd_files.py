@@ -10,12 +10,12 @@ from starlette.requests import ClientDisconnect
 
 from sandbox_server.errors import SandboxDiskFull, ServiceError, UnknownUser
 from sandbox_server.protocols._flow import after, steady
+from sandbox_server.protocols._streamed import Streamed
 from sandbox_server.protocols._wire import json_answer
 from sandbox_server.protocols.e2b.access import Operation
 from sandbox_server.protocols.e2b.connect import ConnectError
 from sandbox_server.protocols.e2b.envd_call import Call, opened, plain_error, text_of
 from sandbox_server.protocols.e2b.envd_filesystem import NAMESPACE
-from sandbox_server.protocols.e2b.streamed import Streamed
 from sandbox_server.protocols.e2b.uploads import BadUpload, Part, content, parts, unpacked
 from sandbox_server.sandbox.filesystem import FileInfo
 

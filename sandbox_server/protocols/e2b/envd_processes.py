@@ -6,24 +6,23 @@ call that began it ends it and all that it began.
 
 import asyncio
 import base64
-import posixpath
 import signal
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from typing import Annotated, cast
 
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
-from sandbox_server.boxes.command import Command
+from sandbox_server.boxes.command import Command, with_path
 from sandbox_server.boxes.processes import Follower, Lagging, Over, Processes, Running
 from sandbox_server.errors import ServiceError, UnknownProcess, UnknownSession
+from sandbox_server.protocols._sessions import boxes_of
+from sandbox_server.protocols._streamed import Last
 from sandbox_server.protocols.e2b import connect
-from sandbox_server.protocols.e2b.access import boxes_of
 from sandbox_server.protocols.e2b.connect import Code, ConnectError, Message
 from sandbox_server.protocols.e2b.envd_call import Call, as_connect, opened, streaming, unary
-from sandbox_server.protocols.e2b.streamed import Last
 from sandbox_server.sandbox.base import ProcessEnd, Size, Stream
 
 ROUTER = APIRouter(include_in_schema=False)
@@ -39,7 +38,6 @@ _SIGNALS = {
     15: signal.SIGTERM,
     9: signal.SIGKILL,
 }
-_SHELLS = frozenset({"bash", "sh", "dash"})
 _KILLED_S = 1.0
 """That a SIGKILL is waited for: a client that looks right after it finds the process gone."""
 _NUDGE_S = 0.5
@@ -247,18 +245,6 @@ async def stream_input(request: Request) -> Response:
 def processes_of(request: Request) -> Processes:
     """Those of this node."""
     return cast(Processes, request.app.state.processes)
-
-
-def with_path(cmd: str, args: Sequence[str], path: str) -> list[str]:
-    """`args` of a login shell that runs a text, so that the text finds the image's PATH before the profile's.
-
-    Debian's /etc/profile sets PATH anew: what the image's ENV PATH leads to (a venv, conda) would be gone.
-    """
-    if path and posixpath.basename(cmd) in _SHELLS and len(args) >= 3 and args[:2] in (["-l", "-c"], ["-c", "-l"]):
-        quoted = "'" + path.replace("'", "'\\''") + "'"
-        # on the text's own first line, so that the shell's messages name its lines as they are
-        return [*args[:2], f"PATH={quoted}${{PATH:+:$PATH}}; {args[2]}", *args[3:]]
-    return list(args)
 
 
 async def _folder(call: Call, cwd: str | None) -> str | None:

@@ -24,10 +24,12 @@ from sandbox_server.errors import (
     ServiceError,
     UnknownSession,
 )
+from sandbox_server.protocols._by_host import TARGET, TRAFFIC_TOKEN, passed_on
 from sandbox_server.protocols._numbers import whole
+from sandbox_server.protocols._sessions import boxes_of
 from sandbox_server.protocols._traits import Refusal, Trait
 from sandbox_server.protocols._wire import json_answer
-from sandbox_server.protocols.e2b.access import BoxGone, boxes_of
+from sandbox_server.protocols.e2b.access import BoxGone
 from sandbox_server.protocols.e2b.refusals import refuse
 from sandbox_server.telemetry import logger
 
@@ -35,15 +37,8 @@ log = logger(__name__)
 
 ENVD_PORT = 49983
 """Where E2B's envd listens; there our own routes answer."""
-TARGET = "sandbox_server.box_port"
-"""Where the Target of a request stands in its ASGI scope."""
-_TOKEN = "e2b-traffic-access-token"
 _HEAD = 1 << 16  # bytes of an answer's head
-_OURS = frozenset((_TOKEN.encode(), b"sandbox-forwarded"))
-_OF_ONE_HOP = frozenset(
-    (b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect")
-)
-_ALWAYS = frozenset((b"host", b"content-length", _TOKEN.encode()))  # whatever a Connection header says of them
+_OURS = frozenset((TRAFFIC_TOKEN.encode(), b"sandbox-forwarded"))
 _LAST_PORT = 65535
 _BODILESS = (204, 304)
 
@@ -141,12 +136,12 @@ async def answer(request: Request, tunnels: Tunnels, idle_s: float) -> Response:
 
 
 def _admit(request: Request, view: BoxView) -> None:
-    own, offered = view.box.traffic_token, request.headers.get(_TOKEN, "")
+    own, offered = view.box.traffic_token, request.headers.get(TRAFFIC_TOKEN, "")
     if own and not offered:
-        raise TrafficRefused(f"Sandbox is secured with traffic access token. Token header '{_TOKEN}' is missing")
+        raise TrafficRefused(f"Sandbox is secured with traffic access token. Token header '{TRAFFIC_TOKEN}' is missing")
     if own and not hmac.compare_digest(offered.encode("utf-8", "surrogatepass"), own.encode()):
         raise TrafficRefused(
-            f"Sandbox is secured with traffic access token. Provided token in header '{_TOKEN}' is invalid"
+            f"Sandbox is secured with traffic access token. Provided token in header '{TRAFFIC_TOKEN}' is invalid"
         )
 
 
@@ -171,13 +166,6 @@ def _head(request: Request, view: BoxView, port: int) -> h11.Request:
         )
     except h11.LocalProtocolError as error:
         raise MalformedRequest(f"the request cannot be passed on: {error}") from None
-
-
-def passed_on(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Those that are not between two neighbours alone; names in lower case."""
-    named = b",".join(value for name, value in headers if name == b"connection").lower().split(b",")
-    dropped = _OF_ONE_HOP | ({name.strip() for name in named} - _ALWAYS)
-    return [(name, value) for name, value in headers if name not in dropped]
 
 
 class _Exchange(Response):

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from sandbox_server.boxes.command import with_path
 from sandbox_server.protocols.e2b import envd_processes
 from sandbox_server.protocols.e2b.connect import Frames
 from sandbox_server.protocols.e2b.envd_filesystem import entry
@@ -66,8 +67,8 @@ def test_entry() -> None:
 )
 def test_path_of_a_login_shell(cmd: str, args: list[str], wanted: list[str]) -> None:
     """A program in the image's venv would not be found; any other command would be changed."""
-    assert envd_processes.with_path(cmd, args, "/o'x/bin:/bin") == wanted
-    assert envd_processes.with_path(cmd, args, "") == args
+    assert with_path(cmd, args, "/o'x/bin:/bin") == wanted
+    assert with_path(cmd, args, "") == args
 
 
 @pytest.mark.parametrize(

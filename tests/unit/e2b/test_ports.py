@@ -2,7 +2,8 @@
 
 import pytest
 
-from sandbox_server.protocols.e2b.ports import Names, Target, passed_on
+from sandbox_server.protocols._by_host import passed_on
+from sandbox_server.protocols.e2b.ports import Names, Target
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 import pytest
 from starlette.types import Message
 
-from sandbox_server.protocols.e2b.streamed import Last, Streamed
+from sandbox_server.protocols._streamed import Last, Streamed
 
 
 class Client:

@@ -4,9 +4,9 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sandbox_server.app.failures import service_error
 from sandbox_server.boxes.tunnels import Tunnels
 from sandbox_server.errors import ServiceError
+from sandbox_server.protocols._by_host import TARGET, ByHost, Refuse
 from sandbox_server.protocols._traits import TRAIT
 from sandbox_server.protocols.e2b import ports
 from sandbox_server.protocols.e2b.access import SANDBOX_ID
@@ -27,26 +27,30 @@ class Hosts:
             headers = [(name, value) for name, value in scope["headers"] if name != own]
             scope = {**scope, "headers": [*headers, (own, target.sid.encode())]}
         elif target is not None:
-            scope = {**scope, ports.TARGET: target, TRAIT: ports.TRAIT}
+            scope = {**scope, TARGET: target, TRAIT: ports.TRAIT}
         await self._app(scope, receive, send)
 
 
 class BoxPorts:
     """Answers those requests, and hands everything else on."""
 
-    def __init__(self, app: ASGIApp, tunnels: Tunnels, idle_s: float) -> None:
+    def __init__(self, app: ASGIApp, tunnels: Tunnels, idle_s: float, refuse: Refuse) -> None:
         self._app = app
         self._tunnels = tunnels
         self._idle_s = idle_s
+        self._refuse = refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As ASGI."""
-        if ports.TARGET not in scope:
+        if TARGET not in scope:
             await self._app(scope, receive, send)
             return
         request = Request(scope, receive, send)
         try:
             response = await ports.answer(request, self._tunnels, self._idle_s)
         except ServiceError as error:
-            response = await service_error(request, error)
+            response = await self._refuse(request, error)
         await response(scope, receive, send)
+
+
+BY_HOST = ByHost(mark=Hosts, answer=BoxPorts)
