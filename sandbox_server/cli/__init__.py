@@ -1,6 +1,6 @@
 """The `sandbox-server` command. Each verb is a module of this package with a Typer `app`; VERBS lists them.
 
-Only the module of the verb that was asked for is imported, so that `--help` and `hash` answer at once.
+Only the requested verb's module is imported, so that `--help` and `hash` answer at once.
 """
 
 import importlib
@@ -12,11 +12,11 @@ from sandbox_server.errors import ServiceError
 
 VERBS = {
     "serve": "Serve until SIGTERM or SIGINT.",
-    "demo": "Drive the samples through the four endpoints.",
-    "demo-search": "Play rollouts of code search, with their rewards.",
-    "doctor": "Check all that a server needs.",
+    "demo": "Run the samples through the four endpoints.",
+    "demo-search": "Play code-search rollouts and check their rewards.",
+    "doctor": "Check everything that a server needs.",
     "instances": "Import, list and show task instances.",
-    "dataset": "Write data sets: for code search, and the catalogue for veRL.",
+    "dataset": "Write data sets for code search, or the catalogue for veRL.",
     "hash": "Print the instance_hash of an instance id.",
     "sessions": "List, show, follow and close the running server's sessions.",
     "top": "Show what is wrong in one word, verdicts, wall time and nodes, live.",
@@ -25,14 +25,14 @@ VERBS = {
     "drain": "Take a node out of service without losing anything.",
     "images": "Prepare and prune the images that sessions start from.",
     "rewards": "List the rewards of code search, or check a composition.",
-    "settings": "Print the settings in force, or the reference of all.",
-    "gc": "Remove what a server that is gone for good left here.",
+    "settings": "Print the current settings, or the reference of all.",
+    "gc": "Remove what a permanently stopped server left here.",
 }
-"""Verb -> its line in `--help`; the module has the same name, with _ for -."""
+"""Verb -> its line in `--help`; the module has the same name, with _ instead of -."""
 
 
 def main() -> None:
-    """Run the command line of this process. Exit code 1 and one line for what went wrong, 2 for wrong usage."""
+    """Run the command line. Exit code 1 with one line for an error, 2 for wrong usage."""
     root = typer.Typer(
         help="Sandboxes and grading over HTTP for RL training of software-engineering agents.",
         no_args_is_help=True,
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def _only_named() -> typer.Typer:
-    """Stands in `--help` for a verb whose module was not asked for."""
+    """Placeholder in `--help` for a verb whose module is not imported."""
     app = typer.Typer()
     app.callback(invoke_without_command=True)(lambda: None)
     return app

@@ -2,5 +2,5 @@
 
 from sandbox_server.cli import main
 
-if __name__ == "__main__":  # processes of a pool import it under another name
+if __name__ == "__main__":  # processes of a pool import this module under another name
     main()

@@ -1,4 +1,4 @@
-"""The running server's own API, as the verbs call it."""
+"""Calls the running server's own API for the verbs."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,25 +10,25 @@ from sandbox_server.cli import configuration
 from sandbox_server.errors import ServiceError
 
 _READY_S = 10.0
-TIMEOUT_S = 330.0  # an end waits for the action under way and the capture of the patch
+TIMEOUT_S = 330.0  # a session's end waits for the running action and the capture of the patch
 
 
 class NoServer(ServiceError):
-    """Nothing answers where the settings say that the server is."""
+    """No server answers at the address in the settings."""
 
     code = "no_server"
 
 
 def readiness() -> Any:
-    """The body of /readyz, of a server that is ready or not. Raises NoServer."""
+    """The body of /readyz, whether or not the server is ready. Raises NoServer."""
     return _ask("GET", "/readyz", None, _READY_S).json()
 
 
 def call(method: str, path: str, query: dict[str, str | int] | None = None) -> Any:
-    """The answer's JSON.
+    """Call the API and return the response's JSON.
 
     Raises:
-        NoServer; ServiceError: what it refuses, with its words.
+        NoServer; ServiceError: the server refused; has its message.
 
     """
     answer = _ask(method, path, query, TIMEOUT_S)
@@ -46,7 +46,7 @@ def _refused(answer: httpx.Response) -> ServiceError:
 
 
 def stream(path: str, query: dict[str, str]) -> Iterator[bytes]:
-    """The answer to a GET as it comes. Raises as `call`; ServiceError too where it breaks off."""
+    """Stream the response to a GET. Raises as `call`, and ServiceError if the response is cut off."""
     url, headers = _server()
     try:
         with httpx.stream("GET", url + path, params=query, headers=headers, timeout=TIMEOUT_S) as answer:
@@ -57,7 +57,7 @@ def stream(path: str, query: dict[str, str]) -> Iterator[bytes]:
     except httpx.ConnectError as e:
         raise _no_server(url, e) from e
     except httpx.TransportError as e:
-        raise ServiceError(f"the answer of {url} broke off: {e or type(e).__name__}; ask again") from e
+        raise ServiceError(f"the answer of {url} was cut off: {e or type(e).__name__}; ask again") from e
 
 
 def _ask(method: str, path: str, query: dict[str, str | int] | None, timeout_s: float) -> httpx.Response:
@@ -76,4 +76,6 @@ def _server() -> tuple[str, dict[str, str]]:
 
 
 def _no_server(url: str, error: httpx.TransportError) -> NoServer:
-    return NoServer(f"no server answers at {url}: {error}; is it running, and are SANDBOX_HOST and _PORT its own?")
+    return NoServer(
+        f"no server answers at {url}: {error}; is it running, and are SANDBOX_HOST and SANDBOX_PORT correct?"
+    )

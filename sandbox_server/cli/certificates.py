@@ -1,4 +1,4 @@
-"""`sandbox-server instances certificates`: what is certified of each instance, as a table."""
+"""`sandbox-server instances certificates`: the certificates of instances, as a table."""
 
 import csv
 import io
@@ -16,7 +16,7 @@ Row = dict[str, str | int | float | bool]
 
 
 async def rows(instances: Instances, certificates: Certificates, ids: Sequence[str]) -> list[Row]:
-    """One for each certified image of these instances, or of all, as they are now."""
+    """One row for each certified image of these instances, or of all."""
     names = ids or [summary.instance_id for summary in await instances.list(gradable=True, limit=_ALL)]
     found = []
     for name in names:
@@ -59,7 +59,7 @@ def _row(instance: TaskInstance, digest: str, parts: dict[str, dict[str, Any]], 
 
 
 def written(found: Sequence[Row], style: str) -> str:
-    """As csv, json or md. Raises ValueError."""
+    """The table as csv, json or md. Raises ValueError: unknown `style`."""
     if style == "json":
         return json.dumps(found, indent=2)
     names = list(found[0]) if found else []
@@ -76,4 +76,4 @@ def written(found: Sequence[Row], style: str) -> str:
             *([str(row[name]).replace("|", "\\|") for name in names] for row in found),
         ]
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    raise ValueError(f"no format {style!r}: it is csv, json or md")
+    raise ValueError(f"unknown format {style!r}: use csv, json or md")

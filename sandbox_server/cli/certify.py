@@ -1,4 +1,4 @@
-"""`sandbox-server instances certify`: how far each instance's tests can be trusted, by many runs of its own patches."""
+"""`sandbox-server instances certify`: measures how reliable instances' tests are, by repeated runs of known patches."""
 
 import asyncio
 import contextlib
@@ -28,27 +28,27 @@ from sandbox_server.sandbox.base import Runtime
 
 _ALL = 1_000_000
 _BURN = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    sum(range(200_000))\n"
-"""Keeps one CPU busy, and ends with its parent however that ends."""
+"""Keeps one CPU busy, and ends when its parent does."""
 
 
 @dataclass(slots=True)
 class _Work:
-    """One instance under way."""
+    """The state of one instance."""
 
     instance: TaskInstance
     digest: str = ""
     assay: Assay = field(default_factory=Assay)
     failed: str = ""
-    """Why it cannot be certified; "": nothing keeps it."""
+    """Why it cannot be certified; else ""."""
 
     @property
     def found(self) -> Finding:
-        """What is known by now."""
+        """The result so far."""
         return Finding(sound=False, why=self.failed) if self.failed else finding(self.instance, self.assay)
 
 
 class _Certifying:
-    """Phase by phase over all instances: what is quiet must not run beside what is not."""
+    """Runs each phase for all instances before the next: quiet runs must not overlap with runs under load."""
 
     def __init__(self, grading: Grading, assays: Assays, plan: Plan, bar: "_Progress") -> None:
         self._grading = grading
@@ -59,14 +59,14 @@ class _Certifying:
         self._room = asyncio.Semaphore(plan.at_once)
 
     def runs(self, work: _Work) -> int:
-        """How many are ahead, about."""
+        """Approximate number of remaining runs."""
         if work.failed:
             return 0
         ahead = sum(self._assaying.missing(work.assay, load=load) for load in (False, True))
         return ahead + (self._plan.mutants + 2 if work.assay.faults is None else 0)
 
     async def certify(self, works: Sequence[_Work]) -> None:
-        """Fill and keep the assays of all."""
+        """Complete and store the assays of all instances."""
         await self._each("quiet", works, lambda work: self._repeat(work, load=False))
         with _busy():
             await self._each("under load", works, lambda work: self._repeat(work, load=True))
@@ -102,7 +102,7 @@ class _Certifying:
 
 
 async def certify(ids: Sequence[str], *, jobs: int, times: int, mutants: int, again: bool) -> int:
-    """Certify these instances, or all that can be graded; returns how many are not sound."""
+    """Certify these instances, or all gradable ones; return the number that are not sound."""
     settings = configuration.load()
     plan = Plan(times=times, mutants=mutants, at_once=jobs or max(1, (os.cpu_count() or 1) // 2))
     began = time.monotonic()
@@ -154,7 +154,7 @@ async def _open(work: _Work, assays: Assays, runtime: Runtime, *, again: bool) -
 
 
 def _verification(work: _Work) -> tuple[str, str]:
-    """(gold, empty) as `verify` keeps them: of several verdicts the one that tells most against the instance."""
+    """The verdicts of (gold, empty) as `verify` stores them: of several, the one worst for the instance."""
     if work.found.sound:
         return "resolved", "unresolved"
     gold = [trial.verdict for trial in work.assay.trials if trial.gold and trial.verdict != "resolved"]
@@ -164,7 +164,7 @@ def _verification(work: _Work) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def _busy() -> Iterator[None]:
-    """Every CPU has something else to do."""
+    """Keep every CPU busy."""
     burners = [subprocess.Popen([sys.executable, "-I", "-c", _BURN]) for _ in range(os.cpu_count() or 1)]
     try:
         yield
@@ -175,20 +175,20 @@ def _busy() -> Iterator[None]:
 
 
 class _Progress:
-    """Runs done, of those ahead: a bar on a terminal, else a line for each step of each instance."""
+    """Progress of the runs: a bar on a terminal, otherwise a line for each step of each instance."""
 
     def __init__(self) -> None:
         self._bar = typer.progressbar(length=1, label="runs", file=sys.stderr, show_pos=True)
         self._shown = sys.stderr.isatty()
 
     def begin(self, length: int) -> None:
-        """Show it."""
+        """Start with `length` runs."""
         self._bar.length = max(1, length)
         if self._shown:
             self._bar.render_progress()
 
     def ran(self) -> None:
-        """One of them has ended."""
+        """One run has ended."""
         if self._shown:
             self._bar.update(1)
 
@@ -198,7 +198,7 @@ class _Progress:
             typer.echo(step, err=True)
 
     def end(self) -> None:
-        """Leave its line."""
+        """End the bar's line."""
         if self._shown:
             self._bar.render_finish()
 

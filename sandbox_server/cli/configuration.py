@@ -1,4 +1,4 @@
-"""Settings and the database for every verb that needs them; a wrong setting ends the command with one line."""
+"""Loads settings and the database for the verbs; a wrong setting ends the command with one line."""
 
 from pydantic import ValidationError
 
@@ -7,7 +7,7 @@ from sandbox_server.catalogue.database import Database
 
 
 def load() -> settings.Settings:
-    """The settings in force; ends the process with exit code 1 when one of them is wrong."""
+    """The current settings; exits with code 1 if one is invalid."""
     try:
         return settings.load()
     except ValidationError as error:
@@ -16,7 +16,7 @@ def load() -> settings.Settings:
 
 
 def database() -> Database:
-    """The database that the settings name, not yet migrated; ends the process as `load` does."""
+    """The database in the settings, not yet migrated; exits as `load` does."""
     try:
         return Database(load().database)
     except ValueError as error:

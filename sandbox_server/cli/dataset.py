@@ -1,4 +1,4 @@
-"""`sandbox-server dataset ...`: data for training and evaluating; `build` for code search, `verl` for veRL."""
+"""`sandbox-server dataset ...`: data for training and evaluation; `build` for code search, `verl` for veRL."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ app = typer.Typer(no_args_is_help=True)
 
 _SHOWN = 20
 _LEFT_OUT = 3
-"""Exit code where the files are written and rows are not in them."""
+"""Exit code if the files were written but lack some rows."""
 
 
 app.command("verl")(write_verl)
@@ -25,25 +25,25 @@ app.command("verl")(write_verl)
 @app.command("build")
 def build_dataset(
     source: Path = typer.Option(..., "--input", metavar="ROWS", help="JSON Lines, JSON or parquet."),  # noqa: B008 -- typer reads it
-    output: Path = typer.Option(..., metavar="DIR", help="Gets train.parquet and validation.parquet."),  # noqa: B008 -- as above
+    output: Path = typer.Option(..., metavar="DIR", help="Output folder for train.parquet and validation.parquet."),  # noqa: B008 -- as above
     repos: Path | None = typer.Option(  # noqa: B008 -- as above
-        None, metavar="DIR", help="Clones named owner__repo or owner/repo; without them no modules and entities."
+        None, metavar="DIR", help="Clones named owner__repo or owner/repo; needed for modules and entities."
     ),
     by_mirrors: bool = typer.Option(
         False,
         "--mirrors",
-        help="Fetch what the rows name into this host's mirrors, and read it there, in place of --repos.",
+        help="Instead of --repos: fetch the repositories into this host's mirrors.",
     ),
-    split: float = typer.Option(0.2, min=0, max=0.999, help="The part that is for validation."),
-    seed: int = typer.Option(42, help="Chooses the instances for validation."),
+    split: float = typer.Option(0.2, min=0, max=0.999, help="Share of the instances for validation."),
+    seed: int = typer.Option(42, help="Seed for choosing the validation instances."),
     workers: int = typer.Option(os.cpu_count() or 1, min=1, help="Processes."),
 ) -> None:
-    """Build a data set for code search; run it again after it was broken off and it goes on. docs/dataset.md.
+    """Build a data set for code search; when interrupted, run it again to continue. docs/dataset.md.
 
-    Exit code 3: rows were left out, each named with its line.
+    Exit code 3: rows were left out; each is listed with its line number.
     """
     if by_mirrors and repos:
-        raise SystemExit("error: --mirrors stands in place of --repos; give one of them")
+        raise SystemExit("error: give either --mirrors or --repos")
     fetched = asyncio.run(_fetched(source)) if by_mirrors else None
     options = BuildOptions(output, repos, split, seed, workers, fetched)
     shown = 0
@@ -72,10 +72,10 @@ def _tell(report: BuildReport, output: Path) -> None:
     typer.echo(f"{output / 'train.parquet'}: {report.train} rows")
     typer.echo(f"{output / 'validation.parquet'}: {report.validation} rows")
     for count, what in (
-        (report.resumed, "were done before"),
-        (report.unanswerable, "unanswerable: no file of the base tree is to be found"),
-        (report.empty, "touch no class or function"),
-        (report.missing, "without modules and entities, which could not be told:"),
+        (report.resumed, "were done in an earlier run"),
+        (report.unanswerable, "unanswerable: no file of the base tree has to be found"),
+        (report.empty, "change no class or function"),
+        (report.missing, "without modules and entities, which could not be determined:"),
     ):
         if count:
             typer.echo(f"  {count} {what}")

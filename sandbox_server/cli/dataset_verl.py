@@ -1,4 +1,4 @@
-"""`sandbox-server dataset verl`: the catalogue's tasks as the parquet that veRL trains on."""
+"""`sandbox-server dataset verl`: the catalogue's tasks as a parquet file that veRL trains on."""
 
 import asyncio
 from pathlib import Path
@@ -18,19 +18,21 @@ _PAGE = 500
 def write_verl(
     output: Path = typer.Argument(metavar="FILE", help="Parquet to write, e.g. train.parquet."),  # noqa: B008 -- typer reads it
     dataset: str | None = typer.Option(None, help="Only the tasks of this data set."),
-    split: str = typer.Option("train", help="What extra_info.split says."),
+    split: str = typer.Option("train", help="Value of extra_info.split."),
     agent_name: str = typer.Option("sandbox", help="Name of the agent loop, as in agent_loops.yaml."),
-    system: Path | None = typer.Option(None, metavar="FILE", help="System prompt; an empty file: none."),  # noqa: B008 -- as above
+    system: Path | None = typer.Option(None, metavar="FILE", help="System prompt; use an empty file for none."),  # noqa: B008 -- as above
     instruction: Path | None = typer.Option(  # noqa: B008 -- as above
         None,
         metavar="FILE",
         help="First user message; {repo}, {version}, {workspace}, {problem_statement}, {instance_id} are filled in.",
     ),
 ) -> None:
-    """Write the catalogue's tasks as rows for veRL, each with its prompt and its agent loop. docs/verl.md."""
+    """Write the catalogue's tasks as rows for veRL, with prompt and agent loop. docs/verl.md."""
     instances = asyncio.run(_gradable(dataset))
     if not instances:
-        raise SystemExit("error: the catalogue has no such tasks that can be graded; `sandbox-server instances import`")
+        raise SystemExit(
+            "error: the catalogue has no such gradable tasks; import some: `sandbox-server instances import`"
+        )
     texts = {"system": verl_rows.SYSTEM if system is None else system.read_text().strip()}
     if instruction is not None:
         texts["instruction"] = instruction.read_text().strip()

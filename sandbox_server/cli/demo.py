@@ -1,4 +1,4 @@
-"""The verb `demo`: each sample with a correct, a wrong and an empty answer, over HTTP through all four endpoints."""
+"""The verb `demo`: a correct, a wrong and an empty answer to each sample, over HTTP through all four endpoints."""
 
 import json
 import shutil
@@ -22,29 +22,29 @@ from sandbox_server.cli.local_server import LocalServerFailed, local_server
 app = typer.Typer()
 
 EXPECTED = {"gold": ("resolved", 1.0), "wrong": ("unresolved", 0.0), "empty": ("empty_patch", 0.0)}
-"""Answer -> the only right verdict and reward."""
+"""Answer -> its correct verdict and reward."""
 
-_ASKS = 3  # a grading that takes longer than SANDBOX_REWARD_WAIT_S is answered `pending`: ask again
+_ASKS = 3  # a grading that takes longer than SANDBOX_REWARD_WAIT_S is answered `pending`; then ask again
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One folder of examples/ and its row."""
+    """A folder of examples/ and its row."""
 
     folder: Path
     instance_id: str
     title: str
     code_path: str | None
-    """The file that a policy of the `code` dialect rewrites; None for the dialect openhands_xml."""
+    """The file that a policy of the `code` dialect rewrites; None for openhands_xml."""
 
     def patch(self, answer: str) -> str:
-        """The diff that this answer makes, "" for the empty one."""
+        """The diff of this answer; "" for the empty one."""
         return "" if answer == "empty" else (self.folder / f"{answer}.patch").read_text()
 
 
 @dataclass(slots=True)
 class Rollout:
-    """What one rollout did and how it ended."""
+    """The course and the result of one rollout."""
 
     sample: Sample
     answer: str
@@ -55,15 +55,15 @@ class Rollout:
     reward_s: float = 0.0
     reply: dict[str, object] = field(default_factory=dict)
     problem: str = ""
-    """Why it is not as expected; "" when it is."""
+    """Why it is not as expected; else ""."""
 
 
 @app.callback(invoke_without_command=True)
 def demo(
-    url: Annotated[str, typer.Option(help="A running server that has the samples; default: one of its own.")] = "",
+    url: Annotated[str, typer.Option(help="A running server that has the samples; default: start one.")] = "",
     examples: Annotated[Path, typer.Option(help="Folder with the samples.")] = Path("examples"),
 ) -> None:
-    """Drive the samples through a server and check every verdict; exit 1 unless all are as expected."""
+    """Run the samples through a server and check every verdict; exit 1 unless all are as expected."""
     try:
         with _served(url, examples) as base_url, httpx.Client(base_url=base_url, timeout=300.0) as client:
             wrong = sum(_drive(client, sample) for sample in _samples(examples))
@@ -84,7 +84,7 @@ def _served(url: str, examples: Path) -> Iterator[str]:
     with local_server(examples / "instances.jsonl") as server:
         typer.echo(f"server at {server.url} (process {server.pid})")
         yield server.url
-    typer.echo("server stopped; no container of it is left")
+    typer.echo("server stopped; none of its containers is left")
 
 
 def _samples(examples: Path) -> list[Sample]:
@@ -101,7 +101,7 @@ def _samples(examples: Path) -> list[Sample]:
 
 
 def _drive(client: httpx.Client, sample: Sample) -> int:
-    """Run all answers to one sample at once, print them; return how many ended wrongly."""
+    """Run all answers to one sample concurrently and print them; return how many were not as expected."""
     with ThreadPoolExecutor(len(EXPECTED)) as pool:
         rollouts = list(pool.map(lambda answer: _rollout(client, sample, answer), EXPECTED))
     typer.echo(f"\n{sample.instance_id}: {sample.title}")
@@ -158,10 +158,10 @@ def _rollout(client: httpx.Client, sample: Sample, answer: str) -> Rollout:
 
 
 def post(client: httpx.Client, path: str, **body: object) -> dict[str, object]:
-    """What a server that is there answers with.
+    """The response of a running server.
 
     Raises:
-        httpx.HTTPError: it cannot be reached, or refuses; ValueError: its answer is no JSON object.
+        httpx.HTTPError: it cannot be reached, or refuses; ValueError: the response is not a JSON object.
 
     """
     response = client.post(path, json=body)
@@ -175,14 +175,14 @@ def post(client: httpx.Client, path: str, **body: object) -> dict[str, object]:
 
 
 def _script(sample: Sample, answer: str) -> Iterator[tuple[str, str, str]]:
-    """(what it does, content, text that the observation must hold) of each action."""
+    """Yield (description, content, text that the observation must contain) for each action."""
     if sample.code_path is not None:
         path = sample.folder / "repo" / sample.code_path
-        # The unchanged file is the empty answer: it makes no diff.
+        # The unchanged file is the empty answer: it produces no diff.
         source = _patched(sample, answer) if answer != "empty" else path.read_text()
         yield f"sent {path.name}", source, "No errors found in test." if answer == "gold" else "test_merge"
         return
-    # The observation echoes the command, so the shell computes what is looked for.
+    # The observation echoes the command, so the shell has to compute the expected text.
     yield "looked around", _bash("git status --short && git log --oneline | head -n 3 && ls && echo $((6*7))"), "42"
     yield "read", _bash("cat README.md && find . -name '*.py' -not -path './.git/*' | sort"), "README"
     if patch := sample.patch(answer):
@@ -196,7 +196,7 @@ def _bash(command: str) -> str:
 
 
 def _patched(sample: Sample, answer: str) -> str:
-    """The text of the sample's code file with the answer's patch applied."""
+    """The sample's code file with the answer's patch applied."""
     assert sample.code_path is not None
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder, sample.code_path)

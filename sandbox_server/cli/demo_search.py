@@ -1,4 +1,4 @@
-"""The verb `demo-search`: a scripted rollout of code search on each sample, over HTTP, and each item of its reward."""
+"""The verb `demo-search`: a scripted code-search rollout on each sample, over HTTP, with each item of its reward."""
 
 import json
 import math
@@ -23,27 +23,27 @@ _RECORDED = "Your answer is recorded."
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A rollout.json: what the policy does, and what that is worth."""
+    """A rollout.json: the policy's actions, and the expected rewards."""
 
     instance_id: str
     title: str
     says: str
     turns: tuple[tuple[str, ...], ...]
-    """Commands; those of a turn run at once."""
+    """Commands; those of one turn run at once."""
     answer: str
     total: float
-    """The only right one, with SANDBOX_LOCALIZATION_REWARDS=tool_use_capped."""
+    """The correct total with SANDBOX_LOCALIZATION_REWARDS=tool_use_capped."""
 
 
 @dataclass(slots=True)
 class Played:
-    """How a rollout went."""
+    """The course of a rollout."""
 
     start_s: float = 0.0
     turns_s: list[float] = field(default_factory=list)
     reply: dict[str, object] = field(default_factory=dict)
     problem: str = ""
-    """Why it is not as expected; "" when it is."""
+    """Why it is not as expected; else ""."""
 
 
 @app.callback(invoke_without_command=True)
@@ -51,9 +51,9 @@ def demo_search(
     samples: Annotated[Path, typer.Option(help="Folder with a rollout.json for each instance.")] = Path(
         "examples/search"
     ),
-    built: Annotated[Path, typer.Option(help="What examples/build_search.py made of them.")] = Path(".cache/search"),
+    built: Annotated[Path, typer.Option(help="Output folder of examples/build_search.py.")] = Path(".cache/search"),
 ) -> None:
-    """Play a rollout of code search on each sample and check its reward; exit 1 unless all are as expected."""
+    """Play a code-search rollout on each sample and check its reward; exit 1 unless all are as expected."""
     folder = built.resolve()
     settings = {
         "SANDBOX_REPOSITORY_URL": f"{folder}/{{repo}}",
@@ -69,7 +69,7 @@ def demo_search(
     except (LocalServerFailed, OSError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from error
-    typer.echo("\nserver stopped; no container of it is left")
+    typer.echo("\nserver stopped; none of its containers is left")
     if wrong:
         typer.echo(f"{wrong} rewards are not as expected", err=True)
         raise typer.Exit(1)
@@ -89,7 +89,7 @@ def scripts(samples: Path, rows: Path) -> list[Script]:
 
 
 def drive(client: httpx.Client, script: Script) -> bool:
-    """Play it and print it; whether it is as expected."""
+    """Play and print a rollout; return whether it is as expected."""
     typer.echo(f"\n{script.instance_id}: {script.title}\n  {script.says}")
     played = Played()
     try:
@@ -127,7 +127,7 @@ def _play(client: httpx.Client, script: Script, played: Played) -> None:
             played.problem = f"{len(commands)} calls were answered with {observation}"
     recorded = str(post(client, "/process_action", sid=sid, content=script.answer)["content"])
     if _RECORDED not in recorded:
-        played.problem = f"the answer was taken for something else: {recorded}"
+        played.problem = f"the answer was not recorded: {recorded}"
     post(client, "/postprocess", sid=sid)
     played.reply = post(client, "/compute_reward", sid=sid)
     total, masked = played.reply["reward"], played.reply["mask"]

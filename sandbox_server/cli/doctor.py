@@ -1,4 +1,4 @@
-"""`sandbox-server doctor`: is everything there that a server needs, and what mends it when not."""
+"""`sandbox-server doctor`: check everything that a server needs, and say how to fix what is wrong."""
 
 import asyncio
 import shutil
@@ -24,10 +24,10 @@ from sandbox_server.state.embedded import find_binary
 
 app = typer.Typer()
 
-_CHECK_S = 20.0  # for each check; a healthy part answers within one
+_CHECK_S = 20.0  # for each check; a healthy part answers within one second
 _LOW_DISK_GB = 10.0
 _CLOCK_S = 5.0  # deadlines are compared between hosts
-_LOOKED_AT = 1000  # instances whose image is looked for
+_LOOKED_AT = 1000  # instances whose image is checked
 
 
 class _Unwell(Exception):
@@ -36,7 +36,7 @@ class _Unwell(Exception):
 
 @app.callback(invoke_without_command=True)
 def doctor() -> None:
-    """Check Docker, Redis, SQL, disks, images, clocks and the grading libraries; exit code 1 when one is not well."""
+    """Check Docker, Redis, SQL, disks, images, clocks and the grading libraries; exit code 1 if a check fails."""
     settings = configuration.load()
     checks: dict[str, Callable[[Settings], Awaitable[str]]] = {
         "docker": _docker,
@@ -110,7 +110,7 @@ async def _sql(settings: Settings) -> str:
 async def _data(settings: Settings) -> str:
     folder = settings.data_dir
     if not folder.is_dir():
-        return f"{folder} is made by the first server"
+        return f"{folder} is created by the first server"
     free_mb = await asyncio.to_thread(free_bytes, folder) / 2**20
     said = f"{free_mb:.0f} MB free in {folder}"
     if free_mb < settings.data_min_free_mb:
@@ -122,9 +122,9 @@ async def _data(settings: Settings) -> str:
     if open_to_others := await asyncio.to_thread(lambda: list(wider(folder))):
         raise _Unwell(
             f"{len(open_to_others)} paths are open to other users of this host, e.g. {open_to_others[0]}; a server"
-            f" narrows them at its start, or: chmod -R go= {folder}"
+            f" restricts them at its start, or: chmod -R go= {folder}"
         )
-    return f"{said}, its user's alone"
+    return f"{said}, accessible only to its user"
 
 
 async def _disk(settings: Settings) -> str:
@@ -138,8 +138,8 @@ async def _disk(settings: Settings) -> str:
     said = ", ".join(f"{gb:.0f} GB free for {folder}" for folder, gb in free.items())
     used = used_pct(watched)
     said += (
-        f"; {watched} is {used:.0f} % full: images go above {settings.disk_high_pct:g} % until below"
-        f" {settings.disk_low_pct:g} %, starts are refused from {settings.disk_refuse_pct:g} % on"
+        f"; {watched} is {used:.0f} % full: images are removed above {settings.disk_high_pct:g} % until below"
+        f" {settings.disk_low_pct:g} %, starts are refused above {settings.disk_refuse_pct:g} %"
     )
     if min(free.values()) < _LOW_DISK_GB or used >= settings.disk_refuse_pct:
         raise _Unwell(f"{said}; free some: `docker system df`, `sandbox-server images prune`")
@@ -159,7 +159,7 @@ async def _images(settings: Settings) -> str:
                 missing.append(summary.instance_id)
         if searching and await runtime.find_image(settings.search_image) is None:
             raise _Unwell(
-                f"{searching} of {len(summaries)} instances start from {settings.search_image}, which is not here; make"
+                f"{searching} of {len(summaries)} instances start from {settings.search_image}, which is missing; build"
                 " it: `make search-image`"
             )
     if missing and settings.pull == "never":
@@ -167,8 +167,8 @@ async def _images(settings: Settings) -> str:
             f"{len(missing)} of {len(summaries)} instances have no image here, e.g. {missing[0]}; load or build it"
         )
     if missing:
-        return f"{len(missing)} of {len(summaries)} instances have none here; they are pulled at their first start"
-    return f"all {len(summaries)} instances have theirs"
+        return f"{len(missing)} of {len(summaries)} instances have no image here; each is pulled at its first start"
+    return f"all {len(summaries)} instances have their image"
 
 
 async def _server(settings: Settings) -> str:
@@ -193,10 +193,10 @@ async def _gold(settings: Settings) -> str:
     if failing:
         name, said = next(iter(failing.items()))
         raise _Unwell(
-            f"gold of {len(failing)} instances resolved them once and does not any more, e.g. {name} ({said});"
-            f" `sandbox-server instances certify --again {name}` says more"
+            f"the gold patch of {len(failing)} instances no longer resolves them, e.g. {name} ({said});"
+            f" `sandbox-server instances certify --again {name}` has details"
         )
-    return f"{count} instances were found sound, none of them failed its last check (SANDBOX_DRIFT_CHECK_S)"
+    return f"{count} instances are sound, none failed its last check (SANDBOX_DRIFT_CHECK_S)"
 
 
 async def _confirming(settings: Settings) -> str:
@@ -211,12 +211,16 @@ async def _confirming(settings: Settings) -> str:
     )
     if not lacking or settings.confirm == "off":
         return said
-    worth = "a fake that passes the tests pays there" if settings.unconfirmed == "pay" else "nothing pays there"
+    worth = (
+        "there a fake that passes the tests gets a reward"
+        if settings.unconfirmed == "pay"
+        else "there no patch gets a reward"
+    )
     return f"{said}, e.g. {lacking[0]}: {worth} (SANDBOX_UNCONFIRMED={settings.unconfirmed})"
 
 
 async def _swebench4(settings: Settings) -> str:
     folder = settings.swebench4_dir or Path(sys.prefix, "share", "swebench-4.1.0")
     if not (folder / "swebench").is_dir():
-        raise _Unwell(f"{folder} does not hold it, so old SWE-bench rows cannot be imported; `make setup` installs it")
+        raise _Unwell(f"{folder} does not have it, so old SWE-bench rows cannot be imported; `make setup` installs it")
     return str(folder)

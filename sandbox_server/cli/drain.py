@@ -13,18 +13,18 @@ _LOOK_EVERY_S = 1.0
 
 
 class NotDrained(ServiceError):
-    """The node still has work when the time is up; it goes on draining."""
+    """The node still has work when the time is up; it continues to drain."""
 
     code = "not_drained"
 
 
 @app.callback(invoke_without_command=True)
 def drain(
-    node: str = typer.Option("", help="Node to drain; this server's own (SANDBOX_NODE_ID) when left out."),
-    timeout_s: float = typer.Option(15_000.0, min=0, help="Longest wait; SANDBOX_SESSION_MAX_S ends every session."),
+    node: str = typer.Option("", help="Node to drain; default: this server's (SANDBOX_NODE_ID)."),
+    timeout_s: float = typer.Option(15_000.0, min=0, help="Maximum wait; every session ends by SANDBOX_SESSION_MAX_S."),
     undo: bool = typer.Option(False, "--undo", help="Take new sessions again."),
 ) -> None:
-    """Finish what is live, take nothing new, end the server; returns when it has ended."""
+    """Finish live sessions, take nothing new, end the server; return when it has ended."""
     name = node or configuration.load().node_id
     path = f"/v1/nodes/{name}/drain"
     if undo:
@@ -39,13 +39,13 @@ def drain(
             typer.echo(f"{name}: {left}")
             told = left
         if time.monotonic() > ends:
-            raise NotDrained(f"{name} has {left} after {timeout_s:g} s; it goes on, `drain --undo` stops it")
+            raise NotDrained(f"{name} has {left} after {timeout_s:g} s; it continues to drain; `drain --undo` stops it")
         time.sleep(_LOOK_EVERY_S)
     typer.echo(f"{name} is drained")
 
 
 def _left(name: str) -> str | None:
-    """What the node still has; None: it is gone, with this server or from the others' list."""
+    """The node's remaining work; None: it is gone, because this server or the other nodes do not list it."""
     try:
         found = next((node for node in api.call("GET", "/v1/nodes") if node["node"] == name), None)
     except api.NoServer:

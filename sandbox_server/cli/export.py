@@ -1,4 +1,4 @@
-"""`sandbox-server export`: a run as JSON Lines, or one session as a file to look at."""
+"""`sandbox-server export`: a run as JSON Lines, or one session as a page."""
 
 import sys
 import time
@@ -13,13 +13,13 @@ app = typer.Typer()
 
 @app.callback(invoke_without_command=True)
 def export(
-    run: str | None = typer.Option(None, help="Only this run's sessions; else all."),
-    hours: float | None = typer.Option(None, min=0, help="Only those started within the last so many hours."),
-    actions: bool = typer.Option(False, help="With every action and observation."),
+    run: str | None = typer.Option(None, help="Only this run's sessions; default: all."),
+    hours: float | None = typer.Option(None, min=0, help="Only sessions started within this many hours."),
+    actions: bool = typer.Option(False, help="Include every action and observation."),
     session: str | None = typer.Option(None, metavar="SID", help="One session, as HTML that works without the server."),
-    output: Path | None = typer.Option(None, "--output", "-o", help="A file; else standard output."),  # noqa: B008 -- typer reads it
+    output: Path | None = typer.Option(None, "--output", "-o", help="Output file; default: standard output."),  # noqa: B008 -- typer reads it
 ) -> None:
-    """Write sessions with rewards, masks and causes, a JSON object a line, the newest first."""
+    """Write sessions with rewards, masks and causes, one JSON object per line, newest first."""
     if session is not None:
         path, query = f"/ui/sessions/{session}/export", {}
     else:

@@ -1,4 +1,4 @@
-"""`sandbox-server gc`: remove what a server that is gone for good left on this host."""
+"""`sandbox-server gc`: remove what a permanently stopped server left on this host."""
 
 import asyncio
 
@@ -15,9 +15,9 @@ app = typer.Typer()
 
 @app.callback(invoke_without_command=True)
 def gc() -> None:
-    """Remove this node's containers and end its embedded Redis, unless its server runs: then its reaper does that.
+    """Remove this node's containers and end its embedded Redis. Does nothing while its server runs, which has a reaper.
 
-    Sessions that were live are lost by it; patches and verdicts stay in SQL.
+    Sessions that were live are lost; patches and verdicts stay in SQL.
     """
     settings = configuration.load()
     with only_server(settings.data_dir):

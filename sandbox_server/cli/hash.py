@@ -1,4 +1,4 @@
-"""`sandbox-server hash ID`: how veRL names an instance. Needs no database and no server."""
+"""`sandbox-server hash ID`: veRL's hash of an instance id. Needs no database and no server."""
 
 import typer
 

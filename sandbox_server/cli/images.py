@@ -1,4 +1,4 @@
-"""`sandbox-server images ...`: images that sessions start from, made ahead and cleared away."""
+"""`sandbox-server images ...`: prepare images ahead of sessions, and remove unused ones."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ from sandbox_server.state.keys import Keys
 app = typer.Typer(no_args_is_help=True)
 
 _ALL = 1_000_000
-_TOGETHER = 1000  # instances whose repositories are fetched in one go
+_TOGETHER = 1000  # instances whose repositories are fetched together
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class _Known:
 def prepare(
     ids: list[str] | None = typer.Argument(None, metavar="[ID...]"),  # noqa: B008 -- typer reads it
 ) -> None:
-    """Prepare the images of these instances, or of all: a first start then costs no more than any other."""
+    """Prepare the images of these instances, or of all, so that a first start is as fast as later ones."""
     if failed := asyncio.run(_prepare(ids or [])):
         raise SystemExit(f"error: {failed} images could not be prepared")
 
@@ -58,17 +58,17 @@ def list_images() -> None:
             f"{at:%Y-%m-%d %H:%M}  {known.image.size_bytes >> 20:>6} MB  {kept:<6}  {' '.join(known.image.names)}"
         )
     mb = sum(known.image.size_bytes for known in shown) >> 20
-    typer.echo(f"{len(shown)} images, {mb} MB if they shared nothing; times of the last use, UTC")
+    typer.echo(f"{len(shown)} images, {mb} MB without shared layers; times of the last use, UTC")
 
 
 @app.command("prune")
 def prune(
-    older_than: str = typer.Option("0m", metavar="AGE", help="Only those not used for so long: 90m, 36h or 7d."),
+    older_than: str = typer.Option("0m", metavar="AGE", help="Only images not used for this time: 90m, 36h or 7d."),
 ) -> None:
-    """Remove prepared images that no container uses and no pattern pins; they are made again when they are needed."""
+    """Remove prepared images that no container uses and no pattern pins; they are prepared again when needed."""
     match = re.fullmatch(r"(\d{1,6})([mhd])", older_than)
     if match is None:
-        raise SystemExit(f"error: --older-than {older_than}: give a number and m, h or d, such as 36h")
+        raise SystemExit(f"error: --older-than {older_than}: use a number and m, h or d, such as 36h")
     age = timedelta(**{{"m": "minutes", "h": "hours", "d": "days"}[match[2]]: int(match[1])})
     removed, kept = asyncio.run(_prune(configuration.load(), time.time() - age.total_seconds()))
     typer.echo(f"{removed} prepared images removed, {kept} kept: in use, pinned or used since")
@@ -85,7 +85,7 @@ async def _prepare(ids: list[str]) -> int:
         instances = Instances(database)
         wanted = ids or [summary.instance_id for summary in await instances.list(limit=_ALL)]
         for chunk in (wanted[start : start + _TOGETHER] for start in range(0, len(wanted), _TOGETHER)):
-            with suppress(ServiceError):  # told below, by instance
+            with suppress(ServiceError):  # reported below, by instance
                 await workspaces.fetch([await instances.by_id(instance_id) for instance_id in chunk])
         for instance_id in wanted:
             began = time.monotonic()
@@ -104,7 +104,7 @@ async def _prepare(ids: list[str]) -> int:
 async def _prune(settings: Settings, before: float) -> tuple[int, int]:
     rules = image_rules(settings)
     removed = 0
-    while True:  # one that another stands on may go once that one is gone
+    while True:  # an image that another one is based on can be removed after that one
         prepared = [known for known in await _known(settings) if rules.is_prepared(known.image)]
         may_go = [known for known in prepared if known.last_use <= before and rules.may_go(known.image, ())]
         if not (now := await _remove(settings, may_go)):
@@ -123,7 +123,7 @@ async def _remove(settings: Settings, images: Sequence[_Known]) -> int:
 
 
 async def _known(settings: Settings) -> list[_Known]:
-    """The images that are this service's business."""
+    """The images that this service manages."""
     rules = image_rules(settings)
     async with (
         open_catalogue(settings) as database,

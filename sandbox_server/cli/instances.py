@@ -29,37 +29,39 @@ app = typer.Typer(no_args_is_help=True)
 @app.command("import")
 def import_files(
     files: list[Path] = typer.Argument(metavar="FILE..."),  # noqa: B008 -- typer reads it
-    localization: bool = typer.Option(False, help="As tasks of code search: what the gold patch says must be found."),
+    localization: bool = typer.Option(False, help="Import as code-search tasks: find what the gold patch changes."),
     repos: Path | None = typer.Option(  # noqa: B008 -- as above
-        None, metavar="DIR", help="With it: clones named owner__repo or owner/repo, for modules and entities."
+        None,
+        metavar="DIR",
+        help="With --localization: clones named owner__repo or owner/repo, for modules and entities.",
     ),
     by_mirrors: bool = typer.Option(
-        False, "--mirrors", help="In place of --repos: fetch what the rows name into this host's mirrors."
+        False, "--mirrors", help="Instead of --repos: fetch the repositories into this host's mirrors."
     ),
     rewards: str = typer.Option(
-        "", metavar="NAME|FILE", help="With --localization: how answers are scored, where not as the service has it."
+        "", metavar="NAME|FILE", help="With --localization: how answers are scored; default: the service's setting."
     ),
-    family: str = typer.Option("", help="What all rows are taken for, such as localization; else each is told apart."),
+    family: str = typer.Option("", help="Family of all rows, such as localization; default: detected per row."),
 ) -> None:
     """Import task instances from JSON Lines, JSON or parquet; docs/instances.md lists the families.
 
-    A file is imported whole or not at all. Files before a bad one stay imported, those after it are not tried.
+    A file is imported whole or not at all. Files before a bad one stay imported; files after it are not read.
     """
     if (repos is not None or by_mirrors or rewards) and not localization:
-        raise SystemExit("error: --repos, --mirrors and --rewards are about --localization; give that too")
+        raise SystemExit("error: --repos, --mirrors and --rewards require --localization")
     if repos is not None and by_mirrors:
-        raise SystemExit("error: --mirrors stands in place of --repos; give one of them")
+        raise SystemExit("error: give either --mirrors or --repos")
     localizing = _Localizing(CloneFolder(repos) if repos else None, Fetched() if by_mirrors else None, _items(rewards))
     asyncio.run(_import(files, family, localizing if localization else None))
 
 
 @app.command("list")
 def list_instances(
-    dataset: str | None = typer.Option(None, help="Only of this data set."),
-    repo: str | None = typer.Option(None, help="Only of this repository."),
-    limit: int = typer.Option(100, min=1, help="At most so many."),
+    dataset: str | None = typer.Option(None, help="Only this data set."),
+    repo: str | None = typer.Option(None, help="Only this repository."),
+    limit: int = typer.Option(100, min=1, help="Maximum number."),
 ) -> None:
-    """List instances: id, hash, grader, what `verify` found."""
+    """List instances: id, hash, grader, result of `verify`."""
     asyncio.run(_list(dataset, repo, limit))
 
 
@@ -88,13 +90,13 @@ def verify_instances(
 def certify_instances(
     ids: list[str] | None = typer.Argument(None, metavar="[ID...]"),  # noqa: B008 -- typer reads it
     jobs: int = typer.Option(0, min=0, help="Runs of tests at a time; 0: one for every two CPUs."),
-    times: int = typer.Option(3, min=2, help="Runs of gold, and of the unpatched tree, quiet and again under load."),
-    mutants: int = typer.Option(8, min=0, help="Small faults put into gold, at most."),
-    again: bool = typer.Option(False, help="Begin anew instead of going on where the last time ended."),
+    times: int = typer.Option(3, min=2, help="Runs of gold, and of the unpatched tree, first quiet, then under load."),
+    mutants: int = typer.Option(8, min=0, help="Maximum number of small faults to put into gold."),
+    again: bool = typer.Option(False, help="Start anew instead of continuing the previous run."),
 ) -> None:
-    """Find out how far the tests of these instances, or of all, can be trusted: flakes, free tests, mutants, variants.
+    """Measure how reliable the tests of these instances, or of all, are: flakes, free tests, mutants, variants.
 
-    What is done is kept, so a second call goes on where the first was ended. Exit code 1 when one is not sound.
+    Finished steps are stored, so a second call continues where the first ended. Exit code 1 if one is not sound.
     """
     # as for `verify`
     certify = importlib.import_module("sandbox_server.cli.certify").certify
@@ -107,7 +109,7 @@ def show_certificates(
     ids: list[str] | None = typer.Argument(None, metavar="[ID...]"),  # noqa: B008 -- typer reads it
     style: str = typer.Option("md", "--format", help="csv, json or md."),
 ) -> None:
-    """Show what `certify` found, a line for each instance and image."""
+    """Show what `certify` found, one line per instance and image."""
     asyncio.run(_certificates(ids or [], style))
 
 
@@ -130,20 +132,20 @@ async def _catalogue() -> AsyncIterator[Instances]:
 def _items(named: str) -> tuple[RewardItem, ...]:
     if not named:
         return ()
-    # only --rewards needs what grades
+    # only --rewards needs the grading code
     composition = importlib.import_module("sandbox_server.grading.localization.composition")
     try:
         found = composition.load(named)
     except ValueError as error:
         raise SystemExit(f"error: --rewards: {error}") from None
     if found.discount is not None:
-        raise SystemExit("error: --rewards: instances keep no discount; that is for SANDBOX_LOCALIZATION_REWARDS")
+        raise SystemExit("error: --rewards: an instance cannot have a discount; use SANDBOX_LOCALIZATION_REWARDS")
     items: tuple[RewardItem, ...] = found.items
     return items
 
 
 class _Localizing:
-    """Makes instances tasks of code search, and counts those that stay as they are."""
+    """Converts instances to code-search tasks, and counts those that cannot be converted."""
 
     def __init__(self, clones: CloneFolder | None, fetched: Fetched | None, rewards: tuple[RewardItem, ...]) -> None:
         self._clones = clones
@@ -153,7 +155,7 @@ class _Localizing:
         self.missing: Counter[str] = Counter()
 
     async def fetch(self, instances: Sequence[TaskInstance]) -> None:
-        """Have the trees of these here, where mirrors are to be used."""
+        """Fetch the trees of these instances, if mirrors are used."""
         if self._fetched is None:
             return
         async with mirrors.opened() as found:
@@ -192,7 +194,7 @@ async def _import(files: Sequence[Path], family: str, localizing: _Localizing | 
                 typer.echo(f"  {count} ungradable: {because}")
     if localizing is not None:
         for because, count in localizing.failed.most_common(10):
-            typer.echo(f"  {count} no task of code search: gold patch: {because}")
+            typer.echo(f"  {count} not converted to code search: gold patch: {because}")
         for because, count in localizing.missing.most_common(10):
             typer.echo(f"  {count} without modules and entities: {because}")
 
@@ -209,7 +211,7 @@ async def _list(dataset: str | None, repo: str | None, limit: int) -> None:
 
 
 async def _certificates(ids: Sequence[str], style: str) -> None:
-    table = importlib.import_module("sandbox_server.cli.certificates")  # needs what grades
+    table = importlib.import_module("sandbox_server.cli.certificates")  # needs the grading code
     async with _database() as database:
         found = await table.rows(Instances(database), Certificates(database), ids)
     try:
@@ -223,7 +225,7 @@ async def _show(instance_id: str, *, as_json: bool) -> None:
         instances = Instances(database)
         instance = await instances.by_id(instance_id)
         verification = await instances.verified(instance_id)
-        table = importlib.import_module("sandbox_server.cli.certificates")  # needs what grades
+        table = importlib.import_module("sandbox_server.cli.certificates")  # needs the grading code
         certified = await table.rows(instances, Certificates(database), [instance_id])
     if as_json:
         typer.echo(instance.model_dump_json(indent=2))
@@ -249,7 +251,7 @@ def _facts(instance: TaskInstance) -> dict[str, str]:
         "images": " | ".join(instance.sandbox.images),
         "workdir": instance.sandbox.workdir,
         "workspace": instance.workspace,
-        "dialect": instance.dialect or "as the server's",
+        "dialect": instance.dialect or "the server's default",
         "grader": instance.grader.kind if instance.grader else f"none: {instance.ungradable_because}",
         "tests": f"{len(instance.fail_to_pass)} to fix, {len(instance.pass_to_pass)} to keep",
         "converted by": instance.conversion,

@@ -1,4 +1,4 @@
-"""A server of one's own for as long as a `with` block: free port, temporary data, nothing left behind."""
+"""A temporary server for a `with` block: free port, temporary data, everything removed at the end."""
 
 import os
 import secrets
@@ -20,7 +20,7 @@ _COMMAND = (sys.executable, "-m", "sandbox_server.cli")
 
 
 class LocalServerFailed(RuntimeError):
-    """The server did not become ready, or left something behind; the message holds the end of its log."""
+    """The server did not become ready, or left containers behind; the message has the end of its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class LocalServer:
     log: Path
 
     def containers(self) -> list[str]:
-        """Ids of the containers that carry this server's node label, running or not."""
+        """Ids of the containers with this server's node label, running or not."""
         listing = ["docker", "ps", "-aq", "--filter", f"label=sandbox.node={self.node_id}"]
         return subprocess.run(listing, capture_output=True, text=True, check=True, timeout=30).stdout.split()
 
@@ -42,13 +42,13 @@ class LocalServer:
 def local_server(
     instances: Path, settings: Mapping[str, str] | None = None, *, import_options: Sequence[str] = ()
 ) -> Iterator[LocalServer]:
-    """Import the rows of `instances`, serve them on a free loopback port, stop at the end of the block.
+    """Import the rows of `instances`, serve them on a free loopback port, and stop at the end of the block.
 
-    `import_options` are those of `instances import`. `settings` are SANDBOX_* variables; those of the caller's
-    environment do not reach the server, whose Redis and SQL database are its own.
+    `import_options`: options of `instances import`. `settings`: SANDBOX_* variables; those of the caller's environment
+    do not reach the server. It has its own Redis and SQL database.
 
     Raises:
-        LocalServerFailed: it is not ready within 60 s, or containers of it outlive it.
+        LocalServerFailed: it was not ready within 60 s, or left containers behind.
 
     """
     with (
@@ -75,7 +75,7 @@ def local_server(
             yield server
         finally:
             _stop(process)
-            # Ends what outlives a server on purpose: its embedded Redis, containers of unfinished sessions.
+            # ends what deliberately survives a server: its embedded Redis, containers of unfinished sessions
             _run("gc", environment=environment)
         if left := server.containers():
             raise LocalServerFailed(f"{len(left)} containers outlived the server: {', '.join(left)}")

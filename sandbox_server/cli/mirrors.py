@@ -1,4 +1,4 @@
-"""Mirrors of this host, for verbs that read repositories."""
+"""The host's repository mirrors, for verbs that read repositories."""
 
 import importlib
 from collections.abc import AsyncIterator
@@ -11,10 +11,10 @@ from sandbox_server.cli import configuration
 
 @asynccontextmanager
 async def opened() -> AsyncIterator[Mirrors]:
-    """As the settings say; what they log goes to stderr, beside what the verb prints."""
+    """Open the mirrors of the settings; their log goes to stderr, apart from the verb's output."""
     settings = configuration.load()
     telemetry.configure_logging(settings.log_level, settings.log_format)
-    # only a verb that does fetch needs what a server is made of
+    # only verbs that fetch need the server's parts
     workspaces = importlib.import_module("sandbox_server.app.workspaces")
     async with workspaces.open_mirrors(settings) as mirrors:
         yield mirrors

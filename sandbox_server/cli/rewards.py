@@ -1,4 +1,4 @@
-"""`sandbox-server rewards`: the rewards of code search, as docs/rewards.md holds them, and a check of compositions."""
+"""`sandbox-server rewards`: lists the rewards of code search (docs/rewards.md), and checks compositions."""
 
 import inspect
 
@@ -12,15 +12,15 @@ app = typer.Typer()
 
 _HEAD = """# Rewards of code search
 
-Made by `sandbox-server rewards --markdown` from sandbox_server/grading/localization/rewards/, a file a reward; a test
-fails when it is stale. How they are composed, chosen and asked for: [api.md](api.md#code-search).
+Made by `sandbox-server rewards --markdown` from sandbox_server/grading/localization/rewards/, one file per reward; a
+test fails when it is stale. How to compose, choose and request them: [api.md](api.md#code-search).
 
-Each is a pure function of the parsed answer, the truth and the way to it. A turn is one message of the policy, the
-answer's included; a call is one tool call. The total of a composition is the sum of weight times value. A value is
-never a fault of the service: a reward that fails, or leaves its range, ends as verdict `infra`, masked.
+Each is a pure function of the parsed answer, the truth and the rollout's turns. A turn is one message of the policy,
+including the answer; a call is one tool call. The total of a composition is the sum of weight times value. A value is
+never a fault of the service: a reward that fails, or leaves its range, gives verdict `infra`, masked.
 """
 _COMPOSITIONS = """
-## Compositions that come with the service
+## Compositions shipped with the service
 
 | name | range of the total | what |
 |---|---|---|
@@ -30,9 +30,9 @@ _COMPOSITIONS = """
 @app.callback(invoke_without_command=True)
 def show(
     as_markdown: bool = typer.Option(False, "--markdown", help="The whole reference, as docs/rewards.md."),
-    check: str | None = typer.Option(None, metavar="NAME|FILE", help="Whether this composition can be used."),
+    check: str | None = typer.Option(None, metavar="NAME|FILE", help="Check whether this composition is valid."),
 ) -> None:
-    """List the rewards; with --check, say what a composition gives at least and at most, or why it cannot be used."""
+    """List the rewards; with --check, print a composition's minimum and maximum, or why it is invalid."""
     if as_markdown:
         typer.echo(markdown(), nl=False)
     elif check is not None:
@@ -48,7 +48,7 @@ def show(
 
 
 def markdown() -> str:
-    """docs/rewards.md as it should be now."""
+    """The current text of docs/rewards.md."""
     parts = [_HEAD, *(_section(name, reward) for name, reward in rewards().items()), _COMPOSITIONS]
     for name in shipped():
         composition = load(name)

@@ -1,4 +1,4 @@
-"""`sandbox-server serve`: listen, with the limits that a thousand simultaneous rollouts need."""
+"""`sandbox-server serve`: listen, with limits for a thousand simultaneous rollouts."""
 
 import contextlib
 import gc
@@ -22,24 +22,24 @@ log = logger(__name__)
 app = typer.Typer()
 
 _BACKLOG = 4096
-"""Connections the kernel may hold for us: trainers open one a call, a thousand at once."""
+"""Connections that the kernel may queue: trainers open one per call, a thousand at once."""
 _STARTUP_FAILURE = 3
-"""uvicorn's own, also when the address is taken."""
+"""uvicorn's exit status for a failed startup; also used if the address is taken."""
 _GRACE_S = 10
-"""For requests under way at SIGTERM; orchestrators kill after some 30 s."""
+"""For running requests at SIGTERM; orchestrators kill after some 30 s."""
 
 
 class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        # what stands now stays: a full collection that walks it stops the loop for 80 ms (measured), and finds nothing
+        # long-lived objects: a full collection would scan them, block the loop for 80 ms (measured) and free nothing
         gc.freeze()
 
 
 @app.callback(invoke_without_command=True)
 def serve(
-    host: str | None = typer.Option(None, help="Address to listen on; over SANDBOX_HOST."),
-    port: int | None = typer.Option(None, min=0, max=65535, help="Port to listen on; over SANDBOX_PORT."),
+    host: str | None = typer.Option(None, help="Address to listen on; overrides SANDBOX_HOST."),
+    port: int | None = typer.Option(None, min=0, max=65535, help="Port to listen on; overrides SANDBOX_PORT."),
 ) -> None:
     """Serve until SIGTERM or SIGINT; docs/settings.md lists the settings."""
     given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
@@ -49,11 +49,11 @@ def serve(
 def run(settings: Settings, build: Build) -> None:
     """Serve until SIGTERM or SIGINT.
 
-    Exits with status 2 when it would be open to other machines without keys, 3 when the address is taken or a part
-    does not open.
+    Exits with status 2 if it would be reachable from other machines without keys, 3 if the address is taken or a part
+    fails to open.
     """
     configure_logging(settings.log_level, settings.log_format)
-    os.umask(UMASK)  # of all that this server writes
+    os.umask(UMASK)  # for all files that this server writes
     if not (settings.api_keys or settings.allow_insecure or is_loopback(settings.host)):
         sys.stderr.write(
             f"{settings.host} is reachable from other machines, and whoever reaches this server can run code in its "
@@ -62,7 +62,7 @@ def run(settings: Settings, build: Build) -> None:
         )
         raise SystemExit(2)
     config = uvicorn.Config(
-        "",  # the application follows, once its own port is known
+        "",  # set below, once the port is known
         host=settings.host,
         port=settings.port,
         loop="uvloop",
@@ -70,29 +70,31 @@ def run(settings: Settings, build: Build) -> None:
         ws="none",
         lifespan="on",
         access_log=False,
-        server_header=False,  # an answer of a box's port has its own
-        proxy_headers=False,  # nothing here asks who the client is
-        log_config=None,  # its warnings and errors reach stderr; its chatter would break JSON lines
+        server_header=False,  # responses of a box's port have their own
+        proxy_headers=False,  # nothing here uses the client's address
+        log_config=None,  # its warnings and errors go to stderr; its other output would break JSON lines
         log_level=settings.log_level,
         backlog=_BACKLOG,
-        timeout_keep_alive=round(settings.keep_alive_s),  # longer than clients keep one, or they write as we close
+        timeout_keep_alive=round(
+            settings.keep_alive_s
+        ),  # longer than clients keep one; otherwise a client writes while we close
         timeout_graceful_shutdown=_GRACE_S,
     )
-    # the usual soft limit of 1,024 is less than a thousand clients and the streams of their sandboxes
+    # the usual soft limit of 1,024 is too low for a thousand clients and the streams of their sandboxes
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    # bound before the parts are opened: a second server by mistake must not touch the first one's sessions
+    # bound before the parts open: a second server started by mistake must not touch the first one's sessions
     listener = config.bind_socket()
-    # uvicorn opens it for children; one that outlives a killed server for a moment would keep its address taken
+    # uvicorn makes it inheritable; a child that outlives a killed server briefly would keep the address taken
     listener.set_inheritable(False)
-    settings = settings.model_copy(update={"port": listener.getsockname()[1]})  # which is told to other nodes
+    settings = settings.model_copy(update={"port": listener.getsockname()[1]})  # announced to other nodes
     config.app = app = create_app(settings, build)
     with listener:
         log.info("starting", host=settings.host, port=settings.port, node=settings.node_id)
         server = _Server(config)
-        app.state.stop = lambda: setattr(server, "should_exit", True)  # in order, and with status 0
-        gc.collect()  # what the imports left behind, before it is kept for good
-        with contextlib.suppress(KeyboardInterrupt):  # raised again by uvicorn after its orderly end
+        app.state.stop = lambda: setattr(server, "should_exit", True)  # an orderly stop with status 0
+        gc.collect()  # collect garbage of the imports before the freeze
+        with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again after an orderly stop
             server.run(sockets=[listener])
     if not server.started:
         raise SystemExit(_STARTUP_FAILURE)

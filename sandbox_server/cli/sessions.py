@@ -1,4 +1,4 @@
-"""`sandbox-server sessions ...`: the sessions of the running server, over its own API."""
+"""`sandbox-server sessions ...`: the sessions of the running server, through its own API."""
 
 import json
 import time
@@ -19,13 +19,13 @@ app = typer.Typer(no_args_is_help=True)
 @app.command("list")
 def list_sessions(
     state: str | None = typer.Option(None, help="live, ending, ended or lost."),
-    run: str | None = typer.Option(None, help="Only those of this run."),
-    instance: str | None = typer.Option(None, help="Only those of this instance."),
-    verdict: str | None = typer.Option(None, help="Only those with this verdict."),
-    node: str | None = typer.Option(None, help="Only those of this node."),
-    limit: int = typer.Option(100, min=1, max=1000, help="At most so many, the newest first."),
+    run: str | None = typer.Option(None, help="Only sessions of this run."),
+    instance: str | None = typer.Option(None, help="Only sessions of this instance."),
+    verdict: str | None = typer.Option(None, help="Only sessions with this verdict."),
+    node: str | None = typer.Option(None, help="Only sessions on this node."),
+    limit: int = typer.Option(100, min=1, max=1000, help="Maximum number; the newest come first."),
 ) -> None:
-    """List sessions: sid, state, age, how long it lasted, actions, verdict, reward, run, instance."""
+    """List sessions: sid, state, age, duration, actions, verdict, reward, run, instance."""
     filters = {"state": state, "run": run, "instance": instance, "verdict": verdict, "node": node}
     query: dict[str, str | int] = {"limit": limit} | {
         name: value for name, value in filters.items() if value is not None
@@ -47,11 +47,11 @@ def list_sessions(
 @app.command("follow")
 def follow_session(
     sid: str = typer.Argument(metavar="SID"),
-    after: int = typer.Option(0, min=0, help="Begin past this action."),
+    after: int = typer.Option(0, min=0, help="Start after this action."),
 ) -> None:
-    """Print a session's actions as they come, until it ends; then its verdict, if it has one."""
+    """Print a session's actions as they arrive, until it ends; then its verdict, if any."""
     while True:
-        # asked first: what comes after the last action is its end
+        # checked first, so that no action is missed between the last page and the end
         over = api.call("GET", f"/v1/sessions/{sid}")["state"] in ("ended", "lost")
         new = api.call("GET", f"/v1/sessions/{sid}/actions", {"after": after, "limit": _AT_ONCE})
         for action in new:
@@ -71,18 +71,18 @@ def follow_session(
 
 @app.command("show")
 def show_session(sid: str = typer.Argument(metavar="SID")) -> None:
-    """Show all that is known of a session."""
+    """Show a session in full."""
     typer.echo(json.dumps(api.call("GET", f"/v1/sessions/{sid}"), indent=2, ensure_ascii=False))
 
 
 @app.command("close")
 def close_session(
     sid: str | None = typer.Argument(None, metavar="[SID]"),
-    run: str | None = typer.Option(None, help="Every session and box of this run, in place of a SID."),
+    run: str | None = typer.Option(None, help="All sessions and boxes of this run, instead of a SID."),
 ) -> None:
-    """End a session, or all of a run; their patches are kept and graded."""
+    """End a session, or all sessions of a run; their patches are kept and graded."""
     if (sid is None) == (run is None):
-        raise typer.BadParameter("name one session by its SID, or a run with --run")
+        raise typer.BadParameter("give either a SID or --run")
     if run is not None:
         _close_run(run)
         return

@@ -1,4 +1,4 @@
-"""`sandbox-server settings --markdown`: the reference of every setting, as docs/settings.md holds it."""
+"""`sandbox-server settings --markdown`: the reference of all settings (docs/settings.md)."""
 
 import inspect
 import json
@@ -18,9 +18,9 @@ app = typer.Typer()
 
 _HEAD = """# Settings
 
-Environment variables, else lines `NAME=value` of the file that SANDBOX_ENV_FILE names, else files of the folder that
-SANDBOX_SECRETS_DIR names, in lower case (`sandbox_api_keys`), as swarms and Kubernetes mount secrets. Times in seconds,
-sizes in MB.
+Settings are read from environment variables; else from lines `NAME=value` of the file in SANDBOX_ENV_FILE; else from
+files in the folder SANDBOX_SECRETS_DIR, named in lower case (`sandbox_api_keys`), as swarms and Kubernetes mount
+secrets. Times are in seconds, sizes in MB.
 Made by `sandbox-server settings --markdown` from sandbox_server/settings.py; a test fails when it is stale.
 """
 
@@ -29,7 +29,7 @@ Made by `sandbox-server settings --markdown` from sandbox_server/settings.py; a 
 def show(
     as_markdown: bool = typer.Option(False, "--markdown", help="The whole reference, as docs/settings.md."),
 ) -> None:
-    """Print the settings in force, or the reference of all; keys are not shown."""
+    """Print the current settings, or the reference of all; keys are not shown."""
     if as_markdown:
         typer.echo(markdown(), nl=False)
         return
@@ -38,7 +38,7 @@ def show(
 
 
 def markdown() -> str:
-    """docs/settings.md as it should be now: one table for each group of the class."""
+    """The current text of docs/settings.md: one table for each group of the class."""
     parts = [_HEAD]
     source = inspect.getsource(Settings)
     for title, body in re.findall(r"^    # (\w[\w ]*)\n(.*?)(?=^    # |^    @|\Z)", source, re.MULTILINE | re.DOTALL):
@@ -79,5 +79,5 @@ def _default(name: str, field: FieldInfo) -> str:
         return f"`{int(field.default)}`"
     if isinstance(field.default, float):
         return f"`{field.default:g}`"
-    # the same page on every machine
+    # the same text on every machine
     return f"`{str(field.default).replace(str(Path.home()), '~')}`"

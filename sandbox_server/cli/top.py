@@ -1,4 +1,4 @@
-"""`sandbox-server top`: the word, verdicts, wall time and nodes, anew every few seconds on a terminal."""
+"""`sandbox-server top`: health in one word, verdicts, wall time and nodes, refreshed regularly on a terminal."""
 
 import sys
 import time
@@ -18,10 +18,10 @@ _CLEAR = "\x1b[H\x1b[2J"
 @app.callback(invoke_without_command=True)
 def top(
     run: str | None = typer.Option(None, help="Only this run."),
-    every_s: float = typer.Option(2.0, "--every", min=0.5, help="Seconds between two looks."),
-    once: bool = typer.Option(False, help="Look once; so it is wherever the output is no terminal."),
+    every_s: float = typer.Option(2.0, "--every", min=0.5, help="Seconds between refreshes."),
+    once: bool = typer.Option(False, help="Print once; the default if the output is not a terminal."),
 ) -> None:
-    """Show what is wrong, in one word, and what that rests on."""
+    """Show the service's health in one word, and its evidence."""
     query: dict[str, str | int] = {} if run is None else {"run": run}
     while True:
         lines = _lines(api.call("GET", "/v1/overview", query), api.call("GET", "/v1/nodes"))

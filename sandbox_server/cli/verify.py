@@ -1,4 +1,4 @@
-"""`sandbox-server instances verify`: does the gold patch resolve the task, and does doing nothing not?"""
+"""`sandbox-server instances verify`: checks that the gold patch resolves the task and an empty patch does not."""
 
 import asyncio
 import os
@@ -40,9 +40,9 @@ class _Found:
 
 
 async def verify(ids: list[str], *, jobs: int = 0) -> int:
-    """Grade gold and the unpatched tree of each, keep and print what was found; returns how many are not sound.
+    """Grade gold and the unpatched tree of each instance, store and print the results; return how many are not sound.
 
-    `jobs` instances go at a time; 0: as many as the node's gradings.
+    `jobs` instances run at a time; 0: as many as the node's gradings.
     """
     settings = configuration.load()
     room = asyncio.Semaphore(jobs or settings.gradings)
@@ -88,8 +88,8 @@ async def _verify(grading: Grading, instance: TaskInstance) -> _Found:
 
 
 async def _variants(grading: Grading, instance: TaskInstance, gold: Verdict) -> str:
-    """How many tests can be altered for the confirming run; made now, unless gold's own confirmation did so."""
-    assert grading.confirming is not None  # `grading_of` sets it
+    """Number of tests that can be altered for the confirming run; computed now, unless gold's confirmation did."""
+    assert grading.confirming is not None  # set by `grading_of`
     try:
         made = await grading.confirming.certifying.variants(instance, CertificateKey.of(instance, gold.image_digest))
     except ServiceError as e:
@@ -102,8 +102,8 @@ async def _variants(grading: Grading, instance: TaskInstance, gold: Verdict) -> 
 
 
 def _verify_search(instance: TaskInstance) -> _Found:
-    """Nothing is run: the truth, given as an answer, must resolve a task of code search, and no answer must not."""
-    assert instance.localization is not None  # the instance's own rule
+    """Check a code-search task without running anything: the truth as answer must resolve it, no answer must not."""
+    assert instance.localization is not None  # set by the instance's own rule
     truth = instance.localization.truth
     if not truth.files:
         return _Found("unanswerable", "unresolved", "there is no file to find")

@@ -1,1 +1,1 @@
-"""The wire: each module is one protocol and gives its `ROUTER`. `app.state` holds what they speak to."""
+"""The wire: each module is one protocol and has its `ROUTER`. Routes find the service's parts in `app.state`."""

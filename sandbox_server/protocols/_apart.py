@@ -1,4 +1,4 @@
-"""Work that goes to its end whatever becomes of the request that asked for it. No plugin, as its name says."""
+"""Work that runs to its end whatever happens to the request that started it. Not a plugin, hence the underscore."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -12,12 +12,12 @@ from sandbox_server.tasks import TaskSet
 T = TypeVar("T")
 
 _SETTLE_S = 5.0
-"""At shutdown: how long work under way may go on."""
+"""How long running work may go on at shutdown."""
 
 
 @asynccontextmanager
 async def settle(app: FastAPI) -> AsyncIterator[None]:
-    """A router's lifespan: what was begun goes to its end also at shutdown, within a few seconds."""
+    """A router's lifespan: at shutdown, wait a few seconds for running work to end."""
     running = _running(app)
     yield
     await running.settle(_SETTLE_S)
@@ -25,12 +25,12 @@ async def settle(app: FastAPI) -> AsyncIterator[None]:
 
 
 def spawn(request: Request, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Run apart from the request, so that nothing that happens to the request cuts it off."""
+    """Run `work` independently of the request, so that a closed connection does not cancel it."""
     return _running(request.app).start(work, awaited=True)
 
 
 def _running(app: FastAPI) -> TaskSet:
-    """What is under way, of all routers."""
+    """The running work of all routers."""
     if not hasattr(app.state, "apart"):
         app.state.apart = TaskSet("requests")
     return cast(TaskSet, app.state.apart)

@@ -1,4 +1,4 @@
-"""Who asks: what the API key of a request may see. No plugin: its name begins with an underscore."""
+"""What the API key of a request may see. Not a plugin, hence the underscore."""
 
 import re
 from typing import cast
@@ -11,28 +11,28 @@ from sandbox_server.sessions.base import Sessions
 
 
 def owner_of_caller(request: Request) -> str | None:
-    """Whose sessions alone the request may see and touch; None: all, for it comes from an operator or a viewer."""
+    """Owner whose sessions alone the request may see and use; None: all sessions (an operator's or viewer's key)."""
     return request.scope.get(KEY_OWNER) or None
 
 
 async def owns(request: Request, sid: str) -> bool:
-    """Whether the request may see and touch the session; to others it is one that does not exist."""
+    """Whether the request may see and use the session; otherwise it is answered as if it did not exist."""
     owner = owner_of_caller(request)
     if owner is None:
         return True
-    # asked before the route has looked at the path: what cannot be a sid goes no further
+    # called before the route has validated the path: do not look up what cannot be a sid
     known = re.fullmatch("[0-9]{1,19}", sid) is not None
     return known and await cast(Sessions, request.app.state.sessions).owner(sid) == owner
 
 
 async def check_session(request: Request, sid: str) -> None:
-    """Raises UnknownSession."""
+    """Return if the caller may use the session. Raises UnknownSession."""
     if not await owns(request, sid):
         raise UnknownSession(f"no session {sid[:60]}")
 
 
 async def check_receipt(request: Request, receipt_id: str) -> None:
-    """Raises UnknownReceipt."""
+    """Return if the caller may see the receipt. Raises UnknownReceipt."""
     owner = owner_of_caller(request)
     if owner is None:
         return

@@ -1,4 +1,4 @@
-"""Which sessions a list is to have, as a query says it. No plugin: its name begins with an underscore."""
+"""The session filter in a list's query. Not a plugin, hence the underscore."""
 
 from typing import Annotated
 
@@ -28,7 +28,7 @@ def wanted_sessions(
     since: Since = None,
     before: Annotated[str | None, Query(pattern=CURSOR)] = None,
 ) -> SessionFilter:
-    """The filter of a request's query; with a tenant's key its own alone."""
+    """The filter in a request's query; for a tenant's key, only its own sessions."""
     at, _, sid = (before or "").partition(":")
     return SessionFilter(
         state=state,
@@ -44,5 +44,5 @@ def wanted_sessions(
 
 
 def cursor(last: Seen) -> str:
-    """`before` of the page past this session."""
+    """The value of `before` that requests the page after this session."""
     return f"{last.record.created_at!r}:{last.record.sid}"

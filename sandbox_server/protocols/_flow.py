@@ -1,15 +1,15 @@
-"""Bodies that flow: bounded where they stand still. No plugin, as its name says."""
+"""Streamed bodies with an idle timeout. Not a plugin, hence the underscore."""
 
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 IDLE_S = 120.0
-"""Seconds that a body may stand still before it is cut off: meanwhile it holds one of the box's few lanes."""
+"""Seconds without data after which a body is cut off; meanwhile it holds one of the box's few file channels."""
 
 
 async def steady(body: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """The same; TimeoutError where it stands still."""
+    """Yield from `body`; TimeoutError after IDLE_S seconds without data."""
     while True:
         try:
             async with asyncio.timeout(IDLE_S):
@@ -17,12 +17,12 @@ async def steady(body: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, Non
         except StopAsyncIteration:
             return
         except TimeoutError:
-            raise TimeoutError(f"nothing of the body came for {IDLE_S:g} s") from None
+            raise TimeoutError(f"no data of the body arrived for {IDLE_S:g} s") from None
         yield chunk
 
 
 async def after(first: bytes, data: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """`data` with its first piece, which was taken to see whether there is any."""
+    """Yield `first`, which was taken from `data` to check that there is any, then the rest of `data`."""
     async with aclosing(data):
         yield first
         async for piece in data:

@@ -1,17 +1,17 @@
-"""Whole numbers that a client spells. Pure.
+"""Parses whole numbers sent by clients. Pure.
 
-`int` alone is not enough: past 4,300 digits it raises ValueError, `isdigit` is true of `²`, and digits of every script
-are numbers to it.
+`int` alone is not enough: it raises ValueError past 4,300 digits and accepts digits of every script, and `isdigit`
+accepts `²`.
 """
 
 
 def is_whole(text: str) -> bool:
-    """It is spelled in ASCII digits, as many as there may be."""
+    """Whether `text` is ASCII digits only, of any length."""
     return text.isascii() and text.isdigit()
 
 
 def whole(text: str, most: int) -> int | None:
-    """The number, in ASCII digits, if it is at most `most`; else None, however long the text is."""
+    """The number, if `text` is ASCII digits and the value at most `most`; else None, whatever the length."""
     if not is_whole(text):
         return None
     digits = text.lstrip("0") or "0"

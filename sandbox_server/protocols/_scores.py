@@ -1,4 +1,4 @@
-"""How a score reads on the wire. No plugin: its name begins with an underscore."""
+"""Scores in responses. Not a plugin, hence the underscore."""
 
 from dataclasses import asdict
 
@@ -16,33 +16,33 @@ class ShownItem(_Shown):
 
     fn: str
     value: float
-    """Before its weight."""
+    """Before its weight is applied."""
     weight: float
     parts: dict[str, float]
-    """What the value was made of."""
+    """The components of the value."""
 
 
 class ShownAnswer(_Shown):
-    """The answer as it was understood, in paths of the base tree."""
+    """The parsed answer, as paths in the base tree."""
 
     format: str
-    """files, file_list, fenced, structured, lines."""
+    """One of files, file_list, fenced, structured, lines."""
     files: list[str]
     modules: list[str]
     entities: list[str]
     lines: dict[str, list[tuple[int, int]]]
     well_formed: bool
-    """It is the message's only answer, complete, not empty, and all of it could be read."""
+    """It is the message's only answer, complete, not empty, and was parsed entirely."""
     problems: list[str]
-    """What of it was left out."""
+    """The parts that were left out, and why."""
 
 
 class ShownScore(_Shown):
-    """What an answer, and the way to it, were worth."""
+    """The score of an answer and of the rollout's turns."""
 
     items: list[ShownItem]
     answer: ShownAnswer | None
-    """null: there was none."""
+    """null: there was no answer."""
     steps: list[float]
     """With a discount, the total for each turn."""
     flags: list[str]
@@ -50,6 +50,6 @@ class ShownScore(_Shown):
 
 
 def score_fields(score: Score) -> dict[str, object]:
-    """As `ShownScore`."""
+    """The fields of `ShownScore`."""
     fields = asdict(score)
     return {name: fields[name] for name in ShownScore.model_fields}

@@ -1,7 +1,7 @@
-"""A streamed answer that costs a short one little, and that closes what it streams where the client leaves.
+"""A streamed response that is cheap when short, and closes its source if the client disconnects.
 
-Starlette's watches for the client's leaving from the start, in a group of tasks: 0.3 of the 2 ms of CPU of a short
-command (measured with Starlette 1.10, anyio 4.16). Most streams here are over before a client could have left.
+Starlette's version watches for a disconnect from the start, in a task group: 0.3 of the 2 ms of CPU of a short command
+(measured with Starlette 1.10, anyio 4.16). Most streams here end before a client could have disconnected.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ _WATCHED_AFTER_S = 0.2
 
 
 class Last(bytes):
-    """A piece after which there is none: it and the end of the body go out as one."""
+    """The last piece; it is sent together with the end of the body."""
 
 
 class Streamed(Response):
-    """The pieces as they come; once the client has left, `pieces` is closed where it waits."""
+    """Sends pieces as they come; once the client has disconnected, closes `pieces` where it waits."""
 
     def __init__(
         self, pieces: AsyncGenerator[bytes, None], media_type: str, headers: Mapping[str, str] | None = None
@@ -31,7 +31,7 @@ class Streamed(Response):
         self.init_headers(headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI."""
+        """The ASGI call."""
         task = asyncio.current_task()
         assert task is not None
         watching: list[asyncio.Task[None]] = []

@@ -1,4 +1,4 @@
-"""What is true of a protocol's paths before any route sees them. No plugin: its name begins with an underscore."""
+"""Properties of a protocol's paths that apply before routing. Not a plugin, hence the underscore."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -9,12 +9,12 @@ from starlette.datastructures import Headers
 from sandbox_server.errors import ServiceError
 
 TRAIT = "sandbox_server.trait"
-"""Where the trait of a request's path stands in its ASGI scope."""
+"""Key in the ASGI scope of the trait of the request's path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An answer that says why there is none."""
+    """An error response."""
 
     status: int
     body: Mapping[str, object]
@@ -23,13 +23,13 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Trait:
-    """Some paths; a module in this folder that has such gives a sequence of them as `TRAITS`."""
+    """Properties of a set of paths; a protocol module may define a sequence of them as `TRAITS`."""
 
     paths: re.Pattern[str]
     """Matched from the path's start."""
     opens: bool = False
-    """They ask for no API key: their routes see themselves who may pass."""
+    """The paths need no API key: their routes check access themselves."""
     streams: bool = False
-    """Bodies and answers may be of any length and last for hours: no bound holds for them, none is kept whole."""
+    """Bodies and responses may have any length and last for hours: no limits apply and none is buffered."""
     refuse: Callable[[ServiceError, Headers], Refusal] | None = None
-    """How an error reads there, by the request's headers; None: as everywhere."""
+    """Formats an error for these paths, given the request's headers; None: the default format."""

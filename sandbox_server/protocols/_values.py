@@ -1,10 +1,10 @@
-"""How many values a body of JSON holds: decoding keeps the event loop for some 0.3 µs each, so they are bounded. Pure.
+"""Limits the number of values in a JSON body, because decoding blocks the event loop for some 0.3 µs each. Pure.
 
-Thirty megabytes of `{},{},` took five seconds, in which no session was served; as much in one text takes 30 ms.
+Thirty megabytes of `{},{},` took five seconds, in which no session was served; one string of that size takes 30 ms.
 """
 
 MOST = 200_000
-"""Values of one body; what trainers send is some thousands and long texts."""
+"""Values in one body; trainers send some thousands, and long strings."""
 TOO_MANY = f"The body holds more than {MOST} values; send it in several requests."
 
 
@@ -12,14 +12,14 @@ _NOWHERE, _TOO_FAR = -1, -2
 
 
 def may_hold_too_many(body: bytes | bytearray) -> bool:
-    """At a glance: there are that many commas in it, be it in texts. Then `holds_too_many` knows."""
+    """Quick check: there are that many commas, possibly inside strings. `holds_too_many` then decides."""
     return body.count(b",") > MOST
 
 
 def holds_too_many(body: bytes | bytearray, *, most_texts: int) -> bool:
-    """There are more than `MOST` commas outside of texts, or it is cut into more than `most_texts` by quotes.
+    """Whether there are more than `MOST` commas outside of strings, or quotes cut it into more than `most_texts` parts.
 
-    Releases the interpreter again and again, so that it may run in a thread.
+    Releases the GIL repeatedly, so it may run on a thread.
     """
     commas, at = 0, 0
     for _ in range(most_texts):
@@ -29,7 +29,7 @@ def holds_too_many(body: bytes | bytearray, *, most_texts: int) -> bool:
             return True
         end = _closing(body, begin, most_texts) if begin >= 0 else _NOWHERE
         if end == _NOWHERE:
-            return False  # the rest is one text, or none
+            return False  # the rest is one string or none
         if end == _TOO_FAR:
             return True
         at = end + 1
@@ -37,7 +37,7 @@ def holds_too_many(body: bytes | bytearray, *, most_texts: int) -> bool:
 
 
 def _closing(body: bytes | bytearray, begin: int, most: int) -> int:
-    """Where the text that begins at a quote ends; or it does nowhere, or only past `most` quotes within it."""
+    """Index of the quote that ends the string begun at `begin`; _NOWHERE: none; _TOO_FAR: not within `most` quotes."""
     at = begin
     for _ in range(most):
         at = body.find(b'"', at + 1)

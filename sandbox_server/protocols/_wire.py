@@ -1,4 +1,4 @@
-"""How requests are read and answered, whatever the protocol. No plugin: its name begins with an underscore."""
+"""Reads requests and writes responses for all protocols. Not a plugin, hence the underscore."""
 
 import asyncio
 import json
@@ -22,31 +22,31 @@ from sandbox_server.protocols._values import TOO_MANY, holds_too_many, may_hold_
 Model = TypeVar("Model", bound=BaseModel)
 
 KEY_NAME = "sandbox_server.key_name"
-"""Where the name of a request's API key stands in its ASGI scope."""
+"""Key in the ASGI scope of the name of the request's API key."""
 KEY_OWNER = "sandbox_server.key_owner"
-"""Whose runs the request's API key owns, there; "" of a key without a name, which may touch all runs."""
+"""Key in the ASGI scope of the owner of the request's runs; "" for a key without a name, which may use all runs."""
 KEY_VIEWS = "sandbox_server.key_views"
-"""Whether the request's API key only looks, there."""
+"""Key in the ASGI scope of whether the request's API key is read-only."""
 _MAX_KEY = 200
 RUN = r"[A-Za-z0-9._:/@+-]{1,100}"
-_MOST_TEXTS = 4_000_000  # that are looked through, in a thread
-_RETRY_S = 5  # a part that is down is usually back, or gone for good, by then
+_MOST_TEXTS = 4_000_000  # strings in a body that is checked on a thread
+_RETRY_S = 5  # a part that is down is usually back by then, or gone for good
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 _DECODER = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def takes(model: type[BaseModel]) -> dict[str, Any]:
-    """The request body, for the OpenAPI document; it is read by `read`, for FastAPI's reader answers otherwise."""
+    """The request body for the OpenAPI document; `read` parses it, because FastAPI's own errors have another format."""
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": model.model_json_schema()}}}}
 
 
 async def read(request: Request, model: type[Model]) -> Model:
-    """The body as `model`, whatever Content-Type it claims.
+    """Parse the body as `model`, whatever its Content-Type.
 
     Raises:
         MalformedRequest, RequestTooLarge.
@@ -59,7 +59,7 @@ async def read(request: Request, model: type[Model]) -> Model:
         value = _DECODER.decode(body.decode("utf-8"))
     except RecursionError:
         raise MalformedRequest("The body nests too deeply.") from None
-    except ValueError as error:  # not UTF-8, not JSON, or a number of thousands of digits
+    except ValueError as error:  # not UTF-8, not JSON, or a number with thousands of digits
         raise MalformedRequest(f"The body is not JSON in UTF-8: {error}") from None
     if not isinstance(value, dict):
         raise MalformedRequest(f"The body must be a JSON object, not {type(value).__name__}.")
@@ -67,12 +67,12 @@ async def read(request: Request, model: type[Model]) -> Model:
         return model.model_validate(value)
     except ValidationError as error:
         faults = error.errors(include_input=False, include_url=False)
-        named = {str((*fault["loc"], "body")[0]): fault["msg"] for fault in faults}  # without a place: of the whole
+        named = {str((*fault["loc"], "body")[0]): fault["msg"] for fault in faults}  # no location: the body as a whole
         raise MalformedRequest("; ".join(f"{name}: {text}" for name, text in named.items())) from None
 
 
 def named_instance(named: int | str) -> int | str:
-    """What the catalogue can look up. Raises UnknownInstance for what it cannot even be asked."""
+    """An instance hash or id that the catalogue can look up. Raises UnknownInstance: it cannot exist."""
     if isinstance(named, str) and re.fullmatch("[0-9]{1,19}", named):
         named = int(named)
     known = 0 <= named < 2**63 if isinstance(named, int) else 0 < len(named) <= 400 and "\0" not in named
@@ -83,7 +83,7 @@ def named_instance(named: int | str) -> int | str:
 
 
 def idempotency_key(request: Request) -> str:
-    """The header of that name, "" without one. Raises MalformedRequest when it is too long."""
+    """The Idempotency-Key header, "" without one. Raises MalformedRequest: it is too long."""
     key = request.headers.get("idempotency-key", "")
     if len(key) > _MAX_KEY:
         raise MalformedRequest(f"Idempotency-Key is longer than {_MAX_KEY} characters.")
@@ -91,26 +91,26 @@ def idempotency_key(request: Request) -> str:
 
 
 def run_of(request: Request) -> str:
-    """Whose start this is: the header Sandbox-Run, else the name of the API key, else "".
+    """The run of a start: the header Sandbox-Run, else the name of the API key, else "".
 
     Raises:
-        MalformedRequest: the header is not 1 to 100 of the characters that a run's name may have.
+        MalformedRequest: the header is not a run name (1 to 100 of the allowed characters).
     """
     run = request.headers.get("sandbox-run", "")
     if not run:
         return str(request.scope.get(KEY_NAME, ""))
     if not re.fullmatch(RUN, run):
-        raise MalformedRequest("Sandbox-Run is a name of 1 to 100 letters, digits and . _ : / @ + -, no other sign.")
+        raise MalformedRequest("Sandbox-Run must be 1 to 100 letters, digits and . _ : / @ + -")
     return run
 
 
 def key_owner(request: Request) -> str:
-    """Name of the API key, which owns what the request starts; "": a key without a name, or none."""
+    """Name of the API key, which owns what the request starts; "" for a key without a name, or no key."""
     return str(request.scope.get(KEY_OWNER, ""))
 
 
 async def run_started(request: Request) -> str:
-    """As `run_of`, of a request that starts something: the run is its key's from now on, if it was nobody's.
+    """As `run_of`, for a request that starts something: a run that has no owner becomes the key's.
 
     Raises:
         MalformedRequest, RunOfAnother, StateUnavailable.
@@ -123,7 +123,7 @@ async def run_started(request: Request) -> str:
 
 
 def refusal(error: ServiceError) -> dict[str, object]:
-    """The body of a 503: why, what was lacking, how many are ahead and for how long; null for what is not known."""
+    """The body of a 503: reason, missing resource, queue position and estimate; null for unknown values."""
     of_line = (error.position, error.estimate_s) if isinstance(error, CapacityError) else (None, None)
     return {
         "code": error.code,
@@ -136,19 +136,19 @@ def refusal(error: ServiceError) -> dict[str, object]:
 
 
 def retry_after(error: ServiceError) -> dict[str, str]:
-    """The header for a refusal that is worth asking again."""
+    """The Retry-After header, if the error is worth a retry."""
     if isinstance(error, CapacityError | OverQuota):
         return {"Retry-After": str(error.retry_after_s)}
     return {"Retry-After": str(_RETRY_S)} if error.retryable else {}
 
 
 async def hung_up(request: Request) -> None:
-    """Return once the client has closed the connection; the body must have been read."""
+    """Return once the client has closed the connection; call it after the body has been read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 def json_answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """`value` as the answer's body."""
-    # ASCII: an observation may hold half a surrogate pair, which UTF-8 cannot
+    """A JSON response with `value` as its body."""
+    # ASCII only: an observation may contain a lone surrogate, which UTF-8 cannot encode
     return Response(json.dumps(value), status, headers, media_type="application/json")

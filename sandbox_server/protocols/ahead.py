@@ -1,4 +1,4 @@
-"""Our own endpoints by which a trainer says what it will start, and starts a whole group at once."""
+"""Our own endpoints by which a trainer announces its next instances, and starts a whole group at once."""
 
 import asyncio
 from dataclasses import asdict
@@ -22,9 +22,9 @@ from sandbox_server.protocols.v1 import Refused
 from sandbox_server.sessions.base import Sessions
 
 _GROUP = 1024
-"""Sessions of one group: more than any trainer samples of one instance."""
+"""Sessions per group; more than any trainer samples per instance."""
 _ANNOUNCED = 4096
-"""Instances of one announcement."""
+"""Instances per announcement."""
 
 
 class _Message(BaseModel):
@@ -46,13 +46,13 @@ class GroupFault(_Message):
     detail: str
     retryable: bool
     reason: str
-    """What it lacked: slots, queue, daemon, disk, image, draining; "" for another part's fault."""
+    """The missing resource: slots, queue, daemon, disk, image, draining; "" for another fault."""
     position: int | None
     estimate_s: float | None
 
 
 class GroupAnswer(_Message):
-    """The sessions that were started: all, or those that there was room for."""
+    """The sessions that were started: all, or as many as there was room for."""
 
     sids: list[str]
     failed: list[GroupFault]
@@ -66,30 +66,30 @@ class LookaheadRequest(_Message):
 
 
 class LookaheadAnswer(_Message):
-    """What became of the announcement; GET /v1/pool shows how far it has come."""
+    """The result of an announcement; GET /v1/pool shows its progress."""
 
     queued: int
     unknown: list[int | str]
     """Not in the catalogue."""
     dropped: int
-    """No room in the queue; announce them again later."""
+    """Not queued because the queue is full; announce them again later."""
 
 
 class Shelf(_Message):
-    """Containers of one kind."""
+    """Pooled containers of one kind."""
 
     image: str
     parked: int
-    """Ready."""
+    """Ready containers."""
     making: int
     waiting: int
-    """Starts that wait for one."""
+    """Starts that are waiting for one."""
     wanted: int
-    """Starts that are expected soon."""
+    """Starts expected soon."""
     instances: list[str]
-    """Whose starts are expected."""
+    """Instances of the expected starts."""
     sids: list[str]
-    """On the labels of the containers parked or being made; no sessions yet."""
+    """Sids on the labels of containers that are parked or being created; no sessions yet."""
 
 
 class Failed(_Message):
@@ -101,10 +101,10 @@ class Failed(_Message):
 
 
 class PoolAnswer(_Message):
-    """What is ready for starts to come."""
+    """What is ready for future starts."""
 
     size: int
-    """Parked at most."""
+    """Maximum number of parked containers."""
     shelves: list[Shelf]
     preparing: list[str]
     """Announced instances whose image is not ready yet."""
@@ -118,9 +118,9 @@ ROUTER = APIRouter(prefix="/v1", tags=["v1"])
 
 @ROUTER.post("/groups", response_model=GroupAnswer, responses=_REFUSALS, openapi_extra=takes(GroupRequest))
 async def start_group(request: Request) -> Response:
-    """Start `n` sessions of an instance: the same as n calls of /start_instance, prepared together.
+    """Start `n` sessions of an instance: like n calls of /start_instance, but prepared together.
 
-    An error status only when none could be started. A client that hangs up gets none, and none is left.
+    An error status only if none could be started. If the client disconnects, all are discarded.
     """
     group = await read(request, GroupRequest)
     instance, run = named_instance(group.instance), await run_started(request)
@@ -129,19 +129,19 @@ async def start_group(request: Request) -> Response:
     try:
         await asyncio.wait({starting, left}, return_when=asyncio.FIRST_COMPLETED)
         if not starting.done():
-            return json_answer({})  # nobody reads it
+            return json_answer({})  # the client has disconnected
         sids, failed = starting.result()
     finally:
         left.cancel()
         if not starting.done():
-            starting.cancel()  # it gives back what it has started
+            starting.cancel()  # it ends the sessions that it has started
             await asyncio.wait({starting})
     return json_answer({"sids": sids, "failed": [refusal(error) for error in failed]})
 
 
 @ROUTER.post("/lookahead", response_model=LookaheadAnswer, status_code=202, openapi_extra=takes(LookaheadRequest))
 async def look_ahead(request: Request) -> Response:
-    """Prepare images and park containers for the next steps; answers at once."""
+    """Prepare images and park containers for the next steps; responds at once."""
     announced = (await read(request, LookaheadRequest)).instances
     known, unknown = [], []
     for instance in announced:
@@ -155,7 +155,7 @@ async def look_ahead(request: Request) -> Response:
 
 @ROUTER.get("/pool", response_model=PoolAnswer)
 async def show_pool(request: Request) -> Response:
-    """Containers parked, being made and wanted, by image."""
+    """Containers parked, being created and wanted, by image."""
     return json_answer(asdict(_sessions(request).pool()))
 
 

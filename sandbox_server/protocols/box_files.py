@@ -1,4 +1,4 @@
-"""Files of boxes and sessions: streamed in and out, or copied from what many of them get, stored once on each node."""
+"""Files of boxes and sessions: streamed in and out, or copied from blobs that a node stores once for many sandboxes."""
 
 import asyncio
 import re
@@ -27,7 +27,7 @@ _DEEPEST = 20
 
 
 class WrittenFile(BaseModel):
-    """A file that was written."""
+    """A written file."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
@@ -35,11 +35,11 @@ class WrittenFile(BaseModel):
     """Absolute."""
     size: int
     notice: str = ""
-    """Of a session: as in the answer of a batch; "" nearly always."""
+    """For a session: as in a batch's response; usually ""."""
 
 
 class FileEntry(BaseModel):
-    """What is at a path."""
+    """The entry at a path."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
@@ -47,20 +47,20 @@ class FileEntry(BaseModel):
     path: str
     """Absolute."""
     kind: FileKind
-    """Of a link: of what it leads to; `symlink` for one that leads nowhere."""
+    """A link has its target's kind; `symlink` is a dangling link."""
     size: int
     mode: str
-    """Permission bits in octal digits, as chmod takes them."""
+    """Permission bits in octal, as for chmod."""
     owner: str
     group: str
     mtime: float
     """Unix seconds."""
     target: str | None
-    """Where a link leads to; null for all else."""
+    """A link's target; null for everything else."""
 
 
 class FromBlob(BaseModel):
-    """A file to be made of a blob."""
+    """A file to write from a blob."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -82,24 +82,24 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {404: {"model": Refused}, 409: {"mo
 ROUTER = APIRouter(prefix="/v1", tags=["boxes"])
 TRAITS = (Trait(re.compile(r"/v1/(blobs/|boxes/[0-9]+/files$)"), streams=True),)
 
-FilePath = Annotated[str, Query(alias="path", min_length=1, description="absolute, or from the user's home")]
+FilePath = Annotated[str, Query(alias="path", min_length=1, description="absolute, or relative to the user's home")]
 User = Annotated[str | None, Query(min_length=1, max_length=100)]
 Mode = Annotated[str | None, Query(pattern="^[0-7]{3,4}$")]
 Sha256 = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
-BoxId = Annotated[str | None, Query(pattern="^[0-9]{1,19}$", description="the blob is wanted on the node of this box")]
+BoxId = Annotated[str | None, Query(pattern="^[0-9]{1,19}$", description="use the node of this box")]
 
 
 @ROUTER.put("/boxes/{sid}/files", response_model=WrittenFile, responses=_REFUSALS)
 async def write_file(request: Request, sid: Sid, path: FilePath, user: User = None, mode: Mode = None) -> Response:
-    """Write the body, as long as it is, to a file; missing folders are made, all of it the user's.
+    """Write the body, of any length, to a file; missing folders are created; all belongs to the user.
 
-    Of a session, at most SANDBOX_JOURNAL_FILE_MB: it is in the journal (413 says where larger ones go).
+    For a session, at most SANDBOX_JOURNAL_FILE_MB, because it goes into the journal (413 names the alternative).
     """
     boxes = boxes_of(request)
     view = await boxes.find(sid)
     if view is None:
         sessions = sessions_of(request)
-        await sessions.sandbox(sid)  # before the body is read: a request that is another node's is sent there
+        await sessions.sandbox(sid)  # before reading the body, so that a request for another node is forwarded
         body = await _whole(request, sessions.file_bytes)
         writing = sessions.write(sid, path, body, user=user, mode=mode, key=idempotency_key(request))
         return json_answer(await asyncio.shield(spawn(request, writing)))
@@ -121,7 +121,7 @@ async def read_file(request: Request, sid: Sid, path: FilePath, user: User = Non
 
 @ROUTER.get("/boxes/{sid}/files/info", response_model=FileEntry, responses=_REFUSALS)
 async def stat_file(request: Request, sid: Sid, path: FilePath, user: User = None) -> Response:
-    """What is at a path; 404 `unknown_file` where nothing is."""
+    """The entry at a path; 404 `unknown_file` if there is none."""
     sandbox, user = await _sandbox(request, sid, user)
     try:
         return json_answer(_entry(await sandbox.stat(path, user=user)))
@@ -137,12 +137,12 @@ async def list_files(
     user: User = None,
     depth: Annotated[int, Query(ge=1, le=_DEEPEST)] = 1,
 ) -> Response:
-    """What is in a folder, sorted; links are not followed. 409 where it is no folder, or too much for one answer."""
+    """The entries of a folder, sorted; links are not followed. 409 if it is not a folder or has too many entries."""
     sandbox, user = await _sandbox(request, sid, user)
     try:
         return json_answer([_entry(info) for info in await sandbox.listdir(path, user=user, depth=depth)])
     except OverflowError:
-        raise FileUnusable(f"{path}: it holds too much for one answer; ask for less depth, or use find") from None
+        raise FileUnusable(f"{path}: its listing is too large; use a smaller depth, or find") from None
     except (OSError, ValueError) as error:
         raise refused(path, error) from None
 
@@ -151,7 +151,7 @@ async def list_files(
     "/boxes/{sid}/files/from-blob", response_model=WrittenFile, responses=_REFUSALS, openapi_extra=takes(FromBlob)
 )
 async def copy_blob(request: Request, sid: Sid) -> Response:
-    """Write a blob that the box's node holds to a file. 404 `unknown_blob`: PUT it, with `box`, and ask again."""
+    """Write a blob stored on the box's node to a file. 404 `unknown_blob`: PUT it with `box`, then repeat."""
     asked = await read(request, FromBlob)
     boxes = boxes_of(request)
     view = await boxes.find(sid)
@@ -164,28 +164,28 @@ async def copy_blob(request: Request, sid: Sid) -> Response:
     sandbox, owner = await boxes.sandbox(view), asked.user or view.box.user
     blobs = _blobs(request)
     of = key_owner(request)
-    blobs.size(asked.sha256, of)  # before anything is written
+    blobs.size(asked.sha256, of)  # checked before anything is written
     chunks = blobs.read(asked.sha256, of)
     return json_answer(_written(await write(sandbox, asked.path, chunks, owner, asked.mode)))
 
 
 @ROUTER.head("/blobs/{sha256}", responses=_REFUSALS)
 async def has_blob(request: Request, sha256: Sha256, box: BoxId = None) -> Response:
-    """200 where this node (that of `box`) holds it, else 404."""
+    """200 if this node (or the node of `box`) has the blob, else 404."""
     await _on_node_of(request, box)
     return Response(headers={"X-Blob-Size": str(_blobs(request).size(sha256, key_owner(request)))})
 
 
 @ROUTER.put("/blobs/{sha256}", response_model=StoredBlob, status_code=201, responses=_REFUSALS)
 async def store_blob(request: Request, sha256: Sha256, box: BoxId = None) -> Response:
-    """Keep the body on this node (that of `box`) under the SHA-256 of what it holds."""
+    """Store the body on this node (or the node of `box`) under its SHA-256."""
     await _on_node_of(request, box)
     size = await _blobs(request).put(sha256, _arriving(request), key_owner(request))
     return json_answer({"sha256": sha256, "size": size}, 201)
 
 
 async def _sandbox(request: Request, sid: str, user: str | None) -> tuple[Sandbox, str]:
-    """The sandbox of a box or a session, on this node, and whose file it is."""
+    """The sandbox on this node that the path names (a box or a session), and the owner of its files."""
     boxes = boxes_of(request)
     view = await boxes.find(sid)
     if view is None:
@@ -224,7 +224,7 @@ def _entry(info: FileInfo) -> dict[str, object]:
 
 
 async def _whole(request: Request, most: int) -> bytes:
-    """The body. What is past `most` bytes is not kept, and told by one byte more than that."""
+    """The body, truncated to `most` + 1 bytes; the extra byte shows that it is longer."""
     parts, came = [], 0
     async for chunk in _arriving(request):
         came += len(chunk)
@@ -235,7 +235,7 @@ async def _whole(request: Request, most: int) -> bytes:
 
 
 async def _arriving(request: Request) -> AsyncGenerator[bytes, None]:
-    """The body; MalformedRequest where it stands still."""
+    """Yield the body. MalformedRequest if no data arrives for a while."""
     try:
         async for chunk in steady(request.stream()):
             yield chunk

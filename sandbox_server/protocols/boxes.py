@@ -1,7 +1,8 @@
-"""Boxes by our own API: an image, and commands in it; for clients that want less than E2B's protocol costs them.
+"""Our own API for boxes: an image and commands in it, with less overhead than E2B's protocol.
 
-A command is waited for, not polled: each request waits up to `wait_s` for its end, and a later one goes on waiting.
-A create or a command that is sent again with its Idempotency-Key is not done again. Files are in `box_files`.
+Clients wait for a command instead of polling: a request waits up to `wait_s` for its end, and a later request can
+continue to wait. A create or a command repeated with the same Idempotency-Key is not executed again. Files are in
+`box_files`.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from sandbox_server.records import BoxKind
 from sandbox_server.sandbox.base import Process
 
 MAX_WAIT_S = 60.0
-"""Of one request; whatever stands between must be more patient than that."""
+"""Per request; proxies on the way need a longer timeout."""
 
 _MOST_VARIABLES = 1000
 Seconds = Annotated[float, Field(gt=0, le=2**31, allow_inf_nan=False)]
@@ -41,22 +42,22 @@ class _Asked(BaseModel):
 
 
 class NewBox(_Asked):
-    """A box that is wanted. With an Idempotency-Key, the same again gives the same box."""
+    """A box to create. Repeated with the same Idempotency-Key, the request returns the same box."""
 
     image: str = Field(min_length=1, max_length=400)
     size: str | None = Field(None, max_length=100)
-    """A name of SANDBOX_BOX_SIZES; others are no size."""
+    """A size defined in SANDBOX_BOX_SIZES."""
     lifetime_s: Seconds | None = None
-    """SANDBOX_BOX_DEFAULT_S without it."""
+    """Default: SANDBOX_BOX_DEFAULT_S."""
     env: dict[str, str] = Field({}, max_length=_MOST_VARIABLES)
-    """For every command in it."""
+    """Environment of every command in it."""
     metadata: dict[str, str] = Field({}, max_length=_MOST_VARIABLES)
     task_image: Literal["sealed", "raw"] | None = None
-    """Of a task's image: as its sessions see it, or as it is, with the history after HEAD; for what grades."""
+    """For a task's image: `sealed` as sessions see it, or `raw` with the history after HEAD, for graders."""
     user: str = Field("", max_length=100)
-    """Whose the commands and files are that name no user; SANDBOX_BOX_USER without it."""
+    """User of commands and files that name none; default: SANDBOX_BOX_USER."""
     network: Literal["bridge", "none"] | None = None
-    """none: no network, whatever is allowed. The answer says what it has."""
+    """none: no network, even if one is allowed. The response says what it has."""
 
 
 class BoxDetail(_Shown):
@@ -77,39 +78,39 @@ class BoxDetail(_Shown):
 
 
 class Life(_Asked):
-    """Another end."""
+    """A new lifetime."""
 
     lifetime_s: Seconds
     """From now on."""
 
 
 class NewCommand(_Asked):
-    """A command that is wanted. With an Idempotency-Key (its id then), the same again runs nothing."""
+    """A command to run. Repeated with the same Idempotency-Key, which becomes its id, it is not run again."""
 
     cmd: str | None = Field(None, min_length=1)
-    """For `bash -l -c`, which finds the image's PATH (SANDBOX_BOX_LOGIN_PATH)."""
+    """Run by `bash -l -c`, with the image's PATH (SANDBOX_BOX_LOGIN_PATH)."""
     argv: list[str] | None = Field(None, min_length=1)
-    """In place of `cmd`: run as it is."""
+    """Instead of `cmd`: run without a shell."""
     user: str | None = Field(None, min_length=1, max_length=100)
     env: dict[str, str] = Field({}, max_length=_MOST_VARIABLES)
     cwd: str | None = Field(None, min_length=1)
-    """Absolute; the user's home without it."""
+    """Absolute; default: the user's home."""
     timeout_s: Seconds | None = None
-    """Past it, it and all that it began are killed; without it, it runs as long as its box."""
+    """Seconds until it and its descendants are killed; default: no limit but the box's life."""
     stdin: str | None = None
-    """What it reads; without it, an end at once."""
+    """Its whole stdin; default: empty."""
     wait_s: float = Field(0.0, ge=0, le=MAX_WAIT_S)
-    """How long the answer may wait for its end."""
+    """How long the response may wait for its end."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> "NewCommand":
         if (self.cmd is None) == (self.argv is None):
-            raise ValueError("give cmd or argv, one of the two")
+            raise ValueError("give either cmd or argv")
         return self
 
 
 class CommandDetail(_Shown):
-    """A command; what it wrote is told once it has ended."""
+    """A command; its output is given once it has ended."""
 
     id: str
     state: Literal["running", "ended"]
@@ -122,12 +123,12 @@ class CommandDetail(_Shown):
     """Why it could not be run."""
     duration_s: float
     stdout: str
-    """Bytes that are no UTF-8 are replaced."""
+    """Bytes that are not UTF-8 are replaced."""
     stderr: str
     dropped: dict[str, int]
-    """Bytes in the middle of each stream that were not kept (SANDBOX_BOX_OUTPUT_MB)."""
+    """Bytes dropped from the middle of each stream (SANDBOX_BOX_OUTPUT_MB)."""
     notice: str
-    """Of a session: what is to be known of it, that it was made anew on another host, say; "" nearly always."""
+    """What happened to the session, for example that it was restored on another host; usually ""."""
 
 
 _REFUSALS: dict[int | str, dict[str, Any]] = {404: {"model": Refused}, 503: {"model": Refused}}
@@ -141,7 +142,7 @@ CommandId = Annotated[str, Path(pattern=_ID)]
 
 @ROUTER.post("", response_model=BoxDetail, status_code=201, responses=_REFUSALS, openapi_extra=takes(NewBox))
 async def create_box(request: Request) -> Response:
-    """A running box. 404: no such image, or not for boxes; 503: no room. A client that hangs up gets none."""
+    """Create a box. 404: no such image, or not allowed for boxes; 503: no room. Discarded if the client disconnects."""
     wanted = await read(request, NewBox)
     asked = BoxRequest(
         kind=BoxKind.NATIVE,
@@ -159,7 +160,7 @@ async def create_box(request: Request) -> Response:
     )
     view = await boxes_of(request).create_while(asked, hung_up(request))
     if view is None:
-        return json_answer({})  # nobody reads it
+        return json_answer({})  # the client has disconnected
     return json_answer(_detail(view), 201)
 
 
@@ -171,7 +172,7 @@ async def show_box(request: Request, sid: Sid) -> Response:
 
 @ROUTER.delete("/{sid}", status_code=204, responses=_REFUSALS)
 async def kill_box(request: Request, sid: Sid) -> Response:
-    """End it with all that runs in it. 404: it is unknown or has ended."""
+    """End a box and everything in it. 404: it is unknown or has ended."""
     if not await boxes_of(request).kill(sid):
         raise UnknownSession(f"no box {sid}, or it has ended")
     return Response(status_code=204)
@@ -179,14 +180,14 @@ async def kill_box(request: Request, sid: Sid) -> Response:
 
 @ROUTER.post("/{sid}/lifetime", response_model=BoxDetail, responses=_REFUSALS, openapi_extra=takes(Life))
 async def prolong_box(request: Request, sid: Sid) -> Response:
-    """Have it end `lifetime_s` from now, earlier or later than before."""
+    """Set the box's end to `lifetime_s` from now, earlier or later than before."""
     life = await read(request, Life)
     return json_answer(_detail(await boxes_of(request).set_timeout(sid, life.lifetime_s)))
 
 
 @ROUTER.post("/{sid}/commands", response_model=CommandDetail, responses=_GONE, openapi_extra=takes(NewCommand))
 async def run_command(request: Request, sid: Sid) -> Response:
-    """Run a command, and wait up to `wait_s` for its end. 410: it ran before, and its end is not known."""
+    """Run a command and wait up to `wait_s` for its end. 410: it ran before, and its result is no longer known."""
     wanted = await read(request, NewCommand)
     command_id = _key(request) or secrets.token_hex(12)
     boxes = boxes_of(request)
@@ -194,7 +195,7 @@ async def run_command(request: Request, sid: Sid) -> Response:
     if view is None:
         asked = wanted.model_dump(exclude={"wait_s"}, exclude_none=True)
         begun, notice = await asyncio.shield(spawn(request, sessions_of(request).run(sid, command_id, asked)))
-        return await _told_in_session(request, begun, wanted.wait_s, notice)
+        return await _session_reply(request, begun, wanted.wait_s, notice)
     await boxes.here(view)
     argv = wanted.argv or ["/bin/bash", "-l", "-c", wanted.cmd or ""]
     command = Command(argv, env=wanted.env, cwd=wanted.cwd)
@@ -213,7 +214,7 @@ async def run_command(request: Request, sid: Sid) -> Response:
         )
 
     stdin = None if wanted.stdin is None else wanted.stdin.encode("utf-8", "surrogatepass")
-    return await _told(request, await _commands(request).run(view, command_id, command, begin, stdin), wanted.wait_s)
+    return await _reply(request, await _commands(request).run(view, command_id, command, begin, stdin), wanted.wait_s)
 
 
 @ROUTER.get("/{sid}/commands/{command_id}", response_model=CommandDetail, responses=_GONE)
@@ -223,18 +224,18 @@ async def wait_for_command(
     command_id: CommandId,
     wait_s: Annotated[float, Query(ge=0, le=MAX_WAIT_S, allow_inf_nan=False)] = 0.0,
 ) -> Response:
-    """A command, once it has ended, or as it is after `wait_s`."""
+    """A command, as soon as it has ended or after `wait_s`."""
     in_session, command = await _found(request, sid, command_id)
-    return await (_told_in_session if in_session else _told)(request, command, wait_s)
+    return await (_session_reply if in_session else _reply)(request, command, wait_s)
 
 
 @ROUTER.delete("/{sid}/commands/{command_id}", response_model=CommandDetail, responses=_GONE)
 async def kill_command(request: Request, sid: Sid, command_id: CommandId) -> Response:
-    """Kill it and all that it began; answers with its end. One that has ended stays as it was."""
+    """Kill a command and its descendants and return its end. No effect on a command that has ended."""
     in_session, command = await _found(request, sid, command_id)
     command.killed = not command.over.is_set()
     await command.running.process.kill_tree()
-    return await (_told_in_session if in_session else _told)(request, command, MAX_WAIT_S)
+    return await (_session_reply if in_session else _reply)(request, command, MAX_WAIT_S)
 
 
 def _commands(request: Request) -> Commands:
@@ -242,7 +243,7 @@ def _commands(request: Request) -> Commands:
 
 
 async def _found(request: Request, sid: str, command_id: str) -> tuple[bool, BoxCommand]:
-    """Whether it is a session's, and the command, on this node."""
+    """Whether the sid is a session's, and the command; both on this node."""
     boxes = boxes_of(request)
     view = await boxes.find(sid)
     if view is None:
@@ -251,13 +252,13 @@ async def _found(request: Request, sid: str, command_id: str) -> tuple[bool, Box
     return False, await _commands(request).find(sid, command_id)
 
 
-async def _told_in_session(request: Request, command: BoxCommand, wait_s: float, notice: str = "") -> Response:
-    """Told once its end is in the journal."""
+async def _session_reply(request: Request, command: BoxCommand, wait_s: float, notice: str = "") -> Response:
+    """The response for a session's command, once its end is in the journal."""
     more = await asyncio.shield(spawn(request, sessions_of(request).wait(command, wait_s)))
-    return await _told(request, command, 0.0, notice or more)
+    return await _reply(request, command, 0.0, notice or more)
 
 
-async def _told(request: Request, command: BoxCommand, wait_s: float, notice: str = "") -> Response:
+async def _reply(request: Request, command: BoxCommand, wait_s: float, notice: str = "") -> Response:
     await command.wait(wait_s)
     if command.over.is_set():
         _commands(request).delivered(command)
@@ -283,7 +284,7 @@ async def _told(request: Request, command: BoxCommand, wait_s: float, notice: st
 def _key(request: Request) -> str:
     key = request.headers.get("idempotency-key", "")
     if key and not re.fullmatch(_ID, key):
-        raise MalformedRequest("Idempotency-Key is 1 to 128 letters, digits and . _ : -, for it becomes the id.")
+        raise MalformedRequest("Idempotency-Key becomes the id, so it must be 1 to 128 letters, digits and . _ : -")
     return key
 
 

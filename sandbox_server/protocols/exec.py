@@ -1,4 +1,4 @@
-"""Commands in a session, one or many at once: for trainers that read tool calls themselves."""
+"""Commands in a session, one or many at once, for trainers that parse tool calls themselves."""
 
 import asyncio
 from dataclasses import asdict
@@ -22,26 +22,26 @@ class _Message(BaseModel):
 
 class _HowItRuns(_Message):
     timeout_s: Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)] | None = None
-    """Seconds until it is killed with all that it began; SANDBOX_EXEC_TIMEOUT_S without it."""
+    """Seconds until it and its descendants are killed; default: SANDBOX_EXEC_TIMEOUT_S."""
     cwd: StrictStr = ""
-    """Absolute, or relative to the repository; the repository without it."""
+    """Absolute, or relative to the repository; default: the repository."""
     env: dict[StrictStr, StrictStr] = {}
-    """Added to the sandbox's own."""
+    """Added to the sandbox's environment."""
 
 
 class CommandRequest(_HowItRuns):
     """One command."""
 
     command: StrictStr
-    """Shell text for a bash of its own."""
+    """Shell text, run by a bash of its own."""
 
 
 class ExecRequest(_HowItRuns):
-    """A batch, by `commands`, or one command, by `command`. `timeout_s`, `cwd` and `env` are for all that name none."""
+    """A batch (`commands`) or one command (`command`). `timeout_s`, `cwd` and `env` are defaults for all commands."""
 
     command: StrictStr | None = None
     commands: list[StrictStr | CommandRequest] | None = None
-    """In the order of the results; they run in parallel and know nothing of each other."""
+    """Results have the same order. The commands run in parallel and independently."""
 
 
 class CommandAnswer(_Message):
@@ -50,17 +50,17 @@ class CommandAnswer(_Message):
     exit_code: int | None
     """Null: it was killed at its timeout, or did not run."""
     stdout: str
-    """UTF-8, other bytes replaced; past SANDBOX_EXEC_OUTPUT_BYTES its middle is left out and marked."""
+    """UTF-8 with other bytes replaced; past SANDBOX_EXEC_OUTPUT_BYTES the middle is cut and marked."""
     stderr: str
     truncated: bool
-    """Of stdout or stderr something was left out."""
+    """Part of stdout or stderr was cut."""
     timed_out: bool
-    """It was killed, or (`wall_ms` 0) its turn did not come in the batch's time."""
+    """It was killed, or, if `wall_ms` is 0, it could not start within the batch's time."""
     wall_ms: float
     queued_ms: float
-    """Until it began."""
+    """Milliseconds until it started."""
     error: str
-    """Why it could not run: sandbox_exhausted, no_capacity; or command_broken, its end was forged; "" nearly always."""
+    """Why it could not run: sandbox_exhausted, no_capacity; or command_broken (its end was forged); usually ""."""
 
 
 class ExecAnswer(_Message):
@@ -70,7 +70,7 @@ class ExecAnswer(_Message):
     seq: int
     """The batch's number in the session's journal."""
     notice: str
-    """What is to be known of the session: that it was restored on another host, say; "" nearly always."""
+    """What happened to the session, for example that it was restored on another host; usually ""."""
 
 
 _REFUSED: dict[int | str, dict[str, Any]] = {code: {"model": Refused} for code in (404, 409, 422, 500, 503)}
@@ -80,10 +80,10 @@ ROUTER = APIRouter(prefix="/v1", tags=["v1"], lifespan=settle)
 
 @ROUTER.post("/sessions/{sid}/exec", response_model=ExecAnswer, responses=_REFUSED, openapi_extra=takes(ExecRequest))
 async def execute(request: Request, sid: Annotated[str, Path(pattern="^[0-9]{1,19}$")]) -> Response:
-    """Run commands in parallel, each in a fresh shell at the repository; one batch is one action of the session.
+    """Run commands in parallel, each in a new shell at the repository; one batch is one action of the session.
 
-    With an Idempotency-Key header a repeated request runs once and gets the same answer. What a command does is in its
-    result; an error status means that the service could not run the batch, and says nothing about the commands.
+    With an Idempotency-Key header, a repeated request runs once and gets the same response. A command's failure is in
+    its result; an error status means that the service could not run the batch and says nothing about the commands.
     """
     asked = await read(request, ExecRequest)
     key = idempotency_key(request)
@@ -95,7 +95,7 @@ async def execute(request: Request, sid: Annotated[str, Path(pattern="^[0-9]{1,1
 
 
 def _commands(asked: ExecRequest) -> list[Command]:
-    """Raises MalformedRequest unless exactly one of `command` and `commands` is given."""
+    """The batch's commands. Raises MalformedRequest unless exactly one of `command` and `commands` is given."""
     if (asked.command is None) == (asked.commands is None):
         raise MalformedRequest("commands: give either a list of commands, or one command as `command`.")
     given = [asked.command] if asked.commands is None else asked.commands

@@ -1,4 +1,4 @@
-"""The nodes behind the balancer: who is there, and taking one out."""
+"""The nodes behind the balancer: list and drain them."""
 
 from dataclasses import asdict
 from typing import Annotated, Any, cast
@@ -19,60 +19,60 @@ Node = Annotated[str, Path(min_length=1, max_length=300, pattern="^[^\\x00]+$")]
 
 
 class NodeView(BaseModel):
-    """A node, as its last heartbeat tells."""
+    """A node according to its last heartbeat."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     node: str
     url: str
-    """Where the other nodes reach its server."""
+    """The URL by which other nodes reach its server."""
     boot: str
-    """Of its server process."""
+    """Id of its server process."""
     status: Status
-    """A draining one finishes what it has and takes nothing new."""
+    """A draining node finishes its work and takes nothing new."""
     version: str
     engine: str
     """Docker's version."""
     cpus: int
     memory_mb: int
     slots: int
-    """Sessions that it holds at most."""
+    """Maximum number of sessions."""
     used: int
     waiting: int
     """Starts that wait for a slot."""
     parked: dict[str, int]
-    """Instance id -> containers that wait for its starts."""
+    """Instance id -> containers parked for its starts."""
     grade_slots: int
     gradings: int
-    """Running and waiting there."""
+    """Running and queued gradings."""
     faults: dict[str, str]
-    """Reason -> what is wrong; while there is any, it takes nothing new."""
+    """Reason -> what is wrong; while there is any fault, the node takes nothing new."""
     beats: int
     """Heartbeats since its server started."""
 
 
 @ROUTER.get("/nodes", response_model=list[NodeView])
 async def list_nodes(request: Request) -> Response:
-    """Every node that has a heartbeat, by name."""
+    """All nodes that have a heartbeat, by name."""
     return json_answer([_shown(node) for node in await _sessions(request).nodes()])
 
 
 @ROUTER.post("/nodes/{node}/drain", status_code=202, responses=_NOT_FOUND)
 async def drain(request: Request, node: Node) -> Response:
-    """Have a node take nothing new, and its server end once its sessions and gradings are over."""
+    """Have a node take nothing new, and end its server once its sessions and gradings are over."""
     await _sessions(request).drain(node, begin=True)
     return json_answer({"node": node, "draining": True}, 202)
 
 
 @ROUTER.delete("/nodes/{node}/drain", responses=_NOT_FOUND)
 async def stop_draining(request: Request, node: Node) -> Response:
-    """Have it take sessions again."""
+    """Have the node take sessions again."""
     await _sessions(request).drain(node, begin=False)
     return json_answer({"node": node, "draining": False})
 
 
 def _shown(node: NodeRecord) -> dict[str, object]:
-    stored = asdict(node)  # with what only nodes may know
+    stored = asdict(node)  # includes fields for other nodes only
     return {name: stored[name] for name in NodeView.model_fields}
 
 

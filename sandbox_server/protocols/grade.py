@@ -1,4 +1,4 @@
-"""Our own endpoints for scoring: batches without a session, what a trainer says of a rollout, means over rollouts."""
+"""Our own endpoints for scoring: batches without a session, a trainer's report on a rollout, means over rollouts."""
 
 import time
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from sandbox_server.scoring.batch_grading import BatchGrading, Graded, GradeItem
 from sandbox_server.sessions.base import Sessions
 
 _TURNS = 10_000
-"""Of one rollout; far more than any has."""
+"""Per rollout; far more than any rollout has."""
 _DAY_S = 86_400.0
 
 
@@ -41,37 +41,37 @@ class TurnRequest(_Message):
 
 
 class EventsRequest(_Message):
-    """The way to an answer."""
+    """The turns that led to an answer."""
 
     turns: Annotated[list[TurnRequest], Field(max_length=_TURNS)]
-    """Messages of the policy, the answer's included."""
+    """The policy's messages, including the answer."""
 
 
 Rewards = StrictStr | Annotated[list[RewardItem], Field(min_length=1, max_length=MAX_ITEMS)]
-"""The name of a composition that comes with the service, or a list of {fn, weight, args}."""
+"""The name of a composition shipped with the service, or a list of {fn, weight, args}."""
 
 
 class GradeItemRequest(_Message):
     """One thing to grade."""
 
     instance: StrictInt | StrictStr | None = None
-    """Hash or id; its localization is what an answer is scored by, its grader what a patch is graded by."""
+    """Hash or id; its localization scores an answer, its grader grades a patch."""
     truth: Truth | None = None
-    """What was to be found; in place of the instance's."""
+    """The expected locations, instead of the instance's."""
     answer: Any = None
     """The message that answers, or the arguments of a finishing call."""
     messages: Annotated[list[dict[str, Any]], Field(max_length=_TURNS)] | None = None
-    """The chat in OpenAI's form: the newest answer of its assistant, and its turns and calls."""
+    """The chat in OpenAI's format; provides the assistant's last answer, the turns and the calls."""
     events: EventsRequest | None = None
-    """The way to the answer; in place of what `messages` show."""
+    """The turns that led to the answer, instead of those in `messages`."""
     rewards: Rewards | None = None
-    """In place of the request's."""
+    """Instead of the request's `rewards`."""
     format: str = AUTO
     """auto, files, file_list, fenced, structured, lines."""
     roots: Annotated[list[str], Field(max_length=100)] = []
-    """Absolute prefixes to take off the answer's paths, besides the instance's own."""
+    """Absolute prefixes to strip from the answer's paths, besides the instance's own."""
     patch: StrictStr | None = None
-    """A diff, graded as a session's; nothing else is looked at."""
+    """A diff, graded like a session's; all other fields are then ignored."""
 
 
 class GradeRequest(_Message):
@@ -80,13 +80,13 @@ class GradeRequest(_Message):
     items: list[GradeItemRequest]
     """At most SANDBOX_GRADE_BATCH."""
     rewards: Rewards | None = None
-    """For items that name none; without it the instance's, else the service's."""
+    """For items that name none; default: the instance's, else the service's."""
     discount: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Only with `rewards`: each answer also gets the total for each turn, times this for every turn before the last."""
+    """Requires `rewards`: each answer also gets a total per turn, multiplied by this for every turn before the last."""
 
 
 class _GradeEnvelope(GradeRequest):
-    items: list[Any]  # each is read by itself, so that a bad one fails alone
+    items: list[Any]  # each is parsed on its own, so that a bad item fails alone
 
 
 class GradeError(BaseModel):
@@ -98,10 +98,10 @@ class GradeError(BaseModel):
 
 
 class GradeAnswer(ShownScore):
-    """What became of one item."""
+    """The result of one item."""
 
     total: float | None
-    """null: masked, or an error; a fault is no number."""
+    """null: masked, or an error; a fault never gives a number."""
     verdict: VerdictName | None
     mask: bool
     cause: str
@@ -109,29 +109,29 @@ class GradeAnswer(ShownScore):
 
 
 class GradeReply(BaseModel):
-    """One answer an item, in their order."""
+    """One answer per item, in their order."""
 
     results: list[GradeAnswer]
 
 
 class TokensRequest(_Message):
-    """What one turn cost."""
+    """The tokens of one turn."""
 
     prompt: Annotated[int, Field(ge=0, lt=2**53)]
     response: Annotated[int, Field(ge=0, lt=2**53)]
 
 
 class RolloutRequest(_Message):
-    """What the trainer knows or wants of a live session; what is left out stays as it was."""
+    """What the trainer reports about or sets for a live session; omitted fields stay unchanged."""
 
     rewards: Rewards | None = None
     """How this session is scored."""
     tokens: Annotated[list[TokensRequest], Field(max_length=_TURNS)] | None = None
-    """Of every turn so far, the first one first."""
+    """For every turn so far, the first one first."""
 
 
 class Mean(BaseModel):
-    """One number over many rollouts."""
+    """The mean of one number over many rollouts."""
 
     name: str
     count: int
@@ -147,7 +147,7 @@ ROUTER = APIRouter(prefix="/v1", tags=["grade"])
 
 @ROUTER.post("/grade", response_model=GradeReply, openapi_extra=takes(GradeRequest))
 async def grade(request: Request) -> Response:
-    """Grade answers and patches without a session; a bad item has an `error` and costs the others nothing."""
+    """Grade answers and patches without a session; a bad item gets an `error` and does not affect the others."""
     batch = await read(request, _GradeEnvelope)
     grading = cast(BatchGrading, request.app.state.grading)
     if len(batch.items) > grading.most:
@@ -161,7 +161,7 @@ async def grade(request: Request) -> Response:
 
 @ROUTER.put("/sessions/{sid}/rollout", status_code=204, responses=_REFUSED, openapi_extra=takes(RolloutRequest))
 async def report_rollout(request: Request, sid: Annotated[str, Path(pattern="^[0-9]{1,19}$")]) -> Response:
-    """Say how a live session is to be scored, or what its turns cost. Once it is over it is too late: 409."""
+    """Set a live session's rewards, or report its tokens. 409 once the session has ended."""
     said = await read(request, RolloutRequest)
     if said.rewards is not None:
         _composition(said.rewards, None)
@@ -179,7 +179,7 @@ async def rollout_metrics(
     run: Annotated[str | None, Query(max_length=100, pattern="^[^\\x00]*$")] = None,
     since: Annotated[float | None, Query(ge=0, le=1e12, allow_inf_nan=False)] = None,
 ) -> Response:
-    """Means over the rollouts graded since then (Unix seconds; unset: a day ago), of one run or of all."""
+    """Means over the rollouts graded since `since` (Unix seconds; default: a day ago), of one run or all."""
     after = time.time() - _DAY_S if since is None else since
     found = await cast(Rollouts, request.app.state.rollouts).rollup(
         since=after, run=run, owner=owner_of_caller(request)
@@ -217,7 +217,7 @@ def _events(said: EventsRequest) -> Events:
 
 
 def _items(rewards: str | list[RewardItem]) -> list[RewardItem]:
-    # a name, never a path: a client must not have the server read files
+    # a name, never a path: a client must not make the server read files
     if isinstance(rewards, str):
         if rewards not in shipped():
             raise MalformedRequest(f"rewards: there is no composition {rewards!r}; there are {', '.join(shipped())}.")

@@ -1,4 +1,4 @@
-"""Many sessions at once: what is wrong in one word, groups, runs, pass rates; and whole runs for a file."""
+"""Many sessions at once: their health in one word, groups, runs, pass rates, and export of whole runs."""
 
 import json
 from collections.abc import AsyncIterator, Mapping
@@ -28,17 +28,17 @@ class _Shown(BaseModel):
 
 
 class ShownFinding(_Shown):
-    """A rule that holds; docs/seeing.md has them all."""
+    """A rule that holds; docs/seeing.md lists all rules."""
 
     word: Word
     rule: str
     why: str
     see: str
-    """Path below /v1, and below /ui, that shows it."""
+    """Path below /v1, and below /ui, that shows the details."""
 
 
 class ShownCount(_Shown):
-    """Sessions graded alike; `reward` is the sum of theirs."""
+    """Sessions with the same verdict; `reward` is the sum of their rewards."""
 
     verdict: VerdictName
     mask: bool
@@ -47,7 +47,7 @@ class ShownCount(_Shown):
 
 
 class ShownWall(_Shown):
-    """The mean rollout of the window, of up to 300 that ended last. Seconds."""
+    """The mean rollout of the window, over the up to 300 that ended last. Seconds."""
 
     sessions: int
     seconds: dict[str, float]
@@ -68,7 +68,7 @@ class ShownRate(_Shown):
 
 
 class ShownUnsound(_Shown):
-    """An instance that sessions run although its last check found it useless."""
+    """An instance in use although its last check failed."""
 
     instance_id: str
     gold: str
@@ -77,17 +77,17 @@ class ShownUnsound(_Shown):
 
 
 class ShownOverview(_Shown):
-    """What is wrong in one word, and what that rests on."""
+    """The sessions' health in one word, and its evidence."""
 
     at: float
     window_s: float
     run: str | None
     word: Word
     findings: list[ShownFinding]
-    """All rules that hold, the one that gave the word first."""
+    """All rules that hold; the first one determines the word."""
     now: list[ShownCount]
     before: list[ShownCount]
-    """The same window a day before."""
+    """The same window a day earlier."""
     causes: dict[str, int]
     """Masked verdicts by the kind of their cause."""
     ends: dict[str, int]
@@ -100,7 +100,7 @@ class ShownOverview(_Shown):
     rose: list[ShownRate]
     unsound: list[ShownUnsound]
     tripwires: dict[str, int]
-    """Signs of tampering, with how many sessions have them."""
+    """Signs of tampering -> number of sessions that have them."""
 
 
 class ShownGroup(_Shown):
@@ -142,7 +142,7 @@ Window = Annotated[float, Query(ge=60, le=86_400)]
 
 @ROUTER.get("/overview", response_model=ShownOverview, responses=_DOWN)
 async def show_overview(request: Request, run: Run = None, window_s: Window = 3600.0) -> Response:
-    """What is wrong in one word, of one run or of all: this window against the same one a day ago."""
+    """The health of one run or all in one word; compares this window with the same one a day earlier."""
     return json_answer(overview_fields(await insight_of(request).overview(run=run, window_s=window_s)))
 
 
@@ -155,20 +155,20 @@ async def list_groups(
     since: Since = None,
     limit: Limit = 100,
 ) -> Response:
-    """Groups with a session graded since then (a day ago unless told), the one graded last first."""
+    """Groups with a session graded since `since` (default: a day ago), the last graded first."""
     return json_answer([group_fields(one) for one in await groups_of(request, run, instance, kind, since, limit)])
 
 
 @ROUTER.get("/runs", response_model=list[ShownRun], responses=_DOWN)
 async def list_runs(request: Request, since: Since = None, limit: Limit = 100) -> Response:
-    """Runs with a session started since then (a day ago unless told), the newest first."""
+    """Runs with a session started since `since` (default: a day ago), the newest first."""
     runs = await insight_of(request).counts.runs(_since(since, DAY_S), limit=limit)
     return json_answer([asdict(run) for run in runs])
 
 
 @ROUTER.get("/pass-rates", response_model=list[ShownRate], responses=_DOWN)
 async def list_pass_rates(request: Request, limit: Limit = 100) -> Response:
-    """Instances graded within the last eight days: those whose pass rate jumped first, then the most graded."""
+    """Instances graded within the last eight days: first those whose pass rate jumped, then the most graded."""
     return json_answer([asdict(rate) for rate in await pass_rates_of(request, limit)])
 
 
@@ -178,10 +178,10 @@ async def list_pass_rates(request: Request, limit: Limit = 100) -> Response:
     responses={**_DOWN, 200: {"content": {"application/x-ndjson": {"schema": {"type": "string"}}}}},
 )
 async def export(request: Request, run: Run = None, since: Since = None, actions: bool = False) -> Response:
-    """Sessions with rewards, masks and causes, an object a line, the newest first; with `actions` their journals."""
+    """Sessions with rewards, masks and causes, one JSON object per line, newest first; `actions`: with journals."""
     sessions = cast(Sessions, request.app.state.sessions)
     lines = _lines(sessions, SessionFilter(run=run, since=since), actions=actions)
-    first = await anext(lines, b"")  # a database that is down is a 503, not an answer that breaks off
+    first = await anext(lines, b"")  # so that a database that is down gives a 503, not a truncated response
     return StreamingResponse(_chained(first, lines), media_type="application/x-ndjson")
 
 
@@ -192,7 +192,7 @@ async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[by
 
 
 async def _lines(sessions: Sessions, wanted: SessionFilter, *, actions: bool) -> AsyncIterator[bytes]:
-    """A page of sessions at a time, and of one session's actions at a time."""
+    """Yield lines, fetching one page of sessions and one page of actions at a time."""
     while page := await sessions.list(wanted, limit=_PAGE):
         for seen in page:
             if seen.record.is_box:
@@ -235,14 +235,14 @@ async def _exported(sessions: Sessions, sid: str) -> dict[str, object]:
 async def groups_of(
     request: Request, run: str | None, instance: str | None, kind: GroupKind | None, since: float | None, limit: int
 ) -> list[Group]:
-    """Those of a query; a kind is chosen among the 5,000 that were graded last."""
+    """The groups of a query; `kind` filters the 5,000 groups graded last."""
     most = limit if kind is None else 5000
     found = await insight_of(request).counts.groups(_since(since, DAY_S), run=run, instance=instance, limit=most)
     return [group for group in found if kind in (None, group.kind)][:limit]
 
 
 async def pass_rates_of(request: Request, limit: int) -> list[PassRate]:
-    """Of the last day against the seven days before it."""
+    """Pass rates of the last day and of the seven days before it."""
     now = clock.now()
     rates = await insight_of(request).counts.pass_rates(now - DAY_S, now, now - (1 + BASE_DAYS) * DAY_S)
     fell, rose, _ = jumps(rates)
@@ -252,7 +252,7 @@ async def pass_rates_of(request: Request, limit: int) -> list[PassRate]:
 
 
 def overview_fields(overview: Overview) -> dict[str, object]:
-    """As JSON has it; the nodes are in /v1/nodes."""
+    """As JSON fields; the nodes are in /v1/nodes."""
     shown = asdict(overview)
     del shown["nodes"]
     return shown | {
@@ -263,19 +263,19 @@ def overview_fields(overview: Overview) -> dict[str, object]:
 
 
 def wall_fields(wall: Wall) -> Mapping[str, object]:
-    """As JSON has it."""
+    """As JSON fields."""
     return {**asdict(wall), "total_s": wall.total_s}
 
 
 def group_fields(group: Group) -> dict[str, object]:
-    """As JSON has it."""
+    """As JSON fields."""
     return {**asdict(group), "kind": group.kind.value}
 
 
 def insight_of(request: Request) -> Insight:
-    """The server's."""
+    """The server's `Insight`."""
     return cast(Insight, request.app.state.insight)
 
 
-def _since(since: float | None, unless_told_s: float) -> float:
-    return clock.now() - unless_told_s if since is None else since
+def _since(since: float | None, default_s: float) -> float:
+    return clock.now() - default_s if since is None else since

@@ -1,4 +1,4 @@
-"""Runs, a trainer's name for all that it starts: ending one as a whole, and leases by which it says that it lives."""
+"""Runs, a trainer's name for all that it starts: end a run as a whole, and keep it alive by a lease."""
 
 import math
 import re
@@ -23,16 +23,15 @@ class LeaseRequest(_Message):
     """How long the run lives from now on."""
 
     ttl_s: Annotated[float, Field(ge=1, le=_DAY_S)]
-    """Seconds; say it again before they have passed, four times in that time. Below 10, a short stall of the service
-    may end a run that lives."""
+    """Seconds. Renew it four times in that time. Below 10, a short stall of the service may end a live run."""
 
 
 class LeaseAnswer(_Message):
-    """Until when the run lives."""
+    """When the run's lease ends."""
 
     run: str
     ends_at: float
-    """Unix seconds; after it the sessions that began before it end."""
+    """Unix seconds; then the sessions that began earlier end."""
 
 
 class RunEnded(_Message):
@@ -40,9 +39,9 @@ class RunEnded(_Message):
 
     run: str
     ended: list[str]
-    """Their patches are kept and graded; their slots are free."""
+    """Ended; their patches are kept and graded, their slots are free."""
     ending: list[str]
-    """The end of these is under way."""
+    """Still ending."""
 
 
 class LeaseReleased(_Message):
@@ -55,7 +54,7 @@ class LeaseReleased(_Message):
 
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     403: {"model": Refused},
-    404: {"description": "The path has a line break: no run can have such a name."},
+    404: {"description": "The path has a line break: a run's name cannot contain one."},
     503: {"model": Refused},
 }
 
@@ -67,7 +66,7 @@ Wait = Annotated[float, Query(ge=0, le=100)]
 
 @ROUTER.delete("/{run:path}/sessions", response_model=RunEnded, responses=_REFUSALS)
 async def end_sessions(request: Request, run: Run, wait_s: Wait = 60.0) -> Response:
-    """End every session and box that the run has now: before a trainer that was killed begins again."""
+    """End all sessions and boxes that the run has now, for example before a killed trainer starts again."""
     runs = await _own(request, run)
     end = await runs.end(run, owner=key_owner(request), wait_s=wait_s)
     return json_answer({"run": run, "ended": list(end.ended), "ending": list(end.ending)})
@@ -75,7 +74,7 @@ async def end_sessions(request: Request, run: Run, wait_s: Wait = 60.0) -> Respo
 
 @ROUTER.put("/{run:path}/lease", response_model=LeaseAnswer, responses=_REFUSALS, openapi_extra=takes(LeaseRequest))
 async def keep(request: Request, run: Run) -> Response:
-    """Say that the run lives. Once a run has said so, its sessions end when it does not say it again in time."""
+    """Renew the run's lease. Once a run has a lease, its sessions end if it is not renewed in time."""
     ttl_s = (await read(request, LeaseRequest)).ttl_s
     if not math.isfinite(ttl_s):
         raise MalformedRequest("ttl_s: it must be a number of seconds.")
@@ -85,15 +84,15 @@ async def keep(request: Request, run: Run) -> Response:
 
 @ROUTER.delete("/{run:path}/lease", response_model=LeaseReleased, responses=_REFUSALS)
 async def release(request: Request, run: Run) -> Response:
-    """Take the lease back: the run's sessions are bound by their own limits alone."""
+    """Release the lease: only their own limits end the run's sessions then."""
     runs = await _own(request, run)
     return json_answer({"run": run, "released": await runs.release(run)})
 
 
 async def _own(request: Request, run: str) -> Runs:
-    """Raises MalformedRequest, RunOfAnother."""
+    """The run registry, if the key may use the run. Raises MalformedRequest, RunOfAnother."""
     if not re.fullmatch(RUN, run):
-        raise MalformedRequest("A run's name is 1 to 100 letters, digits and . _ : / @ + -, no other sign.")
+        raise MalformedRequest("A run's name must be 1 to 100 letters, digits and . _ : / @ + -")
     runs = cast(Runs, request.app.state.runs)
     await runs.check(run, key_owner(request))
     return runs

@@ -1,11 +1,12 @@
 """veRL's `swedev` protocol: start, act, postprocess, reward.
 
-Its clients do not look at the HTTP status, and read a missing field as "Error" or as reward 0.0. So whatever a
-policy or a fault can cause on a known or unknown session is a 200 whose body says it; 4xx means that the request
-itself is wrong, 5xx that a start found no room.
+Its clients ignore the HTTP status and read a missing field as "Error" or as reward 0.0. So anything that a policy or a
+fault can cause on a known or unknown session is a 200 whose body reports it; 4xx means that the request itself is
+wrong, 5xx that there was no room for a start.
 
-A sid is a JSON integer, a decimal string or null (a rollout whose start failed goes on with null or 0). Only the
-canonical spelling names a session: no sign, no leading zero, no space, below 2^63. All else is an unknown session.
+A sid is a JSON integer, a decimal string or null (a rollout whose start failed continues with null or 0). Only the
+canonical spelling names a session: no sign, no leading zero, no space, below 2^63. Anything else is an unknown
+session.
 """
 
 import asyncio
@@ -40,11 +41,11 @@ from sandbox_server.telemetry import INFRA_ERRORS, logger
 log = logger(__name__)
 
 _NO_SESSION = "0"
-"""Never minted, so it stands for every spelling that names no session."""
+"""Never assigned, so it stands for every spelling that names no session."""
 
 
 def _without_surrogates(value: object) -> object:
-    """JSON may spell half a surrogate pair, which no encoding can carry on; it becomes U+FFFD."""
+    """Replace lone surrogates, which JSON can contain but no encoding can represent, by U+FFFD."""
     return re.sub("[\ud800-\udfff]", "\ufffd", value) if isinstance(value, str) and not value.isascii() else value
 
 
@@ -56,18 +57,18 @@ class StartRequest(_Message):
     """Which instance to start."""
 
     instance_hash: StrictInt | StrictStr
-    """int(md5(instance_id)) mod 2^63, as integer or decimal string; any other string is taken as an instance id."""
+    """int(md5(instance_id)) mod 2^63, as integer or decimal string; any other string is read as an instance id."""
 
 
 class StartAnswer(_Message):
-    """The session that was started."""
+    """The started session."""
 
     sid: str
     """Decimal, 0 < sid < 2^63."""
 
 
 def _no_float(value: object) -> object:
-    """A sid that went through a float may have lost its last digits: it is refused, and the reason told."""
+    """Reject a sid that was converted to a float: it may have lost its last digits."""
     if isinstance(value, float | bool):
         raise ValueError(
             f"a sid is an integer, its digits as a string, or null, not the JSON {type(value).__name__} {value!r};"
@@ -77,21 +78,21 @@ def _no_float(value: object) -> object:
 
 
 class SessionRequest(_Message):
-    """Which session is meant."""
+    """The session."""
 
     sid: Annotated[StrictInt | StrictStr | None, BeforeValidator(_no_float)]
-    """As the start gave it, or as an integer."""
+    """As returned by the start, or as an integer."""
 
 
 class ActionRequest(SessionRequest):
     """One action of the policy."""
 
     content: Annotated[StrictStr, BeforeValidator(_without_surrogates)]
-    """What the policy wrote, in the instance's dialect."""
+    """The policy's text, in the instance's dialect."""
 
 
 class Fault(_Message):
-    """Why the service, not the policy's command, wrote the answer."""
+    """Why the answer was written by the service, not by the policy's command."""
 
     code: str
     detail: str
@@ -101,9 +102,9 @@ class ActionReply(_Message):
     """The observation."""
 
     content: str
-    """Always text to show the policy."""
+    """Always text to show to the policy."""
     error: Fault | None = None
-    """Set when `content` is the service's own text: sandbox_lost, unknown_session, session_busy, ..."""
+    """Set if `content` is the service's own text: sandbox_lost, unknown_session, session_busy, ..."""
 
 
 class PostprocessReply(_Message):
@@ -116,7 +117,7 @@ class PostprocessReply(_Message):
 
 
 class RewardReply(_Message):
-    """Verdict and reward; the table of verdicts is in docs/api.md."""
+    """Verdict and reward; docs/api.md has the table of verdicts."""
 
     reward: float
     f2p_count: int
@@ -128,34 +129,34 @@ class RewardReply(_Message):
     patch_exists: bool
     patch_successfully_applied: bool
     patch_succesfully_applied: bool
-    """The same, as the protocol spells it."""
+    """The same, in the protocol's spelling."""
     verdict: VerdictName
     mask: bool
-    """True where the reward says nothing about the policy."""
+    """True if the reward says nothing about the policy."""
     cause: str
     """One sentence."""
     receipt: str
-    """Id for /v1/receipts; "" for what is not stored."""
+    """Id for /v1/receipts; "" if nothing was stored."""
     items: list[ShownItem] | None = None
-    """Of tasks of code search only, as the next three: what the reward is made of."""
+    """Only for code-search tasks, like the next three fields: the components of the reward."""
     answer: ShownAnswer | None = None
-    """As it was understood; null: there was none."""
+    """The parsed answer; null: there was none."""
     steps: list[float] | None = None
     flags: list[str] | None = None
 
 
 class Refusal(_Message):
-    """Why a request was not served."""
+    """Why a request was refused."""
 
     code: str
     detail: str
     retryable: bool
     reason: str = ""
-    """With 503, what the start lacked: slots, queue, daemon, disk, image, draining; "" for another part's fault."""
+    """With 503, what the start lacked: slots, queue, daemon, disk, image, draining; "" for another fault."""
     position: int | None = None
-    """With 503: its place in the line that it waited in, 1 the next."""
+    """With 503: its position in the queue, 1 for the next."""
     estimate_s: float | None = None
-    """With 503: seconds until its turn, by how fast others had theirs lately."""
+    """With 503: estimated seconds until its turn, from recent waiting times."""
 
 
 ROUTER = APIRouter(lifespan=settle, tags=["swedev"])
@@ -167,10 +168,10 @@ ROUTER = APIRouter(lifespan=settle, tags=["swedev"])
     responses={404: {"model": Refusal}, 409: {"model": Refusal}, 503: {"model": Refusal}},
     openapi_extra=takes(StartRequest),
 )
-async def startnamed_instance(request: Request) -> Response:
-    """Begin a session. 404: no such instance; 409: it cannot be graded; 503: no room, with Retry-After.
+async def start_instance(request: Request) -> Response:
+    """Start a session. 404: no such instance; 409: it cannot be graded; 503: no room, with Retry-After.
 
-    With an Idempotency-Key header a repeated request gives the same session, for some minutes and while it is live.
+    With an Idempotency-Key header, a repeated request returns the same session for some minutes, while it is live.
     """
     instance = named_instance((await read(request, StartRequest)).instance_hash)
     run = await run_started(request)
@@ -180,9 +181,9 @@ async def startnamed_instance(request: Request) -> Response:
     try:
         await asyncio.wait({starting, left}, return_when=asyncio.FIRST_COMPLETED)
         if left.done():
-            starting.cancel()  # it may stand in a line, before others whose clients are there
+            starting.cancel()  # it may hold a place in the queue, before clients that are still there
             spawn(request, _give_back(sessions, starting))
-            return json_answer({})  # nobody reads it
+            return json_answer({})  # the client has disconnected
         return json_answer({"sid": starting.result()})
     except asyncio.CancelledError:
         spawn(request, _give_back(sessions, starting))
@@ -196,7 +197,7 @@ async def startnamed_instance(request: Request) -> Response:
 
 @ROUTER.post("/process_action", response_model=ActionReply, openapi_extra=takes(ActionRequest))
 async def process_action(request: Request) -> Response:
-    """Run one action and answer with its observation. With an Idempotency-Key header a repeated request runs once."""
+    """Run one action and return its observation. With an Idempotency-Key header, a repeated request runs once."""
     action = await read(request, ActionRequest)
     key = idempotency_key(request)
     try:
@@ -213,7 +214,7 @@ async def process_action(request: Request) -> Response:
 
 @ROUTER.post("/postprocess", response_model=PostprocessReply, openapi_extra=takes(SessionRequest))
 async def postprocess(request: Request) -> Response:
-    """End the session: its patch is kept, its container goes, its grading begins. Again and again the same answer."""
+    """End the session: keep its patch, remove its container, start its grading. Repeated calls get the same answer."""
     sid = _canonical(asked := (await read(request, SessionRequest)).sid)
     try:
         sid = await _own(request, asked)
@@ -227,7 +228,7 @@ async def postprocess(request: Request) -> Response:
 
 @ROUTER.post("/compute_reward", response_model=RewardReply, openapi_extra=takes(SessionRequest))
 async def compute_reward(request: Request) -> Response:
-    """The session's verdict and reward; waits for a grading under way, then answers `pending`."""
+    """Return the session's verdict and reward; waits for a running grading, then returns `pending`."""
     sid = _canonical(asked := (await read(request, SessionRequest)).sid)
     try:
         sid = await _own(request, asked)
@@ -272,23 +273,23 @@ def _start(request: Request, instance: int | str, run: str) -> Coroutine[None, N
 
 
 async def _own(request: Request, named: int | str | None) -> str:
-    """The sid; that of no session where the session is not the API key's."""
+    """The session's sid; that of no session if the session belongs to another API key."""
     sid = _canonical(named)
     return sid if await owns(request, sid) else _NO_SESSION
 
 
 async def _give_back(sessions: Sessions, starting: asyncio.Task[str]) -> None:
-    """End a session whose sid nobody got."""
+    """End a session whose client disconnected before it got the sid."""
     await asyncio.wait({starting})
     if starting.cancelled():
-        log.info("client hung up during its start; it was given up")
+        log.info("the client disconnected during its start; the start was cancelled")
         return
     try:
         sid = starting.result()
-        log.info("client hung up during its start; session closed", sid=sid)
+        log.info("the client disconnected during its start; the session was closed", sid=sid)
         await sessions.close(sid)
-    except ServiceError as error:  # no session came of it, or the reaper will end it when it is idle
-        log.info("start without a client", code=error.code, error=error.detail)
+    except ServiceError as error:  # there is no session, or the reaper will end it when idle
+        log.info("a start failed after its client had disconnected", code=error.code, error=error.detail)
 
 
 def _sessions(request: Request) -> Sessions:

@@ -1,4 +1,4 @@
-"""Our own endpoints, for people and their tools: what a session is and was, what a verdict rests on, what there is."""
+"""Our own endpoints for people and their tools: sessions past and present, the evidence of verdicts, instances."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from sandbox_server.protocols._wire import json_answer
 from sandbox_server.records import ConfirmState, SessionRecord, VerdictName
 from sandbox_server.sessions.base import Sessions, SessionView
 
-_AT_ONCE = 1 << 18  # characters of a journal that are written without looking up
+_AT_ONCE = 1 << 18  # characters of a journal written before yielding to the event loop
 
 
 class _Shown(BaseModel):
@@ -41,7 +41,7 @@ class SessionSummary(_Shown):
     """Its last action, or its start."""
     deadline: float
     actions: int
-    """How many were run."""
+    """Number of actions run."""
     cwd: str
     ended_at: float
     """0.0 while it is live."""
@@ -49,23 +49,23 @@ class SessionSummary(_Shown):
     cause: str
     """Why it was lost."""
     run: str
-    """Whose start it was."""
+    """The run that it belongs to."""
     owner: str
-    """Name of the API key that started it; "": a key without a name."""
+    """Name of the API key that started it; "" for a key without a name."""
 
 
 class ListedSession(SessionSummary):
     """A session in a list, with its verdict."""
 
     verdict: VerdictName | None
-    """None until it is graded; so are the next three."""
+    """None until it is graded; so are the next three fields."""
     mask: bool | None
     reward: float | None
     graded_at: float | None
 
 
 class PatchSummary(_Shown):
-    """What the session left behind."""
+    """The session's patch."""
 
     exists: bool
     """False: there was nothing to take a diff from."""
@@ -90,7 +90,7 @@ class ShownConfirmation(_Shown):
 
 
 class GradeSummary(_Shown):
-    """How the session was graded."""
+    """The session's grading."""
 
     verdict: VerdictName
     mask: bool
@@ -100,15 +100,15 @@ class GradeSummary(_Shown):
     receipt: str
     graded_at: float
     score: ShownScore | None
-    """Of tasks of code search: the reward's items and the answer."""
+    """For code-search tasks: the reward's items and the answer."""
     confirm: ShownConfirmation | None
-    """Of a verdict that earns something: what the same code gave under tests of which some were false."""
+    """For a verdict with a reward: the outcome of the same code under tests of which some were false."""
     tripwires: dict[str, int]
-    """Signs of tampering in the actions and the patch, with how often; they decide nothing (docs/grading.md)."""
+    """Signs of tampering in the actions and the patch, with their counts; they decide nothing (docs/grading.md)."""
 
 
 class SessionDetail(SessionSummary):
-    """A session with all that is known of it."""
+    """A session in full."""
 
     timings_s: dict[str, float]
     """Stage -> seconds: of its start, its actions (summed) and its grading."""
@@ -117,11 +117,11 @@ class SessionDetail(SessionSummary):
     grade: GradeSummary | None
     patch: PatchSummary | None
     metrics: dict[str, Any]
-    """Turns, tool calls, seconds and, where the trainer reported them, tokens of the rollout."""
+    """Turns, tool calls, seconds and, if the trainer reported them, tokens of the rollout."""
 
 
 class ActionEntry(_Shown):
-    """One line of a session's journal."""
+    """One entry of a session's journal."""
 
     sid: str
     seq: int
@@ -140,17 +140,17 @@ class InstanceSummary(_Shown):
 
     instance_id: str
     instance_hash: str
-    """Decimal: JavaScript and jq lose the last digits of integers this large."""
+    """Decimal string, because JavaScript and jq lose the last digits of integers this large."""
     dataset: str
     repo: str
     version: str
     grader: str
-    """Kind of the grader, "" when the task cannot be graded."""
+    """Kind of the grader; "" if the task cannot be graded."""
     ungradable_because: str
 
 
 class InstanceDetail(InstanceSummary):
-    """A task with its problem; what would solve or grade it stays here."""
+    """A task with its problem statement, but without the data that solves or grades it."""
 
     base_commit: str
     language: str
@@ -168,13 +168,13 @@ class InstanceDetail(InstanceSummary):
 
 
 class Refused(_Shown):
-    """Why a request was not served."""
+    """Why a request was refused."""
 
     code: str
     detail: str
     retryable: bool
     reason: str = ""
-    """With 503, what was lacking: slots, queue, daemon, disk, image, draining; "" for another part's fault."""
+    """With 503, the missing resource: slots, queue, daemon, disk, image, draining; "" for another fault."""
     position: int | None = None
     estimate_s: float | None = None
 
@@ -204,7 +204,7 @@ Limit = Annotated[int, Query(ge=1, le=1000)]
 async def list_sessions(
     request: Request, wanted: Annotated[SessionFilter, Depends(wanted_sessions)], limit: Limit = 100
 ) -> Response:
-    """Sessions, the newest first; the header Sandbox-Next is `before` of the next page."""
+    """Sessions, the newest first; the header Sandbox-Next is the next page's `before`."""
     listed = await _sessions(request).list(wanted, limit=limit)
     more = {_CURSOR: cursor(listed[-1])} if len(listed) == limit else {}
     return json_answer([_listed(seen) for seen in listed], headers=more)
@@ -212,7 +212,7 @@ async def list_sessions(
 
 @ROUTER.get("/sessions/{sid}", response_model=SessionDetail, responses=_NOT_FOUND)
 async def show_session(request: Request, sid: Sid) -> Response:
-    """All that is known of a session."""
+    """A session in full."""
     return json_answer(_detail(await _sessions(request).view(sid)))
 
 
@@ -231,7 +231,7 @@ async def close_session(request: Request, sid: Sid) -> Response:
     responses=_NOT_FOUND | _BUSY | {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 async def show_patch(request: Request, sid: Sid) -> Response:
-    """The diff, byte for byte; empty when nothing was changed or could be taken (see the session). 409 while live."""
+    """The diff, byte for byte; empty if nothing was changed or could be taken (see the session). 409 while live."""
     patch = await _sessions(request).patch(sid)
     return Response(patch.diff or b"", media_type="text/plain; charset=utf-8")
 
@@ -243,12 +243,12 @@ async def list_actions(
     after: Annotated[int, Query(ge=0, le=2**53)] = 0,
     limit: Annotated[int | None, Query(ge=1, le=1000)] = None,
 ) -> Response:
-    """The journal past number `after`, the oldest action first; all of it, or `limit` actions."""
+    """The journal after number `after`, the oldest action first; all of it, or `limit` actions."""
     texts, since = [], 0
     for action in await _sessions(request).actions(sid, after=after, limit=limit):
         texts.append(json.dumps(asdict(action)))
         since += len(texts[-1])
-        if since > _AT_ONCE:  # a journal may have tens of megabytes; others are served in between
+        if since > _AT_ONCE:  # a journal may have tens of megabytes; let other requests run in between
             since = 0
             await asyncio.sleep(0)
     return Response(f"[{', '.join(texts)}]", media_type="application/json")
@@ -258,7 +258,7 @@ async def list_actions(
 async def show_receipt(
     request: Request, receipt_id: Annotated[str, Path(pattern="^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$")]
 ) -> Response:
-    """What a verdict rests on."""
+    """The evidence of a verdict."""
     return json_answer(await cast(History, request.app.state.receipts).receipt(receipt_id))
 
 
@@ -275,7 +275,7 @@ async def list_instances(
 async def show_instance(
     request: Request, instance_id: Annotated[str, Path(min_length=1, max_length=400, pattern="^[^\\x00]+$")]
 ) -> Response:
-    """One instance, without what would give its solution or its tests away."""
+    """One instance, without data that gives its solution or its tests away."""
     return json_answer(_instance_detail(await _instances(request).by_id(instance_id)))
 
 
@@ -339,7 +339,7 @@ def _instance_summary(instance: TaskInstance | Summary) -> dict[str, object]:
 
 
 def _instance_detail(instance: TaskInstance) -> dict[str, object]:
-    # named one by one: a field that is added to the record later stays hidden until somebody shows it on purpose
+    # listed explicitly, so that a field added to the record stays hidden until somebody exposes it deliberately
     return _instance_summary(instance) | {
         "base_commit": instance.base_commit,
         "language": instance.language,

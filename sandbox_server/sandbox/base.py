@@ -1,7 +1,7 @@
-"""What a sandbox is to the rest of the service: a shell, one-off commands and files; and who makes them.
+"""The sandbox interfaces that the rest of the service uses: shell, one-off commands, files, container runtime.
 
-Nothing here knows an engine. `sandbox.bash` implements `Sandbox` and `Shell`; a backend implements `Runtime` and
-`sandbox.engine`. tests/conformance/sandbox holds the behaviours that each backend must show.
+No engine is imported here. `sandbox.bash` implements `Sandbox` and `Shell`; a backend implements `Runtime` and the
+protocols of `sandbox.engine`. tests/conformance/sandbox tests the behaviour that every backend must have.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,39 +29,39 @@ from sandbox_server.sandbox.process import Stream as Stream
 
 
 class ShellOutcome(StrEnum):
-    """How a command in the persistent shell came back."""
+    """How a command in the persistent shell ended, or that it has not."""
 
     FINISHED = "finished"
     RUNNING = "running"
-    """Soft timeout: it goes on; poll, send text or interrupt."""
+    """The soft timeout passed and the command still runs; poll it, send it text or interrupt it."""
     INTERRUPTED = "interrupted"
-    """Hard timeout, and SIGINT ended it; no process of it is left."""
+    """The hard timeout passed and SIGINT ended the command; none of its processes is left."""
     KILLED = "killed"
-    """Hard timeout, SIGINT did not end it, it was killed; no process of it is left."""
+    """The hard timeout passed, SIGINT had no effect and the command was killed; none of its processes is left."""
     SHELL_ENDED = "shell_ended"
-    """The command ended the shell itself; a new one stands in the last cwd with the last environment."""
+    """The command ended the shell itself; a new shell starts in the same cwd with the same exported environment."""
     RESTARTED = "restarted"
     """All processes of the sandbox were killed (kill -9 -1, out of memory); files and cwd are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShellResult:
-    """One command in the persistent shell, and where the shell stands after it."""
+    """The result of one command in the persistent shell, and the shell's state after it."""
 
     output: Output
-    """What the terminal showed, `\\r\\n` line ends kept, without echo, prompt or markers."""
+    """The terminal's output with `\\r\\n` line ends, without echo, prompt and markers."""
     outcome: ShellOutcome
     exit_code: int
     """-1 while RUNNING; 130 after INTERRUPTED; 137 after KILLED."""
     cwd: str
     user: str
     python: str
-    """Path of `python` as the shell would find it, "" when there is none."""
+    """Path of `python` as the shell would resolve it, "" if there is none."""
     duration_s: float
     shell_replaced: bool = False
-    """The shell is a new one: functions, aliases and unexported variables are gone."""
+    """The shell is a new one: functions, aliases and unexported variables are lost."""
     restarted: bool = False
-    """All processes had been killed, before the command or by it: exported variables are gone too, files are kept."""
+    """All processes were killed, before or by the command: exported variables are lost too; files are kept."""
     oom_killed: bool = False
 
 
@@ -70,12 +70,12 @@ class Shell(Protocol):
 
     @property
     def cwd(self) -> str:
-        """Where the shell stands; "" before its first command after `attach`."""
+        """The shell's working directory; "" before the first command after `attach`."""
         ...
 
     @property
     def running(self) -> bool:
-        """A command was left running by a soft timeout, and its end was not told yet."""
+        """A soft timeout left a command running, and its end has not been returned yet."""
         ...
 
     async def run(
@@ -83,10 +83,10 @@ class Shell(Protocol):
     ) -> ShellResult:
         """Run `command` (any bash text without NUL) in the shell.
 
-        Past `timeout_s`: SIGINT, then kill; every process begun since the action began is gone,
-        those of earlier actions live on. `since_mark=False`: this command belongs to the same action as the
-        previous one, so what that one started counts as begun in this action.
-        With `soft_timeout_s` it is left running instead, outcome RUNNING.
+        Past `timeout_s` seconds the command gets SIGINT and is then killed, with every process started since the action
+        began; processes of earlier actions live on. `since_mark=False`: this command belongs to the same action as the
+        previous one, so processes that the previous command started are killed too.
+        Past `soft_timeout_s` seconds the command is left running and the outcome is RUNNING.
 
         Raises:
             SandboxLost: the container is gone. EngineUnavailable: the daemon does not answer.
@@ -95,27 +95,27 @@ class Shell(Protocol):
         ...
 
     async def poll(self, *, wait_s: float) -> ShellResult:
-        """More output of a RUNNING command: waits at most `wait_s` for it to end."""
+        """Return more output of a RUNNING command; wait at most `wait_s` seconds for its end."""
         ...
 
     async def send(self, text: str, *, wait_s: float) -> ShellResult:
-        """Write `text` and a newline to the RUNNING command's terminal, then as `poll`.
+        """Write `text` and a newline to the RUNNING command's terminal, then continue as `poll`.
 
-        When the command has ended meanwhile, `text` is run as the next one, after what was left of its output.
+        If the command has ended meanwhile, `text` runs as the next command; its output follows what was left to return.
         """
         ...
 
     async def settle(self, *, wait_s: float) -> ShellResult | None:
-        """After `attach`: wait for a command that a former server left in flight, then stop it; None when idle."""
+        """After `attach`, wait for a command that a previous server left running, then stop it; None if idle."""
         ...
 
     async def interrupt(self, *, wait_s: float) -> ShellResult:
-        """Send SIGINT to the RUNNING command, then as `poll`; what ignores it is killed."""
+        """Send SIGINT to the RUNNING command, then continue as `poll`; kill it if it ignores SIGINT."""
         ...
 
 
 class Sandbox(FileSystem, Protocol):
-    """One container: a persistent shell, one-off commands, files (`FileSystem`: as users see them)."""
+    """One container: a persistent shell, one-off commands, and files (see `FileSystem`)."""
 
     @property
     def container_id(self) -> str:
@@ -124,12 +124,12 @@ class Sandbox(FileSystem, Protocol):
 
     @property
     def shell(self) -> Shell:
-        """The persistent shell (only of a sandbox created with one)."""
+        """The persistent shell; only if the sandbox was created with one."""
         ...
 
     @property
     def boot_s(self) -> Mapping[str, float]:
-        """Seconds that its making took by stage: create, shell; empty for one that was attached to."""
+        """Seconds per stage of its creation (`create`, `shell`); empty for an attached sandbox."""
         ...
 
     async def start(
@@ -145,18 +145,19 @@ class Sandbox(FileSystem, Protocol):
         home_cwd: bool = False,
         merge_streams: bool = False,
     ) -> Process:
-        """Begin `argv` apart from the shell; it runs when this returns.
+        """Start `argv` outside the shell; it is running when this returns.
 
-        `cwd`: where it begins; without one the container's folder. `env`: beside the container's. `user`: a name or
-        number (`name[:group]`), root without one. `stdin`: it can be written to; without it, it reads an end at once.
-        `timeout_s`: past it, it and all that began in it are killed; None: never. `home_cwd`: as a login of the user,
-        with its HOME, USER and LOGNAME, and its home as the folder that `cwd` is taken from. A program that is not
-        there, or a folder, is told by the process's end (127, 126, and the reason on stderr), as a shell does.
+        `cwd`: working directory, by default the container's. `env`: added to the container's environment.
+        `user`: name or number (`name[:group]`), by default root. `stdin`: keep the process's stdin open for writing;
+        else it is at end of file. `timeout_s`: seconds until the process and all its descendants are killed; None:
+        never. `home_cwd`: start as a login of the user, with its HOME, USER and LOGNAME; `cwd` is relative to its home.
+        A missing program or folder is no error here: the process ends with status 127 or 126 and the reason on stderr,
+        as in a shell.
 
         Raises:
             UnknownUser: the container has no such user; nothing ran. MalformedRequest: a NUL byte, or no command.
             SandboxLost: the container is not running. SandboxExhausted: it can take no further process.
-            EngineUnavailable: no answer from the daemon. Cancelled: nothing of it is left.
+            EngineUnavailable: the daemon does not answer. When the caller is cancelled, no process is left.
 
         """
         ...
@@ -173,107 +174,107 @@ class Sandbox(FileSystem, Protocol):
         merge_streams: bool = False,
         keep_bytes: int = 1 << 20,
     ) -> ExecResult:
-        """Run `argv` apart from the shell; past `timeout_s` kill it and its children.
+        """Run `argv` outside the shell; past `timeout_s` seconds kill it and its descendants.
 
-        Keeps the first and last `keep_bytes` / 2 of each stream, also when `timed_out`.
-        `merge_streams`: stderr goes into stdout, in order.
+        Keeps the first and the last `keep_bytes` / 2 of each stream, also when `timed_out`.
+        `merge_streams`: stderr is written to stdout, in order.
 
         Raises:
             SandboxLost: the container is not running, or ended while the command ran.
             SandboxExhausted: it can take no further process (PID or memory limit).
-            UnknownUser: the container has no such user. EngineUnavailable: no answer from the daemon.
+            UnknownUser: the container has no such user. EngineUnavailable: the daemon does not answer.
 
         """
         ...
 
     async def stand_by(self, commands: int) -> None:
-        """Have as many processes wait to become the next commands that `exec` runs as root.
+        """Start `commands` processes that wait to become the next commands that `exec` runs as root.
 
-        Those begin at once, where starting a process in a container takes some 60 ms; nothing else differs. For
-        containers in which nothing of the policy's runs yet: it could see them and end them.
+        Those commands then start at once instead of after some 60 ms; nothing else differs. Only for containers in
+        which no process of the policy runs yet: it could see and kill the waiting processes.
 
         Raises:
-            SandboxLost, SandboxExhausted, EngineUnavailable: as of `exec`.
+            SandboxLost, SandboxExhausted, EngineUnavailable: see `exec`.
 
         """
         ...
 
     async def restart(self) -> None:
-        """Kill every process and start the container again; its files are kept, its shell is a new one."""
+        """Kill every process and start the container again, with a new shell; its files are kept."""
         ...
 
     async def read_file(self, path: str, *, max_bytes: int) -> bytes:
-        """The file's bytes.
+        """Return the file's bytes.
 
         Raises:
-            FileNotFoundError, IsADirectoryError, PermissionError: as of the file system.
-            OverflowError: it is longer than `max_bytes`.
+            FileNotFoundError, IsADirectoryError, PermissionError: from the file system.
+            OverflowError: the file is longer than `max_bytes`.
 
         """
         ...
 
     async def write_file(self, path: str, data: bytes, *, mode: int | None = None) -> None:
-        """Write (create or truncate; an existing file keeps its mode); parent folders are made.
+        """Create or truncate a file and write `data`; an existing file keeps its mode, missing parent folders are made.
 
         Raises:
-            IsADirectoryError, PermissionError, NotADirectoryError: as of the file system.
-            FileNotFoundError: no file can have this name. SandboxDiskFull: no room, or longer than a file may be.
+            IsADirectoryError, PermissionError, NotADirectoryError: from the file system.
+            FileNotFoundError: the name is not possible. SandboxDiskFull: no space, or past the file size limit.
 
         """
         ...
 
 
 class Runtime(Protocol):
-    """Makes, finds and removes containers on one engine, and keeps its images: what a backend implements.
+    """Creates, finds and removes containers on one engine, and manages its images; implemented by each backend.
 
-    Every method that asks the engine raises EngineUnavailable if it does not answer in time, beside what it names.
+    Every method that calls the engine also raises EngineUnavailable if it does not answer in time.
 
-    A container is named by the engine's full id.
+    Containers are identified by the engine's full id.
     """
 
     @property
     def outside(self) -> Outside:
-        """Looks at containers without running anything in them."""
+        """Inspects containers without running anything in them."""
         ...
 
     @property
     def fault(self) -> str:
-        """What is wrong while the engine does not answer; "" otherwise. Asks nothing and raises nothing."""
+        """Why the engine is considered unavailable; "" if it answers. Makes no call and raises nothing."""
         ...
 
     async def create(self, spec: ContainerSpec) -> Sandbox:
-        """Create and start a container; its shell, if it has one, is ready when this returns.
+        """Create and start a container; if it has a shell, the shell is ready when this returns.
 
-        Nothing is left behind when this raises, nor when the caller is cancelled.
+        Leaves no container behind when it raises or the caller is cancelled.
 
         Raises:
-            ImageUnavailable: the image is not on the engine, or a container of it ends before its shell is ready.
-            EgressUnavailable: what restricts its network could not be put in place.
+            ImageUnavailable: the image is not on the engine, or its container ended before the shell was ready.
+            EgressUnavailable: the network restrictions could not be applied.
             SandboxDiskFull: the engine's disk is full.
 
         """
         ...
 
     async def attach(self, container_id: str) -> Sandbox:
-        """The sandbox of an existing container, also one of a former server's; the same object while it is open here.
+        """Return the sandbox of an existing container; while it is open in this process, always the same object.
 
         Raises:
-            SandboxLost: there is no such container of this node, or others started it without its restrictions.
-            EgressUnavailable: its restrictions could not be put in place again.
+            SandboxLost: this node has no such container, or somebody else started it without its restrictions.
+            EgressUnavailable: its network restrictions could not be applied again.
 
         """
         ...
 
     async def list(self) -> list[ContainerInfo]:
-        """All containers of this node, running or not, and those that a command line of this node left behind."""
+        """All containers of this node, running or not, and those that a CLI command on this node left behind."""
         ...
 
     async def remove(self, container_id: str) -> None:
-        """Kill and remove the container; no error when it is gone already."""
+        """Kill and remove the container; no error if it is already gone."""
         ...
 
     async def connect(self, container_id: str, *, on: bool) -> bool:
-        """Connect a container to its network, or disconnect it; False: it was created without a network.
+        """Connect a container to its network, or disconnect it. Returns False if it was created without a network.
 
         Raises:
             SandboxLost: there is no such container.
@@ -282,29 +283,29 @@ class Runtime(Protocol):
         ...
 
     async def restrict(self, container_id: str, egress: Egress | None) -> None:
-        """Set what a running session's container may reach from now on; None: what every session may.
+        """Set what a running session's container may reach from now on; None: the rules for all sessions.
 
         Raises:
-            EgressUnavailable: the rules are not in place; those before still hold.
-            SandboxLost: there is no such container, or it does not run.
+            EgressUnavailable: the new rules are not in place; the previous ones still hold.
+            SandboxLost: there is no such container, or it is not running.
 
         """
         ...
 
     async def pause(self, container_id: str) -> None:
-        """Freeze all of its processes; memory, files and streams are kept, time limits of commands stand still.
+        """Freeze all of its processes. Memory, files and streams are kept; the time limits of commands stand still.
 
-        Until `unpause` its sandbox raises SandboxPaused. No error when it is frozen already.
+        Until `unpause` its sandbox raises SandboxPaused. No error if it is already frozen.
 
         Raises:
-            SandboxLost: there is no such container, or it does not run.
-            EngineUnavailable: also where the host cannot freeze it.
+            SandboxLost: there is no such container, or it is not running.
+            EngineUnavailable: the engine does not answer, or the host cannot freeze it.
 
         """
         ...
 
     async def unpause(self, container_id: str) -> None:
-        """Let its processes go on; no error when they run.
+        """Let its processes run again; no error if they do.
 
         Raises:
             SandboxLost: there is no such container.
@@ -313,38 +314,37 @@ class Runtime(Protocol):
         ...
 
     async def disk_usage(self, container_id: str = "") -> dict[str, int]:
-        """Bytes in the writable layer, by container: of each of this node, or of one.
+        """Bytes in the writable layer by container id: of every container of this node, or of the one given.
 
-        Slow: an engine may look at every file for it, some 0.1 s for ten thousand. A container that is gone is left
-        out.
+        Slow: an engine may look at every file, about 0.1 s for ten thousand. Containers that are gone are left out.
         """
         ...
 
     # ---- images
 
     async def resolve_image(self, candidates: Sequence[str]) -> ImageInfo:
-        """The first of `candidates` that is on the engine, else the first that can be pulled.
+        """Return the first of `candidates` that is on the engine, else the first that can be pulled.
 
         Raises:
-            ImageUnavailable: none is; its `absent` says whether a registry has said that it has none of them.
+            ImageUnavailable: none of them; its `absent` is true if a registry said that it has none of them.
 
         """
         ...
 
     async def find_image(self, name: str) -> ImageInfo | None:
-        """The image, if it is on the engine; never pulls."""
+        """Return the image if it is on the engine; never pull."""
         ...
 
     async def images(self) -> Sequence[ImageInfo]:
-        """All images on the engine, one for each of their names."""
+        """All images on the engine, one entry per name."""
         ...
 
     async def stored_images(self) -> Sequence[StoredImage]:
-        """Every image on the engine that has a name."""
+        """All images on the engine that have a name."""
         ...
 
     async def commit(self, container_id: str, name: str, labels: Mapping[str, str]) -> ImageInfo:
-        """Make the image `name` of the container's files; its labels are kept, and `labels` added.
+        """Create the image `name` from the container's files; add `labels` to the labels that it inherits.
 
         Raises:
             SandboxLost: there is no such container. SandboxDiskFull: the engine's disk is full.
@@ -353,14 +353,14 @@ class Runtime(Protocol):
         ...
 
     async def remove_image(self, name: str) -> bool:
-        """Remove the name, and with its last name the image; no error when it is gone already.
+        """Remove the name, and the image with its last name; no error if it is already gone.
 
-        False: it is still there, because a container needs it or the engine did not do it. Raises nothing.
+        Returns False if it is still there: a container needs it, or the engine failed. Raises nothing.
         """
         ...
 
     def take_image_uses(self) -> dict[str, float]:
-        """Names of the images that were resolved or started from since the last call, and when (Unix seconds)."""
+        """Image name -> time (Unix seconds) of its last resolve or start, for images used since the last call."""
         ...
 
     # ---- the engine
@@ -370,30 +370,30 @@ class Runtime(Protocol):
         ...
 
     async def probe_engine(self, *, timeout_s: float) -> None:
-        """Ask an engine that has not answered whether it does again, for at most `timeout_s` (at least 2 s).
+        """If the engine did not answer the last call, ask it again for at most `timeout_s` (at least 2 s).
 
-        `fault` tells the answer. Asks nothing while there is no fault, and raises nothing.
+        Updates `fault`. Makes no call if there is no fault; raises nothing.
         """
         ...
 
     async def facts(self) -> EngineFacts:
-        """What the engine says of itself and its host."""
+        """The engine's description of itself and its host."""
         ...
 
     async def watch_images(self) -> None:
-        """Listen to the engine's changes of images until it ends the stream or does not answer; raises nothing.
+        """Follow the engine's image events until it ends the stream or does not answer; raises nothing.
 
-        While this runs, images once found are not looked up again before the engine tells of a change.
+        While this runs, a found image is not looked up again until the engine reports a change.
         """
         ...
 
     async def watch_egress(self) -> None:
-        """Kill restricted containers that somebody else starts, until the engine ends the stream of its events.
+        """Kill restricted containers that somebody else starts, until the engine ends its event stream.
 
         Raises nothing.
         """
         ...
 
     def close(self) -> None:
-        """Let go of all streams and of the engine; containers are left as they are."""
+        """Close all streams and the connection to the engine; leave the containers as they are."""
         ...

@@ -25,7 +25,7 @@ class Collector:
                 del self._tail[: -self._half]
 
     def take(self) -> Output:
-        """What was collected since the last take; the collector begins anew."""
+        """Return what was collected since the last take, and start anew."""
         if len(self._tail) > self._half:
             del self._tail[: -self._half]
         kept = len(self._head) + len(self._tail)

@@ -1,4 +1,4 @@
-"""What a runtime is told of its containers, and what it tells of its engine."""
+"""The configuration of a runtime, and what it reports of its engine."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,7 +8,7 @@ from sandbox_server.sandbox.egress import Egress
 
 @dataclass(frozen=True, slots=True)
 class RuntimeConfig:
-    """What is the same for every container of this server."""
+    """Settings shared by all containers of this server."""
 
     node: str
     oci_runtime: str | None = None
@@ -16,18 +16,18 @@ class RuntimeConfig:
     pull: bool = True
     pull_timeout_s: float = 540.0
     hostname: str = "openhands-workspace"
-    """As in the prompt that policies were trained with."""
+    """The host name in the prompt that policies were trained with."""
     egress: Egress | None = None
-    """What sessions and boxes that have a network may reach at most; None: all that it leads to."""
+    """Network rules for all sessions and boxes that have a network; None: no restriction."""
     egress_image: str = "sandbox-egress"
-    """Has nft; it puts such rules in place."""
+    """Image with nft, which applies the network rules."""
     login_cache: bool = True
-    """Login shells that are begun alike again and again do without a profile whose effect is known."""
+    """Skip a login shell's profile when its effect is known from earlier identical logins."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """What the daemon says of itself and its host."""
+    """The daemon's description of itself and its host."""
 
     version: str
     storage_driver: str

@@ -1,7 +1,7 @@
-"""Where a container may connect to: as operators and clients write it, and as nftables takes it. Pure.
+"""Egress rules: parses what operators and clients write, and generates nftables rules. Pure.
 
-Only what leaves is judged, packet by packet and without connection tracking: an answer to somebody who connected from
-elsewhere is held back too, and what a later rule forbids ends in the middle of its connection.
+Only outgoing packets are checked, one by one and without connection tracking. So a reply to an incoming connection is
+checked too, and a rule added later cuts existing connections.
 """
 
 import ipaddress
@@ -11,34 +11,34 @@ from dataclasses import dataclass
 
 EVERYTHING = frozenset({"0.0.0.0/0", "::/0"})
 REMOVE = "add table inet sandbox_egress\ndelete table inet sandbox_egress\n"
-"""Takes all rules away; no error where there are none."""
+"""Removes all rules; no error if there are none."""
 
 _NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]{0,62}\.?)*")
 _PORTED = re.compile(r"(?P<host>\[[^]]*\]|[^:]*)(:(?P<port>[0-9]{1,5}))?")
-_REFUSE = "reject with icmpx type admin-prohibited"  # an error at once, where a drop is a wait
+_REFUSE = "reject with icmpx type admin-prohibited"  # an error at once, where a drop would mean a timeout
 _NEIGHBOURS = "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit } accept"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a rule is about."""
+    """The destination of a rule."""
 
     host: str
-    """A range of addresses (10.0.0.0/8, 2001:db8::1/128), or a name."""
+    """An address range (10.0.0.0/8, 2001:db8::1/128) or a host name."""
     port: int | None = None
-    """Of TCP and UDP; None: everything."""
+    """TCP and UDP port; None: all ports and protocols."""
 
     @property
     def is_name(self) -> bool:
-        """Its addresses have to be asked for."""
+        """`host` is a name and has to be resolved."""
         return "/" not in self.host
 
     @classmethod
     def parse(cls, text: str) -> "Target":
-        """Of `host`, `host:port`, `address[/bits]`, `address[/bits]:port`; IPv6 with a port in brackets.
+        """Parse `host`, `host:port`, `address[/bits]` or `address[/bits]:port`; IPv6 with a port is in brackets.
 
         Raises:
-            ValueError: it is none of these; says so in a sentence.
+            ValueError: it has none of these forms; the message is one sentence.
         """
         try:
             return cls(str(ipaddress.ip_network(text, strict=False)))
@@ -50,7 +50,7 @@ class Target:
             try:
                 return cls(str(ipaddress.ip_network(host.removeprefix("[").removesuffix("]"), strict=False)), port)
             except ValueError:
-                # what looks like an address and is none must not be asked of a name server
+                # do not send a malformed address to a name server
                 if _NAME.fullmatch(host) and not re.fullmatch(r"[0-9.]+", host):
                     return cls(host.lower().removesuffix("."), port)
         raise ValueError(f"{text[:100]!r} is no address, range or host name, with or without :port")
@@ -58,24 +58,24 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Egress:
-    """One party's word: what it allows, whatever else it says; what it denies; and the rest."""
+    """One party's rules: `allow` is checked first, then `deny`, then `rest`."""
 
     allow: tuple[Target, ...]
     deny: tuple[Target, ...] = ()
     rest: bool = False
-    """What neither names is allowed."""
+    """Allow destinations that neither list names."""
 
     @property
     def names(self) -> frozenset[str]:
-        """Host names that the rules need the addresses of."""
+        """Host names in the rules, which have to be resolved."""
         return frozenset(target.host for target in (*self.allow, *self.deny) if target.is_name)
 
 
 def ruleset(parties: Sequence[Egress], addresses: Mapping[str, Sequence[str]]) -> str:
-    """What every one of `parties` allows, for `nft`: takes the place of all earlier rules in one step.
+    """The `nft` script that allows what every one of `parties` allows; it replaces all earlier rules atomically.
 
-    `addresses`: of every name. To itself a container may always speak, but for the engine's resolver on 127.0.0.11,
-    which would carry anything out in the questions that it passes on.
+    `addresses`: host name -> its addresses, for every name in the rules. Loopback is always allowed, except the
+    engine's resolver on 127.0.0.11: the queries that it forwards could carry data out.
     """
     stages, sixth = [], False
     for party in parties:

@@ -1,8 +1,7 @@
-"""The seam where a container backend begins: what an engine does for one container.
+"""The interface between `sandbox.bash` and a container backend: what an engine does for one container.
 
-`sandbox.bash` builds the shell, commands and file operations on these two protocols alone, so a backend implements
-them and `sandbox.base.Runtime`, and nothing else. docs/architecture.md lists what it must do;
-tests/conformance/sandbox shows whether it does.
+The shell, commands and file operations of `sandbox.bash` use only these two protocols, so a backend implements them
+and `sandbox.base.Runtime`. docs/architecture.md lists the requirements; tests/conformance/sandbox tests them.
 """
 
 import asyncio
@@ -13,21 +12,21 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class ContainerState:
-    """A container as its engine sees it."""
+    """A container's state as its engine reports it."""
 
     running: bool
-    """Its first process lives, frozen or not."""
+    """Its first process lives; true also while it is frozen."""
     oom_killed: bool
-    """The kernel killed one of its processes at its memory limit, in this run or, if it has ended, in the last one."""
+    """The kernel killed one of its processes at its memory limit, in the current run or, once ended, the last one."""
 
 
 class ExecStream(Protocol):
-    """A process that the engine started beside the container's first one, with its streams held open."""
+    """A process that the engine started in the container beside the first one, with its streams."""
 
     async def write(self, data: bytes) -> None:
-        """Write to the process's stdin; returns when little of it waits to be sent.
+        """Write to the process's stdin; return when little of it is still waiting to be sent.
 
-        What is written after the process has ended or has closed its stdin is lost without an error.
+        Data written after the process has ended or closed its stdin is lost without an error.
         """
         ...
 
@@ -36,10 +35,10 @@ class ExecStream(Protocol):
         ...
 
     async def receive(self) -> tuple[int, bytes] | None:
-        """The next bytes of output and their stream: 1 stdout, 2 stderr, 3 a terminal; at most 32 KiB.
+        """Return the next bytes of output and their stream: 1 stdout, 2 stderr, 3 a terminal; at most 32 KiB.
 
-        None: the process and all others that hold its output have ended, or `close` was called. A cancelled caller
-        loses nothing. At most 128 KiB are read ahead, so a reader that waits holds the process back.
+        None: the process and all others that hold its output have ended, or `close` was called. A cancelled call loses
+        no data. At most 128 KiB are read ahead, so a slow reader holds the process back.
         """
         ...
 
@@ -52,12 +51,12 @@ class ExecStream(Protocol):
         ...
 
     def close(self) -> None:
-        """Drop the stream at once; the process goes on. Whoever waits in `receive` gets None."""
+        """Drop the stream at once; the process goes on. A waiting `receive` returns None."""
         ...
 
 
 class Container(Protocol):
-    """One container that was created, running or not.
+    """One container, running or not.
 
     All methods raise EngineUnavailable if the engine does not answer, and SandboxLost if the container is gone.
     """
@@ -68,17 +67,17 @@ class Container(Protocol):
         ...
 
     async def attach(self, terminal: asyncio.Protocol) -> None:
-        """Have `terminal` read and write the terminal of the first process, from now until the container ends.
+        """Connect `terminal` to the first process's terminal, from now until the container ends.
 
-        A container that was created but not started can be attached to; then no output is missed.
+        Attaching before the start is possible; then no output is missed.
         """
         ...
 
     async def start(self) -> None:
-        """Start it; whatever restricts its network is in place before it can reach anything.
+        """Start it; its network restrictions are in place before it can reach anything.
 
         Raises:
-            EgressUnavailable: the restrictions could not be put in place; it does not run.
+            EgressUnavailable: the restrictions could not be applied; the container does not run.
 
         """
         ...
@@ -90,8 +89,8 @@ class Container(Protocol):
 
         Raises:
             SandboxLost: the container does not run. SandboxPaused: it is frozen.
-            SandboxExhausted: it can take no further process. An engine may also tell this, and a missing program or
-            user, by a stream that ends at once with status 126 or 127.
+            SandboxExhausted: it can take no further process. An engine may also report this, or a missing program
+            or user, by a stream that ends at once with status 126 or 127.
 
         """
         ...
@@ -101,13 +100,13 @@ class Container(Protocol):
         ...
 
     async def kill(self) -> None:
-        """Kill all of its processes and wait, at most 30 s, until the engine has noted its end."""
+        """Kill all of its processes; wait at most 30 s until the engine has noted its end."""
         ...
 
     async def state(self) -> ContainerState:
-        """How it is now."""
+        """Its current state."""
         ...
 
     async def workdir(self) -> str:
-        """The absolute folder that it was created with."""
+        """Its absolute working directory, as given at its creation."""
         ...

@@ -1,8 +1,8 @@
-"""The files of a sandbox as a user of its image sees them: relative to a home, owned by someone, streamed.
+"""The files of a sandbox as a user of its image sees them: paths relative to a home, an owner, streamed contents.
 
-Paths: absolute, or relative to the user's home, or beginning with `~/`. Reading and writing are done as root, as the
-user's are the files and folders that come into being. `read_file` and `write_file` of `Sandbox` are for the service's
-own files: small, whole, root's.
+Paths are absolute, relative to the user's home, or begin with `~/`. Operations run as root; files and folders that
+they create belong to the user. `Sandbox.read_file` and `write_file` are for the service's own files: small, read and
+written whole, owned by root.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
@@ -17,7 +17,7 @@ class FileKind(StrEnum):
     FILE = "file"
     DIR = "dir"
     SYMLINK = "symlink"
-    """A link that leads nowhere; any other is what it leads to, with `FileInfo.target`."""
+    """A dangling link. Any other link has its target's kind, and `FileInfo.target`."""
     OTHER = "other"
     """A device, a pipe, a socket."""
 
@@ -28,34 +28,34 @@ class FileInfo:
 
     name: str
     path: str
-    """Absolute."""
+    """Absolute path."""
     kind: FileKind
-    """For a link: of what it leads to."""
+    """For a link: its target's kind."""
     size: int
-    """Bytes; of a link its own."""
+    """Bytes; for a link, the link's own size."""
     mode: int
-    """Permission bits, at most 0o7777; of a link its target's."""
+    """Permission bits, at most 0o7777; for a link, its target's."""
     permissions: str
     """As `ls -l` shows them, `-rw-r--r--`."""
     owner: str
-    """The user's name, or its number where the image has no name for it."""
+    """The user's name, or its number if the image has no name for it."""
     group: str
     mtime_ns: int
     """Nanoseconds since 1970."""
     changed: str = ""
-    """Differs once anything of the entry has changed: its inode and the time of its last change."""
+    """Changes whenever the entry changes: its inode and the time of its last status change."""
     target: str | None = None
-    """Where a link leads to, resolved; None for all else."""
+    """A link's resolved target; None for everything else."""
     attributes: Mapping[str, str] = field(default_factory=dict)
-    """Extended attributes of the name space that was asked for, without its prefix."""
+    """Extended attributes of the requested namespace, without its prefix."""
 
 
 class FileSystem(Protocol):
-    """File operations with users.
+    """File operations on behalf of a user.
 
-    All raise, beside what they name:
+    Besides the errors named below, all methods raise:
         UnknownUser: the image has no such user. SandboxLost, EngineUnavailable.
-        ValueError: no path (`~name`, a NUL). BlockingIOError: the sandbox can take no further process.
+        ValueError: an invalid path (`~name`, a NUL). BlockingIOError: the sandbox can take no further process.
 
     """
 
@@ -68,30 +68,31 @@ class FileSystem(Protocol):
         attributes: Mapping[str, str] | None = None,
         namespace: str = "",
     ) -> FileInfo:
-        """Write a file in place (an existing one keeps its mode), as long as `chunks` gives; the user's ever after.
+        """Write `chunks` to a file in place and give it to `user`; an existing file keeps its mode.
 
-        Missing folders are made, 0755, the user's. `attributes` become extended attributes `<namespace>.<key>` in
-        place of all that the name space held; an image without `tar` keeps none. What had come stays when `chunks`
-        raises.
+        Missing folders are created with mode 0755 and belong to the user. `attributes` become the extended attributes
+        `<namespace>.<key>` and replace all others of that namespace; an image without `tar` stores none. If `chunks`
+        raises, what was written until then stays.
 
         Raises:
-            IsADirectoryError, NotADirectoryError, PermissionError: as of the file system.
-            SandboxDiskFull: no room.
+            IsADirectoryError, NotADirectoryError, PermissionError: from the file system.
+            SandboxDiskFull: no space.
 
         """
         ...
 
     def get(self, path: str, *, user: str = "root") -> AsyncGenerator[bytes, None]:
-        """The file's bytes, read as they are asked for. Errors come with the first chunk; close it when done early.
+        """Yield the file's bytes, read on demand. Errors come with the first chunk; close the generator if you stop
+        early.
 
         Raises:
-            FileNotFoundError, IsADirectoryError, PermissionError: as of the file system.
+            FileNotFoundError, IsADirectoryError, PermissionError: from the file system.
 
         """
         ...
 
     async def stat(self, path: str, *, user: str = "root", namespace: str = "") -> FileInfo:
-        """One entry, with the extended attributes of `namespace` if it is given.
+        """Return one entry, with the extended attributes of `namespace` if given.
 
         Raises:
             FileNotFoundError.
@@ -102,39 +103,39 @@ class FileSystem(Protocol):
     async def listdir(
         self, path: str, *, user: str = "root", depth: int = 1, namespace: str = ""
     ) -> Sequence[FileInfo]:
-        """What is in a folder, down to `depth`, sorted; links are not followed, but `path` may be one.
+        """Return the entries of a folder down to `depth`, sorted. Links are not followed, but `path` may be a link.
 
-        With `namespace`: also the extended attributes, if `put` has set any in this sandbox.
+        With `namespace`, the entries have their extended attributes, if `put` has set any in this sandbox.
 
         Raises:
-            FileNotFoundError, NotADirectoryError. OverflowError: too much for one answer.
+            FileNotFoundError, NotADirectoryError. OverflowError: the answer is too large.
 
         """
         ...
 
     async def mkdir(self, path: str, *, user: str = "root") -> FileInfo:
-        """Make the folder, and those above it that are missing: 0755, the user's.
+        """Create the folder and its missing parents, with mode 0755, owned by the user.
 
         Raises:
-            FileExistsError: it is there. NotADirectoryError: a file stands there, or above. SandboxDiskFull.
+            FileExistsError: the folder exists. NotADirectoryError: it or a parent is a file. SandboxDiskFull.
 
         """
         ...
 
     async def remove(self, path: str, *, user: str = "root") -> None:
-        """Remove a file, or a folder with all that is in it; nothing there is no error.
+        """Remove a file, or a folder with its contents; no error if it does not exist.
 
         Raises:
-            PermissionError: something could not be removed (a mount).
+            PermissionError: something could not be removed, for example a mount.
 
         """
         ...
 
     async def move(self, source: str, destination: str, *, user: str = "root", namespace: str = "") -> FileInfo:
-        """Rename; missing folders above `destination` are made. Returns what is at `destination` now.
+        """Rename `source`; create missing parents of `destination`. Returns the entry now at `destination`.
 
         Raises:
-            FileNotFoundError: no `source`. PermissionError: a folder stands in its way. NotADirectoryError.
+            FileNotFoundError: no `source`. PermissionError: `destination` is a folder. NotADirectoryError.
 
         """
         ...

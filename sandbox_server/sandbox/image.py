@@ -1,4 +1,4 @@
-"""What an engine tells of its images."""
+"""The engine's description of its images."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,30 +6,30 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class ImageInfo:
-    """An image as it is on this engine."""
+    """An image on this engine."""
 
     name: str
     digest: str
     """The image id (`sha256:...`); goes into receipts."""
     labels: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
-    """The environment that it sets; not told by `Runtime.images`."""
+    """The environment variables that it sets; `Runtime.images` leaves this empty."""
     names: tuple[str, ...] = ()
-    """All names that it has on this engine, `repository:tag` and `repository@digest`; not told by `Runtime.images`."""
+    """All its names on this engine, `repository:tag` and `repository@digest`; `Runtime.images` leaves this empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredImage:
-    """An image with what it takes and what stands on it."""
+    """An image with its size and use."""
 
     names: tuple[str, ...]
-    """`repository:tag`, each; none: it has only its id."""
+    """All its names as `repository:tag`; empty if it has only an id."""
     digest: str
     size_bytes: int
-    """With the layers that it shares with others."""
+    """Including layers shared with other images."""
     created_at: float
     """Unix seconds."""
     pulled: bool
-    """It is known to a registry, so it may be had there again."""
+    """A registry knows it, so it can probably be pulled again."""
     used: bool
-    """A container, or another image, stands on it."""
+    """A container or another image depends on it."""

@@ -1,18 +1,18 @@
-"""What a command printed, and how it ended."""
+"""A command's output and result."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Bytes of a stream, bounded while read: the first and the last part, and how many lie between."""
+    """Bounded output of a stream: its first and last bytes, and the number of bytes dropped in between."""
 
     head: bytes
     tail: bytes = b""
     dropped: int = 0
 
     def text(self) -> str:
-        """All of it as text; undecodable bytes replaced, a gap marked."""
+        """Decode it as UTF-8: undecodable bytes are replaced, the gap is marked."""
         if not self.dropped:
             return (self.head + self.tail).decode("utf-8", "replace")
         gap = f"\n[... {self.dropped} bytes dropped ...]\n"
@@ -24,7 +24,7 @@ class ExecResult:
     """The result of one command run by `Sandbox.exec`."""
 
     exit_code: int | None
-    """None when it was killed at its timeout."""
+    """None if it was killed at its timeout."""
     stdout: Output
     stderr: Output
     timed_out: bool

@@ -1,4 +1,4 @@
-"""A container as its engine sees it: nothing that runs in it, or that it replaced, has a part in these answers."""
+"""Facts about a container taken from its engine alone, so that no process in the container can influence them."""
 
 from __future__ import annotations
 
@@ -9,82 +9,83 @@ if TYPE_CHECKING:
     from sandbox_server.sandbox.base import ContainerSpec, Sandbox
 
 FILES = "/sandbox-files"
-"""Where `Outside.beside` shows the other container's root."""
+"""Path at which `Outside.beside` mounts the other container's root."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A container that is there, running or not."""
+    """An existing container, running or not."""
 
     image: str
-    """The id of the image that it was made of, whatever that image's names mean by now."""
+    """The id of the image that it was created from, even if that image's names have moved."""
     created_at: str
-    """As `find -newerct` takes it."""
+    """Creation time in the form that `find -newerct` reads."""
     running: bool
-    """Frozen ones are."""
+    """True also while frozen."""
     oom_killed: bool
-    """The kernel killed one of its processes for the container's memory limit."""
+    """The kernel killed one of its processes at the container's memory limit."""
     exit_code: int
-    """Of its first process; 0 while that lives."""
+    """Exit code of its first process; 0 while that runs."""
 
 
 class Outside(Protocol):
-    """Looks at containers by the engine's means alone, which may be on another host."""
+    """Inspects containers through the engine only; the engine may be on another host."""
 
     @property
     def sees_files(self) -> bool:
-        """False: the runtime keeps what a container writes to itself; its files are seen from inside only."""
+        """False if the OCI runtime keeps a container's writes to itself; they are then visible only from inside."""
         ...
 
     async def see(self, container_id: str) -> Seen:
-        """How it stands. Raises SandboxLost: the engine has no such container. EngineUnavailable."""
+        """Return its state. Raises SandboxLost if the engine has no such container; EngineUnavailable."""
         ...
 
     async def still(self, container_id: str) -> Seen:
-        """Have nothing run in it any more, frozen or killed; its files are kept. Raises as `see`."""
+        """Stop everything in it, by freezing or killing; its files are kept. Raises as `see`."""
         ...
 
     async def hit_its_memory(self, container_id: str) -> bool:
-        """Whether a process of it was killed at its memory limit; False also where the engine does not say.
+        """Whether a process of it was killed at its memory limit; False if the engine does not report it.
 
         Raises as `see`.
         """
         ...
 
     def kills_on_host(self) -> int | None:
-        """Processes that the kernel killed for want of memory since its start, anywhere; None: on another host."""
+        """Processes on the host that the kernel killed for lack of memory since boot; None for a remote engine."""
         ...
 
     async def kills_in(self, container_id: str) -> int | None:
-        """Processes of it that the kernel killed for want of memory, its own or the host's; None: nobody can tell here.
+        """Processes of it killed for lack of memory, the container's or the host's; None if that is not known here.
 
         Raises as `see`.
         """
         ...
 
     async def kills_at_limits(self, *, since: float) -> int:
-        """How often a container of the engine had a process killed at its own limit since then (Unix seconds).
+        """Number of times that a container lost a process at its own memory limit since `since` (Unix seconds).
 
-        Only among what the engine still knows; it may count some kills of one container in one. Raises
+        Counts only what the engine still knows, and several kills in one container possibly as one. Raises
         EngineUnavailable.
         """
         ...
 
     async def beside(self, container_id: str, spec: ContainerSpec, *, folder: str) -> Sandbox:
-        """A fresh container by `spec`, with the files of the other, at rest, below FILES.
+        """Create a container by `spec` that has the other container's files, at rest, below FILES.
 
-        Where they cannot be mounted, `folder` of them is copied, at most as many bytes as a session may write; links in
-        its path are the container's own. The caller removes it, before the other.
+        If they cannot be mounted, `folder` is copied instead, up to the number of bytes that a session may write. Links
+        in the path of `folder` are resolved in the other container. The caller removes the new container before the
+        other.
 
         Raises:
-            As `Runtime.create`. Unseen: the folder cannot be had, though the engine works.
+            As `Runtime.create`. Unseen: the folder cannot be read, although the engine works.
 
         """
         ...
 
 
 class Unseen(Exception):
-    """What was to be looked at is not there, or not to be read; `why` in a few words."""
+    """The requested folder does not exist or cannot be read; `why` says it in a few words."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)

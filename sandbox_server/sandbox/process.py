@@ -1,4 +1,4 @@
-"""What one running command in a sandbox is to the rest of the service, whoever runs it."""
+"""The interface of one running command in a sandbox, independent of the backend."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -7,17 +7,17 @@ from typing import Protocol
 
 
 class Stream(IntEnum):
-    """Where a piece of a process's output was written."""
+    """The stream that a piece of a process's output was written to."""
 
     STDOUT = 1
     STDERR = 2
     PTY = 3
-    """The terminal of a process that has one: both of its streams."""
+    """The terminal of a process that has one; carries stdout and stderr."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of a terminal, in characters."""
+    """Terminal size in characters."""
 
     rows: int
     cols: int
@@ -25,72 +25,72 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnd:
-    """How a process came to its end."""
+    """How a process ended."""
 
     exit_code: int
-    """-1: a signal ended it."""
+    """-1 if a signal ended it."""
     signal: int | None = None
     timed_out: bool = False
-    """It was killed at its timeout, with all that began in it."""
+    """It and all its descendants were killed at its timeout."""
     error: str = ""
-    """Why it could not be run, one sentence; "" for all that ran."""
+    """Why it could not be run, one sentence; "" if it ran."""
 
 
 class Process(Protocol):
-    """One running command apart from the shell.
+    """One running command outside the shell.
 
-    Its output is to be read, or thrown away by `detach`: a process whose output nobody takes blocks in its next
-    write once the pipes are full. Of `output` there is one reader.
+    Read its output, or discard it with `detach`: a process whose output nobody reads blocks in a write once the pipes
+    are full. `output` has one reader.
     """
 
     @property
     def pid(self) -> int:
-        """In the container, and unique there while it runs."""
+        """Process id in the container; unique there while it runs."""
         ...
 
     def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
-        """What it writes, byte for byte, in pieces of at most 32 KiB; nothing is read ahead of the caller.
+        """Yield its output, byte for byte, in pieces of at most 32 KiB; nothing is read ahead of the caller.
 
-        Ends when the command's own process has ended, whoever else still holds its pipes.
+        Ends with the command's own process, even if other processes still hold its pipes.
 
         Raises:
-            SandboxLost: the container ended. EngineUnavailable: the daemon did.
+            SandboxLost: the container ended. EngineUnavailable: the daemon ended.
 
         """
         ...
 
     async def wait(self) -> ProcessEnd:
-        """Its end. What of its output nobody has read by then, and nobody is reading, is thrown away.
+        """Wait for its end. Output that nobody has read by then or is reading is discarded.
 
         Raises:
-            SandboxLost, EngineUnavailable: as of `output`.
+            SandboxLost, EngineUnavailable: see `output`.
 
         """
         ...
 
     async def write(self, data: bytes) -> None:
-        """Write to its stdin (started with `stdin=True` or on a terminal); what has closed it ignores the rest."""
+        """Write to its stdin (requires `stdin=True` or a terminal); ignored once the process has closed it."""
         ...
 
     async def close_stdin(self) -> None:
-        """End its stdin; of one on a terminal: type the terminal's end of file."""
+        """Close its stdin; on a terminal, send the end-of-file character."""
         ...
 
     async def signal(self, number: int) -> bool:
-        """Send it a signal; False: it has ended."""
+        """Send it a signal; False if it has ended."""
         ...
 
     async def resize(self, size: Size) -> None:
-        """Of one on a terminal: its new size; nothing for others, and for one that has ended."""
+        """Set the size of its terminal; no effect without a terminal or after its end."""
         ...
 
     async def kill_tree(self) -> None:
-        """Kill it and all that began in it: children, and those that left by setsid, a double fork or `env -i`.
+        """Kill it and all its descendants, including those that left by setsid, a double fork or `env -i`.
 
-        Also when its own process has ended already. Nothing of it is left on return.
+        Works also if its own process has already ended. No descendant is left on return.
         """
         ...
 
     def detach(self) -> None:
-        """Stop reading; it lives on, what it writes is thrown away, its timeout still holds. `wait` goes on."""
+        """Stop reading: it lives on, its output is discarded, its timeout still holds. `wait` still works."""
         ...

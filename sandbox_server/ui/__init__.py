@@ -1,1 +1,1 @@
-"""Pages for people, under /ui: server-rendered, everything from this host, every text a stranger's."""
+"""Pages for people, under /ui: rendered by the server, without external resources, all text treated as untrusted."""

@@ -1,4 +1,4 @@
-"""The pictures: inline SVG without a style or a script of its own, its colours by class. Pure."""
+"""The charts: inline SVG without style or script, coloured by class. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Protocol
@@ -20,7 +20,7 @@ class _Action(Protocol):
 
 
 def stacked(seconds: Mapping[str, float], whole: float | None = None) -> Markup:
-    """A bar of the stages, as long as its part of `whole` (of itself unless told)."""
+    """A bar of stage durations, scaled to `whole` seconds (default: their sum)."""
     total = sum(seconds.values())
     scale = _WIDTH / max(whole or total, 1e-9)
     parts, x = [], 0.0
@@ -29,12 +29,12 @@ def stacked(seconds: Mapping[str, float], whole: float | None = None) -> Markup:
         if width >= 0.5:
             parts.append(_rect(x, width, f"st-{stage}", f"{stage} {spent:.2f} s, {spent / total:.0%}"))
         x += width
-    told = ", ".join(f"{stage} {spent:.1f} s" for stage, spent in seconds.items() if spent >= 0.05)
-    return _svg(parts, told or "no time")
+    label = ", ".join(f"{stage} {spent:.1f} s" for stage, spent in seconds.items() if spent >= 0.05)
+    return _svg(parts, label or "no time")
 
 
 def timeline(began: float, actions: Iterable[_Action], ended: float) -> Markup:
-    """Actions on the time from `began` to `ended`; what is between them is the model's."""
+    """Actions on the time axis from `began` to `ended`; the gaps are the model's time."""
     scale = _WIDTH / max(ended - began, 1e-9)
     parts = [_rect(0, _WIDTH, "st-model", "model")]
     for action in actions:
@@ -50,7 +50,7 @@ def _rect(x: float, width: float, name: str, title: str) -> Markup:
     )
 
 
-def _svg(parts: Iterable[Markup], told: str) -> Markup:
+def _svg(parts: Iterable[Markup], label: str) -> Markup:
     return Markup(
         '<svg class="bar" viewBox="0 0 1000 20" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>'
-    ).format(told, Markup("").join(parts))
+    ).format(label, Markup("").join(parts))

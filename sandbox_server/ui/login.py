@@ -1,8 +1,8 @@
-"""Who may see the pages: a browser shows a key once and has a cookie from then on.
+"""Access to the pages: a browser submits a key once and gets a cookie.
 
-The cookie says until when it holds, signed with a secret that all servers with the same keys derive alike; so it is
-kept nowhere, and a change of the keys ends it. It is good for /ui alone and SameSite=Strict, and what changes something
-asks for a token besides, which another site cannot know.
+The cookie holds its expiry and is signed with a secret that all servers with the same keys derive identically. So no
+server stores it, and a change of the keys invalidates it. It is valid for /ui only and SameSite=Strict; a request that
+changes something also needs a token, which another site cannot know.
 """
 
 import hashlib
@@ -20,23 +20,23 @@ COOKIE = "sandbox_ui"
 LASTS_S = 12 * 3600
 
 Role = Literal["operator", "viewer"]
-"""A viewer looks and changes nothing."""
+"""A viewer may look but change nothing."""
 _ROLES = ("operator", "viewer")
 
 
 class Logins:
-    """What may be seen by whom."""
+    """Checks what a request may see and change."""
 
     def __init__(self, role_of: Callable[[str], Role | None], keys: Sequence[str]) -> None:
-        """`role_of(key)`: what a key opens the pages for; `keys`: all there are, none: nobody is asked for one."""
+        """`role_of(key)`: the role that a key gives on the pages. `keys`: all keys; empty: none is required."""
         self._role_of = role_of
         self.needed = bool(keys)
-        # without keys nobody logs in; the token alone is needed, and no other process knows this one's
+        # without keys nobody logs in; only the token is needed, and only this process can check it
         seed = "\0".join(sorted(keys)).encode() if keys else secrets.token_bytes(32)
         self._secret = hashlib.sha256(b"sandbox-ui\0" + seed).digest()
 
     def begin(self, key: str, response: Response, *, secure: bool) -> bool:
-        """Put a cookie into the response; False: this is no key."""
+        """Set the login cookie on `response`; False if `key` is not valid."""
         role = self._role_of(key)
         if role is None:
             return False
@@ -46,25 +46,25 @@ class Logins:
         return True
 
     def end(self, response: Response) -> None:
-        """Take the cookie back."""
+        """Delete the login cookie."""
         response.delete_cookie(COOKIE, path="/ui", httponly=True, samesite="strict")
 
     def role(self, request: Request) -> Role | None:
-        """By a cookie that holds, else by a key in a header; None: the request may not even look."""
+        """The role from a valid cookie, else from a key in a header; None: not even viewing is allowed."""
         if not self.needed:
             return "operator"
         return self._holds(request.cookies.get(COOKIE, "")) or self._role_of(_key_of(request))
 
     def token(self, request: Request) -> str:
-        """What a form on a page for this request bears."""
+        """The token to put into the forms of this request's page."""
         return self._sign("token", request.cookies.get(COOKIE, ""))
 
     def may_change(self, request: Request, token: str) -> bool:
-        """Whether it comes from a form of ours, sent by an operator."""
+        """Whether an operator sent the request from one of our forms."""
         return self.role(request) == "operator" and self.is_own(request, token)
 
     def is_own(self, request: Request, token: str) -> bool:
-        """Whether the request comes from a form of ours."""
+        """Whether the request comes from one of our forms."""
         site = request.headers.get("sec-fetch-site", "same-origin")
         return site == "same-origin" and hmac.compare_digest(token.encode(), self.token(request).encode())
 

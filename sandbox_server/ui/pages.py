@@ -1,4 +1,4 @@
-"""The pages of lists and counts. Each asks what its JSON sibling asks."""
+"""The pages with lists and counts. Each uses the same query as its JSON counterpart."""
 
 import re
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ from sandbox_server.ui.render import FOLDER, HEADERS, page
 from sandbox_server.ui.route import NoKey, PageRoute
 
 TRAITS = (Trait(re.compile("/ui(/|$)"), opens=True),)
-"""The pages ask for a key themselves: a browser has none to send."""
+"""The pages check keys themselves, because a browser does not send one."""
 
 _LOGIN_BYTES = 4096
 _STATIC = {"style.css": "text/css", "ui.js": "text/javascript", "icon.svg": "image/svg+xml"}
@@ -35,12 +35,12 @@ _SIBLINGS = 64
 
 
 def logins_of(request: Request) -> Logins:
-    """The server's."""
+    """The server's `Logins`."""
     return cast(Logins, request.app.state.logins)
 
 
 def seen_by(request: Request) -> None:
-    """Raises NoKey."""
+    """Return if the request may view pages. Raises NoKey."""
     if logins_of(request).role(request) is None:
         raise NoKey
 
@@ -61,17 +61,17 @@ async def static(name: Annotated[str, Path(max_length=40)]) -> Response:
 
 @OPEN.get("/login")
 async def ask_for_key(request: Request, to: str = "/ui") -> Response:
-    """The form."""
+    """The login form."""
     return page(request, "login.html", to=_own(to), wrong=False)
 
 
 @OPEN.post("/login")
 async def log_in(request: Request) -> Response:
-    """A key for a cookie."""
+    """Exchange a key for a cookie."""
     form = await form_of(request)
     to = _own(form.get("to", ""))
     answer = RedirectResponse(to, 303, HEADERS)
-    # believed of whoever says it: it makes nothing but his own cookie stricter
+    # an untrusted header, but it can only make the sender's own cookie stricter
     secure = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto", ""))
     if logins_of(request).begin(form.get("key", ""), answer, secure=secure):
         return answer
@@ -79,7 +79,7 @@ async def log_in(request: Request) -> Response:
 
 
 async def form_of(request: Request) -> dict[str, str]:
-    """The fields of a small form; {} of anything else."""
+    """The fields of a small form; {} for any other body."""
     body = b""
     async for chunk in request.stream():
         body += chunk
@@ -90,13 +90,13 @@ async def form_of(request: Request) -> dict[str, str]:
 
 
 def _own(to: str) -> str:
-    """A path of ours; to another host nobody is led."""
+    """`to` if it is one of our paths, else /ui: no redirects to other hosts."""
     return to if re.fullmatch(r"/ui([/?][!-\[\]-~]*)?", to) else "/ui"
 
 
 @ROUTER.post("/logout")
 async def log_out(request: Request) -> Response:
-    """No cookie from now on."""
+    """Delete the cookie."""
     if not logins_of(request).is_own(request, (await form_of(request)).get("token", "")):
         return page(request, "stale.html", 403)
     answer = RedirectResponse("/ui/login", 303, HEADERS)
@@ -106,7 +106,7 @@ async def log_out(request: Request) -> Response:
 
 @ROUTER.get("")
 async def overview(request: Request, run: Run = None, window_s: Window = 3600.0) -> Response:
-    """What is wrong, in one word, and what that rests on."""
+    """The service's health in one word, and its evidence."""
     seen = await insight_of(request).overview(run=run or None, window_s=window_s)
     names = dict.fromkeys(one.verdict for one in (*seen.now, *seen.before))
     table = [(name, *_counted(name, seen.now), *_counted(name, seen.before)) for name in names]
@@ -119,7 +119,7 @@ async def overview(request: Request, run: Run = None, window_s: Window = 3600.0)
 
 
 def _counted(name: str, counts: Iterable[Any]) -> tuple[int, int]:
-    """(unmasked, masked) of a verdict."""
+    """(unmasked, masked) count of a verdict."""
     own = [one for one in counts if one.verdict == name]
     return sum(one.count for one in own if not one.mask), sum(one.count for one in own if one.mask)
 
@@ -128,7 +128,7 @@ def _counted(name: str, counts: Iterable[Any]) -> tuple[int, int]:
 async def sessions(
     request: Request, wanted: Annotated[SessionFilter, Depends(wanted_sessions)], limit: Limit = 50
 ) -> Response:
-    """A list by a filter, which the URL holds."""
+    """Sessions that match the filter in the URL."""
     listed = await _sessions(request).list(wanted, limit=limit)
     asked = asked_of(request)
     return page(
@@ -143,13 +143,13 @@ async def sessions(
 
 
 def asked_of(request: Request) -> dict[str, str]:
-    """The query, as it came; "" for what is not in it."""
+    """The query's values as sent; "" for missing ones."""
     return {field.name: request.query_params.get(field.name, "") for field in fields(SessionFilter)}
 
 
 @ROUTER.get("/runs")
 async def runs(request: Request, since: Since = None, limit: Limit = 100) -> Response:
-    """What each run has come to."""
+    """The results of each run."""
     found = await insight_of(request).counts.runs(clock.now() - DAY_S if since is None else since, limit=limit)
     return page(request, "runs.html", runs=found)
 
@@ -163,7 +163,7 @@ async def groups(
     since: Since = None,
     limit: Limit = 100,
 ) -> Response:
-    """Groups, or one of them with its siblings side by side."""
+    """Groups, or one group with its sessions side by side."""
     found = await groups_of(request, run, instance, kind, since, limit)
     siblings = []
     if run is not None and instance is not None:
@@ -175,7 +175,7 @@ async def groups(
 
 @ROUTER.get("/pass-rates")
 async def pass_rates(request: Request, limit: Limit = 200) -> Response:
-    """Instances, those whose rate jumped first."""
+    """Instances, those whose pass rate jumped first."""
     return page(request, "pass_rates.html", rates=await pass_rates_of(request, limit))
 
 
@@ -183,7 +183,7 @@ async def pass_rates(request: Request, limit: Limit = 200) -> Response:
 async def instance(
     request: Request, instance_id: Annotated[str, Path(min_length=1, max_length=400, pattern="^[^\\x00]+$")]
 ) -> Response:
-    """One instance: its pass rate by day, its newest sessions, what its check found."""
+    """One instance: pass rate by day, newest sessions, result of its check."""
     instances = cast(Instances, request.app.state.instances)
     task = await instances.by_id(instance_id)
     listing: Listing = insight_of(request).listing
@@ -194,7 +194,7 @@ async def instance(
 
 
 def _by_day(verdicts: Iterable[tuple[str, Standing]]) -> list[tuple[float, int, int, int]]:
-    """(begin of the day, graded and unmasked, resolved, masked), the newest first."""
+    """(begin of the day, graded unmasked, resolved, masked), newest first."""
     days: dict[int, list[Standing]] = {}
     for _, standing in verdicts:
         days.setdefault(int(standing.graded_at // DAY_S), []).append(standing)
@@ -211,7 +211,7 @@ def _by_day(verdicts: Iterable[tuple[str, Standing]]) -> list[tuple[float, int, 
 
 @ROUTER.get("/nodes")
 async def nodes(request: Request) -> Response:
-    """Who is there, with how much room."""
+    """The nodes and their free slots."""
     return page(request, "nodes.html", nodes=await _sessions(request).nodes())
 
 

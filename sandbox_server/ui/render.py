@@ -1,4 +1,4 @@
-"""Templates, and the headers of every page. Whatever a template writes is made harmless and escaped."""
+"""Templates, and the headers of every page. All values in templates are made harmless and escaped."""
 
 import math
 import time
@@ -35,7 +35,7 @@ def _harmless(value: object) -> object:
 
 
 def _seconds(value: float | None) -> str:
-    """A duration as a person reads it."""
+    """Format a duration for people."""
     if value is None or not math.isfinite(value):
         return "-"
     if value < 60:
@@ -54,7 +54,7 @@ def _when(at: float | None) -> str:
 
 
 def _query(values: Mapping[str, object], **changes: object) -> str:
-    """The filter of a URL with some of it changed; None leaves a name out."""
+    """The query string of `values` with some `changes`; None removes a name."""
     kept = {name: value for name, value in {**values, **changes}.items() if value not in (None, "")}
     return "?" + urlencode({name: text.plain(value) for name, value in kept.items()}) if kept else "?"
 
@@ -80,18 +80,18 @@ _ENVIRONMENT.globals |= {"query": _query, "stacked": stacked, "timeline": timeli
 
 
 def warm() -> None:
-    """Compile the templates: some 100 ms of work, which the first page would hold the loop for."""
+    """Compile the templates: some 100 ms of work that would otherwise block the event loop at the first page."""
     for name in _ENVIRONMENT.list_templates():
         _ENVIRONMENT.get_template(name)
 
 
 def rendered(template: str, **values: object) -> str:
-    """The template's text."""
+    """Render the template."""
     return _ENVIRONMENT.get_template(template).render(values)
 
 
 def page(request: Request, template: str, status: int = 200, **values: object) -> Response:
-    """A page as the answer to `request`."""
+    """A rendered page as the response to `request`."""
     logins: Logins = request.app.state.logins
     known = {
         "path": request.url.path,

@@ -1,4 +1,4 @@
-"""What is true of every page: empty fields of a form are no filter, and what goes wrong is a page too."""
+"""What all pages share: empty form fields do not filter, and errors are pages too."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -17,14 +17,14 @@ log = logger(__name__)
 
 
 class NoKey(Exception):
-    """The page asks for a login first."""
+    """The page requires a login."""
 
 
 class PageRoute(APIRoute):
-    """A route whose errors a person reads."""
+    """A route whose errors are rendered as pages."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """As FastAPI's, with that around it."""
+        """FastAPI's handler with the error handling around it."""
         answer = super().get_route_handler()
 
         async def answered(request: Request) -> Response:
@@ -34,11 +34,11 @@ class PageRoute(APIRoute):
             except NoKey:
                 return _to_login(request)
             except OwnedElsewhere:
-                raise  # it is answered by that node
+                raise  # answered by that node
             except ServiceError as error:
                 if isinstance(error, InfrastructureError):
                     INFRA_ERRORS.labels(error.code).inc()
-                    log.error("page failed", path=request.url.path, code=error.code, error=error.detail)
+                    log.error("a page failed", path=request.url.path, code=error.code, error=error.detail)
                 return page(request, "refused.html", error.http_status, code=error.code, detail=error.detail)
             except RequestValidationError as error:
                 told = "; ".join(f"{fault['loc'][-1]}: {fault['msg']}" for fault in error.errors())
@@ -54,7 +54,7 @@ def _without_empty(request: Request) -> Request:
 
 
 def _to_login(request: Request) -> Response:
-    """To the form, and from there back."""
+    """Redirect to the login form, which redirects back."""
     asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     to = quote(asked if request.method == "GET" else "/ui", safe="")
     return RedirectResponse(f"/ui/login?to={to}", 303, HEADERS)

@@ -1,7 +1,7 @@
-"""All pages, as the application mounts them."""
+"""All pages, for the application to mount."""
 
 from sandbox_server.ui import pages, session_page
 from sandbox_server.ui.pages import TRAITS as TRAITS
 
 ROUTERS = (pages.OPEN, pages.ROUTER, session_page.ROUTER)
-"""Their state: `logins`, `followed` (a set, at first empty), and what the protocols use."""
+"""State that they use: `logins`, `followed` (an initially empty set), and the state of the protocols."""

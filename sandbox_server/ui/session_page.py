@@ -1,4 +1,4 @@
-"""One session: its trajectory, live while it runs; what is left of it; and the buttons of an operator."""
+"""The page of one session: its actions, live while it runs; its results; an operator's buttons."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -28,12 +28,12 @@ ROUTER = APIRouter(
 _PAGE = 50
 _AT_ONCE = 5  # actions read before their texts are cut: a message may have SANDBOX_MAX_BODY_MB
 _EXPORTED = 2000
-_KEPT = MOST - 100  # and the note of how much is left out
+_KEPT = MOST - 100  # leaves room for the note about the omitted part
 _LOOK_S = 1.0
 _LIVE_S = 3600.0
-"""A page that is open longer asks again by itself."""
+"""A live stream ends after this time; the page then reconnects."""
 _LIVES = 64
-"""Pages that are followed at a time, on this node."""
+"""Maximum number of pages with a live stream on this node."""
 
 Sid = Annotated[str, Path(pattern="^[0-9]{1,19}$")]
 After = Annotated[int, Query(ge=0, le=2**53)]
@@ -41,7 +41,7 @@ After = Annotated[int, Query(ge=0, le=2**53)]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """An action with as much of its texts as a page shows."""
+    """An action with its texts cut for a page."""
 
     seq: int
     tool: str
@@ -50,7 +50,7 @@ class Shown:
     started_at: float
     duration_s: float
     gap_s: float
-    """Since the action before, or the start: the model."""
+    """Time since the previous action or the start, spent by the model."""
     content: str
     content_chars: int
     observation: str
@@ -58,13 +58,13 @@ class Shown:
 
     @property
     def is_cut(self) -> bool:
-        """There is more of it on a page of its own."""
+        """A page of its own has the whole text."""
         return max(self.content_chars, self.observation_chars) > _KEPT
 
 
 @ROUTER.get("/{sid}")
 async def session(request: Request, sid: Sid, after: After = 0) -> Response:
-    """All of it, 50 actions at a time."""
+    """One session, 50 actions at a time."""
     sessions = _sessions(request)
     view = await sessions.view(sid)
     actions = await _shown(sessions, view.record, after, _PAGE)
@@ -87,7 +87,7 @@ async def action(request: Request, sid: Sid, seq: Annotated[int, Path(ge=1, le=2
 
 @ROUTER.get("/{sid}/export")
 async def export(request: Request, sid: Sid) -> Response:
-    """One file that works without the server; past 2,000 actions the rest is left out."""
+    """One HTML file that works without the server; at most 2,000 actions."""
     view = await _sessions(request).view(sid)
     actions = await _shown(_sessions(request), view.record, 0, _EXPORTED)
     style = Markup((FOLDER / "static" / "style.css").read_text())
@@ -99,11 +99,11 @@ async def export(request: Request, sid: Sid) -> Response:
 
 @ROUTER.get("/{sid}/live")
 async def live(request: Request, sid: Sid, after: After = 0) -> Response:
-    """Server-sent events: each action as it is acknowledged, as a piece of the page; `over` at the end."""
+    """Server-sent events: each action, once acknowledged, as an HTML fragment; `over` at the end."""
     view = await _sessions(request).view(sid)
     followed: set[object] = request.app.state.followed
     if len(followed) >= _LIVES:
-        return Response("too many pages are followed; reload this one by hand", 503, HEADERS)
+        return Response("too many pages show live updates; reload this one manually", 503, HEADERS)
     events = _events(_sessions(request), view.record, after, followed)
     return StreamingResponse(events, media_type="text/event-stream", headers={**HEADERS, "X-Accel-Buffering": "no"})
 
@@ -126,7 +126,7 @@ async def _events(sessions: Sessions, record: SessionRecord, after: int, followe
                 yield "event: over\ndata: \n\n"
                 return
             if not new:
-                yield ": \n\n"  # tells a viewer that has gone
+                yield ": \n\n"  # detects a viewer that has gone
                 await asyncio.sleep(_LOOK_S)
     finally:
         followed.discard(me)
@@ -134,7 +134,7 @@ async def _events(sessions: Sessions, record: SessionRecord, after: int, followe
 
 @ROUTER.post("/{sid}/close")
 async def close(request: Request, sid: Sid) -> Response:
-    """End it; its patch is kept and graded."""
+    """End a session; its patch is kept and graded."""
     if not await _may_change(request):
         return page(request, "stale.html", 403)
     if await _sessions(request).close(sid) is None:
@@ -144,7 +144,7 @@ async def close(request: Request, sid: Sid) -> Response:
 
 @ROUTER.post("/{sid}/grade")
 async def grade(request: Request, sid: Sid) -> Response:
-    """Have it graded, where its verdict is a fault of ours or was never given."""
+    """Grade the session again, if its verdict was a fault of ours or is missing."""
     if not await _may_change(request):
         return page(request, "stale.html", 403)
     view = await _sessions(request).view(sid)

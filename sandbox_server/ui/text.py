@@ -1,8 +1,8 @@
-"""Text that a policy may have written, made harmless to look at. Pure.
+"""Makes text that a policy may have written harmless to display. Pure.
 
-What a browser or a terminal would obey is shown instead: control characters as pictures, direction overrides by their
-number, half surrogate pairs as U+FFFD. Colours of terminal output become classes; no other escape sequence has an
-effect. HTML leaves this module as `Markup`, every piece of it escaped.
+Characters that a browser or terminal would interpret are shown instead: control characters as pictures, direction
+overrides by their number, lone surrogates as U+FFFD. Terminal colours become classes; no other escape sequence has
+an effect. HTML leaves this module as `Markup`, with everything in it escaped.
 """
 
 import re
@@ -11,9 +11,9 @@ from functools import lru_cache
 from markupsafe import Markup, escape
 
 MOST = 8_000
-"""Characters of one text on a page of many."""
+"""Maximum characters of a text that shares its page with others."""
 MOST_ALONE = 1_000_000
-"""Characters of a text that has a page of its own."""
+"""Maximum characters of a text with a page of its own."""
 _DIFF_LINES = 5_000
 _DIFF_BYTES = 400_000
 
@@ -27,7 +27,7 @@ _SHOWN: dict[int, str] = {
 _SEQUENCE = re.compile(
     r"\x1b\[(?P<sgr>[0-9;:]{0,64})m"
     r"|\x1b\[[0-?]{0,64}[ -/]{0,8}[@-~]"  # other CSI: moves, clears, modes
-    r"|\x1b[\]PX^_][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)"  # titles, links, clipboards; unterminated ones are shown
+    r"|\x1b[\]PX^_][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)"  # titles, links, clipboards; unterminated ones are displayed
     r"|\x1b[ -/]{0,8}[0-Z\\^-~]"
 )
 _BASIC = (
@@ -39,17 +39,17 @@ _FLAGS = {1: "b", 2: "d", 3: "i", 4: "u", 9: "s"}
 
 
 def plain(text: object) -> str:
-    """The text with nothing in it that is obeyed instead of shown."""
+    """The text with every interpreted character replaced by a visible one."""
     return str(text).translate(_SHOWN)
 
 
 def for_terminal(text: str) -> str:
-    """As `plain`, without escape sequences: to be printed to somebody's terminal."""
+    """As `plain`, without escape sequences, for printing to a terminal."""
     return plain(_SEQUENCE.sub("", text.replace("\r\n", "\n")))
 
 
 def cut(text: str, most: int) -> tuple[str, int, str]:
-    """Beginning, how many characters are left out, end."""
+    """Cut `text` to at most `most` characters: (beginning, number of omitted characters, end)."""
     if len(text) <= most:
         return text, 0, ""
     head, tail = most * 3 // 4, most // 4
@@ -57,12 +57,12 @@ def cut(text: str, most: int) -> tuple[str, int, str]:
 
 
 def terminal(text: str, most: int = MOST) -> Markup:
-    """As a terminal shows it, in HTML; at most about `most` characters of it."""
+    """Terminal output as HTML; at most about `most` characters of it."""
     head, left_out, tail = cut(text, most)
     if not left_out:
         return _coloured(head)
-    told = Markup('\n<span class="cut">… {} characters left out …</span>\n').format(f"{left_out:,}")
-    return _coloured(head) + told + _coloured(tail)
+    note = Markup('\n<span class="cut">… {} characters left out …</span>\n').format(f"{left_out:,}")
+    return _coloured(head) + note + _coloured(tail)
 
 
 def diff(patch: bytes) -> Markup:
@@ -70,8 +70,8 @@ def diff(patch: bytes) -> Markup:
     lines = patch[:_DIFF_BYTES].decode("utf-8", "replace").split("\n")
     made = [Markup('<span class="{}">{}</span>').format(_kind(line), plain(line)) for line in lines[:_DIFF_LINES]]
     if len(patch) > _DIFF_BYTES or len(lines) > _DIFF_LINES:
-        told = Markup('<span class="cut">… the rest of {} bytes is not shown …</span>')
-        made.append(told.format(f"{len(patch):,}"))
+        note = Markup('<span class="cut">… the rest of {} bytes is not shown …</span>')
+        made.append(note.format(f"{len(patch):,}"))
     return Markup("\n").join(made)
 
 
@@ -98,13 +98,13 @@ def _coloured(text: str) -> Markup:
 
 
 def _last_written(line: str) -> str:
-    """What a line shows that was written over itself: a progress bar's last state."""
+    """The last state of a line that overwrites itself, such as a progress bar."""
     written = [part for part in line.split("\r") if part]
     return written[-1] if written else ""
 
 
 class _Style:
-    """What SGR sequences set."""
+    """The state set by SGR sequences."""
 
     def __init__(self) -> None:
         self._reset()
@@ -115,7 +115,7 @@ class _Style:
         self._inverse = False
 
     def dress(self, text: str) -> Markup:
-        """The text in the present style."""
+        """Wrap the text in the current style."""
         if not text:
             return Markup("")
         front, back = self._colours["f"], self._colours["g"]
@@ -123,14 +123,14 @@ class _Style:
             front, back = back, front
         names = sorted(self._flags)
         names += [f"f{front}"] if front >= 0 else []
-        names += [f"g{back}"] if back >= 0 and back != front else []  # nothing is written in its own background
+        names += [f"g{back}"] if back >= 0 and back != front else []  # never text in its own background colour
         names += ["inv"] if self._inverse and front < 0 and back < 0 else []
         if not names:
             return escape(plain(text))
         return Markup('<span class="{}">{}</span>').format(" ".join(names), plain(text))
 
     def obey(self, codes: str) -> None:
-        """One sequence."""
+        """Apply one sequence."""
         numbers = [int(code) if code.isdigit() and len(code) < 4 else 0 for code in re.split("[;:]", codes)]
         while numbers:
             code = numbers.pop(0)
@@ -156,7 +156,7 @@ class _Style:
 
 
 def _extended(numbers: list[int]) -> int:
-    """The colour after 38 or 48, which is taken off `numbers`: the nearest of the sixteen."""
+    """The colour after 38 or 48, removed from `numbers`: the nearest of the sixteen."""
     match numbers:
         case [5, n, *_]:
             del numbers[:2]

@@ -46,7 +46,7 @@ def test_what_is_not_confirmed_earns_nothing_and_its_receipt_says_why(
     assert (reward["verdict"], reward["reward"], reward["mask"]) == ("resolved", 0.0, False), reward
     receipt = httpx.get(f"{server.url}/v1/receipts/{reward['receipt']}", timeout=30).raise_for_status().json()
     assert (receipt["confirm"]["state"], receipt["confirm"]["pays"]) == ("none", False)
-    assert "1 have none, e.g. samples__unknown-1: nothing pays there" in server.cli(
+    assert "1 have none, e.g. samples__unknown-1: there no patch gets a reward" in server.cli(
         "doctor", code=1
     )  # one of the rows has no image
 

@@ -73,7 +73,7 @@ def test_clients_that_hang_up(serve: Callable[..., Server]) -> None:
     log_began = live.log.stat().st_size
     known = set(live.in_use())
     live.hang_up("/start_instance", {"instance_hash": "samples__ledger-12"}, 0.04)
-    given_back = "client hung up during its start; "  # given up before it had a session, or its session closed
+    given_back = "the client disconnected during its start; "  # cancelled before it had a session, or session closed
     until(lambda: any(entry["event"].startswith(given_back) for entry in live.entries(log_began)), 60, "given back")
     until(lambda: set(live.in_use()) <= known, 60, "its container gone")
 

@@ -1,4 +1,4 @@
-"""E2B's protocol: the control plane (`control`), and envd, the part that E2B runs inside each sandbox."""
+"""E2B's protocol: the control plane (`control`) and envd, which E2B runs inside each sandbox."""
 
 import re
 
@@ -14,4 +14,4 @@ TRAITS = (
     Trait(re.compile(r"/(v[0-9]+/)?(sandboxes|templates|snapshots|volumes)(/|$)"), refuse=refuse),
     Trait(re.compile(r"/((process\.Process|filesystem\.Filesystem)/|files$|health$)"), True, True, refuse),
 )
-"""envd's requests bear no API key: `access.box_of` sees who may pass."""
+"""envd's requests have no API key: `access.box_of` checks access."""

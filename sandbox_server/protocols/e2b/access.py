@@ -1,4 +1,4 @@
-"""Whose an envd request is: these bear no API key, the box's own access token opens it.
+"""Access to envd: its requests have no API key but the box's own access token.
 
 A request names its box by the header E2b-Sandbox-Id, else by the token alone (SDK 2.20.3 after connect), else by the
 signature in a file's URL, which is made with the token.
@@ -20,11 +20,11 @@ from sandbox_server.protocols._sessions import boxes_of
 SANDBOX_ID = "e2b-sandbox-id"
 TOKEN = "x-access-token"
 Operation = Literal["read", "write"]
-_LAST_SECOND = 10**15  # of a signature, in Unix time; milliseconds fit too
+_LAST_SECOND = 10**15  # expiry of a signature, Unix time; milliseconds fit too
 
 
 class BoxGone(ServiceError):
-    """The box has ended, is paused, or never was: what E2B's own proxy says then, and its clients do not repeat."""
+    """The box has ended, is paused or never existed: answered as by E2B's proxy, and not retried by its clients."""
 
     code = "box_gone"
     http_status = 502
@@ -35,14 +35,14 @@ class BoxGone(ServiceError):
 
 
 async def box_of(request: Request, operation: Operation | None = None) -> BoxView:
-    """The box that an envd request may use; it runs on this node, resumed for this if it is one that requests resume.
+    """Return the box that an envd request may use. It runs on this node; it is resumed if requests may resume it.
 
-    Reads nothing of the request's body.
+    Does not read the request's body.
 
-    `operation`: of the route for files, which a signed URL may ask for without a token.
+    `operation`: the file route's operation, for which a signed URL is accepted instead of a token.
 
     Raises:
-        Unauthorized: no token or signature, or not the box's (401). BoxGone (502).
+        Unauthorized: token or signature is missing or not the box's (401). BoxGone (502).
         OwnedElsewhere: the request is another node's.
     """
     boxes = boxes_of(request)
@@ -64,7 +64,7 @@ async def box_of(request: Request, operation: Operation | None = None) -> BoxVie
 
 
 async def _signer(request: Request, operation: Operation | None) -> BoxView:
-    """The box whose token made the signature: the URL names none, so each that runs is tried."""
+    """The box whose token made the signature. The URL names no box, so every running box is tried."""
     for view in await boxes_of(request).list():
         try:
             _signed(request, view, operation)
@@ -75,7 +75,7 @@ async def _signer(request: Request, operation: Operation | None) -> BoxView:
 
 
 class _OtherSignature(Unauthorized):
-    """It is not this box's."""
+    """The signature is not this box's."""
 
 
 def _signed(request: Request, view: BoxView, operation: Operation | None) -> None:
@@ -88,7 +88,7 @@ def _signed(request: Request, view: BoxView, operation: Operation | None) -> Non
     digest = hashlib.sha256(":".join(words).encode("utf-8", "surrogatepass")).digest()
     made = "v1_" + base64.b64encode(digest).rstrip(b"=").decode()
     if not hmac.compare_digest(made.encode(), signature.encode("utf-8", "surrogatepass")):
-        raise _OtherSignature("the signature is not of this file, this operation and this sandbox")
+        raise _OtherSignature("the signature does not match this file, operation and sandbox")
     if ends and clock.now() >= (whole(ends, _LAST_SECOND) or 0):
         raise Unauthorized("signature is already expired")
 

@@ -1,7 +1,7 @@
-"""The Connect protocol with JSON, as far as the envd API needs it: unary calls, and streams either way.
+"""The Connect protocol with JSON, as far as the envd API needs it: unary calls, and streams in both directions.
 
-A frame of a stream is a byte of flags, the length in four bytes (big-endian) and as much JSON; the last one, flag 2,
-holds the error, if there is one. A stream's HTTP status is 200 whatever comes of it.
+A stream's frame is a byte of flags, four bytes of length (big-endian) and JSON of that length; the last frame, flag 2,
+holds the error, if any. A stream's HTTP status is always 200.
 
 Source: connectrpc.com/docs/protocol.
 """
@@ -25,20 +25,20 @@ from sandbox_server.protocols._values import TOO_MANY, holds_too_many, may_hold_
 
 UNARY = "application/json"
 STREAM = "application/connect+json"
-COMPRESSED, LAST = 1, 2  # flags of a frame
+COMPRESSED, LAST = 1, 2  # frame flags
 _HEAD = struct.Struct(">BL")
 MOST = 4 << 20
-"""Bytes of one message from a client; a piece of input, or a command with its environment."""
+"""Maximum bytes of a client's message: a piece of input, or a command with its environment."""
 _LONGEST_MS = 10**15
 _HALVES = re.compile(r"(?P<other>\\\\|\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2})|\\ud[89a-f][0-9a-f]{2}")
-"""In JSON as ASCII: an escaped backslash or a whole pair, which stay; or one half of a pair."""
+"""In ASCII JSON: an escaped backslash or a whole surrogate pair, which are kept; or a lone surrogate."""
 _KEEPALIVE_S = 90.0
-"""Where the client does not say how often; as envd."""
+"""Default keepalive interval if the client names none; as envd."""
 _SHORTEST_KEEPALIVE_S = 1.0
 
 
 class Code(StrEnum):
-    """What went wrong, as the protocol names it."""
+    """The protocol's error codes."""
 
     CANCELED = "canceled"
     UNKNOWN = "unknown"
@@ -71,7 +71,7 @@ _STATUS = {
 
 
 class ConnectError(Exception):
-    """A call that fails; told to the client as it is."""
+    """A failed call; sent to the client as it is."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)
@@ -80,12 +80,12 @@ class ConnectError(Exception):
 
     @property
     def json(self) -> dict[str, str]:
-        """As the wire has it."""
+        """The error's JSON form."""
         return {"code": self.code.value, "message": self.message}
 
 
 class Message(BaseModel):
-    """Base of requests: protobuf's JSON names, unknown fields ignored as protobuf does."""
+    """Base class of requests: protobuf's JSON names; unknown fields are ignored, as by protobuf."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
 
@@ -94,7 +94,7 @@ M = TypeVar("M", bound=Message)
 
 
 def parse(model: type[M], body: bytes | bytearray) -> M:
-    """A message from JSON.
+    """Parse a message from JSON.
 
     Raises:
         ConnectError: invalid_argument.
@@ -109,16 +109,16 @@ def parse(model: type[M], body: bytes | bytearray) -> M:
     if not isinstance(value, dict):
         raise ConnectError(Code.INVALID_ARGUMENT, "the message must be a JSON object")
     try:
-        # protobuf's JSON says null for a field that is not set
+        # protobuf's JSON uses null for an unset field
         return model.model_validate({name: field for name, field in value.items() if field is not None})
     except ValidationError as error:
         faults = error.errors(include_input=False, include_url=False)
-        told = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults)
-        raise ConnectError(Code.INVALID_ARGUMENT, told) from None
+        reasons = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults)
+        raise ConnectError(Code.INVALID_ARGUMENT, reasons) from None
 
 
 async def read_unary(request: Request, model: type[M]) -> M:
-    """The message of a unary call.
+    """Read the message of a unary call.
 
     Raises:
         ConnectError.
@@ -133,7 +133,7 @@ async def read_unary(request: Request, model: type[M]) -> M:
 
 
 async def read_one(request: Request, model: type[M]) -> M:
-    """The one message of a call whose answer is a stream.
+    """Read the single message of a call that is answered by a stream.
 
     Raises:
         ConnectError.
@@ -145,7 +145,7 @@ async def read_one(request: Request, model: type[M]) -> M:
 
 
 async def read_stream(request: Request, model: type[M]) -> AsyncGenerator[M, None]:
-    """The messages of a stream, as they come.
+    """Yield the messages of a stream as they arrive.
 
     Raises:
         ConnectError.
@@ -162,24 +162,24 @@ async def read_stream(request: Request, model: type[M]) -> AsyncGenerator[M, Non
 
 
 class Frames:
-    """Takes a stream of frames apart."""
+    """Splits a stream into frames."""
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """(flags, content) of each frame that is whole now.
+        """Yield (flags, content) of each complete frame.
 
         Raises:
-            ConnectError: a frame is too long, compressed, or none at all.
+            ConnectError: a frame is too long, compressed or invalid.
 
         """
         self._buffer += data
         while len(self._buffer) >= _HEAD.size:
             flags, size = _HEAD.unpack_from(self._buffer)
             if flags & COMPRESSED:
-                raise ConnectError(Code.UNIMPLEMENTED, "compressed messages are not taken; send them as they are")
+                raise ConnectError(Code.UNIMPLEMENTED, "compressed messages are not supported; send them uncompressed")
             if flags & ~LAST:
                 raise ConnectError(Code.INVALID_ARGUMENT, f"no frame begins with {flags:#04x}")
             _bound(size, self._most)
@@ -190,26 +190,26 @@ class Frames:
             yield flags, content
 
     def end(self) -> None:
-        """The stream has ended. Raises ConnectError: in the middle of a frame."""
+        """The stream has ended. Raises ConnectError if that is in the middle of a frame."""
         if self._buffer:
             raise ConnectError(Code.INVALID_ARGUMENT, "the stream ended within a message")
 
 
 def frame(content: bytes, flags: int = 0) -> bytes:
-    """One frame."""
+    """Encode one frame."""
     return _HEAD.pack(flags, len(content)) + content
 
 
 def last_frame(error: ConnectError | None = None) -> Last:
-    """What every stream ends with."""
+    """The last frame of every stream."""
     return Last(frame(dumped({"error": error.json} if error else {}), LAST))
 
 
 def timeout_s(headers: Mapping[str, str]) -> float | None:
-    """What the client gives the call; None: as long as it takes.
+    """The call's time limit in seconds; None: none.
 
     Raises:
-        ConnectError: it is no number of milliseconds.
+        ConnectError: it is not a number of milliseconds.
 
     """
     text = headers.get("connect-timeout-ms", "")
@@ -217,21 +217,21 @@ def timeout_s(headers: Mapping[str, str]) -> float | None:
         return None
     milliseconds = whole(text, _LONGEST_MS)
     if milliseconds is None:
-        raise ConnectError(Code.INVALID_ARGUMENT, "Connect-Timeout-Ms is a number of milliseconds")
+        raise ConnectError(Code.INVALID_ARGUMENT, "Connect-Timeout-Ms must be a number of milliseconds")
     return milliseconds / 1000 or None
 
 
 def keepalive_s(headers: Mapping[str, str]) -> float:
-    """How long a stream may be silent."""
+    """The interval of keepalives on a stream, in seconds."""
     seconds = whole(headers.get("keepalive-ping-interval", ""), _LONGEST_MS)
     return _KEEPALIVE_S if seconds is None else max(_SHORTEST_KEEPALIVE_S, float(seconds))
 
 
 def basic_user(headers: Mapping[str, str]) -> str:
-    """The user that the call names: that of HTTP Basic, without a password; "" where it names none.
+    """The user in HTTP Basic authentication (the password is ignored); "" if there is none.
 
     Raises:
-        ConnectError: unauthenticated, where it cannot be read.
+        ConnectError: unauthenticated, if the header cannot be parsed.
 
     """
     scheme, _, rest = headers.get("authorization", "").partition(" ")
@@ -244,8 +244,8 @@ def basic_user(headers: Mapping[str, str]) -> str:
 
 
 def dumped(value: Mapping[str, object]) -> bytes:
-    """JSON in ASCII. What is half a surrogate pair, as in a file's name that is no UTF-8, becomes U+FFFD, as in Go:
-    readers of protobuf's JSON refuse the whole message for it.
+    """Encode as ASCII JSON. Lone surrogates, as in a file name that is not UTF-8, become U+FFFD, as in Go: parsers of
+    protobuf's JSON reject the whole message otherwise.
     """
     text = json.dumps(value)
     return (_HALVES.sub(_whole, text) if "\\ud" in text else text).encode()
@@ -256,30 +256,32 @@ def _whole(match: re.Match[str]) -> str:
 
 
 def unary(value: Mapping[str, object]) -> Response:
-    """The answer of a unary call."""
+    """The response to a unary call."""
     return Response(dumped(value), media_type=UNARY)
 
 
 def unary_error(error: ConnectError) -> Response:
-    """A unary call that failed."""
+    """The response to a failed unary call."""
     return Response(dumped(error.json), _STATUS.get(error.code, 500), media_type=UNARY)
 
 
 def stream(frames: AsyncGenerator[bytes, None]) -> Response:
-    """The answer of a stream; `frames` ends with `last_frame`."""
+    """A streamed response; `frames` ends with `last_frame`."""
     return Streamed(frames, STREAM)
 
 
 def stream_error(error: ConnectError) -> Response:
-    """A stream that failed before its first message."""
+    """The response to a stream that failed before its first message."""
     return Response(last_frame(error), media_type=STREAM)
 
 
 def _expect(request: Request, media_type: str, encoding: str) -> None:
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != media_type:
-        raise ConnectError(Code.UNIMPLEMENTED, f"send {media_type}: of the Connect protocol only JSON is spoken here")
+        raise ConnectError(
+            Code.UNIMPLEMENTED, f"send {media_type}: only JSON is supported here, of the Connect protocol"
+        )
     if request.headers.get(encoding, "identity") != "identity":
-        raise ConnectError(Code.UNIMPLEMENTED, "compressed messages are not taken; send them as they are")
+        raise ConnectError(Code.UNIMPLEMENTED, "compressed messages are not supported; send them uncompressed")
 
 
 def _bound(size: int, most: int = MOST) -> None:

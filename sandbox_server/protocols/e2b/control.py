@@ -1,4 +1,4 @@
-"""The control plane: sandboxes are made, found, prolonged and ended here. The API key is asked for before."""
+"""The control plane: create, find, prolong and end sandboxes. The API key has been checked before."""
 
 import re
 from contextlib import suppress
@@ -17,10 +17,10 @@ from sandbox_server.records import BoxKind, OnTimeout
 
 Model = TypeVar("Model", bound=BaseModel)
 
-ROUTER = APIRouter(include_in_schema=False)  # its document is E2B's own
+ROUTER = APIRouter(include_in_schema=False)  # documented by E2B
 _MAX_KEY = 200
 _OTHERS = ("/sandboxes", "/v2/sandboxes", "/templates", "/v2/templates", "/v3/templates", "/snapshots", "/volumes")
-"""Where E2B's API has more than is answered here; it is refused cleanly."""
+"""Paths of E2B's API with operations that are not implemented here; they get a clear error."""
 
 
 class Unimplemented(RequestError):
@@ -60,27 +60,27 @@ async def create(request: Request) -> Response:
     boxes = boxes_of(request)
     view = await boxes.create_while(asked, hung_up(request))
     if view is None:
-        return json_answer({})  # nobody reads it
+        return json_answer({})  # the client has disconnected
     return json_answer(wire.sandbox(view, boxes.policy.domain), 201)
 
 
 @ROUTER.post("/sandboxes/{sid}/connect")
 @ROUTER.post("/v2/sandboxes/{sid}/connect")
 async def connect(request: Request, sid: str) -> Response:
-    """The sandbox as a create tells it; it ends no earlier than `timeout` from now. 201: it was paused and runs now."""
+    """The sandbox as after a create; ends no earlier than `timeout` from now. 201: it was paused and is now resumed."""
     body = await _body(request, wire.Connect)
     boxes = boxes_of(request)
     timeout_s = round(boxes.policy.default_s) if body.timeout is None else body.timeout
     if (await _live(request, sid)).paused:
         _with_memory(body.memory)
-        with suppress(SandboxRunning):  # another request was first
+        with suppress(SandboxRunning):  # another request resumed it first
             return json_answer(wire.sandbox(await boxes.resume(sid, timeout_s), boxes.policy.domain), 201)
     return json_answer(wire.sandbox(await boxes.set_timeout(sid, timeout_s, only_longer=True), boxes.policy.domain))
 
 
 @ROUTER.post("/sandboxes/{sid}/pause")
 async def pause(request: Request, sid: str) -> Response:
-    """204; 409 when it is paused already."""
+    """204; 409 if it is already paused."""
     _with_memory((await _body(request, wire.Pause)).memory)
     await boxes_of(request).pause(_sid(sid))
     return Response(status_code=204)
@@ -88,7 +88,7 @@ async def pause(request: Request, sid: str) -> Response:
 
 @ROUTER.post("/sandboxes/{sid}/resume")
 async def resume(request: Request, sid: str) -> Response:
-    """201 with the sandbox as a create tells it; 409 when it is not paused."""
+    """201 with the sandbox as after a create; 409 if it is not paused."""
     body = await _body(request, wire.Connect)
     _with_memory(body.memory)
     view = await boxes_of(request).resume(_sid(sid), body.timeout, on_timeout=_on_timeout(body.autoPause))
@@ -97,7 +97,7 @@ async def resume(request: Request, sid: str) -> Response:
 
 @ROUTER.delete("/sandboxes/{sid}")
 async def kill(request: Request, sid: str) -> Response:
-    """204; 404 when there is none."""
+    """204; 404 if there is no such sandbox."""
     if not await boxes_of(request).kill(_sid(sid)):
         raise UnknownSession(f"Sandbox {sid} not found")
     return Response(status_code=204)
@@ -105,7 +105,7 @@ async def kill(request: Request, sid: str) -> Response:
 
 @ROUTER.post("/sandboxes/{sid}/timeout")
 async def set_timeout(request: Request, sid: str) -> Response:
-    """204; it ends `timeout` seconds from now, whether that is earlier or later than before."""
+    """204; sets its end to `timeout` seconds from now, earlier or later than before."""
     timeout_s = (await read(request, wire.Timeout)).timeout
     if timeout_s is None:
         raise MalformedRequest("timeout: field required")
@@ -115,7 +115,7 @@ async def set_timeout(request: Request, sid: str) -> Response:
 
 @ROUTER.post("/sandboxes/{sid}/refreshes")
 async def refresh(request: Request, sid: str) -> Response:
-    """204; it ends no earlier than `duration` from now."""
+    """204; extends its end to at least `duration` from now."""
     duration_s = (await _body(request, wire.Refresh)).duration
     boxes = boxes_of(request)
     await boxes.set_timeout(
@@ -126,7 +126,7 @@ async def refresh(request: Request, sid: str) -> Response:
 
 @ROUTER.put("/sandboxes/{sid}/network")
 async def set_network(request: Request, sid: str) -> Response:
-    """204; from now on it reaches what the body says, of what boxes may."""
+    """204; from now on it reaches what the body allows, within the rules for all boxes."""
     wanted = await read(request, wire.Network)
     await boxes_of(request).set_network(
         _sid(sid), wanted.allow_internet_access, tuple(wanted.allowOut), tuple(wanted.denyOut)
@@ -136,13 +136,13 @@ async def set_network(request: Request, sid: str) -> Response:
 
 @ROUTER.get("/sandboxes/{sid}")
 async def info(request: Request, sid: str) -> Response:
-    """All that is told of it."""
+    """All fields of a sandbox."""
     return json_answer(wire.detail(await _live(request, sid), boxes_of(request).policy.domain))
 
 
 @ROUTER.get("/v2/sandboxes")
 async def list_pages(request: Request) -> Response:
-    """A page of those that run or are paused, and in a header what to ask the next one with."""
+    """A page of the running and paused sandboxes; a header has the token for the next page."""
     page = listing.page(await boxes_of(request).list(owner=owner_of_caller(request)), request.query_params)
     headers = {} if page.next is None else {listing.NEXT: page.next}
     return json_answer([wire.listed(view) for view in page.views], headers=headers)
@@ -150,7 +150,7 @@ async def list_pages(request: Request) -> Response:
 
 @ROUTER.get("/sandboxes")
 async def list_all(request: Request) -> Response:
-    """All that run."""
+    """All running sandboxes."""
     views = listing.filtered(await boxes_of(request).list(owner=owner_of_caller(request)), request.query_params)
     return json_answer([wire.listed(view) for view in views if not view.paused])
 
@@ -172,14 +172,14 @@ async def _live(request: Request, sid: str) -> BoxView:
 
 
 async def _body(request: Request, model: type[Model]) -> Model:
-    """The body, which may be left out."""
+    """The body, which may be empty."""
     return await read(request, model) if await request.body() else model()
 
 
 def _with_memory(memory: bool | None) -> None:
-    """Return if memory is to be kept over a pause. Raises Unimplemented."""
+    """Return if the pause is to keep memory. Raises Unimplemented."""
     if memory is False:
-        raise Unimplemented("a paused sandbox keeps its memory here: leave out mode filesystem, and reboot")
+        raise Unimplemented("a paused sandbox always keeps its memory here: leave out mode filesystem and reboot")
 
 
 def _on_timeout(auto_pause: bool | None) -> OnTimeout | None:
@@ -189,7 +189,7 @@ def _on_timeout(auto_pause: bool | None) -> OnTimeout | None:
 
 
 def _sid(text: str) -> str:
-    """A sid of ours. Raises UnknownSession: no sandbox can have this name."""
+    """Check that `text` can be a sid. Raises UnknownSession."""
     if not re.fullmatch("[1-9][0-9]{0,18}", text):
         raise UnknownSession(f"Sandbox {text[:60]} not found")
     return text

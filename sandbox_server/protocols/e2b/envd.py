@@ -1,4 +1,4 @@
-"""envd, the part of E2B that runs inside each of its sandboxes: here the server answers for it, for all its boxes."""
+"""envd, which E2B runs inside each sandbox; here the server answers for it, for all boxes."""
 
 from fastapi import APIRouter, Request, Response
 
@@ -8,7 +8,7 @@ from sandbox_server.protocols.e2b.access import BoxGone
 from sandbox_server.protocols.e2b.envd_call import opened, plain_error
 
 _PARTS = (envd_processes, envd_filesystem, envd_watch, envd_files)
-# flat, for `app.direct` looks for bare routes in a protocol's own router alone
+# flat, because `app.direct` looks for plain routes only in a protocol's own router
 ROUTER = APIRouter(routes=[route for part in _PARTS for route in part.ROUTER.routes])
 
 

@@ -1,4 +1,4 @@
-"""What every envd call has in common: whose it is, and how what goes wrong is told."""
+"""What all envd calls share: finding the box, and translating errors."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -33,13 +33,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request, and the box that it is for."""
+    """A request and its box."""
 
     request: Request
     view: BoxView
     sandbox: Sandbox
     user: str
-    """Whose call it is: the request's, else the box's."""
+    """The request's user, else the box's."""
 
 
 Unary = Callable[[Call, M], Awaitable[dict[str, object]]]
@@ -47,7 +47,7 @@ Streaming = Callable[[Call, M], Awaitable[Response]]
 
 
 async def opened(request: Request, operation: Operation | None = None) -> Call:
-    """The box of a request.
+    """Find the box of a request.
 
     Raises:
         Unauthorized, BoxGone, OwnedElsewhere, SandboxLost.
@@ -63,7 +63,7 @@ async def opened(request: Request, operation: Operation | None = None) -> Call:
 
 
 def unary(router: APIRouter, path: str, model: type[M]) -> Callable[[Unary[M]], Unary[M]]:
-    """Make a function the answer to a unary call."""
+    """Decorator: make a function the handler of a unary call."""
 
     def added(answer: Unary[M]) -> Unary[M]:
         async def endpoint(request: Request) -> Response:
@@ -83,7 +83,7 @@ def unary(router: APIRouter, path: str, model: type[M]) -> Callable[[Unary[M]], 
 
 
 def streaming(router: APIRouter, path: str, model: type[M]) -> Callable[[Streaming[M]], Streaming[M]]:
-    """Make a function the answer to a call that is answered by a stream."""
+    """Decorator: make a function the handler of a call that is answered by a stream."""
 
     def added(answer: Streaming[M]) -> Streaming[M]:
         async def endpoint(request: Request) -> Response:
@@ -108,9 +108,9 @@ _CODES: tuple[tuple[type[Exception], Code], ...] = (
     (UnknownProcess, Code.NOT_FOUND),
     (SandboxPaused, Code.UNAVAILABLE),
     (RequestError, Code.INVALID_ARGUMENT),
-    # a client that asks whether the box still lives is told so, and does not run its command again
+    # a client that checks whether the box still lives gets this, and does not run its command again
     (SandboxLost, Code.UNAVAILABLE),
-    # all other faults of ours: clients may try again, for nothing was run
+    # all other faults of ours: clients may retry, because nothing was run
     (ServiceError, Code.INTERNAL),
     (FileNotFoundError, Code.NOT_FOUND),
     (FileExistsError, Code.ALREADY_EXISTS),
@@ -123,7 +123,7 @@ _CODES: tuple[tuple[type[Exception], Code], ...] = (
 
 
 def as_connect(error: Exception) -> ConnectError:
-    """What a call's failure is on the wire."""
+    """The Connect error for a failed call."""
     if isinstance(error, ConnectError):
         return error
     if isinstance(error, InfrastructureError):
@@ -142,7 +142,7 @@ def text_of(error: Exception) -> str:
 
 
 def plain_error(error: ServiceError, status: int | None = None) -> Response:
-    """As E2B's own proxy and envd's plain routes tell it; an integer `code` keeps clients from trying again."""
+    """An error in the format of E2B's proxy and envd's plain routes; an integer `code` keeps clients from retrying."""
     status = status or error.http_status
     body: dict[str, object] = {"code": status, "message": error.detail}
     if isinstance(error, BoxGone):

@@ -1,4 +1,4 @@
-"""GET and POST /files: whole files in and out, streamed."""
+"""GET and POST /files: whole files, streamed."""
 
 import re
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ _METADATA_BYTES = 4096
 _KEY_BYTES = 246
 _PRINTABLE = re.compile(r"[\x20-\x7e]*")
 _DRAINED = 1 << 30
-"""Bytes that are read and thrown away after a refusal, so that a client still sending gets to read it."""
+"""Bytes that are read and discarded after a refusal, so that a client that is still sending gets to read it."""
 
 _STATUSES: tuple[tuple[type[Exception], int], ...] = (
     (UnknownUser, 401),
@@ -58,7 +58,7 @@ async def download(request: Request) -> Response:
 
 @ROUTER.post("/files", response_class=Response)
 async def upload(request: Request) -> Response:
-    """One file as it is (application/octet-stream), or any number (multipart/form-data)."""
+    """Write one file (application/octet-stream) or several (multipart/form-data)."""
     call = await _opened(request, "write")
     if isinstance(call, Response):
         return call
@@ -128,11 +128,11 @@ async def _drain(body: AsyncIterator[bytes]) -> None:
             if came > _DRAINED:
                 return
     except (ClientDisconnect, TimeoutError, RuntimeError):
-        return  # nobody is left to read an answer
+        return  # the client has disconnected
 
 
 def _attributes(request: Request) -> dict[str, str]:
-    """The X-Metadata-* headers. Raises BadUpload: not printable ASCII, or too long."""
+    """The X-Metadata-* headers as attributes. Raises BadUpload: not printable ASCII, or too long."""
     found: dict[str, str] = {}
     for name, value in request.headers.items():
         key = name.lower().removeprefix(_METADATA)

@@ -1,4 +1,4 @@
-"""filesystem.Filesystem: what is in a box's folders, by Connect."""
+"""filesystem.Filesystem: the files in a box, by Connect."""
 
 from datetime import UTC, datetime
 
@@ -10,7 +10,7 @@ from sandbox_server.sandbox.filesystem import FileInfo, FileKind
 
 ROUTER = APIRouter(include_in_schema=False)
 NAMESPACE = "user.e2b"
-"""Of the extended attributes that are an entry's metadata; as envd."""
+"""Namespace of the extended attributes with an entry's metadata; as envd."""
 
 _SERVICE = "/filesystem.Filesystem"
 _TYPES = {
@@ -28,14 +28,14 @@ class OnePath(Message):
 
 
 class ListDir(Message):
-    """What is in a folder."""
+    """ListDir."""
 
     path: str = ""
     depth: int = 0
 
 
 class Move(Message):
-    """From, to."""
+    """Move."""
 
     source: str = ""
     destination: str = ""
@@ -58,13 +58,13 @@ async def list_dir(call: Call, asked: ListDir) -> dict[str, object]:
 
 @unary(ROUTER, f"{_SERVICE}/MakeDir", OnePath)
 async def make_dir(call: Call, asked: OnePath) -> dict[str, object]:
-    """A folder, with those above it."""
+    """Create a folder and its missing parents."""
     return {"entry": entry(await call.sandbox.mkdir(asked.path, user=call.user))}
 
 
 @unary(ROUTER, f"{_SERVICE}/Remove", OnePath)
 async def remove(call: Call, asked: OnePath) -> dict[str, object]:
-    """A file, or a folder with all in it; nothing there is no error."""
+    """Remove a file, or a folder with its contents; no error if it does not exist."""
     await call.sandbox.remove(asked.path, user=call.user)
     return {}
 
@@ -83,7 +83,7 @@ def entry(info: FileInfo) -> dict[str, object]:
         "name": info.name,
         "type": _TYPES[info.kind],
         "path": info.path,
-        "size": str(info.size),  # a 64-bit integer is a string in protobuf's JSON
+        "size": str(info.size),  # protobuf's JSON writes a 64-bit integer as a string
         "mode": info.mode & 0o777,
         "permissions": info.permissions,
         "owner": info.owner,

@@ -1,7 +1,7 @@
-"""process.Process: commands of a box, begun, followed, fed and ended, by Connect.
+"""process.Process: start, follow, feed and end a box's commands, by Connect.
 
-A command belongs to its box, not to the stream that began it: a client that goes away ends nothing; the timeout of the
-call that began it ends it and all that it began.
+A command belongs to its box, not to the stream that started it: a client's disconnect does not end it; the timeout of
+the call that started it kills it and its descendants.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from sandbox_server.sandbox.base import ProcessEnd, Size, Stream
 ROUTER = APIRouter(include_in_schema=False)
 
 TIMED_OUT = 124
-"""Exit code of a command that ran out of time, where the policy wants one; as timeout(1)."""
+"""Exit code of a command that timed out, if the policy asks for one; as timeout(1)."""
 
 _SERVICE = "/process.Process"
 _STREAMS = {Stream.STDOUT: b"stdout", Stream.STDERR: b"stderr", Stream.PTY: b"pty"}
@@ -39,10 +39,10 @@ _SIGNALS = {
     9: signal.SIGKILL,
 }
 _KILLED_S = 1.0
-"""That a SIGKILL is waited for: a client that looks right after it finds the process gone."""
+"""How long to wait for the effect of a SIGKILL, so that a client that looks right after it finds the process gone."""
 _NUDGE_S = 0.5
-"""Before a command's timeout something is said: SDKs before 2.30 wait as long for the next word themselves, and would
-give up while the command is being killed."""
+"""How long before a command's timeout a keepalive is sent: SDKs before 2.30 wait this long for the next message and
+would give up while the command is being killed."""
 _KEEPALIVE = connect.frame(b'{"event":{"keepalive":{}}}')
 
 
@@ -59,7 +59,7 @@ Characters = Annotated[int, Field(ge=0, lt=1 << 16)]
 
 
 class PtySize(Message):
-    """In characters."""
+    """Terminal size in characters."""
 
     cols: Characters = 80
     rows: Characters = 24
@@ -78,11 +78,11 @@ class Start(Message):
     pty: Pty | None = None
     tag: str | None = None
     stdin: bool = True
-    """As envd: SDKs that do not want it say so."""
+    """envd's default; SDKs that do not want stdin say so."""
 
 
 class Selector(Message):
-    """By number, or by the client's own name for it."""
+    """A process, by pid or by the client's tag for it."""
 
     pid: int | None = None
     tag: str | None = None
@@ -108,7 +108,7 @@ class SendInput(Selected):
 
 
 class SendSignal(Selected):
-    """By name or number."""
+    """A signal by name or number."""
 
     signal: str | int = ""
 
@@ -120,13 +120,13 @@ class Update(Selected):
 
 
 class Data(Message):
-    """Of StreamInput."""
+    """The data of a StreamInput message."""
 
     input: Input = Input()
 
 
 class StreamInput(Message):
-    """The first names the command, the others are for it."""
+    """The first message names the command, the others carry its input."""
 
     start: Selected | None = None
     data: Data | None = None
@@ -138,7 +138,7 @@ class Nothing(Message):
 
 @streaming(ROUTER, f"{_SERVICE}/Start", Start)
 async def start(call: Call, asked: Start) -> Response:
-    """Run a command and follow it."""
+    """Run a command and stream its events."""
     timeout_s = connect.timeout_s(call.request.headers)
     keepalive_s = connect.keepalive_s(call.request.headers)
     policy = boxes_of(call.request).policy
@@ -159,22 +159,22 @@ async def start(call: Call, asked: Start) -> Response:
     )
     running, follower = processes_of(call.request).add(call.view.sid, process, command)
     return connect.stream(
-        _told(call, running, follower, keepalive_s, timeout_s=timeout_s, timeout_exit=policy.timeout_exit)
+        _events(call, running, follower, keepalive_s, timeout_s=timeout_s, timeout_exit=policy.timeout_exit)
     )
 
 
 @streaming(ROUTER, f"{_SERVICE}/Connect", Selected)
 async def follow(call: Call, asked: Selected) -> Response:
-    """Follow a command from now on; the call's timeout ends the following, not the command."""
+    """Stream a command's events from now on; the call's timeout ends the stream, not the command."""
     timeout_s = connect.timeout_s(call.request.headers)
     keepalive_s = connect.keepalive_s(call.request.headers)
     running = await _find(call, asked.process, ended=True)
-    return connect.stream(_told(call, running, running.follow(), keepalive_s, follow_s=timeout_s))
+    return connect.stream(_events(call, running, running.follow(), keepalive_s, follow_s=timeout_s))
 
 
 @unary(ROUTER, f"{_SERVICE}/List", Nothing)
 async def list_(call: Call, _: Nothing) -> dict[str, object]:
-    """The commands that run."""
+    """The running commands."""
     processes = processes_of(call.request)
     await processes.adopt(call.view.sid, call.sandbox)
     return {"processes": [_listed(running) for running in processes.listed(call.view.sid)]}
@@ -182,7 +182,7 @@ async def list_(call: Call, _: Nothing) -> dict[str, object]:
 
 @unary(ROUTER, f"{_SERVICE}/SendSignal", SendSignal)
 async def send_signal(call: Call, asked: SendSignal) -> dict[str, object]:
-    """SIGTERM or SIGKILL."""
+    """Send SIGTERM or SIGKILL."""
     number = _SIGNALS.get(asked.signal)
     if number is None:
         raise ConnectError(Code.UNIMPLEMENTED, f"invalid signal: {asked.signal}")
@@ -205,7 +205,7 @@ async def send_input(call: Call, asked: SendInput) -> dict[str, object]:
 
 @unary(ROUTER, f"{_SERVICE}/CloseStdin", Selected)
 async def close_stdin(call: Call, asked: Selected) -> dict[str, object]:
-    """End a command's stdin."""
+    """Close a command's stdin."""
     running = await _find(call, asked.process)
     if running.command.pty:
         raise ConnectError(Code.UNKNOWN, "cannot close stdin for PTY process — send Ctrl+D (0x04) instead")
@@ -226,7 +226,7 @@ async def update(call: Call, asked: Update) -> dict[str, object]:
 
 @ROUTER.post(f"{_SERVICE}/StreamInput", response_class=Response)
 async def stream_input(request: Request) -> Response:
-    """Write to a command in order, for as long as the client likes."""
+    """Write to a command, in order, as long as the client sends."""
     running: Running | None = None
     try:
         call = await opened(request)
@@ -243,12 +243,12 @@ async def stream_input(request: Request) -> Response:
 
 
 def processes_of(request: Request) -> Processes:
-    """Those of this node."""
+    """The processes of this node."""
     return cast(Processes, request.app.state.processes)
 
 
 async def _folder(call: Call, cwd: str | None) -> str | None:
-    """Where to begin, absolute; None: the user's home."""
+    """The absolute working directory; None: the user's home."""
     if not cwd:
         return None
     try:
@@ -275,7 +275,7 @@ async def _feed(running: Running, given: Input) -> None:
         wanted = "the pty, not the stdin" if running.command.pty else "the stdin, not the tty"
         raise ConnectError(Code.INTERNAL, f"input of this process should be written to {wanted}")
     try:
-        # protobuf's JSON takes both alphabets, with and without padding
+        # protobuf's JSON allows both alphabets, with and without padding
         digits = text.replace("-", "+").replace("_", "/").rstrip("=")
         data = base64.b64decode(digits + "=" * (-len(digits) % 4), validate=True)
     except ValueError:
@@ -295,7 +295,7 @@ def _listed(running: Running) -> dict[str, object]:
     return shown
 
 
-async def _told(
+async def _events(
     call: Call,
     running: Running,
     follower: Follower,
@@ -305,7 +305,7 @@ async def _told(
     timeout_s: float | None = None,
     timeout_exit: bool | None = None,
 ) -> AsyncGenerator[bytes, None]:
-    """A command's events as frames; `timeout_exit` is None for one that only follows, `timeout_s` is the command's."""
+    """A command's events as frames. `timeout_s` is the command's; `timeout_exit` is None for a call that follows."""
     until = None if follow_s is None else time.monotonic() + follow_s
     nudge = None if timeout_s is None else time.monotonic() + max(timeout_s - _NUDGE_S, 0.75 * timeout_s)
     try:
@@ -337,7 +337,7 @@ async def _told(
 
 
 async def _ended_with_its_box(call: Call, running: Running) -> bool:
-    """Whether what killed the command was the end of its box: no end of its own, and clients tell the two apart."""
+    """Whether the command was killed by its box's end, which clients distinguish from a command's own end."""
     end = running.end
     if end is None or end.signal != signal.SIGKILL or end.timed_out:
         return False
@@ -356,18 +356,18 @@ def _cut(why: str) -> bytes:
 
 
 def _last(running: Running, timeout_exit: bool | None) -> bytes:
-    """What a stream ends with once its command has."""
+    """The last frames of a stream whose command has ended."""
     if running.end is None:
-        return _cut(running.fault.detail if running.fault else "the server let go of it")
+        return _cut(running.fault.detail if running.fault else "the server has dropped it")
     end = running.end
     if end.timed_out and timeout_exit is False:
         return connect.last_frame(ConnectError(Code.DEADLINE_EXCEEDED, "context deadline exceeded"))
-    told = connect.dumped({"event": {"end": _ended(end, timeout_exit is True)}})
-    return Last(connect.frame(told) + connect.last_frame())
+    event = connect.dumped({"event": {"end": _ended(end, timeout_exit is True)}})
+    return Last(connect.frame(event) + connect.last_frame())
 
 
 def _ended(end: ProcessEnd, timeout_exit: bool) -> Mapping[str, object]:
-    """EndEvent, in the words of Go's os.ProcessState, which clients may show."""
+    """EndEvent, with the texts of Go's os.ProcessState, which clients may display."""
     if end.timed_out and timeout_exit:
         return {"exitCode": TIMED_OUT, "exited": True, "status": f"exit status {TIMED_OUT}", "error": "timed out"}
     if end.exit_code < 0:

@@ -1,7 +1,7 @@
-"""filesystem.Filesystem's watching: what has changed in a folder since the last look.
+"""filesystem.Filesystem's watching: changes in a folder since the last look.
 
-By looks, not by inotify: the images have nothing that could wait for it. So what was made and removed between two
-looks is not told, and several changes of one file are told as one.
+Polls instead of using inotify, because the images have no program that could wait for it. So files created and removed
+between two looks are not reported, and several changes of one file are reported as one.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ from sandbox_server.sandbox.filesystem import FileInfo, FileKind
 ROUTER = APIRouter(include_in_schema=False)
 
 LOOK_EVERY_S = 0.5
-"""Of a stream that watches."""
+"""Polling interval of a streamed watch."""
 WATCHERS = 1000
-"""That are kept on this node, at most; the one that was asked longest ago goes first."""
+"""Maximum number of watchers on this node; the least recently queried one is dropped first."""
 
 _SERVICE = "/filesystem.Filesystem"
-_DEPTH = 1000  # of "recursive"
+_DEPTH = 1000  # for "recursive"
 _FAILURES = (ConnectError, OSError, OverflowError, SandboxLost, SandboxPaused)
 
 
@@ -48,7 +48,7 @@ class WatcherId(Message):
 
 @dataclass(slots=True)
 class Watch:
-    """A folder, and how it looked."""
+    """A watched folder and its last seen state."""
 
     sid: str
     path: str
@@ -58,11 +58,11 @@ class Watch:
     seen: Mapping[str, FileInfo]
 
     async def events(self, call: Call) -> list[dict[str, object]]:
-        """What has changed since the last look."""
+        """Return the changes since the last look."""
         now = await _look(call, self.path, self.depth)
-        told = [self._event(name, kind, now.get(name)) for name, kind in changes(self.seen, now)]
+        events = [self._event(name, kind, now.get(name)) for name, kind in changes(self.seen, now)]
         self.seen = now
-        return told
+        return events
 
     def _event(self, name: str, kind: str, info: FileInfo | None) -> dict[str, object]:
         event: dict[str, object] = {"name": name, "type": f"EVENT_TYPE_{kind}"}
@@ -72,7 +72,7 @@ class Watch:
 
 
 def changes(before: Mapping[str, FileInfo], after: Mapping[str, FileInfo]) -> Iterator[tuple[str, str]]:
-    """(name, CREATE | WRITE | CHMOD | RENAME | REMOVE) of each change, as inotify would have told it."""
+    """Yield (name, CREATE | WRITE | CHMOD | RENAME | REMOVE) for each change, as inotify would report it."""
     lives_on = {_inode(info) for name, info in after.items() if name not in before}
     for name, info in before.items():
         if name not in after:
@@ -99,15 +99,15 @@ def _inode(info: FileInfo) -> str:
 
 @streaming(ROUTER, f"{_SERVICE}/WatchDir", WatchDir)
 async def watch_dir(call: Call, asked: WatchDir) -> Response:
-    """Changes as they are seen, until the client goes or the call's time is over."""
+    """Stream changes until the client disconnects or the call's time is over."""
     timeout_s = connect.timeout_s(call.request.headers)
     watch = await _begin(call, asked)
-    return connect.stream(_told(call, watch, timeout_s, connect.keepalive_s(call.request.headers)))
+    return connect.stream(_frames(call, watch, timeout_s, connect.keepalive_s(call.request.headers)))
 
 
 @unary(ROUTER, f"{_SERVICE}/CreateWatcher", WatchDir)
 async def create_watcher(call: Call, asked: WatchDir) -> dict[str, object]:
-    """A watch that is asked for its events."""
+    """Create a watch that the client polls."""
     watch = await _begin(call, asked)
     watchers = watchers_of(call.request)
     name = f"w{secrets.token_hex(8)}"
@@ -119,7 +119,7 @@ async def create_watcher(call: Call, asked: WatchDir) -> dict[str, object]:
 
 @unary(ROUTER, f"{_SERVICE}/GetWatcherEvents", WatcherId)
 async def get_watcher_events(call: Call, asked: WatcherId) -> dict[str, object]:
-    """What has changed since this was asked last."""
+    """The changes since the last call."""
     watch = _find(call, asked.watcher_id)
     watchers_of(call.request).move_to_end(asked.watcher_id)
     return {"events": await watch.events(call)}
@@ -127,14 +127,14 @@ async def get_watcher_events(call: Call, asked: WatcherId) -> dict[str, object]:
 
 @unary(ROUTER, f"{_SERVICE}/RemoveWatcher", WatcherId)
 async def remove_watcher(call: Call, asked: WatcherId) -> dict[str, object]:
-    """Watch no more."""
+    """End a watch."""
     _find(call, asked.watcher_id)
     del watchers_of(call.request)[asked.watcher_id]
     return {}
 
 
 def watchers_of(request: Request) -> OrderedDict[str, Watch]:
-    """Those of this process; a restart of the server forgets them."""
+    """The watchers of this process; they are lost when the server restarts."""
     state = request.app.state
     if not hasattr(state, "e2b_watchers"):
         state.e2b_watchers = OrderedDict()
@@ -162,7 +162,7 @@ async def _look(call: Call, path: str, depth: int) -> dict[str, FileInfo]:
     return {info.path.removeprefix(path).lstrip("/"): info for info in found}
 
 
-async def _told(call: Call, watch: Watch, timeout_s: float | None, keepalive_s: float) -> AsyncGenerator[bytes, None]:
+async def _frames(call: Call, watch: Watch, timeout_s: float | None, keepalive_s: float) -> AsyncGenerator[bytes, None]:
     yield connect.frame(b'{"start":{}}')
     spoke = time.monotonic()
     until = None if timeout_s is None else spoke + timeout_s

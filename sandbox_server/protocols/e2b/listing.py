@@ -1,4 +1,4 @@
-"""Lists of sandboxes: filters, order and pages, by the query that E2B's clients send. Pure."""
+"""Lists of sandboxes: filters, order and pages, from the query that E2B's clients send. Pure."""
 
 import base64
 import binascii
@@ -21,15 +21,15 @@ _LIMIT, _MOST = 100, 1000
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A part of a list."""
+    """One page of a list."""
 
     views: Sequence[BoxView]
     next: str | None
-    """What the request for the next part is to bring; None: this is the last one."""
+    """Token for the next page; None: this is the last one."""
 
 
 def page(views: Sequence[BoxView], query: QueryParams) -> Page:
-    """What of `views`, all that run or are paused, the query asks for. Raises MalformedRequest."""
+    """The page of `views` (all running or paused boxes) that the query requests. Raises MalformedRequest."""
     ascending = query.get("order", "desc") == "asc"
     found = sorted(filtered(views, query), key=BoxView.order, reverse=not ascending)
     if token := query.get("nextToken"):
@@ -41,9 +41,9 @@ def page(views: Sequence[BoxView], query: QueryParams) -> Page:
 
 
 def filtered(views: Sequence[BoxView], query: QueryParams) -> list[BoxView]:
-    """Those with all of the metadata, of the template, in one of the states, begun at the time or later."""
+    """Boxes with all the metadata, the template and one of the states in the query, started at its time or later."""
     states = {name for text in query.getlist("state") for name in text.split(",") if name}
-    # its clients quote keys and values before they encode the form
+    # clients quote keys and values before they encode the form
     wanted = [(unquote(key), unquote(value)) for key, value in parse_qsl(query.get("metadata", ""), True)]
     after, template = _time(query.get("startedAfter", "")), query.get("template", "")
     return [
@@ -61,7 +61,7 @@ def _limit(text: str) -> int:
         return _LIMIT
     limit = whole(text, _MOST)
     if not limit:
-        raise MalformedRequest(f"limit is a number from 1 to {_MOST}")
+        raise MalformedRequest(f"limit must be a number from 1 to {_MOST}")
     return limit
 
 
@@ -69,10 +69,10 @@ def _time(text: str) -> datetime | None:
     if not text:
         return None
     try:
-        # a "+" that was not quoted comes as a space
+        # an unquoted "+" arrives as a space
         at = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
     except ValueError:
-        raise MalformedRequest("startedAfter is a time as of ISO 8601") from None
+        raise MalformedRequest("startedAfter must be a time in ISO 8601") from None
     return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
@@ -88,5 +88,5 @@ def _position(token: str) -> tuple[float, str]:
     except (binascii.Error, ValueError):
         position = math.nan, ""
     if math.isnan(position[0]):
-        raise MalformedRequest("nextToken is not one of ours; begin again without one")
+        raise MalformedRequest("nextToken is not valid; start again without it")
     return position

@@ -1,6 +1,6 @@
-"""What listens on a port of a box, by its host name: `<port>-<sandbox id>.<domain>`. One request, one connection there.
+"""Proxies HTTP requests for `<port>-<sandbox id>.<domain>` to that port of a box, one connection per request.
 
-HTTP/1.1, both ways as it flows. Knowingly not there: websockets, which the server in front of this cannot take.
+HTTP/1.1, streamed in both directions. No websockets: the server in front of this does not support them.
 """
 
 import asyncio
@@ -45,49 +45,49 @@ _BODILESS = (204, 304)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a host name says."""
+    """The parsed form of a host name."""
 
     sid: str
     port: int
 
 
 class TrafficRefused(RequestError):
-    """The box takes no request without its traffic token."""
+    """The box accepts no request without its traffic token."""
 
     code = "traffic_refused"
     http_status = 403
 
 
 class NoWebsockets(RequestError):
-    """A websocket was asked for."""
+    """A websocket was requested."""
 
     code = "unimplemented"
     http_status = 501
 
 
 class NoAnswer(ServiceError):
-    """Something listens, and does not answer in HTTP."""
+    """Something listens on the port but does not answer in HTTP."""
 
     code = "no_answer"
     http_status = 502
 
 
 class TookTooLong(NoAnswer):
-    """Nothing came for too long."""
+    """No data was received for too long."""
 
     http_status = 504
 
 
 class Names:
-    """Reads host names under `domain`."""
+    """Parses host names under `domain`."""
 
     def __init__(self, domain: str) -> None:
-        """`domain`: with or without a port, which host names may have or not."""
+        """`domain`: with or without a port; host names match in both forms."""
         bare = re.escape(domain.rpartition(":")[0] if ":" in domain else domain)
         self._pattern = re.compile(rf"([0-9]+)-([a-z0-9]+)\.{bare}\.?(?::[0-9]+)?", re.IGNORECASE)
 
     def read(self, host: str) -> Target | None:
-        """What `host` is the name of; port 0 where that cannot be one. None: it is not one of a box."""
+        """The target that `host` names; port 0 if its port is invalid. None: it does not name a box."""
         match = self._pattern.fullmatch(host)
         if match is None:
             return None
@@ -95,21 +95,21 @@ class Names:
 
 
 def _refuse(error: ServiceError, headers: Headers) -> Refusal:
-    """As E2B's own proxy tells it: `{"sandboxId", "message", "port", "code"}`, the port where it is the port's."""
+    """The error in the format of E2B's proxy: `{"sandboxId", "message", "port", "code"}`; the port if at fault."""
     refusal = refuse(error, headers)
     name = headers.get("host", "").partition(".")[0]
     port, _, sid = name.partition("-")
-    told = {"sandboxId": sid, **refusal.body}
+    body = {"sandboxId": sid, **refusal.body}
     if isinstance(error, PortClosed | NoAnswer) and (number := whole(port, _LAST_PORT)) is not None:
-        told["port"] = number
-    return Refusal(refusal.status, told, refusal.headers)
+        body["port"] = number
+    return Refusal(refusal.status, body, refusal.headers)
 
 
 TRAIT = Trait(re.compile(""), opens=True, streams=True, refuse=_refuse)
 
 
 async def answer(request: Request, tunnels: Tunnels, idle_s: float) -> Response:
-    """The exchange with the port, begun; it is cut off when no byte has come or gone for `idle_s`.
+    """Start the exchange with the port; it is cut off when no data has moved for `idle_s` seconds.
 
     Raises:
         BoxGone, PortClosed, TrafficRefused, MalformedRequest, CapacityError, InfrastructureError.
@@ -146,7 +146,7 @@ def _admit(request: Request, view: BoxView) -> None:
 
 
 def _head(request: Request, view: BoxView, port: int) -> h11.Request:
-    """The request as the port gets it. Raises MalformedRequest."""
+    """The request as sent to the port. Raises MalformedRequest."""
     scope = request.scope
     headers = [(name, value) for name, value in passed_on(scope["headers"]) if name not in _OURS]
     if view.box.host_mask:
@@ -162,14 +162,16 @@ def _head(request: Request, view: BoxView, port: int) -> h11.Request:
         return h11.Request(
             method=scope["method"],
             target=path + (b"?" + query if query else b""),
-            headers=[(name.title(), value) for name, value in headers],  # as E2B's proxy: some programs look for that
+            headers=[
+                (name.title(), value) for name, value in headers
+            ],  # as E2B's proxy; some programs expect this case
         )
     except h11.LocalProtocolError as error:
-        raise MalformedRequest(f"the request cannot be passed on: {error}") from None
+        raise MalformedRequest(f"the request cannot be forwarded: {error}") from None
 
 
 class _Exchange(Response):
-    """One request to a port and its answer, as they flow; called once."""
+    """One request to a port and its response, streamed; called once."""
 
     def __init__(self, tunnel: Tunnel, head: h11.Request, target: Target, idle_s: float) -> None:
         super().__init__()
@@ -181,19 +183,21 @@ class _Exchange(Response):
         self._begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI."""
+        """The ASGI call."""
         try:
             await self._bounded(receive, send)
         except (h11.RemoteProtocolError, ServiceError, TimeoutError) as error:
-            if self._begun:  # the client sees an answer that does not end
-                log.info("answer of a port cut off", sid=self._target.sid, port=self._target.port, error=str(error))
+            if self._begun:  # the client sees a response that ends early
+                log.info(
+                    "a port's response was cut off", sid=self._target.sid, port=self._target.port, error=str(error)
+                )
                 return
-            refusal = _refuse(self._told(error), Headers(scope=scope))
+            refusal = _refuse(self._error(error), Headers(scope=scope))
             await json_answer(dict(refusal.body), refusal.status, dict(refusal.headers))(scope, receive, send)
         finally:
             await self._tunnel.close()
 
-    def _told(self, error: Exception) -> ServiceError:
+    def _error(self, error: Exception) -> ServiceError:
         if isinstance(error, TimeoutError):
             return TookTooLong(f"port {self._target.port} answered nothing for {self._idle_s:g} s")
         if isinstance(error, ServiceError):
@@ -207,7 +211,7 @@ class _Exchange(Response):
             try:
                 await asyncio.wait({asking, telling}, return_when=asyncio.FIRST_COMPLETED)
                 if asking.done():
-                    asking.result()  # else the client is gone
+                    asking.result()  # otherwise the client has disconnected
                 if telling.done():
                     telling.result()
             finally:
@@ -220,7 +224,7 @@ class _Exchange(Response):
             bound.reschedule(asyncio.get_running_loop().time() + self._idle_s)
 
     async def _ask(self, receive: Receive, bound: asyncio.Timeout) -> None:
-        """Send the request; return once the client is gone."""
+        """Send the request; return once the client has disconnected."""
         await self._write(self._head)
         names = {name for name, _ in self._head.headers}
         more = bool(names & {b"content-length", b"transfer-encoding"})
@@ -243,7 +247,7 @@ class _Exchange(Response):
             await self._tunnel.write(data)
 
     async def _tell(self, send: Send, bound: asyncio.Timeout) -> None:
-        """Pass the answer on, to its end."""
+        """Forward the response to its end."""
         while True:
             event = self._wire.next_event()
             if event is h11.NEED_DATA:
@@ -251,7 +255,9 @@ class _Exchange(Response):
                 self._stir(bound)
             elif isinstance(event, h11.Response):
                 self._begun = True
-                await send({"type": "http.response.start", "status": event.status_code, "headers": _told(event)})
+                await send(
+                    {"type": "http.response.start", "status": event.status_code, "headers": _response_headers(event)}
+                )
             elif isinstance(event, h11.Data):
                 await send({"type": "http.response.body", "body": bytes(event.data), "more_body": True})
                 self._stir(bound)
@@ -259,10 +265,10 @@ class _Exchange(Response):
                 await send({"type": "http.response.body", "body": b""})
                 return
             elif not isinstance(event, h11.InformationalResponse):
-                raise h11.RemoteProtocolError("it hung up")
+                raise h11.RemoteProtocolError("it closed the connection")
 
 
-def _told(answer: h11.Response) -> list[tuple[bytes, bytes]]:
-    """The headers of an answer; our own server dates it and frames its body."""
+def _response_headers(answer: h11.Response) -> list[tuple[bytes, bytes]]:
+    """The headers of a response; our own server dates it and frames its body."""
     dropped = {b"date", *((b"content-length",) if answer.status_code in _BODILESS else ())}
     return [(name, value) for name, value in passed_on(list(answer.headers)) if name not in dropped]

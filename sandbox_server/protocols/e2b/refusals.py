@@ -1,10 +1,10 @@
-"""How errors read to clients of E2B, and so what they do next: `{"code": status, "message": text}`.
+"""Errors in E2B's format `{"code": status, "message": text}`, chosen so that clients retry the right ones.
 
-Its Python SDK and those who use it decide by status, class and words what is sent again:
+E2B's Python SDK and its users decide by status, class and words whether to retry:
 
-    500                     sent again, by slime too; so what passes (no room, a part that is away) is a 500 to the SDK,
-                            which gives up on 503 for good once its own three tries are over
-    "does not exist"        in the message: never sent again; what no try will change says that
+    500                     is retried, by slime too; so transient errors (no room, a part that is down) are a 500 to
+                            the SDK, which gives up on 503 for good after its own three tries
+    "does not exist"        in the message: never retried; permanent errors contain it
     502 with these fields   the sandbox is gone for good
 """
 
@@ -17,11 +17,11 @@ from sandbox_server.protocols.e2b.access import BoxGone
 
 _SDK = "e2b-python-sdk"
 _OTHERWISE = {422: 400, 507: 500}
-"""Statuses that E2B's API does not have."""
+"""Statuses that E2B's API does not have -> replacement."""
 
 
 def refuse(error: ServiceError, headers: Headers) -> Refusal:
-    """The answer to a request with these headers."""
+    """The error response to a request with these headers."""
     if isinstance(error, BoxGone):
         return Refusal(502, {"sandboxId": error.sid, "message": error.detail, "code": 502})
     status, message = _OTHERWISE.get(error.http_status, error.http_status), error.detail

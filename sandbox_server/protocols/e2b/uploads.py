@@ -1,4 +1,4 @@
-"""The body of an upload, taken apart as it comes: nothing of a file is held longer than one piece."""
+"""Decodes the body of an upload as it arrives; holds at most one piece of a file in memory."""
 
 import asyncio
 import zlib
@@ -15,37 +15,37 @@ if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
 
 _PIECE = 1 << 20
-_THREAD_FROM = 16 << 10  # bytes; less is unpacked sooner than a thread is told
+_THREAD_FROM = 16 << 10  # bytes; less is decompressed faster than a thread is started
 _GZIP = 31  # zlib's window bits for gzip
 _PARTS = 10_000
-"""Files of one request."""
+"""Files per request."""
 
 
 class BadUpload(Exception):
-    """The body is not what it claims to be."""
+    """The body is not in its declared format."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part's beginning; its bytes follow, then its end."""
+    """The beginning of a part; its bytes follow, then an End."""
 
     name: str
     filename: str
-    """As it was sent, with folders."""
+    """As sent, with folders."""
 
 
 class End:
-    """Of a part."""
+    """The end of a part."""
 
 
 Event = Part | bytes | End
 
 
 async def unpacked(chunks: AsyncIterator[bytes], encoding: str) -> AsyncGenerator[bytes, None]:
-    """The body without its Content-Encoding.
+    """Yield the body without its Content-Encoding.
 
     Raises:
-        BadUpload: it is neither gzip nor identity, or no whole gzip.
+        BadUpload: the encoding is neither gzip nor identity, or the gzip data is invalid or incomplete.
 
     """
     if encoding in ("", "identity"):
@@ -67,19 +67,19 @@ async def unpacked(chunks: AsyncIterator[bytes], encoding: str) -> AsyncGenerato
 
 
 class _Inflating:
-    """Unpacks gzip, a piece at a time."""
+    """Decompresses gzip, one piece at a time."""
 
     def __init__(self) -> None:
         self.rest = b""
-        """What came and was not unpacked yet."""
+        """Received bytes that are not decompressed yet."""
         self.holds = False
-        """There is more to be had without more to come."""
+        """More output is available without further input."""
         self.whole = True
         self._zlib = zlib.decompressobj(_GZIP)
 
     async def piece(self) -> bytes:
-        """The next one. Raises BadUpload."""
-        if self._zlib.eof:  # gzip files may stand one after the other
+        """Return the next piece. Raises BadUpload."""
+        if self._zlib.eof:  # gzip files may be concatenated
             self._zlib = zlib.decompressobj(_GZIP)
         try:
             if len(self.rest) < _THREAD_FROM:
@@ -95,10 +95,10 @@ class _Inflating:
 
 
 async def parts(chunks: AsyncIterator[bytes], content_type: str) -> AsyncGenerator[Event, None]:
-    """The parts of a multipart body.
+    """Yield the parts of a multipart body.
 
     Raises:
-        BadUpload: it is none, or breaks off.
+        BadUpload: the body is not multipart, or is incomplete.
 
     """
     boundary = parse_options_header(content_type)[1].get(b"boundary")
@@ -119,7 +119,7 @@ async def parts(chunks: AsyncIterator[bytes], content_type: str) -> AsyncGenerat
 
 
 class _Collector:
-    """Turns the parser's calls into events."""
+    """Turns the parser's callbacks into events."""
 
     def __init__(self) -> None:
         self.events: deque[Event] = deque()
@@ -175,7 +175,7 @@ def _disposition(value: bytes) -> dict[str, str]:
 
 
 async def content(events: AsyncIterator[Event]) -> AsyncGenerator[bytes, None]:
-    """The bytes of the part that has just begun."""
+    """Yield the bytes of the part that has just begun."""
     async for event in events:
         if isinstance(event, End):
             return

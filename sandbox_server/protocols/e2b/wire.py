@@ -1,4 +1,4 @@
-"""The messages of the control plane, spelled as E2B spells them. What is not named here is ignored, as E2B does."""
+"""The messages of the control plane, spelled as in E2B's API. Unknown fields are ignored, as E2B does."""
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from sandbox_server.boxes.boxes import BoxView
 
 ENVD_VERSION = "0.6.4"
-"""What clients may expect of envd: metadata of files, every option of watching, and all that was there before."""
-_CLIENT_ID = "sandbox"  # deprecated there; the field is required
+"""Tells clients which envd features exist: file metadata, all watch options, and everything older."""
+_CLIENT_ID = "sandbox"  # deprecated in the API, but the field is required
 
 Seconds = Annotated[int, Field(ge=0, le=2**31)]
 
@@ -19,13 +19,13 @@ class _Message(BaseModel):
 
 
 class AutoResume(_Message):
-    """Of a paused sandbox."""
+    """Whether requests resume a paused sandbox."""
 
     enabled: bool = False
 
 
 class Network(_Message):
-    """What a sandbox reaches; allowed wins over denied."""
+    """What a sandbox may reach; allowed takes precedence over denied."""
 
     allowOut: list[str] = []
     denyOut: list[str] = []
@@ -33,7 +33,7 @@ class Network(_Message):
     allowPublicTraffic: bool | None = None
     """False: requests to its ports need the traffic token."""
     maskRequestHost: Annotated[str, Field(max_length=300, pattern=r"^[A-Za-z0-9.:_${}-]*$")] = ""
-    """The host name that they see."""
+    """The host name that these requests carry."""
 
 
 class NewSandbox(_Message):
@@ -77,7 +77,7 @@ class Refresh(_Message):
 
 
 def sandbox(view: BoxView, domain: str) -> dict[str, object]:
-    """The answer to a create or a connect."""
+    """The response to a create or a connect."""
     return {
         "templateID": view.box.template,
         "sandboxID": view.sid,
@@ -91,7 +91,7 @@ def sandbox(view: BoxView, domain: str) -> dict[str, object]:
 
 
 def state(view: BoxView) -> str:
-    """Of one that is live."""
+    """State of a live box."""
     return "paused" if view.paused else "running"
 
 
@@ -115,7 +115,7 @@ def listed(view: BoxView) -> dict[str, object]:
 
 
 def detail(view: BoxView, domain: str) -> dict[str, object]:
-    """All that is told of one."""
+    """All fields of a sandbox."""
     return listed(view) | {
         "envdAccessToken": view.box.token,
         "allowInternetAccess": view.box.network != "none",
@@ -131,5 +131,5 @@ def detail(view: BoxView, domain: str) -> dict[str, object]:
 
 
 def when(seconds: float) -> datetime:
-    """Unix seconds as the wire tells them, in whole microseconds."""
+    """Unix seconds as a datetime in whole microseconds."""
     return datetime.fromtimestamp(seconds, UTC)

@@ -1,12 +1,12 @@
 # The main process of a session's container, child of the init: keeps one interactive bash alive on the terminal.
-# $1: text of the shell's start file. The terminal's first line is the token that proves our own notices.
+# $1: text of the shell's start file. The terminal's first input line is the token that authenticates our notices.
 D=/run/sandbox
 IFS= read -r token
 start=$1
 
-# The sweeper: on USR1 kills every process that began after the mark in $D/mark, on USR2 the interactive shell too.
-# It never forks, so that it works when the container is at its PID limit. Spared: the init, the loop and its shell,
-# and whatever descends from a `docker exec`. The init passes signals on to this whole process group.
+# The sweeper: on USR1 it kills every process started after the mark in $D/mark, on USR2 the interactive shell too. It
+# never forks, so that it works at the container's process limit. It spares the init, the loop and its shell, and
+# descendants of a `docker exec`. The init forwards signals to this whole process group.
 main=$$
 sweep() {
   local pass f line pid tick last notice=$1 victims clean=0
@@ -16,10 +16,10 @@ sweep() {
     victims=()
     local -A parent=() young=()
     for f in /proc/[0-9]*/stat; do
-      # what ends while we look may have left a child that we did not see
+      # a process that ends during the scan may have left a child that the scan missed
       { read -r line < "$f"; } 2> /dev/null || { clean=-1; continue; }
       pid=${line%% *}
-      set -- ${line##*) } # the fields from the third on: state, parent, ... starttime is the 22nd
+      set -- ${line##*) } # fields from the third on: state, parent, ...; starttime is the 22nd
       parent[$pid]=$2
       [[ $1 == [ZX] ]] && continue # dead already
       (( ${20} > tick || (${20} == tick && pid > last) )) && young[$pid]=1
@@ -47,18 +47,18 @@ sweep() {
 {
   trap 'sweep tree' USR1
   trap 'sweep shell' USR2
-  exec 3<> <(:) # a pipe that never speaks: `read` on it waits without forking, and signals interrupt it
+  exec 3<> <(:) # an empty pipe: `read` on it waits without forking, and signals interrupt it
   wait $! 2> /dev/null
   while :; do read -r -u 3 -t 3600; done
 } &
 disown
 trap : USR1 USR2
 
-# With job control, else a killed shell leaves the terminal's foreground group dead and the next one stops itself.
+# With job control; otherwise a killed shell leaves the terminal's foreground group dead and the next one stops itself.
 stty -echo
 set -m
 printf '\036L%s up\036' "$token"
-# (A program that the shell became and that SIGINT ends, as of `exec sleep 9`, ends this loop and the container too.)
+# (After `exec sleep 9`, SIGINT ends the program that replaced the shell, and with it this loop and the container.)
 while :; do
   printf '%s' "$start" > $D/rc # each time: the policy may have removed it
   bash --noediting --rcfile $D/rc -i

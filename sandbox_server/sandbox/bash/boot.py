@@ -1,4 +1,4 @@
-"""The first process of a container, for a backend to create it with: the loop around the shell, or one that waits."""
+"""The command of a container's first process: the loop that keeps the shell alive, or one that only waits."""
 
 import shlex
 from importlib import resources
@@ -9,11 +9,9 @@ _BOOT, _RC, _READY = (
     resources.files(__package__).joinpath(name).read_text() for name in ("boot.bash", "rc.bash", "ready.bash")
 )
 
-# -p: nothing of the image's environment (BASH_ENV, SHELLOPTS) reaches what is ours
+# -p: ignore the image's BASH_ENV and SHELLOPTS
 _BASH = ("bash", "--noprofile", "--norc", "-p", "-c")
-_WAIT = (
-    "while :; do sleep 3600 & wait $!; done"  # without a trap: with one, signals from inside reach the first process
-)
+_WAIT = "while :; do sleep 3600 & wait $!; done"  # a trap would let signals from inside through to the first process
 
 _SHELL_ENVIRONMENT = {
     "TINI_KILL_PROCESS_GROUP": "1",  # the init passes signals on to the sweeper (boot.bash)
@@ -28,10 +26,10 @@ _SHELL_ENVIRONMENT = {
 
 
 def command(spec: ContainerSpec, *, first: str = "") -> list[str]:
-    """The arguments of the first process; `first` is bash text that it runs before all else.
+    """The command line of the first process; `first` is bash text that it runs before everything else.
 
-    With a shell it needs a terminal as its stdin and stdout, /run/sandbox in memory, and an init above it that reaps
-    and passes signals on to its process group.
+    With a shell, it needs a terminal as stdin and stdout, /run/sandbox in memory, and an init above it that reaps and
+    forwards signals to its process group.
     """
     if not spec.with_shell:
         return [*_BASH, first + _WAIT, "sandbox"]
@@ -39,11 +37,11 @@ def command(spec: ContainerSpec, *, first: str = "") -> list[str]:
 
 
 def environment(spec: ContainerSpec) -> dict[str, str]:
-    """The container's environment beside the image's; what `spec` says comes last."""
+    """Environment variables in addition to the image's; those of `spec` take precedence."""
     return {**(_SHELL_ENVIRONMENT if spec.with_shell else {}), **spec.env}
 
 
 def _start_file(spec: ContainerSpec) -> str:
-    # the working directory by the name it was given: the engine resolves links
+    # cd to the path as given: the engine's working directory has its links resolved
     begin = f"cd -- {shlex.quote(spec.workdir)} 2> /dev/null"
     return "\n".join((_RC, spec.activate or DEFAULT_ACTIVATION, begin, _READY))

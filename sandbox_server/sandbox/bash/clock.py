@@ -1,4 +1,4 @@
-"""The time that passes in a container; it stands still while the container is frozen."""
+"""A container's time, which stands still while the container is frozen."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from sandbox_server.errors import SandboxPaused
 
 
 class SandboxClock:
-    """A container's own clock, by which the time limits of its commands run."""
+    """A container's clock; the time limits of its commands use it."""
 
     def __init__(self) -> None:
         self._stopped_at: float | None = None
@@ -18,17 +18,17 @@ class SandboxClock:
         return self._stopped_at is not None
 
     def now(self) -> float:
-        """Seconds; of use only for differences."""
+        """Current time in seconds; only differences are meaningful."""
         now = asyncio.get_running_loop().time()
         return (now if self._stopped_at is None else self._stopped_at) - self._stood_s
 
     def stop(self) -> None:
-        """Stop the clock: the container is about to be frozen."""
+        """Stop the clock; call it before the container is frozen."""
         if self._stopped_at is None:
             self._stopped_at = asyncio.get_running_loop().time()
 
     def go(self) -> None:
-        """Let the clock go on: the container runs again."""
+        """Let the clock go on; call it when the container runs again."""
         if self._stopped_at is not None:
             self._stood_s += asyncio.get_running_loop().time() - self._stopped_at
             self._stopped_at = None

@@ -1,4 +1,4 @@
-"""One command on an exec channel as a `sandbox.process.Process`: its output, its end, its signals."""
+"""One command on an exec channel as a `sandbox.process.Process`: its output, end and signals."""
 
 import asyncio
 import signal
@@ -16,9 +16,9 @@ from sandbox_server.telemetry import logger
 
 log = logger(__name__)
 
-_FROZEN_LOOK_S = 0.5  # whether a container that was frozen at a command's timeout runs again
-_AFTER_KILL_S = 5.0  # for the rest of its output; who held it back loses it
-_SIGNALS = 128  # a shell's status of a process that a signal ended is this and the signal
+_FROZEN_LOOK_S = 0.5  # polling interval for a container that was frozen at a command's timeout
+_AFTER_KILL_S = 5.0  # for the rest of a killed command's output; anything later is lost
+_SIGNALS = 128  # + signal number: a shell's exit status for a process ended by a signal
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +29,21 @@ class Begun:
     tag: str
     pid: int
     tick: str
-    """The host's uptime in ticks just before, and the last process there was."""
+    """The host's uptime in ticks just before the start; `last` is the highest process id at that time."""
     last: str
 
 
 class Cut:
-    """Splits a stream at a mark, which may arrive in pieces."""
+    """Splits a stream at a mark; the mark may arrive in pieces."""
 
     def __init__(self, mark: bytes) -> None:
         self._mark = mark
         self._held = b""
         self.rest: bytes | None = None
-        """The first bytes after the mark, at most `frames.LONGEST`; None until the mark was seen."""
+        """The first bytes after the mark, at most `frames.LONGEST`; None until the mark has been seen."""
 
     def feed(self, data: bytes) -> bytes:
-        """Take `data`; returns the bytes so far that cannot belong to the mark."""
+        """Take `data`; return the bytes so far that cannot be part of the mark."""
         if self.rest is not None:
             self.rest += data[: frames.LONGEST - len(self.rest)]
             return b""
@@ -59,7 +59,7 @@ class Cut:
         return data[: len(data) - held]
 
     def take(self) -> bytes:
-        """The bytes held back, once the stream has ended without the mark."""
+        """Return the bytes held back, once the stream has ended without the mark."""
         held, self._held = self._held, b""
         return held
 
@@ -67,8 +67,8 @@ class Cut:
 class Command:
     """Implements `sandbox.process.Process`.
 
-    `shared`: the channel's bash reports the end by marks on both streams, and the channel can be used again. Otherwise
-    the command has replaced the bash: the stream's end is the command's, and the engine reports the exit status.
+    `shared`: the channel's bash reports the command's end by marks on both streams, and the channel is reusable.
+    Otherwise the command has replaced the bash: it ends with the stream, and the engine reports the exit status.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class Command:
         try:
             await self.wait()
         except ServiceError:
-            return  # whoever waits is told
+            return  # a caller of `wait` gets the error
 
     def _spawn(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)
@@ -194,7 +194,7 @@ class Command:
             timer.cancel()
 
     def _expire(self) -> None:
-        if self._clock.stopped:  # nothing in it can be killed now, nor has it had its time
+        if self._clock.stopped:  # a frozen process cannot be killed, and its time limit stands still
             self._look_in(_FROZEN_LOOK_S)
             return
         if (left_s := self._expires_at - self._clock.now()) > 0:
@@ -207,7 +207,7 @@ class Command:
         try:
             await self.kill_tree()
         except ServiceError:
-            self._channel.exec_stream.close()  # whoever reads finds out why
+            self._channel.exec_stream.close()  # the reader finds out why
 
     async def _read(self) -> tuple[Stream, bytes] | None:
         while not self._ready:
@@ -241,14 +241,14 @@ class Command:
             self._broken()
             return
         self._ended(end.status, signalled=end.signalled)
-        # what stands behind its last words is somebody else's, who would go on to write into the next command's
+        # another process writes after the end report; it would also write into the next command's output
         if self._reusable and end.free and len(told) == len(line) + 1 and not errors:
             self._give_back(self._channel)
         else:
             self._drop(self._channel)
 
     def _broken(self) -> None:
-        """The end was reported by something malformed: how the command ended will never be known."""
+        """The end report is malformed, so how the command ended stays unknown."""
         self._failure = CommandBroken("The end of a command")
         self._stop_timers()
         self._drop(self._channel)
@@ -258,7 +258,7 @@ class Command:
         try:
             await self._kill(self._begun)
         except ServiceError as e:
-            log.warning("a command whose end was not told may live on", code=e.code, error=e.detail)
+            log.warning("a command without a valid end report may still run", code=e.code, error=e.detail)
 
     def _ended(self, code: int, *, signalled: bool) -> None:
         number = code - _SIGNALS
@@ -271,13 +271,13 @@ class Command:
         self._stop_timers()
 
     async def _closed(self) -> None:
-        """The channel has ended without a report of the command's end."""
+        """The channel ended without reporting the command's end."""
         for stream, cut in self._cuts.items():
             if held := cut.take():
                 self._ready.append((stream, held))
         try:
             if self._shared:
-                # somebody killed the channel's bash: whatever is left of the command would be nobody's
+                # the channel's bash was killed: nobody owns the rest of the command
                 with suppress(SandboxExhausted):
                     await self._kill(self._begun)
                 self._ended(_SIGNALS + signal.SIGKILL, signalled=True)

@@ -1,4 +1,4 @@
-"""Collects a command's output, bounded, and its end: the result of `Sandbox.exec`."""
+"""Collects a command's bounded output and its end, for `Sandbox.exec`."""
 
 import asyncio
 import time
@@ -7,13 +7,13 @@ from sandbox_server.sandbox.base import ExecResult
 from sandbox_server.sandbox.collector import Collector
 from sandbox_server.sandbox.process import Process, Stream
 
-_SIGNALLED = 128  # and the signal: what a shell gives as the status of what a signal ended
+_SIGNALLED = 128  # + signal number: a shell's exit status for a process ended by a signal
 
 
 async def collected(process: Process, stdin: bytes, keep_bytes: int, started: float) -> ExecResult:
-    """Write `stdin` to `process` and read it to its end; if the caller is cancelled, the process is killed.
+    """Write `stdin` to `process` and read its output to the end; if the caller is cancelled, kill the process.
 
-    `started`: when it began, by `time.monotonic`.
+    `started`: `time.monotonic()` at its start.
     """
     kept = {stream: Collector(keep_bytes) for stream in (Stream.STDOUT, Stream.STDERR)}
     feeding = asyncio.create_task(_feed(process, stdin)) if stdin else None

@@ -1,17 +1,17 @@
 # An exec channel: reads requests, each a text of bash after its length in eight digits, and evaluates them. The engine
-# starts it once and it is used again: a fork here takes a millisecond, an exec by the engine some 60.
-# Names begin with __sb_ because what a command is to find in its environment is in this shell's.
+# starts it once and it is reused: a fork here takes a millisecond, an exec by the engine some 60.
+# Names begin with __sb_ because this shell's environment becomes the command's.
 exec {__sb_in}<&0 {__sb_out}>&1 {__sb_err}>&2 < /dev/null > /dev/null 2> /dev/null
 shopt -s nullglob
 __sb_had_lc=${LC_ALL+x} __sb_lc=$LC_ALL
 unset LC_ALL
-LC_ALL=C # ours alone: what `jobs` says is not translated, and lengths are in bytes
+LC_ALL=C # only for this shell: messages of `jobs` are not translated, and lengths are in bytes
 
 for __sb_pids in /sys/fs/cgroup/pids /sys/fs/cgroup/pids/pids ''; do
   [[ -r $__sb_pids.current ]] && read -r __sb_most < "$__sb_pids.max" && [[ $__sb_most != max ]] && break
 done
 
-# Whether the container is at its limit of processes; a shell would try to fork for 15 s before it told.
+# Whether the container is at its process limit; a shell would try to fork for 15 s before it reports that.
 __sb_full() {
   local current
   [[ $__sb_pids ]] && read -r current < "$__sb_pids.current" && ((current >= __sb_most))
@@ -23,12 +23,12 @@ __sb_now() {
   __sb_tick=${__sb_tick/./} __sb_began=$SECONDS
 }
 
-# The line of user $1 (name or number) in /etc/passwd, in __sb_entry: all of it, name, uid, gid, home.
+# Sets __sb_entry to user $1's (name or number) entry in /etc/passwd: the line, name, uid, gid, home.
 __sb_passwd() {
   local lines all IFS= part=$'[^:\n]*'
   mapfile lines < /etc/passwd
   all=$'\n'${lines[*]}
-  # mostly it is who was asked for last, and to look again is a tenth of what a command costs
+  # usually it is the same user as the last time, and another search costs a tenth of a command
   [[ $1 == "$__sb_name" ]] && [ "$all" = "$__sb_users" ] && return "$__sb_absent"
   __sb_name=$1 __sb_users=$all __sb_absent=0
   [[ $all =~ $'\n'("$1"):$part:($part):($part):$part:($part) || $all =~ $'\n'($part):$part:("$1"):($part):$part:($part) ]] ||
@@ -37,14 +37,14 @@ __sb_passwd() {
   return "$__sb_absent"
 }
 
-# Becomes the command: $1 the nonce, $2 the tag, $3 the login (below) that a login shell needs not begin with, $4 its user
-# if it begins at home, $5 its folder, $6 its input (null, pipe), $7 where its stderr goes (err, out), $8 the number of
-# NAME=VALUE that follow, then the command.
-# The tag is a limit that Linux has not enforced since 2.4. Children inherit it, also by setsid, a double fork and
-# `env -i`; nobody without CAP_SYS_RESOURCE can raise it again, and every user may read it in /proc.
+# Becomes the command. $1: nonce, $2: tag, $3: name of the login (below) if its profile may be skipped, $4: user if it
+# starts at home, $5: folder, $6: stdin (null, pipe), $7: stderr (err, out), $8: number of NAME=VALUE arguments, which
+# follow, then the command.
+# The tag is a value of a resource limit that Linux has not enforced since 2.4. Children inherit it, also through
+# setsid, a double fork and `env -i`; only CAP_SYS_RESOURCE can raise it again, and every user can read it in /proc.
 __sb_become() {
   ulimit -x "$2"
-  # closed, or written to before we began: the request was taken back
+  # stdin is closed or was written to before we started: the request was cancelled
   read -r -t 0 -u "$__sb_in" && exit 125
   if [[ $6 == pipe ]]; then exec <&"$__sb_in"; fi
   exec >&"$__sb_out" 2>&"$__sb_err" {__sb_in}<&- {__sb_out}>&- {__sb_err}>&-
@@ -75,12 +75,13 @@ __sb_become() {
   exec -- "$@"
 }
 
-# Whether what began since process $1 did has this channel's output still, or may have: it cannot be seen.
+# Whether a process started since process $1 holds this channel's output open, or might: not every process can be
+# inspected.
 __sb_held() {
   local last p f line all= command=$1
   read -r _ _ _ _ last < /proc/loadavg
   [[ $last == "$command" ]] && return 1
-  # numbers begin anew past the largest one, which takes seconds
+  # process ids start again after the largest one, at the earliest after seconds
   ((last < command || SECONDS - __sb_began > 2)) && all=1
   for p in /proc/[0-9]*; do
     ((${p#/proc/} == $$)) && continue
@@ -101,14 +102,14 @@ __sb_held() {
   return 1
 }
 
-# A pipe to ourselves takes what this shell says of a child that a signal ended; nothing else tells that from a status.
+# A pipe to ourselves for this shell's message about a child that a signal ended; an exit status alone does not tell.
 __sb_watch() {
   exec {__sb_own}<> <(:) 2>&"$__sb_own"
   wait $!
 }
 
-# Runs a command as `__sb_become` has it, and says how it ended: status, exited or signalled, whether the channel is free.
-# Of SIGINT, SIGPIPE and SIGTERM a shell says nothing: they pass for statuses.
+# Runs a command by `__sb_become` and reports its end: status, exited or signalled, whether the channel is free.
+# For SIGINT, SIGPIPE and SIGTERM a shell prints no message: they are reported as statuses.
 __sb_run() {
   local __sb_pid __sb_line __sb_end=exited
   if __sb_full; then
@@ -116,14 +117,14 @@ __sb_run() {
     return
   fi
   [[ $__sb_own ]] || __sb_watch
-  # what the login was found to depend on is not as it was: the profile has to run
+  # a dependency of the login has changed: the profile has to run
   if [[ $3 ]] && ! "__sb_same_$3"; then set -- "$1" "$2" '' "${@:4}"; fi
-  if [[ $4 ]]; then __sb_passwd "$4"; fi # here, not in the child, so that it is remembered
+  if [[ $4 ]]; then __sb_passwd "$4"; fi # in this shell, not in the child, so that it is remembered
   __sb_now
-  set -m # for a process group of its own, and for SIGINT not to be ignored
+  set -m # gives it its own process group, and SIGINT is not ignored
   __sb_become "$@" &
   __sb_pid=$!
-  set +m # or `wait` ends when the command is only stopped
+  set +m # otherwise `wait` ends when the command is only stopped
   wait "$__sb_pid"
   set -- "$1" $?
   if (($2 > 128)); then
@@ -136,22 +137,22 @@ __sb_run() {
   printf '%s\n' "$1" >&"$__sb_err"
 }
 
-# Whether process $1 bears tag $2.
+# Whether process $1 has tag $2.
 __sb_tagged() {
   local lines
   mapfile -t lines 2> /dev/null < "/proc/$1/limits"
   [[ ${lines[*]} == *" $2 "* ]]
 }
 
-# Kills what bears tag $2 and what descends from such a process; with $3 and $4, the moment and the last process before
-# it began, also what began since and was orphaned. Never forks, so that it works at the limit of processes.
+# Kills processes with tag $2 and their descendants; with $3 and $4 (time and highest process id before the command
+# started), also processes that started later and were orphaned. Never forks, so that it works at the process limit.
 __sb_kill() {
   local tag=$2 tick=$3 last=$4 pass clean=0 f line pid victims
   for ((pass = 0; pass < 200; pass++)); do
     victims=()
     local -A parent=() marked=() late=()
     for f in /proc/[0-9]*/stat; do
-      # what ends while we look may have left a child that we did not see
+      # a process that ends during the scan may have left a child that the scan missed
       { read -r line < "$f"; } 2> /dev/null || { clean=-1; continue; }
       pid=${line%% *}
       set -- "$1" ${line##*) }
@@ -176,14 +177,14 @@ __sb_kill() {
   printf '%s done\n' "$1" >&"$__sb_out"
 }
 
-# Sends signal $4 to process $3 if that is of tag $2.
+# Sends signal $4 to process $3 if it has tag $2.
 __sb_signal() {
   local word=gone
   __sb_tagged "$3" "$2" && kill -"$4" "$3" && word=sent
   printf '%s %s\n' "$1" "$word" >&"$__sb_out"
 }
 
-# Whether user $2 (a name or number) and group $3 ("": none asked for) are there.
+# Whether user $2 (name or number) and group $3 ("": not requested) exist.
 __sb_who() {
   local word=unknown lines IFS=
   [[ $2 =~ ^[0-9]+$ ]] || __sb_passwd "$2" && word=known
@@ -194,7 +195,7 @@ __sb_who() {
   printf '%s %s %s\n' "$1" "$word" "${__sb_entry[2]}" >&"$__sb_out"
 }
 
-# Carries out the request $3 if user $2 still is whom this channel runs as.
+# Runs the request $3 if user $2 is still the user that this channel runs as.
 __sb_as() {
   if __sb_passwd "$2" && [[ ${__sb_entry[2]} == "$EUID" ]]; then
     "${@:3}"
@@ -203,7 +204,7 @@ __sb_as() {
   fi
 }
 
-# On a terminal the request comes as an argument: what is typed there is the command's.
+# On a terminal, the request comes as an argument: the input belongs to the command.
 eval "$1"
 while IFS= read -r -N 8 -u "$__sb_in" __sb_request && IFS= read -r -N "$((10#$__sb_request))" -u "$__sb_in" __sb_request; do
   eval "$__sb_request"

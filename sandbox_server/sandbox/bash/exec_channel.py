@@ -1,4 +1,4 @@
-"""One exec channel: a bash in the container (exec_channel.bash) that takes requests and answers on its own streams."""
+"""One exec channel: a bash in the container (exec_channel.bash) that reads requests and answers on its streams."""
 
 import asyncio
 from importlib import resources
@@ -7,34 +7,34 @@ from sandbox_server.errors import ServiceError
 from sandbox_server.sandbox.engine import Container, ExecStream
 
 _SCRIPT = resources.files(__package__).joinpath("exec_channel.bash").read_text()
-_JUNK = 1 << 16  # before an answer: what the engine says of a process that it could not start
+_JUNK = 1 << 16  # bytes before an answer, for the engine's message about a process that it could not start
 
 
 class ChannelEnded(Exception):
-    """The channel ended before it answered; the request was not begun."""
+    """The channel ended before it answered; the request was not started."""
 
 
 class ChannelFlooded(Exception):
-    """Somebody else writes into the channel; whether the request was begun is not known."""
+    """Another process writes to the channel; whether the request was started is unknown."""
 
 
 class ExecChannel:
-    """A bash that waits for requests as one user."""
+    """A bash that runs the requests of one user."""
 
     def __init__(self, exec_stream: ExecStream, user: str) -> None:
         self.exec_stream = exec_stream
         self.user = user
         self.idle: asyncio.TimerHandle | None = None
-        """Closes it, while it is parked."""
-        self._seen, self._errors = bytearray(), bytearray()  # of the answer that is waited for
+        """Timer that closes the channel while it is parked."""
+        self._seen, self._errors = bytearray(), bytearray()  # of the current answer
         self.logins: set[str] = set()
-        """Names of the logins whose definitions it has."""
+        """Names of the logins defined in this channel."""
 
     @classmethod
     async def open(cls, container: Container, user: str, *, terminal_request: str | None = None) -> "ExecChannel":
-        """Start one as `user`, a name or number that the container knows.
+        """Open a channel as `user`, a name or number that exists in the container.
 
-        With `terminal_request` it runs on a terminal and carries out this one request.
+        With `terminal_request` it runs on a terminal and executes only this request.
 
         Raises:
             SandboxLost: the container is not running. SandboxExhausted: it can take no further process.
@@ -45,16 +45,16 @@ class ExecChannel:
         try:
             return cls(await asyncio.shield(opening), user)
         except asyncio.CancelledError:
-            opening.add_done_callback(_close)  # it ends with its input
+            opening.add_done_callback(_close)  # it ends when its input does
             raise
 
     async def ask(self, nonce: str, request: str | None) -> tuple[str, bytes, bytes]:
-        """Send `request`; returns the rest of the line behind `nonce`, the stdout after that line, and stderr.
+        """Send `request`; return the rest of the line after `nonce`, the stdout after that line, and stderr.
 
-        After a cancellation, call it again with `request` None to go on waiting; nothing is lost.
+        After a cancellation, call it again with `request` None to continue waiting; nothing is lost.
 
         Raises:
-            ChannelEnded: it will not answer. ChannelFlooded.
+            ChannelEnded: no answer will come. ChannelFlooded.
         """
         if request is not None:
             self._seen, self._errors = bytearray(), bytearray()
@@ -66,7 +66,7 @@ class ExecChannel:
             if frame is None:
                 raise ChannelEnded
             stream, data = frame
-            if stream == 2:  # a short command's may come first
+            if stream == 2:  # a short command's stderr may arrive first
                 errors += data
                 continue
             seen += data
@@ -77,7 +77,7 @@ class ExecChannel:
         raise ChannelFlooded
 
     def close(self) -> None:
-        """Close the channel; its bash ends once the command that it runs has ended."""
+        """Close the channel; its bash ends once its current command has ended."""
         if self.idle is not None:
             self.idle.cancel()
         self.exec_stream.close()

@@ -1,8 +1,8 @@
-"""The exec channels of one container. A few stay parked for the next command of their user; more are opened on demand.
+"""The exec channels of one container. A few stay parked for their user's next command; more are opened on demand.
 
-Known limit: code of the same user can read a channel's memory and write to its pipes, so a policy's command can forge
-its own exit status. In a grading channels are therefore not shared: each becomes its one command, and the engine
-reports the exit status.
+Known limit: a process of the same user can read a channel's memory and write to its pipes, so a policy's command can
+forge its own exit status. In a grading, channels are therefore not shared: each one becomes its single command, and
+the engine reports the exit status.
 """
 
 import asyncio
@@ -26,26 +26,26 @@ from sandbox_server.sandbox.engine import Container
 from sandbox_server.sandbox.process import Size
 
 _ROOT = "0"
-_PARKED = 8  # channels of one user that wait for a command, some 3 MB each: as many as one turn of code search takes
-_IDLE_S = 90.0  # then it is closed; what polls a sandbox asks every few seconds
-_LAST_ID = "2147483647"  # of a user; the engine refuses larger ones
-_MOST = 256  # channels of one container at a time; its limit of processes mostly says less
+_PARKED = 8  # parked channels per user, some 3 MB each; one turn of code search uses as many
+_IDLE_S = 90.0  # a parked channel is closed after this; clients that poll a sandbox do so every few seconds
+_LAST_ID = "2147483647"  # largest user id that the engine accepts
+_MOST = 256  # channels of one container at a time; usually its process limit is reached first
 
-_PARKED_ANSWER_S = 3.0  # of a channel that has answered before; past it a new one is tried
-_ANSWER_S = 30.0  # of a new one, on a busy host
-_KILL_S = 10.0  # for a sweep of up to some thousand processes
-_KILL_TRIES = 20  # x 0.1 s: at the limit of processes the engine cannot always start a process, though mostly
-_EXIT_CODE_S = 2.0  # the daemon notes an exit shortly after the stream's end
-_EXIT_CODE_PAUSES = (0.001, 0.002, 0.005, 0.01)  # then 20 ms each; mostly the first look finds it
+_PARKED_ANSWER_S = 3.0  # for a parked channel to answer; after that a new one is tried
+_ANSWER_S = 30.0  # for a new channel to answer, on a busy host
+_KILL_S = 10.0  # for a sweep of up to several thousand processes
+_KILL_TRIES = 20  # x 0.1 s: at the process limit the engine often fails to start a process
+_EXIT_CODE_S = 2.0  # the daemon notes an exit status shortly after the end of the stream
+_EXIT_CODE_PAUSES = (0.001, 0.002, 0.005, 0.01)  # then 20 ms each; usually the first look finds it
 _END_TRIES = 50  # x 20 ms: for the daemon to note a container's end
 _KILLED = 137
-_NOT_STARTED = 126  # also what a command gives that may not be executed
+_NOT_STARTED = 126  # also the status of a command that may not be executed
 
 
 class ExecChannels:
-    """Starts commands in one container, and kills them.
+    """Starts and kills commands in one container.
 
-    `shared=False`: each channel runs one command, so nothing that ran before can have touched it.
+    `shared=False`: each channel runs a single command, so no earlier command can have tampered with it.
     """
 
     def __init__(self, container: Container, clock: SandboxClock, *, shared: bool, login_cache: bool) -> None:
@@ -60,7 +60,7 @@ class ExecChannels:
 
     @property
     def parked(self) -> int:
-        """Number of channels that wait for a command."""
+        """Number of channels waiting for a command."""
         return sum(map(len, self._parked.values()))
 
     async def start(self, request: ExecRequest) -> Command:
@@ -100,10 +100,11 @@ class ExecChannels:
             self._parked.setdefault(_ROOT, []).append(await self._new(_ROOT))
 
     async def kill(self, begun: Begun) -> None:
-        """Kill every process that a command started.
+        """Kill every process that descends from a command.
 
         Raises:
-            SandboxLost: the container does not run. SandboxExhausted: it takes no process that could do the killing.
+            SandboxLost: the container does not run. SandboxExhausted: it cannot take the process that would do the
+            killing.
         """
         since = ["", ""] if self._shared else [begun.tick, begun.last]
         for attempt in itertools.count(1):
@@ -116,7 +117,7 @@ class ExecChannels:
             await asyncio.sleep(0.1)
 
     def close(self) -> None:
-        """Close all channels; commands under way go on, and their output is lost."""
+        """Close all channels; running commands go on, but their output is lost."""
         for channel in tuple(self._open):
             self._drop(channel)
 
@@ -133,7 +134,7 @@ class ExecChannels:
     async def _begin(
         self, channel: ExecChannel, request: ExecRequest, words: list[str], login: Login | None, within_s: float
     ) -> Command | None:
-        """Start the command; None: the name of the channel's user now belongs to another user id.
+        """Start the command; None if the name of the channel's user now belongs to another user id.
 
         Raises:
             ChannelEnded: nothing was started.
@@ -147,7 +148,7 @@ class ExecChannels:
                 text = login.definition + text
                 channel.logins.add(login.name)
             if request.stdin:
-                text += "\nexit"  # what follows on its input is the command's
+                text += "\nexit"  # the rest of the input is the command's
         else:
             text = "__sb_now; " + shlex.join(["__sb_become", nonce, tag, "", *words])
         answered = await self._ask(channel, nonce, tag, text, within_s)
@@ -178,7 +179,7 @@ class ExecChannels:
         except ChannelEnded:
             self._drop(channel)
             raise
-        except ChannelFlooded:  # once more in another channel, it might run twice
+        except ChannelFlooded:  # retrying on another channel might run it twice
             await self._take_back(channel, tag)
             raise CommandBroken("The beginning of a command") from None
         except TimeoutError:
@@ -189,10 +190,10 @@ class ExecChannels:
             raise
 
     async def _take_back(self, channel: ExecChannel, tag: str, nonce: str | None = None) -> None:
-        """Undo a request whose answer was not waited for.
+        """Undo a request whose answer nobody waited for.
 
-        Only what has begun can be killed, so the answer is waited for first; past that the channel's end takes the
-        request back.
+        Only a started command can be killed, so wait for the answer first, for a bounded time; closing the channel then
+        cancels the request.
         """
         if nonce is not None:
             with suppress(ChannelEnded, ChannelFlooded, TimeoutError):
@@ -211,9 +212,9 @@ class ExecChannels:
         answered: tuple[str, bytes, bytes],
         login: Login | None = None,
     ) -> Command | None:
-        """The command, as the channel's answer announces it. Raises CommandBroken: the answer is malformed."""
+        """Return the command that the channel's answer announces. Raises CommandBroken: the answer is malformed."""
         line, first, errors = answered
-        line = line.removesuffix("\r")  # of a terminal
+        line = line.removesuffix("\r")  # added by a terminal
         if line == "stale":
             self._drop(channel)
             return None
@@ -252,7 +253,7 @@ class ExecChannels:
         name, _, group = user.partition(":")
         is_number = name.isascii() and name.isdigit()
         if is_number and (len(name) > len(_LAST_ID) or int(name) > int(_LAST_ID)):
-            raise UnknownUser(f"no sandbox has a user {name[:20]}; numbers of users end with {_LAST_ID}")
+            raise UnknownUser(f"no sandbox has a user {name[:20]}; the largest user id is {_LAST_ID}")
         if user in self._known or (is_number and not group):
             return
         if "known" not in await self._control("__sb_who", name, group, within_s=_ANSWER_S):
@@ -294,7 +295,7 @@ class ExecChannels:
         channel.close()
 
     async def _control(self, function: str, *words: str, within_s: float) -> list[str]:
-        """Have a channel of root carry out `function`, which forks nothing; returns the words of its answer.
+        """Have a channel of root run `function`, which does not fork; return the words of its answer.
 
         Raises:
             SandboxLost, SandboxExhausted: no channel could be opened.
@@ -321,7 +322,7 @@ class ExecChannels:
         )
 
     async def _refused(self) -> NoReturn:
-        """Raise the reason why a new channel did not answer; the engine notes a container's end later than we do."""
+        """Raise the reason why a new channel did not answer; the engine may note a container's end late."""
         for _ in range(_END_TRIES):
             if not (await self._container.state()).running:
                 raise SandboxLost(f"the container {self._container.id[:12]} is not running")
@@ -346,13 +347,13 @@ class ExecChannels:
             if code is not None:
                 return code
             await asyncio.sleep(next(pauses))
-        raise SandboxLost("a command's output ended but its process did not; the container is not sound")
+        raise SandboxLost("a command's output ended but its process did not; the container is broken")
 
     async def _still_sound(self) -> None:
         """Return if the container still works: the engine may report a command's end before the container's own.
 
         Raises:
-            SandboxLost: the container has ended. SandboxExhausted: it runs and takes no further process.
+            SandboxLost: the container has ended. SandboxExhausted: it runs but can take no further process.
         """
         probe = await self._container.exec(["true"], user=_ROOT)
         try:
@@ -366,5 +367,5 @@ class ExecChannels:
 
 
 def _tag() -> str:
-    """A number for RLIMIT_LOCKS that no other command has; 18 digits, as no other number in /proc/PID/limits has."""
+    """A unique value for RLIMIT_LOCKS; its 18 digits differ from every other number in /proc/PID/limits."""
     return str(10**17 + secrets.randbelow(9 * 10**17))

@@ -10,7 +10,7 @@ from sandbox_server.sandbox.process import Size
 
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _SHELLS = frozenset(("bash", "/bin/bash", "/usr/bin/bash"))
-_READ_ONLY = frozenset(("BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID", "_"))  # of bash
+_READ_ONLY = frozenset(("BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID", "_"))  # bash's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class ExecRequest:
 
     @property
     def is_login_shell(self) -> bool:
-        """The command is `bash -l -c TEXT`, and its environment can be set by bash."""
+        """True for `bash -l -c TEXT` with an environment that bash can set."""
         argv = self.argv
         is_shell = len(argv) == 4 and argv[0] in _SHELLS and list(argv[1:3]) == ["-l", "-c"]
         return is_shell and all(map(_is_plain, self.env))
@@ -38,7 +38,7 @@ class ExecRequest:
         """The arguments of `__sb_become` in exec_channel.bash, from the user on.
 
         Raises:
-            MalformedRequest: the command is empty, or a part of it cannot be passed on (NUL, a lone surrogate).
+            MalformedRequest: the command is empty, or a part of it cannot be passed on (NUL, lone surrogate).
         """
         folder = self.cwd or "."
         if not self.home_cwd:
@@ -58,9 +58,9 @@ class ExecRequest:
         try:
             whole = "".join(words).encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
-            raise MalformedRequest("the command, its folder or environment is no text: a lone surrogate") from None
+            raise MalformedRequest("the command, its folder or environment contains a lone surrogate") from None
         if b"\0" in whole or not self.argv:
-            raise MalformedRequest("the command is empty, or it, its folder or environment holds a NUL byte")
+            raise MalformedRequest("the command is empty, or it, its folder or environment contains a NUL byte")
         return words
 
 

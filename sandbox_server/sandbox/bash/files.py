@@ -8,7 +8,7 @@ from sandbox_server.sandbox.bash.filesystem_channels import ChannelEnded, Exchan
 from sandbox_server.sandbox.bash.filesystem_errors import error_of
 
 _TIMEOUT_S = 30.0  # for one operation
-_ASIDE = 1 << 12  # bytes that the programs which an operation runs may say beside its answer
+_ASIDE = 1 << 12  # bytes that the programs of an operation may print besides its answer
 
 
 async def read(channels: FileSystemChannels, path: str, max_bytes: int) -> bytes:
@@ -30,7 +30,7 @@ async def write(channels: FileSystemChannels, path: str, data: bytes, mode: int 
 
 
 async def _ask(channels: FileSystemChannels, most: int, data: bytes, *words: str) -> tuple[str, bytes]:
-    """The word at the end of the answer and at most `most` bytes before it."""
+    """Return the word at the end of the answer and at most `most` bytes before it."""
     for attempt in range(2):
         try:
             async with channels.exchange(fresh=bool(attempt)) as exchange, asyncio.timeout(_TIMEOUT_S):
@@ -43,11 +43,11 @@ async def _ask(channels: FileSystemChannels, most: int, data: bytes, *words: str
 
 
 async def _exchange(exchange: Exchange, most: int, data: bytes, *words: str) -> tuple[str, bytes]:
-    # what refuses the data says so before it has read all of it
+    # a function that refuses the data answers before it has read all of it
     sending = asyncio.create_task(exchange.tell(*words, data=data))
     try:
         answer = await exchange.answer(most)
-    except OverflowError:  # a `head` of the policy's own gives what it likes
+    except OverflowError:  # the policy can replace `head`, which then prints what it likes
         raise CommandBroken("An answer about a file") from None
     finally:
         sending.cancel()
@@ -62,7 +62,7 @@ def _raise_for(word: str, path: str) -> None:
 
 
 def _rooted(path: str) -> str:
-    """`path` from the root. Raises FileNotFoundError: no file can have this name."""
+    """`path` as an absolute path. Raises FileNotFoundError: the name is not possible."""
     try:
         path.encode()
     except UnicodeEncodeError:

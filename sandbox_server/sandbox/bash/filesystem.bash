@@ -1,9 +1,9 @@
-# Functions for file operations (filesystem.py, files.py). Each takes a nonce first and ends its answer with
-# "\n<nonce> <word>\n"; what stands before that is data. Variables that `locate` sets: uid gid home path.
+# Functions for file operations (filesystem.py, files.py). The first argument of each is a nonce; each ends its answer
+# with "\n<nonce> <word>\n", after any data. `locate` sets the variables uid gid home path.
 export LC_ALL=C PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 umask 022
 shopt -u sourcepath
-exec {orders}<&0
+exec {requests}<&0
 
 say() { printf '\n%s %s\n' "$1" "$2"; }
 
@@ -30,7 +30,7 @@ clean() { # text -> path, without empty parts, . and ..
   path="/${out[*]}"
 }
 
-locate() { # nonce user text -> uid gid home path; says why it cannot
+locate() { # nonce user text -> uid gid home path; answers an error if it cannot
   whom "$2" || { say "$1" user; return 1; }
   case $3 in
     /*)
@@ -43,7 +43,7 @@ locate() { # nonce user text -> uid gid home path; says why it cannot
   esac
 }
 
-folders() { # nonce folder: makes what is missing of it
+folders() { # nonce folder: creates it and its missing parents
   local up=${2:-/} missing=() err
   while [[ ! -e $up ]]; do
     missing=("$up" "${missing[@]}")
@@ -57,7 +57,7 @@ folders() { # nonce folder: makes what is missing of it
   fi
 }
 
-refuse() { # nonce message-of-a-program
+refuse() { # nonce error-message: answers the word for a program's error
   case $2 in
     *"No space left"* | *quota* | *"File too large"*) say "$1" full ;;
     *"Not a directory"* | *"File exists"*) say "$1" notdir ;;
@@ -67,10 +67,10 @@ refuse() { # nonce message-of-a-program
   esac
 }
 
-# name, kind, kind behind a link, size, mode, permissions, owner, group, mtime, inode, ctime; each ends in NUL
+# name, kind, target's kind, size, mode, permissions, owner, group, mtime, inode, ctime; each ends in NUL
 readonly FIELDS='%P\0%y\0%Y\0%s\0%m\0%M\0%u\0%g\0%T@\0%i\0%C@\0'
 
-show() { # nonce namespace: of $path
+show() { # nonce namespace: prints the entry $path
   local links=()
   [[ -e $path || -L $path ]] || { say "$1" missing; return; }
   printf '%s\0' "$path"
@@ -84,7 +84,7 @@ show() { # nonce namespace: of $path
   say "$1" ok
 }
 
-attributes() { # namespace: those of $path, as the beginning of a tar archive
+attributes() { # namespace: prints the attributes of $path, as the beginning of a tar archive
   tar --format=posix --xattrs --xattrs-include="$1.*" -P -cf - -- "$path" 2>/dev/null | head -c 16384
 }
 
@@ -100,7 +100,7 @@ list() { # nonce user path depth namespace
   printf '%s\0' "$path"
   find "$path/" -mindepth 1 -maxdepth "$4" -printf "$FIELDS" 2>/dev/null
   printf '\0'
-  # links, and what they lead to
+  # links and their targets
   find "$path/" -mindepth 1 -maxdepth "$4" -type l -printf '%P\0' -exec realpath -mz -- {} \; 2>/dev/null
   printf '\0'
   if [[ $5 && -e /run/sandbox/attributes ]]; then
@@ -141,14 +141,15 @@ move() { # nonce user from to namespace
   show "$1" "$5"
 }
 
-put() { # nonce user path namespace size-of-archive: makes the file ready and says "go"; then see `fill`
+put() { # nonce user path namespace size-of-archive: opens the file and answers "go"; the data follows (filesystem.py:
+_fill)
   local out err size new=1
   locate "$1" "$2" "$3" || return
   [[ $3 == */ || -d $path ]] && { say "$1" dir; return; }
   [[ -e $path && ! -f $path && ! -c $path ]] && { say "$1" special; return; }
   folders "$1" "${path%/*}" || return
   [[ -e $path ]] && new=
-  # what fails is done again to learn why: a subshell each time would cost more than all the rest
+  # a failed step is repeated to get its message: a subshell each time would cost more than everything else
   { : > "$path"; } 2>/dev/null || err=$( { : > "$path"; } 2>&1) || { refuse "$1" "$err"; return; }
   if [[ ! (-O $path && -G $path && $uid == 0 && $gid == 0) ]]; then
     chown -- "$uid:$gid" "$path" 2>/dev/null || err=$(chown -- "$uid:$gid" "$path" 2>&1) ||
@@ -160,7 +161,7 @@ put() { # nonce user path namespace size-of-archive: makes the file ready and sa
   while IFS= read -r size; do
     ((size)) || break
     head -c "$size" >&"$out" 2>/dev/null && continue
-    # how much of the data is still to come, nobody knows; the next operation opens a new channel
+    # the amount of data still to come is unknown, so this channel ends; the next operation opens a new one
     (($? == 1 || $? == 153)) && say "$1" full || say "$1" busy
     exit
   done
@@ -169,13 +170,13 @@ put() { # nonce user path namespace size-of-archive: makes the file ready and sa
   show "$1" "$4"
 }
 
-bare() { # namespace: the file at $path, which is empty, loses its attributes; tar and cp can set them, not remove them
+bare() { # namespace: removes the attributes of the empty file $path; tar and cp can only set them
   attributes "$1" | grep -aq "SCHILY.xattr" || return 0
   local other="$path.$RANDOM$RANDOM"
   cp --attributes-only --preserve=mode,ownership -- "$path" "$other" && mv -fT -- "$other" "$path"
 } 2>/dev/null
 
-mark() { # namespace size: sets the attributes that the archive of `size` bytes, which follows, has
+mark() { # namespace size: sets the attributes in the archive of `size` bytes that follows
   local other
   other=$(mktemp -d -p "${path%/*}/") || { head -c "$2" > /dev/null; return; }
   head -c "$2" | tar --xattrs --xattrs-include="$1.*" -xf - -C "$other"
@@ -194,18 +195,18 @@ get() { # nonce user path
     printf '%s\0' "$path"
     cat -- "$path" 2>/dev/null &
     reader=$!
-    # nothing is sent before this is answered: what comes is the end of a lane that was dropped in the middle, and
-    # nobody reads what cat writes; it would stand there for as long as the container
-    { IFS= read -rN1 -u "$orders" _; kill -9 "$reader"; } 2>/dev/null &
+    # no input comes before this is answered, so input or its end means that the channel was dropped midway and nobody
+    # reads from cat, which would block for as long as the container lives
+    { IFS= read -rN1 -u "$requests" _; kill -9 "$reader"; } 2>/dev/null &
     watcher=$!
     if wait "$reader" 2>/dev/null; then word=ok; else word=denied; fi
-    # gone, and not only told to go: it would take the first byte of the next order with it
+    # wait until it is dead: it would read the first byte of the next request
     { kill -9 "$watcher"; wait "$watcher"; } 2>/dev/null
     say "$1" "$word"
   fi
 }
 
-load() { # nonce path most: its first bytes
+load() { # nonce path most: prints its first bytes
   if [[ -d $2 ]]; then say "$1" dir
   elif [[ ! -e $2 ]]; then if [[ -L $2 ]]; then say "$1" missing; else absent "$1" "$2"; fi
   elif [[ ! -f $2 ]]; then say "$1" special
@@ -213,7 +214,7 @@ load() { # nonce path most: its first bytes
   else say "$1" denied; fi
 }
 
-absent() { # nonce path: says why there is nothing
+absent() { # nonce path: answers why it does not exist
   local up=$2
   while [[ $up == */* ]]; do
     up=${up%/*}

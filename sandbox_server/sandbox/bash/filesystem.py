@@ -1,4 +1,4 @@
-"""`sandbox.filesystem.FileSystem` on one container, by bash, coreutils and findutils; attributes by tar."""
+"""Implements `sandbox.filesystem.FileSystem` with bash, coreutils and findutils; extended attributes with tar."""
 
 import asyncio
 import base64
@@ -17,21 +17,21 @@ from sandbox_server.sandbox.filesystem import FileInfo, FileKind
 
 T = TypeVar("T")
 
-_TIMEOUT_S = 60.0  # for one operation that does not stream, and between two pieces of one that does
-_PIECE = 1 << 20  # of an upload, in one `head` of the channel's
-_MOST = 8 << 20  # of an answer: some 70,000 entries of a folder; whoever is told them keeps the event loop meanwhile
-_AT_ONCE = 1 << 14  # bytes of an answer that are read in a millisecond; longer ones are read in a thread
+_TIMEOUT_S = 60.0  # for an operation that does not stream, and between two pieces of one that does
+_PIECE = 1 << 20  # bytes of an upload per `head` that the channel runs
+_MOST = 8 << 20  # bytes of an answer: some 70,000 entries of a folder; parsing it blocks the event loop
+_AT_ONCE = 1 << 14  # bytes of an answer that take about a millisecond to parse; longer ones are parsed on a thread
 _FIELDS = 11
 _XATTR = "SCHILY.xattr."
 _SIZE = re.compile("[0-9]{1,19}")
 _MODE = re.compile("[0-7]{1,5}")
 _SECONDS = re.compile("-?[0-9]{1,19}")
 _FIRST_S, _LAST_S = -62_135_596_800, 253_402_300_799
-"""The years 1 to 9999: what a date can be shown of, though a file may claim a later one."""
+"""Seconds of the years 1 and 9999, the range of a date; a file can claim a later time."""
 _LONGEST_NAME = 256
 _LONGEST_PATH = 1 << 16
 _KINDS = {"f": FileKind.FILE, "d": FileKind.DIR, "N": FileKind.SYMLINK, "L": FileKind.SYMLINK}
-"""By find's letters; N and L: a link that leads nowhere, or to itself."""
+"""find's letters -> kind; N and L are a dangling link and a link loop."""
 
 
 class BashFileSystem:
@@ -100,7 +100,7 @@ class BashFileSystem:
                     async with aclosing(_bounded(exchange.data())) as data:
                         head = b""
                         async for piece in data:
-                            if not began:  # the path, which ends in NUL, then the file
+                            if not began:  # the path, ending in NUL, comes before the file
                                 head += piece
                                 _, nul, piece = head.partition(b"\0")
                                 if not nul:
@@ -120,7 +120,7 @@ class BashFileSystem:
         await self._file_channels.refused()
 
     async def _ask(self, function: str, path: str, *words: str) -> bytes:
-        """The answer of a function of filesystem.bash. `words` begin with the user."""
+        """Call a function of filesystem.bash and return its output. `words` begin with the user."""
         for attempt in range(2):
             try:
                 async with self._file_channels.exchange(fresh=bool(attempt)) as exchange, asyncio.timeout(_TIMEOUT_S):
@@ -140,14 +140,14 @@ class BashFileSystem:
 async def _fill(
     exchange: Exchange, path: str, chunks: AsyncIterator[bytes], archive: bytes, namespace: str
 ) -> FileInfo:
-    """The data of a `put` that has said "go"."""
+    """Send the data of a `put` that has answered "go"."""
     try:
         async for piece in _pieces(chunks):
             async with asyncio.timeout(_TIMEOUT_S):
                 await exchange.send(b"%d\n" % len(piece))
                 await exchange.send(piece)
     except (BrokenPipeError, ConnectionResetError):
-        pass  # its last words say why
+        pass  # its final answer says why
     try:
         async with asyncio.timeout(_TIMEOUT_S):
             await exchange.send(b"0\n" + archive)
@@ -160,7 +160,7 @@ async def _fill(
 
 
 async def _pieces(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The same in pieces of _PIECE: each costs a fork in the container, and what comes by HTTP comes in small ones."""
+    """Regroup `chunks` into pieces of _PIECE bytes: each costs a fork in the container, and HTTP chunks are small."""
     kept = bytearray()
     async for chunk in chunks:
         kept += chunk
@@ -172,7 +172,7 @@ async def _pieces(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 async def _bounded(data: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """The same, each piece within the bound."""
+    """Yield from `data`, with a time limit for each piece."""
     async with aclosing(data):
         while True:
             try:
@@ -185,15 +185,15 @@ async def _bounded(data: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, N
 
 def _text(path: str) -> str:
     if "\0" in path:
-        raise ValueError("a path holds no NUL")
+        raise ValueError("a path must not contain NUL")
     return path
 
 
 async def _read(read: Callable[[bytes, str], T], answer: bytes, namespace: str) -> T:
-    """What an answer says. It comes from the image's `find` and `tar`, in whose place a policy can put others.
+    """Parse an answer, distrusting it: a policy can replace the image's `find` and `tar`.
 
     Raises:
-        CommandBroken: it is none that those give.
+        CommandBroken: it is not in their format.
 
     """
     try:
@@ -205,7 +205,7 @@ async def _read(read: Callable[[bytes, str], T], answer: bytes, namespace: str) 
 
 
 def _shown(answer: bytes, namespace: str) -> FileInfo:
-    """What `show` printed: the path, its fields, then for a link its target and that one's mode, else an archive."""
+    """Parse the output of `show`: path and fields; then a link's target and the target's mode, or an archive."""
     path, *fields = answer.split(b"\0", _FIELDS + 1)
     rest = fields.pop()
     name = os.fsdecode(path)
@@ -266,19 +266,19 @@ def _info(
 
 def _number(text: str, shape: re.Pattern[str], base: int = 10) -> int:
     if not shape.fullmatch(text):
-        raise ValueError("no number that find prints")
+        raise ValueError("not a number that find prints")
     return int(text, base)
 
 
 def _text_of(told: str) -> str:
-    """The same where it is text; else what can be shown of it."""
+    """`told` if it is valid text, else with its undecodable parts replaced."""
     return told.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _name(text: str) -> str:
-    """A short word of find's: a user's name, say."""
+    """Check a short word printed by find, such as a user's name."""
     if len(text) > _LONGEST_NAME:
-        raise ValueError("no word that find prints")
+        raise ValueError("not a word that find prints")
     return _text_of(text)
 
 
@@ -289,7 +289,7 @@ def _nanoseconds(seconds: str) -> int:
 
 
 def _archive(attributes: Mapping[str, str], namespace: str) -> bytes:
-    """A tar archive of an empty file `attributes` that has them."""
+    """A tar archive with an empty file `attributes` that has these extended attributes."""
     entry = tarfile.TarInfo("attributes")
     entry.pax_headers = {f"{_XATTR}{namespace}.{key}": value for key, value in attributes.items()}
     out = io.BytesIO()
@@ -299,7 +299,7 @@ def _archive(attributes: Mapping[str, str], namespace: str) -> bytes:
 
 
 def _attributes(archive: bytes, namespace: str) -> dict[str, str]:
-    """Those in the first header of a tar archive, of which only the beginning is there."""
+    """The extended attributes in the first header of a tar archive, of which only the beginning is present."""
     if not namespace or len(archive) < tarfile.BLOCKSIZE:
         return {}
     prefix = f"{_XATTR}{namespace}."

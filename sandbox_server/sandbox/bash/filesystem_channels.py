@@ -1,7 +1,7 @@
-"""Channels for file operations: a few bashes with the functions of filesystem.bash, each for one operation at a time.
+"""Channels for file operations: bashes with the functions of filesystem.bash, each running one operation at a time.
 
-A streaming operation holds its channel until its data has ended, so there are several. Opening the first one costs as
-much as starting a process in a container; it is kept and used again.
+A streaming operation holds its channel until its data has ended, so there are several. Opening the first channel costs
+as much as starting a process in a container; channels are kept and reused.
 """
 
 import asyncio
@@ -17,17 +17,17 @@ from sandbox_server.sandbox.bash import frames
 from sandbox_server.sandbox.bash.clock import SandboxClock
 from sandbox_server.sandbox.engine import Container, ExecStream
 
-_CHANNELS = 8  # of one container at the same time; more operations wait their turn
+_CHANNELS = 8  # of one container at a time; further operations wait
 _TURN_S = 60.0  # to wait for a channel
 _SCRIPT = resources.files(__package__).joinpath("filesystem.bash").read_bytes()
 
 
 class ChannelEnded(Exception):
-    """The channel's bash has ended: the policy killed it, or the container was restarted or removed."""
+    """The channel's bash ended: the policy killed it, or the container was restarted or removed."""
 
 
 class Exchange:
-    """One operation on a channel: a function call, its data, and the word that ends the answer."""
+    """One operation on a channel: a function call, its data, and the word at the end of the answer."""
 
     def __init__(self, exec_stream: ExecStream) -> None:
         self._exec_stream = exec_stream
@@ -45,7 +45,7 @@ class Exchange:
         await self._exec_stream.write(data)
 
     async def data(self) -> AsyncGenerator[bytes, None]:
-        """The function's output as it arrives; `word` is set once this has ended.
+        """Yield the function's output as it arrives; `word` is set at its end.
 
         Raises:
             ChannelEnded. CommandBroken.
@@ -58,7 +58,7 @@ class Exchange:
             self._rest += piece
             at = self._rest.find(self._mark)
             if at < 0:
-                # what may be the beginning of the mark waits for the rest of it
+                # hold back what may be the beginning of the mark
                 sure = len(self._rest) - len(self._mark)
                 if sure > 0:
                     yield bytes(self._rest[:sure])
@@ -79,10 +79,10 @@ class Exchange:
         raise ChannelEnded
 
     async def answer(self, most: int) -> bytes:
-        """All of the function's output.
+        """Return all of the function's output.
 
         Raises:
-            OverflowError: that is more than `most` bytes. ChannelEnded.
+            OverflowError: it is longer than `most` bytes. ChannelEnded.
 
         """
         kept = bytearray()
@@ -90,7 +90,7 @@ class Exchange:
             async for piece in data:
                 kept += piece
                 if len(kept) > most:
-                    raise OverflowError(f"more than {most >> 20} MiB to tell; ask for less of it")
+                    raise OverflowError(f"more than {most >> 20} MiB in the answer; ask for less")
         return bytes(kept)
 
     word = ""
@@ -98,7 +98,7 @@ class Exchange:
 
 
 class FileSystemChannels:
-    """The file operations' channels of one container."""
+    """The file operation channels of one container."""
 
     def __init__(self, container: Container, clock: SandboxClock) -> None:
         self._container = container
@@ -108,9 +108,9 @@ class FileSystemChannels:
 
     @asynccontextmanager
     async def exchange(self, *, fresh: bool = False) -> AsyncIterator[Exchange]:
-        """A channel for one operation; `fresh`: a new one, because the idle ones may have died.
+        """Get a channel for one operation; `fresh`: a new one, because the idle ones may be dead.
 
-        It is kept for later operations, or closed if the body raises.
+        The channel is kept for later operations, or closed if the body raises.
 
         Raises:
             SandboxLost: the container is not running. BlockingIOError: it can take no further process.
@@ -122,9 +122,7 @@ class FileSystemChannels:
             async with asyncio.timeout(_TURN_S):
                 await self._turns.acquire()
         except TimeoutError:
-            raise TimeoutError(
-                f"{_CHANNELS} file operations have been under way for {_TURN_S:g} s; try again"
-            ) from None
+            raise TimeoutError(f"{_CHANNELS} file operations have been running for {_TURN_S:g} s; try again") from None
         try:
             if fresh:
                 self.close()
@@ -156,7 +154,7 @@ class FileSystemChannels:
         """
         if not (await self._container.state()).running:
             raise SandboxLost(f"the container {self._container.id[:12]} is not running")
-        # at its PID or memory limit the engine can start no process in it: the policy's doing
+        # at its process or memory limit the engine can start no process in it: the policy's doing
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What the words of filesystem.bash mean."""
+"""The meaning of the words that filesystem.bash answers with."""
 
 import errno
 import os
@@ -15,7 +15,7 @@ _OS_ERRORS: Mapping[str, tuple[type[OSError], int]] = {
     "denied": (PermissionError, errno.EACCES),
     "busy": (BlockingIOError, errno.EAGAIN),
 }
-"""What filesystem.bash's words mean."""
+"""Word of filesystem.bash -> exception."""
 
 
 def error_of(word: str, path: str, user: str = "") -> Exception:
@@ -26,9 +26,9 @@ def error_of(word: str, path: str, user: str = "") -> Exception:
         case "tilde":
             return ValueError(f"{path!r}: only ~/ stands for a home, not ~name")
         case "path":
-            return ValueError(f"{path[:100]!r} is no path: a part of it is too long")
+            return ValueError(f"{path[:100]!r} is not a valid path: a part of it is too long")
         case "full":
-            return SandboxDiskFull(f"no room to write {path} in the sandbox; remove files and try again")
+            return SandboxDiskFull(f"no space left to write {path} in the sandbox; remove files and try again")
         case _:
             kind, number = _OS_ERRORS.get(word, _OS_ERRORS["denied"])
             return kind(number, os.strerror(number), path)

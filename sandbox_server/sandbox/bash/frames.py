@@ -1,36 +1,36 @@
-"""Parses what an exec channel reports, without trust: whatever runs in the container can write there too. Pure."""
+"""Parses what an exec channel reports, without trusting it: any process in the container can write there. Pure."""
 
 import re
 from dataclasses import dataclass
 
 LONGEST = 256
-"""Bytes of a line of ours; no process number, limit or name of a login is long."""
+"""Maximum length in bytes of a report line; process ids, limits and login names are short."""
 
 _BEGUN = re.compile(r"([1-9][0-9]{0,9}) ([0-9]{1,19}) ([0-9]{1,10}) ([!-~]{1,64})")
 _END = re.compile(rb"([0-9]{1,3}) (exited|signalled) (free|held)")
 _MOST_STATUS = 255
-_SIGNALS = range(129, 193)  # statuses of what a signal ended
+_SIGNALS = range(129, 193)  # exit statuses of processes ended by a signal
 
 
 LONGEST_WORD = 32
-"""Bytes of the word at the end of an answer about files."""
+"""Maximum length in bytes of the word that ends an answer about files."""
 
 
 class BadFrame(Exception):
-    """The line has no form that a channel writes."""
+    """The line has none of the forms that a channel writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """`pid tick last login`: a command runs."""
+    """`pid tick last login`: a command has started."""
 
     pid: int
     tick: str
-    """The host's uptime in ticks just before the start, and the last process id by then; digits, a channel calculates
-    with them."""
+    """The host's uptime in ticks just before the start, and `last` the highest process id by then. Digits only, because
+    a channel uses them in arithmetic."""
     last: str
     login: str
-    """The login that was used; `-`: none."""
+    """The login that was used; `-` for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Ending:
 
 
 def beginning(line: str) -> Beginning:
-    """Read what `__sb_become` announces. Raises BadFrame."""
+    """Parse the line by which `__sb_become` announces a command. Raises BadFrame."""
     match = _BEGUN.fullmatch(line)
     if match is None:
         raise BadFrame
@@ -52,7 +52,7 @@ def beginning(line: str) -> Beginning:
 
 
 def ending(line: bytes) -> Ending:
-    """Read how `__sb_run` says that a command ended. Raises BadFrame."""
+    """Parse the line by which `__sb_run` reports a command's end. Raises BadFrame."""
     match = _END.fullmatch(line)
     if match is None:
         raise BadFrame
@@ -63,7 +63,7 @@ def ending(line: bytes) -> Ending:
 
 
 def line_of(rest: bytes | bytearray, most: int = LONGEST) -> bytes | None:
-    """The first line after a mark, without its line feed; None: it is not complete yet.
+    """Return the first line after a mark, without its line feed; None if it is incomplete.
 
     Raises:
         BadFrame: it is longer than `most` bytes.

@@ -1,4 +1,4 @@
-"""A command as lines for a terminal, which cuts at 4 KiB and acts on control characters. Pure."""
+"""Encodes a command as terminal lines, since a terminal cuts lines at 4 KiB and interprets control characters. Pure."""
 
 import re
 
@@ -7,8 +7,8 @@ _PIECE = 3000  # bytes of a terminal line; canonical mode cuts at 4095
 
 
 def quote(text: str) -> str:
-    """A bash word for `text`, in `$'...'`: one terminal line, no character that the terminal acts on."""
-    # what is frequent by replace(): an action of 400 KB would keep the loop for 0.1 s character by character
+    """Quote `text` as a bash word `$'...'`: one terminal line without control characters."""
+    # replace() for the frequent characters: one by one, an action of 400 KB would block the event loop for 0.1 s
     plain = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\012")
     return f"$'{_CONTROL.sub(_octal, plain)}'"
 
@@ -18,11 +18,11 @@ def _octal(control: re.Match[str]) -> str:
 
 
 def lines_of(command: str, nonce: str, *, set_mark: bool) -> list[bytes]:
-    """The terminal lines that run `command`, each shorter than the terminal's limit.
+    """Return the terminal lines that run `command`, each shorter than the terminal's limit.
 
-    The begin mark is the first line of the text that `eval` reads, so that `set -x` traces of our own stay before it.
+    The begin mark is in the first line that `eval` reads, so that `set -x` traces of our own code come before it.
     """
-    # `&&`: a status that is only handed on must not set off `set -e` or an ERR trap
+    # `&&`: passing on a nonzero status must not trigger `set -e` or an ERR trap
     begin = f"{{ \\__sb_b {nonce} {'m' if set_mark else '-'} && \\builtin :; }} 2>/dev/null\n"
     after = '; { \\__sb_d "$?" && \\builtin :; } 2>/dev/null\n'
     if len(command) <= _PIECE:

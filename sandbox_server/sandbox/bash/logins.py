@@ -1,4 +1,4 @@
-"""Login shells of one container that can start without running their profile, since its effect is known (`profile`)."""
+"""Login shells of one container that can start without their profile, because its effect is known (`profile`)."""
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -12,11 +12,11 @@ from sandbox_server.sandbox.bash.exec_request import ExecRequest
 
 log = telemetry.logger(__name__)
 
-_LEARN_AT = 3  # uses; many boxes run a command or two, and looking costs as much as they do
-_LEARN_S = 1.0  # that a profile may take
-_LEARN_TRIES = 3  # of a profile that changes
-_LEARN_MOST = 48  # in a container; one whose every call has another environment would learn for ever
-_KEPT = 16  # of a container: users, folders and environments that commands come with
+_LEARN_AT = 3  # uses before learning; many boxes run only a command or two, and learning costs as much as they do
+_LEARN_S = 1.0  # timeout of a learning run
+_LEARN_TRIES = 3  # attempts per profile, for one that changes
+_LEARN_MOST = 48  # per container; otherwise one whose every call has another environment would learn for ever
+_KEPT = 16  # per container: combinations of user, folder and environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Login:
 
     name: str
     definition: str
-    """Bash functions, defined once in each channel. `__sb_same_NAME` is true while what the profile depends on is
+    """Bash functions, defined once per channel. `__sb_same_NAME` is true while the profile's dependencies are
     unchanged; `__sb_env_NAME` sets the variables that the profile sets."""
 
 
@@ -37,7 +37,7 @@ class _Seen:
 
 
 class Logins:
-    """Learns what the profile does for login shells that are started the same way again and again."""
+    """Learns what the profile does for login shells that are started repeatedly in the same way."""
 
     def __init__(self, run: Callable[[ExecRequest], Awaitable[ExecResult]]) -> None:
         """`run` runs a request in the container."""
@@ -46,7 +46,7 @@ class Logins:
         self._learned = 0
 
     async def of(self, request: ExecRequest) -> Login | None:
-        """The known profile of a command; None: the profile has to run."""
+        """The known profile for a command; None if the profile has to run."""
         if not request.is_login_shell:
             return None
         key = request.argv[0], request.user, request.home_cwd, request.cwd, tuple(request.env.items())
@@ -56,14 +56,14 @@ class Logins:
             self._seen.popitem(last=False)
         seen.uses += 1
         if seen.login is None and seen.uses >= _LEARN_AT and seen.tries < _LEARN_TRIES and self._learned < _LEARN_MOST:
-            seen.uses, seen.tries = 0, seen.tries + 1  # others meanwhile do not learn it too
+            seen.uses, seen.tries = 0, seen.tries + 1  # so that concurrent calls do not learn it too
             self._learned += 1
             try:
                 seen.login = await self._learn(request, str(self._learned))
             except profile.NotPlain as e:
                 log.debug("a profile runs for each command", reason=str(e))
                 seen.tries = _LEARN_TRIES
-            except ServiceError as e:  # if it is one for the command too, that will meet it itself
+            except ServiceError as e:  # if it also concerns the command, the command will raise it
                 log.debug("a profile could not be looked at", code=e.code, error=e.detail)
         return seen.login
 
@@ -76,10 +76,10 @@ class Logins:
     async def _learn(self, request: ExecRequest, name: str) -> Login:
         first = await self._report(request, profile.NOTHING)
         found = replace(first.dependencies, files=(profile.USERS, *first.dependencies.files))
-        # once more, with what it depends on as it is before: both must have been the same for the same to come of it
+        # a second run with the first run's dependencies unchanged: both must give the same result
         again = await self._report(request, found)
         if (again.dependencies, again.exports) != (first.dependencies, first.exports):
-            raise profile.NotPlain("it is different each time")
+            raise profile.NotPlain("its effect differs from run to run")
         return Login(name, profile.definition(name, found, again))
 
     async def _report(self, request: ExecRequest, dependencies: profile.Dependencies) -> profile.Report:
@@ -88,5 +88,5 @@ class Logins:
             replace(request, argv=argv, stdin=False, pty=None, merge_streams=False, timeout_s=_LEARN_S)
         )
         if told.exit_code != 0 or told.stdout.dropped:
-            raise profile.NotPlain("it fails, takes long or says much")
+            raise profile.NotPlain("it fails, takes too long or prints too much")
         return profile.report(told.stdout.text(), told.stderr.text())

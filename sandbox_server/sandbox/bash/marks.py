@@ -1,8 +1,8 @@
-"""The marks by which the shell's start file speaks to us in the middle of the terminal's bytes. Pure.
+"""The marks that the shell's start file writes into the terminal's output. Pure.
 
-A mark stands between two 0x1e bytes and carries the nonce of one action, so output that shows an earlier mark,
-or a program that prints one, changes nothing: whoever reads compares the nonce. Notices of the loop around the
-shell carry the container's token instead, which no process in the container can read.
+A mark stands between two 0x1e bytes and carries the nonce of one action. Readers compare the nonce, so printing an
+earlier or invented mark has no effect. Notices of boot.bash carry the container's token instead, which no process in
+the container can read.
 """
 
 import re
@@ -15,29 +15,29 @@ _LONGEST = 2 * 4096 + 128  # two paths and the fixed parts
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The action's text is about to run; what came before belongs to no action."""
+    """The action's text starts running; earlier output belongs to no action."""
 
     nonce: str
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The action's text has run, or SIGINT cut it off."""
+    """The action's text has ended, or SIGINT interrupted it."""
 
     nonce: str
     exit_code: int
     euid: int
     prompt_follows: bool
-    """False: the shell's stderr leads elsewhere, so no `Prompt` will be seen."""
+    """False if the shell's stderr is redirected, so that no `Prompt` will be seen."""
     closed: bool
-    """The shell's stdout or stderr is closed: it ends now and a new one takes over."""
+    """The shell's stdout or stderr is closed: the shell exits now and a new one replaces it."""
     cwd: str
     python: str
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The shell waits for the next line; notices of ended jobs came before."""
+    """The shell waits for the next line; notices of ended jobs came before this."""
 
     nonce: str
     user: str
@@ -45,7 +45,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """The loop speaks: `up`, `end <status>` (the shell ended, the next one starts), `swept <passes>`."""
+    """A notice of boot.bash: `up`, `end <status>` (the shell ended, the next one starts), `swept <passes>`."""
 
     words: tuple[str, ...]
 
@@ -54,7 +54,7 @@ Mark = Begin | End | Prompt | Notice
 
 
 class Scanner:
-    """Splits the terminal's bytes into output and marks, whatever the chunks."""
+    """Splits the terminal's bytes into output and marks, independent of chunk boundaries."""
 
     def __init__(self, token: str) -> None:
         nonce = rb"([0-9a-f]{16})"
@@ -66,7 +66,7 @@ class Scanner:
         self._held = b""
 
     def feed(self, data: bytes) -> Iterator[tuple[bytes, Mark | None]]:
-        """Pairs of (raw bytes, mark or None for output), in request; an unfinished mark is held back."""
+        """Yield (output, None) or (b"", mark) in order; an incomplete mark is held back until its rest arrives."""
         data = self._held + data
         start = 0
         while match := self._pattern.search(data, start):
@@ -74,7 +74,7 @@ class Scanner:
                 yield data[start : match.start()], None
             yield match.group(), _mark(match)
             start = match.end()
-        # a mark holds no 0x1e within, so only the last one can begin an unfinished mark
+        # a mark contains no 0x1e, so only the last one can start an incomplete mark
         held = data.rfind(b"\x1e", max(start, len(data) - _LONGEST))
         if held < 0:
             held = len(data)
@@ -84,7 +84,7 @@ class Scanner:
 
 
 def _path(shown: str | None) -> str:
-    return (shown or "").replace("\r\n", "\n")  # the terminal turns every line feed into both
+    return (shown or "").replace("\r\n", "\n")  # the terminal turns every line feed into \r\n
 
 
 def _mark(match: re.Match[bytes]) -> Mark:

@@ -1,5 +1,5 @@
-# Begins as a login shell does, and tells how: first `__sb_look`, what there is, every command of the profile, how that
-# ended, what there is then. What the profile itself says goes to stderr.
+# Starts like a login shell and reports, in order: `__sb_look`, the shell's state, every command of the profile, its
+# exit status, the shell's state afterwards. The profile's own output goes to stderr.
 exec {__sb_told}>&1 >&2
 __sb_part=$'\x1d'
 __sb_dump='declare -p; printf %s "$__sb_part"; declare -F; alias -p; shopt -p; set +o; umask; pwd; trap -p; printf "%s%s" "$!" "$__sb_part"'

@@ -1,8 +1,8 @@
-"""What a login shell's profile does, and on what that depends: if on little, it need not run for every command.
+"""Determines the effect of a login shell's profile and what it depends on, so that it need not run for every command.
 
-A profile is plain if it only tests files, sources files, and sets variables that are exported. Then a shell that is
-begun without it, but with these variables, is the same; for as long as the files are. Whatever else a profile does,
-here it is not plain, and runs each time.
+A profile is plain if it only tests files, sources files and sets exported variables. A shell started without it but
+with these variables is then equivalent, as long as the files are unchanged. Any other profile is not plain and runs
+each time.
 """
 
 import re
@@ -13,27 +13,27 @@ from importlib import resources
 
 _SCRIPT = resources.files(__package__).joinpath("profile.bash").read_text()
 _PART, _COMMAND, _ITEM = "\x1d", "\x1e", "\x1f"
-_BROKEN = "\ufffd"  # where a byte is of no text
-_MOST_BYTES = 32 << 10  # of what it depends on: it is compared before every command
+_BROKEN = "\ufffd"  # a byte that is not valid text
+_MOST_BYTES = 32 << 10  # of its dependencies, which are compared before every command
 _MOST_DEPENDENCIES = 100
-_MOST_TOLD = 128 << 10  # characters of a report: reading one keeps the event loop
+_MOST_TOLD = 128 << 10  # characters of a report; parsing it blocks the event loop
 
-# of bash, without an effect but on variables, options and functions, which are compared
+# bash builtins that affect only variables, options and functions, all of which are compared
 _BUILTINS = frozenset((
     ":", "true", "false", "return", "break", "continue", "shift", "local", "declare", "typeset", "readonly", "export",
     "unset", "shopt", "eval", "case", "((",
 ))  # fmt: skip
-_PROGRAMS = frozenset(("mesg", "uname", "locale-check"))  # always say the same, or nothing
-_ID = frozenset(("-u", "-un", "-n", "-r", "-ru"))  # of `id`: what USERS decides
-_LOCALE_CHECK = "locale-check"  # of Ubuntu: says nothing where no locale is set, else it depends on those installed
+_PROGRAMS = frozenset(("mesg", "uname", "locale-check"))  # always print the same, or nothing
+_ID = frozenset(("-u", "-un", "-n", "-r", "-ru"))  # options of `id` whose output USERS decides
+_LOCALE_CHECK = "locale-check"  # Ubuntu's; silent if no locale is set, else its output varies
 USERS = "/etc/passwd"
-"""Decides HOME, and what `id` says, so every profile depends on it."""
+"""Decides HOME and the output of `id`, so every profile depends on it."""
 _FILE_TESTS = frozenset(["-e", "-f", "-d", "-r", "-w", "-x", "-s", "-L", "-h"])
 _OTHER_TESTS = frozenset(["-N", "-O", "-G", "-R", "-S", "-b", "-c", "-g", "-k", "-nt", "-ot", "-p", "-ef", "-t", "-u"])
 _PATH = re.compile(r"/[^\x00-\x1f]*")
 _GLOB = re.compile(r"/[\w./+@%:,=*?-]*")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=(?!\()")
-# what a trace does not show: redirections, and variables that are others each time
+# what a trace does not show: redirections, and variables with a different value each time
 _TO_NOWHERE = re.compile(r"(?:[12&]?>|>&)\s?/dev/null|[12]?>&[12]")
 _UNSEEN = re.compile(r"[<>]|EPOCH|RANDOM|SECONDS|PID\b|\$\$|\$\{\$|LINENO|COPROC")
 _COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
@@ -48,34 +48,34 @@ _UNSURE = frozenset(("BASH_ENV", "POSIXLY_CORRECT", "BASH_XTRACEFD", "PS4"))  # 
 
 
 class NotPlain(Exception):
-    """The profile does more, or what it does cannot be told."""
+    """The profile does more than a plain one, or its effect cannot be determined."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """What decides what a plain profile does, beside the environment and the folder that it begins with."""
+    """What a plain profile's effect depends on, besides its environment and working directory."""
 
     files: tuple[str, ...]
-    """Sourced."""
+    """Sourced files."""
     tests: tuple[tuple[str, str], ...]
-    """Of files: operator, path."""
+    """File tests: operator, path."""
     globs: tuple[str, ...]
 
     def look(self) -> str:
-        """A bash function `__sb_look` that tells all of it, in this request, each with a mark behind it."""
+        """A bash function `__sb_look` that prints the state of all dependencies in order, each followed by a mark."""
         lines = [f't=; [[ -f {path} ]] && {_read(path)}; tell "$t"' for path in map(shlex.quote, self.files)]
         lines += [f"[[ {test} {shlex.quote(path)} ]]; tell $?" for test, path in self.tests]
         lines += [f't=({glob}); tell "${{t[*]}}"' for glob in self.globs]
         return "\n".join(["__sb_look() {", "local t IFS=", f"tell() {{ printf '%s{_ITEM}' \"$1\"; }}", *lines, "}"])
 
     def same(self, name: str, told: Sequence[str]) -> str:
-        """A bash function of this name that is true where `look` would tell the same.
+        """A bash function `name` that is true if `look` would print `told` again.
 
         Raises:
-            NotPlain: what was told is not of these.
+            NotPlain: `told` does not match these dependencies.
         """
         if len(told) != len(self):
-            raise NotPlain("a file that holds marks of ours")
+            raise NotPlain("a file contains the service's own marks")
         parts = iter(told)
         contents = list(zip(map(shlex.quote, self.files), parts, strict=False))
         tests = [f"-f {path}" for path, _ in contents]
@@ -96,22 +96,23 @@ NOTHING = Dependencies((), (), ())
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What profile.bash tells."""
+    """The output of profile.bash."""
 
     told: tuple[str, ...]
-    """What the dependencies that it was given were before: texts, exit codes, names."""
+    """The state of the given dependencies before the profile ran: file contents, exit codes, names."""
     dependencies: Dependencies
     exports: tuple[str, ...]
-    """NAME=VALUE, as bash quotes it."""
+    """NAME=VALUE, quoted by bash."""
 
 
 def script(dependencies: Dependencies) -> str:
-    """Tells what the profile does, for `report`; for a login shell without one."""
+    """A script whose output `report` parses; for a login shell started without a profile."""
     return f"{dependencies.look()}\n{_SCRIPT}"
 
 
 def definition(name: str, dependencies: Dependencies, known: Report) -> str:
-    """Bash functions for a channel: `__sb_same_NAME` tells whether nothing changed, `__sb_env_NAME` has its effect.
+    """Bash functions for a channel: `__sb_same_NAME` is true if nothing changed, `__sb_env_NAME` has the profile's
+    effect.
 
     Raises:
         NotPlain.
@@ -122,26 +123,26 @@ def definition(name: str, dependencies: Dependencies, known: Report) -> str:
 
 
 def report(stdout: str, stderr: str) -> Report:
-    """Read what `script` has told.
+    """Parse the output of `script`.
 
     Raises:
         NotPlain.
 
     """
     if len(stdout) > _MOST_TOLD:
-        raise NotPlain("what it does is too long to be read")
+        raise NotPlain("its trace is too long to parse")
     parts = stdout.split(_PART)
     if stderr or len(parts) != 8:
-        raise NotPlain("it says something, or does not come to its end")
+        raise NotPlain("it prints something, or does not run to its end")
     seen, before, state, trace, status, after, state_after, _ = parts
     if status != "00" or state != state_after:
-        raise NotPlain("it fails, or changes the shell's options, functions, folder or umask")
+        raise NotPlain("it fails, or changes the shell's options, functions, working directory or umask")
     told = tuple(seen.split(_ITEM)[:-1])
     if len(seen) > _MOST_BYTES or _BROKEN in stdout or any(map(_is_unsure, told)):
-        raise NotPlain("it is long, no text, redirects, or uses what is different each time")
+        raise NotPlain("it is too long, not text, redirects, or uses values that change each time")
     variables = _variables(before)
     if _LOCALE_CHECK in trace and any(name.startswith(("LANG", "LC_")) for name in variables):
-        raise NotPlain("it looks at the locales that are installed")
+        raise NotPlain("it checks which locales are installed")
     return Report(told, _dependencies(trace), _exports(variables, _variables(after)))
 
 
@@ -150,26 +151,26 @@ def _is_unsure(text: str) -> bool:
 
 
 def _read(path: str) -> str:
-    """Of a file, whole, into `t`; bash has no cheaper way without a fork."""
+    """Bash text that reads the whole file into `t`; bash has no cheaper way without a fork."""
     return f"read -r -d '' t < {path}"
 
 
 def _exports(before: dict[str, str], after: dict[str, str]) -> tuple[str, ...]:
     changed = {name: text for name, text in after.items() if before.get(name) != text}
     if before.keys() - after.keys() or any(not text.startswith("x=") for text in changed.values()):
-        raise NotPlain("it unsets variables, or sets some that are not exported")
+        raise NotPlain("it unsets variables, or sets some without exporting them")
     return tuple(f"{name}{text[1:]}" for name, text in changed.items())
 
 
 def _variables(told: str) -> dict[str, str]:
-    """Name -> attributes, `=`, value."""
+    """Parse `declare -p`: name -> attributes, `=`, value."""
     found = {}
     for piece in re.split(r"^(?=declare -)", told, flags=re.MULTILINE):
         if not piece:
             continue
         match = _VARIABLE.fullmatch(piece)
         if match is None or ("x" in match[1] and match[2] in _UNSURE):
-            raise NotPlain("variables that cannot be told apart, or that change how a shell begins")
+            raise NotPlain("it has variables that cannot be parsed, or that change how a shell starts")
         if match[2] not in _CHANGING and not match[2].startswith("__sb_"):
             found[match[2]] = match[1] + (match[3] or "")
     return found
@@ -191,7 +192,7 @@ def _dependencies(trace: str) -> Dependencies:
             raise NotPlain(f"it runs {command.strip()}")
     found = Dependencies(tuple(files), tuple(tests), tuple(globs))
     if len(found) > _MOST_DEPENDENCIES:
-        raise NotPlain("it depends on too much")
+        raise NotPlain("it has too many dependencies")
     return found
 
 
@@ -200,7 +201,7 @@ def _words(command: str) -> tuple[str, list[str]]:
         return ":", []
     try:
         name, *words = shlex.split(command)
-    except ValueError:  # as bash quotes them, all of them can be split, but for the heads of some compound commands
+    except ValueError:  # bash's quoting can always be split, except in the heads of some compound commands
         name, *words = command.split()
     return name, words
 
@@ -225,11 +226,11 @@ def _globs(words: list[str]) -> Iterator[str]:
         if word == "$@" or not set(word) & set("$*?[~`"):
             continue
         if not _GLOB.fullmatch(word):
-            raise NotPlain(f"it goes through {word}")
+            raise NotPlain(f"it loops over {word}")
         yield word
 
 
 def _path(word: str) -> str:
     if not _PATH.fullmatch(word):
-        raise NotPlain(f"it looks at {word}, which is no plain path")
+        raise NotPlain(f"it uses {word}, which is not a plain path")
     return word

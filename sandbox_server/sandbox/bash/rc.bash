@@ -1,4 +1,4 @@
-# Start file of the interactive shell. What begins with __sb_ is the service's; an action costs no fork of ours.
+# Start file of the interactive shell. Names with __sb_ belong to the service; an action costs no fork of ours.
 set +o history +H
 unset HISTFILE MAILCHECK PROMPT_COMMAND
 PS1= PS2=
@@ -7,7 +7,7 @@ stty sane -echo cols 200 rows 50 2> /dev/null
 alias git='git --no-pager'
 
 # Before an action. $1: its nonce; $2: m to set the mark from which a timeout kills. Keeps $?.
-# (REPLY is read as it is, whatever IFS.)
+# (REPLY keeps the line unchanged, whatever IFS is.)
 __sb_b() {
   builtin local "s=$?" REPLY t
   if [[ $2 == m ]]; then
@@ -21,27 +21,27 @@ __sb_b() {
   builtin return "$s"
 }
 
-# After an action's text, unless SIGINT cut it off: takes PROMPT_COMMAND back from whoever changed it.
+# After an action's text, unless SIGINT cut it off: restores PROMPT_COMMAND if the action changed it.
 __sb_d() {
   builtin unset PROMPT_COMMAND
   PROMPT_COMMAND='\__sb_p "$?"'
   builtin return "$1"
 }
 
-# Where a shell that takes over begins.
+# Saves the state with which the next shell starts.
 __sb_s() {
   { builtin printf 'cd -- %q\n' "$PWD"; builtin export -p; } >| /run/sandbox/env
 }
 
-# Before each prompt, so also after SIGINT: says how the action ended and where the shell stands. The prompt itself
-# follows the notices of ended jobs, so it marks the end of what the terminal shows; it goes to stderr, hence the t.
+# Before each prompt, so also after SIGINT: reports how the action ended and the shell's state. The prompt follows the
+# notices of ended jobs, so it marks the end of the terminal's output; it goes to stderr, hence the flag t.
 __sb_p() {
   { [[ $- == *x* ]] && __sb_x=x && builtin set +x; } 2> /dev/null
   builtin local flags= python= "nonce=${__sb_n-}" "cwd=${PWD:-$(builtin pwd)}"
   if [[ $nonce ]]; then
     __sb_n=
     [[ -t 2 ]] && flags=t
-    # after `exec >&-` by the policy: a shell that cannot speak is replaced
+    # after `exec >&-` by the policy: a shell without stdout or stderr is replaced
     [[ -e /dev/fd/1 && -e /dev/fd/2 ]] || flags=c
     builtin hash python 2> /dev/null && python=${BASH_CMDS[python]-}
     __sb_s 2> /dev/null

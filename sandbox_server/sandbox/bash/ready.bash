@@ -1,4 +1,4 @@
-# End of the shell's start file: takes over from the shell before, if there was one, and reports itself ready.
+# End of the shell's start file: takes over the state of the previous shell, if any, and reports itself ready.
 [[ -s /run/sandbox/env ]] && . /run/sandbox/env 2> /dev/null
 unset TINI_KILL_PROCESS_GROUP
 PROMPT_COMMAND='\__sb_p "$?"'

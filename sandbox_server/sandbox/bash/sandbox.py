@@ -15,16 +15,16 @@ from sandbox_server.sandbox.bash.shell import BashShell
 from sandbox_server.sandbox.bash.terminal import Terminal
 from sandbox_server.sandbox.engine import Container
 
-_RESTARTS = 20  # of one container; past it something is wrong that a restart does not mend
+_RESTARTS = 20  # per container; after that, something is wrong that a restart does not fix
 
 
 class BashSandbox(BashFileSystem):
-    """A container of ours; knows how to reach it, not when it ends."""
+    """One of our containers. Knows how to use it, not when it expires."""
 
     def __init__(self, container: Container, token: str, *, shared_channels: bool, login_cache: bool = True) -> None:
-        """`token`: the secret by which the loop around the shell is known (boot.bash).
+        """`token`: the secret that authenticates boot.bash's notices.
 
-        `shared_channels=False`: a command may not be able to forge its own exit status (a grading).
+        `shared_channels=False`: for gradings, so that no command can forge its exit status.
         `login_cache`: see `RuntimeConfig`.
         """
         self.clock = SandboxClock()
@@ -124,11 +124,11 @@ class BashSandbox(BashFileSystem):
         self.boot_s = {"shell": time.monotonic() - started}
 
     async def begin(self) -> None:
-        """Start the created or ended container, without waiting for a shell. Raises as `Container.start`."""
+        """Start the created or stopped container without waiting for a shell. Raises as `Container.start`."""
         await self._container.start()
 
     def close(self) -> None:
-        """Let go of all streams; the container is left as it is."""
+        """Close all streams; leave the container as it is."""
         self._shell.close()
         self._file_channels.close()
         self._exec_channels.close()
@@ -140,7 +140,7 @@ class BashSandbox(BashFileSystem):
         except BaseException:
             terminal.close()
             raise
-        # one that ended at once, for it has no bash, is told apart by who waits for its shell
+        # if the container ended at once (no bash), whoever waits for the shell reports it
         if not terminal.is_open and (await self._container.state()).running:
             raise EngineUnavailable("the engine closed a new container's terminal; look at the daemon's log")
         terminal.write(self.token.encode() + b"\n")

@@ -1,9 +1,9 @@
-"""The persistent bash of a container, on its terminal: an action is a write and a read on one stream.
+"""The persistent bash of a container, on its terminal: an action is one write to and one read from a stream.
 
-boot.bash (the container's main process) keeps a shell alive and sweeps processes when signalled; rc.bash (the
-shell's start file) sets marks around every action. Knowingly imperfect: a policy that kills the sweeper and then
-ignores SIGINT costs itself a restart of the container; output shown while no server was attached is lost. An action's
-text runs in the very shell that tells its end, so it can have its own end told early or wrongly, never another's.
+boot.bash (the container's main process) keeps a shell alive and kills processes on a signal; rc.bash (the shell's
+start file) prints marks around every action. Known limits: a policy that kills the sweeper and then ignores SIGINT
+causes a restart of its container; output printed while no server is attached is lost; an action's text runs in the
+shell that reports its end, so it can make its own end appear early or wrong, but never another action's.
 """
 
 import asyncio
@@ -21,22 +21,22 @@ from sandbox_server.sandbox.bash.terminal import Terminal
 from sandbox_server.sandbox.bash.turn import KEEP_BYTES, Turn, set_within
 from sandbox_server.sandbox.collector import Collector
 
-_TERMINAL_HOLDS = 4095  # bytes of input that the kernel keeps for a reader
+_TERMINAL_HOLDS = 4095  # bytes of input that the kernel buffers for a reader
 _SIGINT_GRACE_S = 1.5  # for each of two SIGINTs
 _SWEEP_S = 5.0  # for one sweep of up to some thousand processes
-_AFTER_SWEEP_S = 1.0  # for the shell to come back once its children are gone
-_READY_S = 60.0  # for a shell's start file; activation of an environment takes seconds on a busy host
+_AFTER_SWEEP_S = 1.0  # for the shell to answer once its children are gone
+_READY_S = 60.0  # for a shell's start file; activating an environment takes seconds on a busy host
 _NOTICE_S = 0.5  # from an action's end to the prompt
-_UNPROMPTED_S = 0.02  # after an end that no prompt follows, for its shell's stderr leads elsewhere
-# what `set -x` and `set -v` show of our prompt command, and what the loop's bash says of a killed shell
+_UNPROMPTED_S = 0.02  # after an end without a prompt, because the shell's stderr is redirected
+# what `set -x` and `set -v` print of our prompt command, and what boot.bash's bash prints about a killed shell
 _OURS = re.compile(rb'[^\r\n]*(?:__sb_p (?:\d+|"\$\?")|bash --noediting --rcfile \$D/rc -i(?: \(core dumped\))?)\r\n')
-_AT_ONCE = 1 << 17  # characters of a command
-_ANY = ""  # nonce of a turn that a former server wrote
+_AT_ONCE = 1 << 17  # characters of a command that are encoded on the event loop; longer ones on a thread
+_ANY = ""  # nonce of a turn started by a previous server
 _RESET_TERMINAL = b"stty sane -echo cols 200 rows 50 2>/dev/null\n"
 
 
 class BashShell:
-    """Implements `sandbox.base.Shell` over a terminal and the ways to act from outside that the sandbox gives it."""
+    """Implements `sandbox.base.Shell` with a terminal and callbacks of the sandbox."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class BashShell:
         signal: Callable[[str], Awaitable[None]],
         restart: Callable[["BashShell"], Awaitable[tuple[Terminal, bool]]],
     ) -> None:
-        """`restart` starts the container again: (its new terminal, whether memory had run out)."""
+        """`restart` starts the container again and returns its new terminal and whether it had run out of memory."""
         self._open_terminal = open_terminal
         self._signal = signal
         self._restart = restart
@@ -60,16 +60,16 @@ class BashShell:
         self.user = "root"
         self.python = ""
 
-    # ---- what the terminal tells us
+    # ---- input from the terminal
 
     def received(self, data: bytes, mark: Mark | None) -> None:
-        """One piece of output, or one mark."""
+        """Handle a piece of output (`mark` None) or a mark."""
         turn = self._turn
         match mark:
             case None if turn is not None and turn.begun:
                 turn.output.add(data)
             case None if b"__sb_b" in data:
-                self._unclean = True  # we see our own line: somebody switched echo on
+                self._unclean = True  # our own input line is echoed: somebody switched echo on
             case Begin(nonce) if turn is not None and nonce == turn.nonce:
                 turn.begun = True
             case End():
@@ -90,8 +90,8 @@ class BashShell:
         self.user = prompt.user or self.user
         if prompt.nonce == READY_NONCE:
             self._ready.set()
-        # after an open quote the prompt is still the one of the action before
-        # only the loop can say that a shell has ended, so that the first prompt of a new one ends the action
+        # inside an open quote, the prompt seen is still that of the previous action
+        # only boot.bash can report that a shell ended; then the first prompt of the new shell ends the action
         if turn is not None and (
             turn.end is not None
             or (
@@ -105,23 +105,23 @@ class BashShell:
 
     def _ended(self, end: End, turn: Turn | None) -> None:
         mine = turn is not None and turn.nonce in (_ANY, end.nonce)
-        if mine or (end.nonce == READY_NONCE and not self._ready.is_set()):  # of a shell that takes over
+        if mine or (end.nonce == READY_NONCE and not self._ready.is_set()):  # of a new shell
             self._cwd, self.python = end.cwd, end.python
         if turn is None or not mine:
             return
-        # the last one counts: an action that prints a mark of its own, with the nonce that its shell knows, goes on
+        # the last mark counts: an action can print one itself, because its shell knows the nonce, and go on
         turn.end = end
         if turn.no_prompt is not None:
             turn.no_prompt.cancel()
         if not end.closed:
-            # the prompt does not follow when the policy made PS1 read-only
+            # no prompt follows if the policy made PS1 read-only
             wait_s = _NOTICE_S if end.prompt_follows else _UNPROMPTED_S
             turn.no_prompt = asyncio.get_running_loop().call_later(wait_s, turn.done.set)
 
     def disconnected(self) -> None:
-        """The terminal's stream ended: the container stopped, or the daemon did."""
+        """The terminal's stream ended: the container or the daemon stopped."""
         self._terminal = None
-        self._ready.set()  # whoever waits for a shell looks at the terminal then
+        self._ready.set()  # a caller waiting for a shell then checks the terminal
         if self._turn is not None:
             self._turn.lost = True
             self._turn.done.set()
@@ -130,19 +130,19 @@ class BashShell:
 
     @property
     def running(self) -> bool:
-        """A command was left running by a soft timeout, and its end was not told yet."""
+        """A soft timeout left a command running, and its end has not been returned yet."""
         return self._turn is not None and self._turn.left_running
 
     @property
     def cwd(self) -> str:
-        """Where the shell stands; "" before its first command after `attach`."""
+        """The shell's working directory; "" before the first command after `attach`."""
         return self._cwd
 
     async def start(self, terminal: Terminal) -> None:
         """Wait until the first shell of a new container is ready.
 
         Raises:
-            SandboxLost: it did not come within a minute, or the container ended.
+            SandboxLost: no shell within 60 s, or the container ended.
         """
         self._terminal = terminal
         await self._wait_ready()
@@ -150,7 +150,7 @@ class BashShell:
     async def run(
         self, command: str, *, timeout_s: float, soft_timeout_s: float | None = None, since_mark: bool = True
     ) -> ShellResult:
-        """See `sandbox.base.Shell.run`. When the caller is cancelled, the command goes on until the next `run`."""
+        """See `sandbox.base.Shell.run`. If the caller is cancelled, the command goes on until the next `run`."""
         if self.running:
             raise RuntimeError("a command is still running in this shell; poll, send or interrupt")
         return await self._run(command, Collector(KEEP_BYTES), timeout_s, soft_timeout_s, set_mark=since_mark)
@@ -159,7 +159,7 @@ class BashShell:
         self, command: str, output: Collector, timeout_s: float, soft_timeout_s: float | None, *, set_mark: bool
     ) -> ShellResult:
         nonce, lines = secrets.token_hex(8), None
-        if len(command) > _AT_ONCE:  # 4 MB would keep the event loop for 0.3 s
+        if len(command) > _AT_ONCE:  # 4 MB would block the event loop for 0.3 s
             lines = await asyncio.to_thread(lines_of, command, nonce, set_mark=set_mark)
         revived = await self._connect()
         left = self._turn
@@ -170,7 +170,7 @@ class BashShell:
         limit = timeout_s if soft_timeout_s is None else min(soft_timeout_s, timeout_s)
         if await set_within(turn.done, limit):
             if turn.lost and not turn.begun:
-                # everything was dying when it was written (kill -9 -1 in the action before): it never ran
+                # the previous action was killing everything (kill -9 -1) when this one was written: it never ran
                 await self._begin_again()
                 turn = self._turn = Turn(secrets.token_hex(8), output, restarted=True)
                 self._submit(turn, command, set_mark=True)
@@ -195,7 +195,7 @@ class BashShell:
         if turn.done.is_set():
             if turn.lost or turn.shell_status is not None:
                 return await self._finish(turn, ShellOutcome.FINISHED)
-            # it has ended meanwhile, unseen by whoever typed: what was typed is a command
+            # the command has ended without its caller knowing: the text is a new command
             return await self._run(text, turn.output, math.inf, wait_s, set_mark=True)
         data = text.encode("utf-8", "replace") + b"\n"
         turn.typed += len(data)
@@ -213,10 +213,10 @@ class BashShell:
         return await self._stop(turn)
 
     async def settle(self, *, wait_s: float) -> ShellResult | None:
-        """After a reattachment: wait for a command that the former server left in flight, then stop it.
+        """After a reattachment, wait for a command that the previous server left running, then stop it.
 
-        None when the shell was idle; RESTARTED when the container had stopped. A line feed makes an idle shell show
-        its prompt; a command in flight may read it as an empty line of input.
+        Returns None if the shell was idle, RESTARTED if the container had stopped. Sends a line feed, which makes an
+        idle shell print its prompt; a running command may read it as an empty line of input.
         """
         revived = await self._connect()
         turn = self._turn = Turn(_ANY, begun=True, restarted=revived)
@@ -224,7 +224,7 @@ class BashShell:
         self._write(b"\n")
         if await set_within(self._prompt_seen, min(_NOTICE_S, wait_s)) and turn.end is None and not turn.lost:
             self._turn = None
-            # where it stands, which the former server knew
+            # find out cwd and user, which only the previous server knew
             await self._run(":", Collector(KEEP_BYTES), _READY_S, None, set_mark=False)
             return self._result(turn, ShellOutcome.RESTARTED, 137) if revived else None
         if await set_within(self._prompt_seen, wait_s):
@@ -232,21 +232,22 @@ class BashShell:
         return await self._stop(turn, arrived=self._prompt_seen)
 
     async def restart(self) -> None:
-        """Start the container again, whatever runs in it."""
+        """Start the container again, whatever is running in it."""
         self._turn = None
         await self._begin_again()
 
     def close(self) -> None:
-        """Let go of the stream; the shell lives on."""
+        """Close the stream; the shell lives on."""
         if self._terminal is not None:
             self._terminal.close()
 
-    # ---- the ways a command ends
+    # ---- stopping a command
 
     async def _stop(self, turn: Turn, *, arrived: asyncio.Event | None = None) -> ShellResult:
-        """SIGINT twice, then kill its processes, then the shell, then restart the container: until the shell answers.
+        """Send SIGINT twice, then kill its processes, then the shell, then restart the container, until the shell
+        answers.
 
-        `arrived` is what says that it answers; for a turn that this server did not write, any prompt.
+        `arrived` is set when the shell answers; for a turn started by another server, at any prompt.
         """
         arrived = arrived or turn.done
         turn.stopping = True
@@ -258,9 +259,9 @@ class BashShell:
         else:
             outcome = ShellOutcome.KILLED
             if turn.typed > _TERMINAL_HOLDS:
-                # SIGINT may wait behind text that nobody reads, and a new shell would run that text
+                # SIGINT may be queued behind unread input, which a new shell would execute
                 return await self._revive(turn)
-        # also after a SIGINT that worked: what escaped it by setsid or a double fork goes here
+        # also after a successful SIGINT: kills processes that escaped it by setsid or a double fork
         await self._sweep("USR1")
         if not await set_within(arrived, _AFTER_SWEEP_S):
             await self._sweep("USR2")
@@ -273,7 +274,7 @@ class BashShell:
         try:
             await self._signal(signal)
         except SandboxLost:
-            return  # the stream's end tells the same, with the rest of the output
+            return  # the end of the stream reports the same, with the remaining output
         await set_within(self._swept, _SWEEP_S)
 
     async def _finish(self, turn: Turn, outcome: ShellOutcome) -> ShellResult:
@@ -287,13 +288,14 @@ class BashShell:
         return self._result(turn, outcome, turn.exit_code(outcome))
 
     async def _revive(self, turn: Turn) -> ShellResult:
-        """All processes are gone, or nothing answers: start the same container again; its files are kept."""
+        """No process is left or nothing answers: start the same container again; its files are kept."""
         oom = await self._begin_again()
         turn.restarted = True
         return self._result(turn, ShellOutcome.RESTARTED, 137, oom=oom)
 
     async def _begin_again(self) -> bool:
-        # a restart goes on when its caller is cancelled, else a container would be left half started; the next joins
+        # shielded from the caller's cancellation, which would leave the container half started; the next caller joins
+        # it
         if self._reviving is None:
             self._reviving = asyncio.create_task(self._start_again())
         task = self._reviving
@@ -320,7 +322,7 @@ class BashShell:
         return oom
 
     async def _connect(self) -> bool:
-        """Have a terminal and a shell that reads it; True when the container had to be started again."""
+        """Make sure of a terminal and a shell that reads it; True if the container had to be started again."""
         if self._reviving is not None:
             await self._begin_again()
             return True
@@ -342,7 +344,7 @@ class BashShell:
             raise SandboxLost("the container ended before its shell was ready; does the image have bash?")
 
     def _submit(self, turn: Turn, command: str, *, set_mark: bool, lines: list[bytes] | None = None) -> None:
-        """Write it; `lines`: what `lines_of` gives for it, where that is known already."""
+        """Write `command` to the terminal; `lines`: the result of `lines_of`, if already known."""
         if self._unclean:
             self._write(_RESET_TERMINAL)
             self._unclean = False

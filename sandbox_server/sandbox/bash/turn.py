@@ -8,7 +8,7 @@ from sandbox_server.sandbox.base import ShellOutcome
 from sandbox_server.sandbox.bash.marks import End
 from sandbox_server.sandbox.collector import Collector
 
-KEEP_BYTES = 1 << 18  # of an action's output; 30,000 characters of 4 bytes are shown at most
+KEEP_BYTES = 1 << 18  # of an action's output; at most 30,000 characters of 4 bytes are shown
 
 
 @dataclass(slots=True)
@@ -20,24 +20,24 @@ class Turn:
     begun: bool = False
     end: End | None = None
     shell_status: int | None = None
-    """Exit status of the shell itself, when the action ended it."""
+    """Exit status of the shell itself, if the action ended it."""
     replaced: bool = False
-    """The shell ended before the action began; a new one ran it."""
+    """The previous shell ended before the action started; a new one ran it."""
     restarted: bool = False
-    """All processes were gone, before the action or by it; the container was started again."""
+    """All processes were killed, before or by the action; the container was started again."""
     lost: bool = False
     stopping: bool = False
-    """It is being stopped; when it never began, its line went with the shell that should have read it."""
+    """It is being stopped. If it has not begun, its input was lost with the shell that should have read it."""
     typed: int = 0
-    """Bytes sent to it."""
+    """Bytes of input sent to it."""
     left_running: bool = False
-    """Its caller was told that it goes on. Of a turn that is left without, the caller was cancelled."""
+    """Its caller was told that it still runs. False for a running turn: the caller was cancelled."""
     no_prompt: asyncio.TimerHandle | None = None
     done: asyncio.Event = field(default_factory=asyncio.Event)
     started: float = field(default_factory=time.monotonic)
 
     def exit_code(self, outcome: ShellOutcome) -> int:
-        """What the action's end counts as; -1 where it is not known."""
+        """The action's exit code under `outcome`; -1 if unknown."""
         if outcome is ShellOutcome.INTERRUPTED:
             return 130
         if outcome is ShellOutcome.KILLED:
@@ -46,7 +46,7 @@ class Turn:
 
 
 async def set_within(event: asyncio.Event, seconds: float) -> bool:
-    """Whether `event` is set, now or within `seconds`."""
+    """Wait at most `seconds` for `event`; return whether it is set."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()

@@ -1,23 +1,23 @@
-"""One engine's circuit breaker: after several calls in a row without an answer nothing new is begun there.
+"""Circuit breaker of one engine: after several calls in a row without an answer, no new work starts there.
 
-Any answer counts as one, also an error: only silence opens it (no connection, or none within the call's bound). Open,
-it lets nothing through and takes nothing back by itself: a probe that is answered lets new work try again, and then
-the first silence opens it again, the first answer closes it for good.
+Any answer counts, also an error; only silence opens the breaker (no connection, or no answer within the call's time
+limit). It does not close by itself: after a successful probe new work is tried again; then the next silence opens it
+at once and the next answer closes it.
 """
 
 from collections.abc import Callable
 
 
 class Breaker:
-    """Counts silences; `changed(text)` hears what is wrong when it opens, "" when it lets work through again."""
+    """Counts unanswered calls; reports the fault to `changed` when it opens, and "" when work may start again."""
 
     def __init__(self, failures: int, changed: Callable[[str], None]) -> None:
-        """`failures` in a row open it."""
+        """`failures` unanswered calls in a row open it."""
         self._failures = failures
         self._changed = changed
         self._count = 0
         self.fault = ""
-        """What is wrong, while it is open."""
+        """What is wrong, while it is open; else ""."""
 
     def answered(self) -> None:
         """A call was answered."""
@@ -25,13 +25,13 @@ class Breaker:
         self._set("")
 
     def silent(self, detail: str) -> None:
-        """A call was not answered."""
+        """A call got no answer."""
         self._count += 1
         if self._count >= self._failures:
-            self._set(f"{detail}; nothing new is begun until it answers again")
+            self._set(f"{detail}; no new work starts until it answers again")
 
     def probed(self) -> None:
-        """The probe was answered: the next call decides."""
+        """The probe was answered; the next call decides."""
         if self.fault:
             self._count = self._failures - 1
             self._set("")

@@ -1,6 +1,7 @@
-"""A container's own counters of memory kills, in the kernel's files; only where the engine's host is this one.
+"""Reads a container's memory kill counters from the kernel's files, if the engine runs on this host.
 
-A server that is a container itself sees neither the other's processes nor their cgroups: then nothing is known.
+A server that runs in a container itself sees neither the other container's processes nor their cgroups, so it knows
+nothing.
 """
 
 from dataclasses import dataclass
@@ -9,16 +10,16 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Kills:
-    """Of one container, since its start."""
+    """Memory kills in one container since its start."""
 
     killed: int
-    """Its processes that the kernel killed for want of memory, whoever's."""
+    """Number of its processes that the kernel killed for lack of memory, the container's or the host's."""
     at_limit: bool | None
-    """It was at its own limit when memory was wanted; None: cgroup version 1, which does not say."""
+    """Whether it was at its own limit when memory ran out; None for cgroup version 1, which does not report it."""
 
 
 def kills(pid: int, *, root: Path = Path("/")) -> Kills | None:
-    """Of the container whose first process is `pid`; None: not to be seen from here."""
+    """Counters of the container whose first process is `pid`; None if they are not visible from here."""
     try:
         lines = (root / f"proc/{pid}/cgroup").read_text().splitlines()
         paths = {kind: path for _, kind, path in (line.split(":", 2) for line in lines)}

@@ -48,7 +48,7 @@ class DockerContainer:
 
     async def kill(self) -> None:
         """See `Container.kill`."""
-        with suppress(SandboxLost):  # it has ended meanwhile; one that is gone is told by the next call
+        with suppress(SandboxLost):  # it has ended already; if it does not exist, the next call raises
             await self._engine.call(lambda api: api.kill(self._id, "KILL"))
         await self._engine.call(lambda api: api.wait(self._id, timeout=_END_S))
 

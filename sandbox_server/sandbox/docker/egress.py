@@ -1,8 +1,8 @@
-"""Rules for what leaves a container, put into its network namespace from outside.
+"""Puts egress rules into a container's network namespace from outside.
 
-By a helper that shares the namespace for the quarter of a second that it lives: the container itself has no right to
-change them, and its image needs no tool. A namespace ends with its container's run, and its rules with it; so a
-restricted container is always started without a network and is connected once they stand.
+A helper container joins the namespace for about 0.25 s and runs nft there, so the restricted container has no right to
+change the rules and its image needs no tool. The namespace and its rules end with each run of the container; so a
+restricted container is always started without a network and connected once the rules are in place.
 """
 
 import asyncio
@@ -31,17 +31,17 @@ log = telemetry.logger(__name__)
 
 _NFT = "/usr/sbin/nft"
 _RESOLVE_S = 10.0
-_HELPER_S = 30  # it takes 0.2 s; on a host with many starts at once, seconds
-_MAX_RULES = 100_000  # bytes; one argument of a command holds 128 KiB
+_HELPER_S = 30  # takes 0.2 s; on a host with many simultaneous starts, seconds
+_MAX_RULES = 100_000  # bytes; one argument of a command can hold 128 KiB
 
 
 class Guard:
-    """Restricts containers of one engine, with an image that has nft."""
+    """Restricts containers of one engine, using an image that has nft."""
 
     def __init__(
         self, engine: Engine, images: Images, ceiling: Egress | None, *, image: str, node: str, token: str
     ) -> None:
-        """`ceiling`: what any session may reach at most. `token`: by it this process knows its helpers from orphans."""
+        """`ceiling`: the rules for all sessions. `token`: label by which this process recognizes its helpers."""
         self._engine = engine
         self._ceiling = ceiling
         self._images = images
@@ -49,40 +49,41 @@ class Guard:
         self._node = node
         self._token = token
         self._starts: Counter[str] = Counter()
-        """Starts of ours that the engine has not told of yet."""
+        """Our own starts that the engine has not reported yet, by container."""
         self._in_force: dict[str, str] = {}
-        """By container: what is put in place whenever it is started."""
+        """Container -> rules to apply whenever it is started."""
         self._removing = TaskSet("egress helpers")
 
     async def rules_of(self, spec: ContainerSpec) -> tuple[str, list[str]]:
-        """What `apply` takes, and lines `name:address` for the container's hosts file: it may have no name server.
+        """Return the rules for `apply`, and `name:address` lines for the container's hosts file: it may have no name
+        server.
 
-        "" where nothing restricts it.
+        The rules are "" if nothing restricts it.
 
         Raises:
-            EgressUnavailable: a name has no address that a container could reach.
+            EgressUnavailable: a host name has no address that a container could reach.
         """
         parties = self._parties(spec.egress, session=spec.role is Role.SESSION)
         return await self._rules(parties) if parties and spec.network != "none" else ("", [])
 
     async def change(self, container_id: str, egress: Egress | None) -> None:
-        """Restrict a running session anew. Raises as `apply`."""
+        """Change a running session's restrictions. Raises as `apply`."""
         parties = self._parties(egress, session=True)
         rules = (await self._rules(parties))[0] if parties else REMOVE
         await self.apply(container_id, rules)
         self._in_force[container_id] = rules
 
     async def found(self, container_id: str, rules: str, state: dict[str, Any], *, with_shell: bool) -> None:
-        """A restricted container of a former server: nobody saw by whom it was started, if not by its creation.
+        """Check a restricted container of a previous server: nobody watched who started it.
 
         Raises:
-            SandboxLost: it had no rules; it does not run any more. EgressUnavailable.
+            SandboxLost: it ran without rules; it has been killed. EgressUnavailable.
         """
         if not state["Running"] or datetime.fromisoformat(str(state["FinishedAt"])[:19]).year == 1:
-            return  # it will be started with them, or is in its first run
-        if not with_shell:  # those never are started again by us, and theirs may have changed
+            return  # its first run, or its next start applies the rules
+        if not with_shell:  # we never start those again, and their rules may have changed
             await self.kill(container_id)
-            raise SandboxLost(f"the container {container_id[:12]} was started again by others, without its rules")
+            raise SandboxLost(f"the container {container_id[:12]} was started by somebody else, without its rules")
         await self.apply(container_id, rules)
 
     def _parties(self, egress: Egress | None, *, session: bool) -> list[Egress]:
@@ -93,19 +94,19 @@ class Guard:
         found = dict(zip(names, await asyncio.gather(*map(_addresses, names)), strict=True))
         text = ruleset(parties, found)
         if len(text) > _MAX_RULES:
-            raise EgressUnavailable("the rules for what a sandbox may reach are too many; name ranges of addresses")
+            raise EgressUnavailable("the sandbox has too many egress rules; use address ranges")
         return text, [f"{name}:{address}" for name, addresses in found.items() for address in addresses]
 
     def keep(self, container_id: str, rules: str) -> None:
-        """Have `rules` in place whenever the container is started, as far as none are known for it yet; "": none."""
+        """Apply `rules` whenever the container is started, unless rules are known for it; "" for none."""
         if rules:
             self._in_force.setdefault(container_id, rules)
 
     async def start(self, container_id: str) -> None:
-        """Start a created or ended container; nothing in it ever runs with more than it may.
+        """Start a created or stopped container; nothing in it ever runs without its restrictions.
 
         Raises:
-            EgressUnavailable, and as of a start; then it does not run.
+            EgressUnavailable, and the errors of a start; then it does not run.
         """
         rules = self._in_force.get(container_id)
         if rules is None:
@@ -128,10 +129,10 @@ class Guard:
             raise
 
     async def apply(self, container_id: str, rules: str) -> None:
-        """Have `rules` in place of all that were there, in a running container.
+        """Replace all egress rules of a running container by `rules`.
 
         Raises:
-            EgressUnavailable: they are not; what was there still is. EngineUnavailable, SandboxLost.
+            EgressUnavailable: they were not applied; the previous ones still hold. EngineUnavailable, SandboxLost.
         """
         try:
             helper = await self._create(container_id, rules)
@@ -144,27 +145,27 @@ class Guard:
             if ended["StatusCode"] != 0:
                 said: bytes = await self._engine.call(lambda api: api.logs(helper, tail=5))
                 raise EgressUnavailable(
-                    f"the rules for what a sandbox may reach could not be put in place: {_NFT} of {self._image} ended"
+                    f"the sandbox's egress rules could not be applied: {_NFT} of {self._image} ended"
                     f" with {ended['StatusCode']}: {said.decode('utf-8', 'replace').strip()[:500]}; does the host's"
                     " kernel have nf_tables?"
                 )
         finally:
-            self._removing.start(self._remove(helper))  # 50 ms that no start waits for
+            self._removing.start(self._remove(helper))  # takes 50 ms, which no start should wait for
 
     async def kill(self, container_id: str) -> None:
-        """End what must not run."""
+        """Kill a container that must not run."""
         with suppress(ServiceError):
             await self._engine.call(lambda api: api.kill(container_id, "KILL"))
 
     def forget(self, container_id: str) -> None:
-        """It is removed."""
+        """Forget the rules of a removed container."""
         self._starts.pop(container_id, None)
         self._in_force.pop(container_id, None)
 
     async def watch(self) -> None:
-        """Kill restricted containers that somebody else starts, for those have no rules then.
+        """Kill restricted containers that somebody else starts, because they then have no rules.
 
-        Until the engine ends the stream of its events, or does not answer.
+        Returns when the engine ends its event stream or does not answer.
         """
         with suppress(ServiceError, OSError):
             await self._listen()
@@ -187,7 +188,7 @@ class Guard:
         if self._starts[container_id] > 0:
             self._starts[container_id] -= 1
             return
-        log.warning("killed: started by others, so without its egress rules", container_id=container_id[:12])
+        log.warning("killed a container started by others, so without egress rules", container_id=container_id[:12])
         await self.kill(container_id)
         self._starts.pop(container_id, None)
 
@@ -200,7 +201,7 @@ class Guard:
             await self._images.resolve([self._image])
         except ImageUnavailable as e:
             raise EgressUnavailable(
-                f"no sandbox starts whose network is restricted: {e.detail}; make the image with"
+                f"no sandbox with a restricted network can start: {e.detail}; build the image with"
                 " scripts/egress-image.sh, or name one that has nft in SANDBOX_EGRESS_IMAGE"
             ) from e
 
@@ -234,7 +235,7 @@ class Guard:
         return str(created["Id"])
 
     async def _remove(self, helper: str) -> None:
-        with suppress(ServiceError):  # else it is the reaper's
+        with suppress(ServiceError):  # otherwise the reaper removes it
             await self._engine.call(lambda api: api.remove_container(helper, force=True, v=True))
 
 

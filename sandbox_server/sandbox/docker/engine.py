@@ -19,18 +19,18 @@ from sandbox_server.sandbox.docker.failure import stream_refused, translate
 
 T = TypeVar("T")
 
-_HEAD_LIMIT = 65536  # of an answer's HTTP head; the daemon sends some 200 bytes
+_HEAD_LIMIT = 65536  # of a response's HTTP head; the daemon sends some 200 bytes
 _FAILURES = 5
 
 
 def _look_at(future: asyncio.Future[Any]) -> None:
-    """Take a call's failure that nobody waits for any more (its caller was cancelled, or gave up)."""
+    """Retrieve the exception of a call that nobody waits for any more, so that asyncio does not log it."""
     if not future.cancelled():
         future.exception()
 
 
 class _Silent(EngineUnavailable):
-    """Nothing came back at all."""
+    """No answer at all."""
 
 
 class Engine:
@@ -41,11 +41,11 @@ class Engine:
     connections, opened here because the SDK may lose the bytes that arrive together with the answer's head.
 
     Raises:
-        EngineUnavailable: the daemon is not there.
+        EngineUnavailable: the daemon cannot be reached.
     """
 
     network = "bridge"
-    """The network of containers that have one."""
+    """The network of containers that have a network."""
     _translate = staticmethod(translate)
 
     def __init__(
@@ -57,7 +57,7 @@ class Engine:
         failures: int = _FAILURES,
         fault: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """`failures` calls in a row without an answer open the breaker; `fault(text)` hears of it."""
+        """`failures` unanswered calls in a row open the breaker; `fault(text)` is called when it opens and closes."""
         environment = kwargs_from_env()
         self._url = url or environment.get("base_url") or "unix:///var/run/docker.sock"
         self._tls: docker.tls.TLSConfig | None = environment.get("tls")
@@ -78,20 +78,20 @@ class Engine:
 
     @property
     def local(self) -> bool:
-        """It runs on this host."""
+        """The engine runs on this host."""
         return "unix" in urlsplit(self._url).scheme
 
     @property
     def fault(self) -> str:
-        """What is wrong while the daemon does not answer; "" otherwise."""
+        """What is wrong while the daemon does not answer; else ""."""
         return self._breaker.fault
 
     async def call(self, method: Callable[[docker.APIClient], T], *, timeout_s: float | None = None) -> T:
         """Run `method(api)` on a thread.
 
         Raises:
-            EngineUnavailable: no answer within `timeout_s` (default: the engine's), or the daemon is not there.
-            SandboxLost, ImageUnavailable, SandboxDiskFull: as the daemon's answer says.
+            EngineUnavailable: no answer within `timeout_s` (default: the engine's), or the daemon cannot be reached.
+            SandboxLost, ImageUnavailable, SandboxDiskFull: according to the daemon's answer.
         """
         future = asyncio.get_running_loop().run_in_executor(self._pool, method, self._api)
         future.add_done_callback(_look_at)
@@ -102,7 +102,7 @@ class Engine:
                 f"the Docker daemon at {self._url} did not answer within {timeout_s or self._timeout_s:g} s;"
                 " see `docker info` on the host"
             )
-            if timeout_s is None:  # what has a bound of its own (a pull, a commit) is slow for other reasons too
+            if timeout_s is None:  # a call with its own limit (a pull, a commit) can be slow for other reasons too
                 self._breaker.silent(detail)
             raise EngineUnavailable(detail) from e
         except Exception as e:
@@ -116,7 +116,7 @@ class Engine:
         return answer
 
     async def probe(self, *, timeout_s: float) -> None:
-        """Ask the daemon whether it is there, on no thread: those may all be held by calls that it does not answer.
+        """Check whether the daemon answers, without a thread: all threads may be held by unanswered calls.
 
         Raises:
             EngineUnavailable: no answer within `timeout_s`.
@@ -132,7 +132,7 @@ class Engine:
     async def hijack(
         self, path: str, body: dict[str, Any] | None = None, *, method: str = "POST"
     ) -> tuple[socket.socket, bytes]:
-        """Send a request and take its connection over: (connected non-blocking socket, first bytes of the stream).
+        """Send a request and take over its connection: (connected non-blocking socket, first bytes of the stream).
 
         Plain sockets (unix, tcp) only; for a TLS engine use an SSH or stunnel forward.
         """
@@ -183,7 +183,7 @@ class Engine:
         return sock, rest
 
     async def _reason(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, head: bytes, body: bytes) -> bytes:
-        """The whole body of a refusal: what it says decides what it means, and it may come after the head."""
+        """Read the whole body of an error response: its text decides its meaning and may arrive after the head."""
         length = re.search(rb"(?i)content-length: *(\d+)", head)
         wanted = min(int(length[1]), _HEAD_LIMIT) if length else 0
         with suppress(OSError, TimeoutError):
@@ -212,14 +212,14 @@ class Engine:
         return sock
 
     def close(self) -> None:
-        """Give the threads and connections back; calls under way are left to their own timeouts."""
+        """Release the threads and connections; running calls end by their own timeouts."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._api.close()
 
 
 async def follow(sock: socket.socket, protocol: asyncio.Protocol) -> None:
-    """Have the loop read a hijacked connection for `protocol`, which owns it from now on."""
+    """Have the event loop read a hijacked connection for `protocol`, which owns it from now on."""
     loop = asyncio.get_running_loop()
-    # uvloop takes a unix socket only here
+    # uvloop accepts a unix socket only here
     connect = loop.create_unix_connection if sock.family is socket.AF_UNIX else loop.create_connection
     await connect(lambda: protocol, sock=sock)

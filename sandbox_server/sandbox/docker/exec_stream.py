@@ -1,4 +1,4 @@
-"""A stream to a process that runs beside the shell, without a terminal: stdin in, stdout and stderr apart."""
+"""The streams of a process that runs beside the shell: stdin, and separate stdout and stderr unless on a terminal."""
 
 import asyncio
 import socket
@@ -10,13 +10,13 @@ from sandbox_server.sandbox.docker.engine import Engine, follow
 
 _HEADER = struct.Struct(">BxxxL")  # stream (1 stdout, 2 stderr), three zero bytes, length
 _PIECE = 1 << 15
-_AHEAD = 1 << 17  # bytes that are taken off the socket before they are asked for
+_AHEAD = 1 << 17  # bytes read from the socket ahead of the consumer
 _STREAMS, _ERRORS = (1, 2), 2
 _TERMINAL = 3
 
 
 class _Stream(asyncio.Protocol):
-    """The bytes of a socket. It stays registered with the loop: `sock_recv` takes ten system calls for each piece."""
+    """The bytes of a socket. It stays registered with the event loop: `sock_recv` takes ten system calls per piece."""
 
     def __init__(self, first: bytes) -> None:
         self.buffer = bytearray(first)
@@ -29,7 +29,7 @@ class _Stream(asyncio.Protocol):
 
     @classmethod
     async def of(cls, sock: socket.socket, first: bytes) -> "_Stream":
-        """It owns the socket, whose first bytes were read already."""
+        """Wrap a socket, which it owns from now on; `first` are bytes already read from it."""
         stream = cls(first)
         try:
             await follow(sock, stream)
@@ -40,7 +40,7 @@ class _Stream(asyncio.Protocol):
         return stream
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but ancestry
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport does not inherit from it
 
     def data_received(self, data: bytes) -> None:
         self.buffer += data
@@ -51,7 +51,7 @@ class _Stream(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         self._end()
-        return True  # its owner closes it
+        return True  # keep it open; its owner closes it
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end()
@@ -64,7 +64,7 @@ class _Stream(asyncio.Protocol):
         self._room.set()
 
     async def more(self) -> bool:
-        """Wait for more bytes than `buffer` holds; False: there will be none. To be cancelled at will."""
+        """Wait for more bytes than `buffer` holds; False at the end of the stream. May be cancelled."""
         if self._ended:
             return False
         if self._paused and self._transport is not None:
@@ -77,19 +77,19 @@ class _Stream(asyncio.Protocol):
         return len(self.buffer) > had
 
     async def write(self, data: bytes) -> None:
-        """Queue `data`; return when little waits to be sent. What comes after the end is lost."""
+        """Queue `data`; return when little is waiting to be sent. Data after the end is lost."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
             if not self._room.is_set():
                 await self._room.wait()
 
     def end_input(self) -> None:
-        """Nothing more is written."""
+        """Close the process's stdin."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write_eof()
 
     def close(self) -> None:
-        """At once; who waits learns it."""
+        """Close at once and wake all waiting callers."""
         self._end()
         self._room.set()
         if self._transport is not None:
@@ -109,7 +109,7 @@ class DockerExecStream:
         self._bytes = stream
         self._tty = tty
         self._stream = _TERMINAL if tty else 0
-        self._left = 0  # of the frame that is being read
+        self._left = 0  # bytes left in the current frame
 
     @classmethod
     async def open(
@@ -153,7 +153,7 @@ class DockerExecStream:
                 if not await self._bytes.more():
                     return None
             stream, self._left = _HEADER.unpack_from(buffer)
-            self._stream = stream if stream in _STREAMS else _ERRORS  # another one is the engine's own words
+            self._stream = stream if stream in _STREAMS else _ERRORS  # other numbers: the engine's own messages
             del buffer[: _HEADER.size]
         if not buffer and not await self._bytes.more():
             return None

@@ -1,8 +1,8 @@
-"""What a failure of the Docker daemon means.
+"""Translates failures of the Docker daemon.
 
-State first: callers that hold a container id inspect it before they read a message. Here only the HTTP status
-and, where one status has several meanings, the daemon's exact wording (moby 20.10 to 28) decide; unknown
-wording is an EngineUnavailable, never an answer of the sandbox.
+Callers that have a container id inspect its state before they read a message. Here only the HTTP status and, if a
+status has several meanings, the daemon's exact wording (moby 20.10 to 28) decide; unknown wording is an
+EngineUnavailable, never a sandbox's answer.
 """
 
 import re
@@ -20,14 +20,14 @@ from sandbox_server.errors import (
     ServiceError,
 )
 
-_NOT_RUNNING = re.compile(r"[Cc]ontainer [0-9a-f]{12,64} is not running")  # with 409, and with 500 while it ends
-_PAUSED = re.compile(r"[Cc]ontainer [0-9a-f]{12,64} is paused")  # with 409, to an exec
+_NOT_RUNNING = re.compile(r"[Cc]ontainer [0-9a-f]{12,64} is not running")  # with 409, and with 500 while it is ending
+_PAUSED = re.compile(r"[Cc]ontainer [0-9a-f]{12,64} is paused")  # with 409, in reply to an exec
 _DISK = ("no space left on device", "disk quota exceeded")
 _PIDS = ("resource temporarily unavailable", "cannot fork", "eagain")
 
 
 def stream_refused(status: int, body: bytes) -> docker.errors.APIError:
-    """The daemon's refusal of a hijacked request, as the SDK's own error."""
+    """The daemon's refusal of a hijacked request as an SDK error."""
     response = requests.Response()
     response.status_code = status
     text = body.decode("utf-8", "replace")
@@ -35,7 +35,7 @@ def stream_refused(status: int, body: bytes) -> docker.errors.APIError:
 
 
 def translate(error: Exception, url: str) -> Exception:
-    """The ServiceError that `error` of the SDK stands for; other exceptions come back as they are."""
+    """Return the ServiceError for an SDK error; other exceptions are returned unchanged."""
     if isinstance(error, ServiceError):
         return error
     if isinstance(error, docker.errors.ImageNotFound):
@@ -58,7 +58,7 @@ def _of_status(error: docker.errors.APIError) -> ServiceError:
     if status == 404 and ("no such image" in lower or "manifest unknown" in lower):
         return ImageUnavailable(text)
     if status == 400 and "invalid reference format" in lower:
-        return ImageUnavailable(f"{text}; correct the name of the image", absent=True)
+        return ImageUnavailable(f"{text}; correct the image name", absent=True)
     if _NOT_RUNNING.search(text):
         return SandboxLost(f"the container is not running: {text}")
     if _PAUSED.search(text):

@@ -1,7 +1,7 @@
-"""Task images on one engine: found, pulled once however many ask, and frozen from a container.
+"""Task images on one engine: finds them, pulls each only once at a time, and commits containers to images.
 
-While `watch` runs, what was found is known without asking again until the engine tells of any change to its images
-(a build, a pull, a tag, a removal by whomever). Without it every look asks.
+While `watch` runs, lookups are cached until the engine reports a change to its images (a build, pull, tag or removal by
+anybody). Otherwise every lookup asks the engine.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _IMAGE_EVENTS = "/events?filters=" + quote(json.dumps({"type": ["image"]}))
 
 
 class Images:
-    """Looks images up and pulls what is missing; a failed pull is never remembered as anything."""
+    """Looks up images and pulls missing ones; a failed pull is not cached."""
 
     def __init__(self, engine: Engine, *, pull: bool, pull_timeout_s: float) -> None:
         self._engine = engine
@@ -33,10 +33,10 @@ class Images:
         self._pulling: dict[str, asyncio.Task[None]] = {}
         self._uses: dict[str, float] = {}
         self._known: dict[str, ImageInfo | None] | None = None
-        """What is there, and what is not, until the engine's next word; None: nothing does, for nobody listens."""
+        """Cached lookups; None as a value: not on the engine. None instead of a dict: nobody watches, so no cache."""
 
     async def watch(self) -> None:
-        """Listen to the engine until it ends the stream, or does not answer."""
+        """Follow the engine's events until it ends the stream or does not answer."""
         try:
             with suppress(ServiceError, OSError):
                 await self._listen()
@@ -52,9 +52,9 @@ class Images:
                 self.forget()
 
     def forget(self) -> None:
-        """Look again from now on."""
+        """Clear the cache."""
         if self._known is not None:
-            self._known = {}  # a new one: the answer to a question under way goes into the old one
+            self._known = {}  # a new dict, so that a lookup under way writes its answer to the old one
 
     async def resolve(self, candidates: Sequence[str]) -> ImageInfo:
         """See `sandbox.base.Runtime.resolve_image`."""
@@ -84,7 +84,7 @@ class Images:
         )
 
     async def commit(self, container_id: str, name: str, labels: Mapping[str, str]) -> ImageInfo:
-        """Freeze the container's files into `name`; its labels go with it, `labels` over them."""
+        """Commit the container's files as image `name`, with the container's labels, overridden by `labels`."""
         repository, _, tag = name.rpartition(":")
         changes = [f"LABEL {key}={json.dumps(value)}" for key, value in labels.items()]
         made: dict[str, Any] = await self._engine.call(
@@ -146,7 +146,7 @@ class Images:
         try:
             await self._engine.call(partial(APIClient.remove_image, image=name))
         except ImageUnavailable:
-            pass  # by somebody else
+            pass  # removed by somebody else
         except ServiceError:
             return False
         finally:
@@ -154,15 +154,15 @@ class Images:
         return True
 
     def named(self, name: str) -> str:
-        """An image's name as users write it, of how the engine tells it."""
+        """An image's name as users write it, from the engine's form."""
         return name
 
     def was_pulled(self, image: dict[str, Any]) -> bool:
-        """Whether a registry has it, by what the engine lists of it."""
+        """Whether a registry has it, judged by the engine's listing."""
         return bool(image["RepoDigests"])
 
     def used(self, name: str) -> None:
-        """The image is used now."""
+        """Note that the image is used now."""
         self._uses[tagged(name)] = clock.now()
 
     def take_uses(self) -> dict[str, float]:
@@ -176,5 +176,5 @@ class Images:
             task = asyncio.create_task(self._engine.call(lambda api: api.pull(name), timeout_s=self._pull_timeout_s))
             self._pulling[name] = task
             task.add_done_callback(lambda _: self._pulling.pop(name, None))
-        # one caller's end must not end the pull for the others
+        # shielded: one caller's cancellation must not end the pull for the others
         await asyncio.shield(task)

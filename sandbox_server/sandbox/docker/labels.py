@@ -1,6 +1,6 @@
-"""By what a container of ours is known to be one, and whose."""
+"""Labels that identify our containers and their owner."""
 
 NODE, ROLE, SID, DEADLINE = "sandbox.node", "sandbox.role", "sandbox.sid", "sandbox.deadline"
 TOKEN = "sandbox.token"
 EGRESS = "sandbox.egress"
-"""Its rules when it was made, as nft takes them; not there: it may reach whatever its network leads to."""
+"""Its egress rules at creation, as nft reads them; absent if it is not restricted."""

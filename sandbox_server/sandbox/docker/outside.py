@@ -1,4 +1,4 @@
-"""Containers looked at through the engine's API; see `sandbox.outside`."""
+"""Inspects containers through the engine's API; see `sandbox.outside`."""
 
 import asyncio
 import json
@@ -23,13 +23,13 @@ from sandbox_server.sandbox.outside import FILES, Seen, Unseen
 
 log = telemetry.logger(__name__)
 
-_NEAR = 0.95  # of the limit: the usage is counted in batches
+_NEAR = 0.95  # of the limit; the kernel counts usage in batches
 _MKDIR_S = 10.0
 _FREEZES = 3
 _FREEZE_AGAIN_S = 0.1
 _COPY_S = 120.0
 _CHUNK = 1 << 18
-_MOST = 16 << 30  # of a copy: an archive tells a sparse file's holes as bytes
+_MOST = 16 << 30  # bytes of a copy; an archive stores the holes of a sparse file as bytes
 
 
 class DockerOutside:
@@ -38,7 +38,7 @@ class DockerOutside:
     def __init__(self, engine: Engine, runtime: Runtime, *, oci_runtime: str | None) -> None:
         self._engine = engine
         self._runtime = runtime
-        # gVisor keeps a container's writes in a file of its own, which neither the engine nor the host can read
+        # gVisor keeps a container's writes in its own file, which neither the engine nor the host can read
         self._sees_files = "runsc" not in (oci_runtime or "")
 
     @property
@@ -52,21 +52,23 @@ class DockerOutside:
 
     async def still(self, container_id: str) -> Seen:
         """See `sandbox.outside.Outside.still`."""
-        with suppress(SandboxLost):  # it does not run
+        with suppress(SandboxLost):  # it is not running
             if not await self._frozen(container_id):
                 await self._engine.call(lambda api: api.kill(container_id, "KILL"))
                 await self._engine.call(lambda api: api.wait(container_id, timeout=30))
         return await self.see(container_id)
 
     async def _frozen(self, container_id: str) -> bool:
-        """Not every host can freeze; and of cgroup version 1 the OCI runtime gives up within milliseconds when busy."""
+        """Freeze it. Not every host can; with cgroup version 1 a busy OCI runtime gives up within milliseconds."""
         for attempt in range(_FREEZES):
             try:
                 await self._runtime.pause(container_id)
             except EngineUnavailable as error:
                 if self._engine.fault:
                     raise
-                log.info("not frozen", container_id=container_id, attempt=attempt + 1, error=error.detail)
+                log.info(
+                    "could not freeze a container", container_id=container_id, attempt=attempt + 1, error=error.detail
+                )
                 await asyncio.sleep(_FREEZE_AGAIN_S)
             else:
                 return True
@@ -75,10 +77,10 @@ class DockerOutside:
     async def hit_its_memory(self, container_id: str) -> bool:
         """See `sandbox.outside.Outside.hit_its_memory`.
 
-        Of cgroup version 2 the kernel's files tell, where they can be read: the engine says the same of a process that
-        was killed for the host's memory. Else, while a container runs, its state says nothing of it before engine 24.
-        The event does, though only among the last 256 of the engine; and of version 1 the highest usage, which takes
-        the engine a second.
+        With cgroup version 2 the kernel's counters decide, if readable: the engine reports a process killed for lack of
+        host memory in the same way. Otherwise: before engine 24 the state of a running container does not show it; the
+        engine's events do, but only its last 256; with cgroup version 1 the highest memory usage does, which takes the
+        engine a second.
         """
         if (own := await self._kills(container_id)) and own.at_limit is not None:
             return own.at_limit
@@ -124,7 +126,7 @@ class DockerOutside:
         found = await self._inspect(container_id)
         root = ((found.get("GraphDriver") or {}).get("Data") or {}).get("MergedDir")
         if root and found["State"]["Running"]:
-            # refused where the engine maps users: its containers' root may not pass the folders above
+            # fails if the engine remaps users: its containers' root may not enter the parent folders
             with suppress(EngineUnavailable):
                 return await self._runtime.create(replace(spec, mounts={root: FILES}))
         sandbox = await self._runtime.create(spec)
@@ -163,18 +165,18 @@ def _seen(found: dict[str, Any]) -> Seen:
 
 
 def _copy(api: APIClient, source: str, folder: str, target: str, parent: str, deadline: float) -> None:
-    """The engine packs and unpacks, each below the root of its container; here bytes only pass through."""
+    """The engine packs and unpacks, each below its container's root; bytes are only passed through here."""
     url = f"{api.base_url}/v{api.api_version}/containers/{source}/archive"
     with api.get(url, params={"path": folder}, stream=True, timeout=api.timeout) as answer:
         if answer.status_code == 404 and "no such container" not in answer.text.lower():
-            raise Unseen(f"{folder} is not there")
+            raise Unseen(f"{folder} does not exist")
         try:
             answer.raise_for_status()
         except requests.HTTPError as e:
             raise docker.errors.APIError(str(e), response=answer, explanation=answer.text[:500]) from e
-        # Go's os.ModeDir; a link in its place would be copied as a link
+        # Go's os.ModeDir; a link in place of the folder would be copied as a link
         if not json.loads(b64decode(answer.headers["X-Docker-Container-Path-Stat"]))["mode"] >> 31 & 1:
-            raise Unseen(f"{folder} is no folder any more")
+            raise Unseen(f"{folder} is no longer a folder")
         api.put_archive(target, parent, _bounded(answer, deadline))
 
 

@@ -1,4 +1,4 @@
-"""Containers on one Docker engine: made with limits, isolation and labels, found again by their labels."""
+"""Containers on one Docker engine: created with limits, isolation and labels, and found again by their labels."""
 
 import asyncio
 import secrets
@@ -25,14 +25,14 @@ from sandbox_server.sandbox.docker.labels import DEADLINE, EGRESS, NODE, ROLE, S
 from sandbox_server.sandbox.docker.outside import DockerOutside
 from sandbox_server.sandbox.egress import Egress
 
-# What package managers, test suites and git need of root; no raw sockets, devices, tracing or namespaces.
+# Root's capabilities that package managers, test suites and git need; no raw sockets, devices, tracing or namespaces.
 _CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "SYS_CHROOT"]
 
 _DISK_USAGE_S = 120.0
-_PROBE_S = 2.0  # a daemon that is well answers in a millisecond
-_REMOVALS = 4  # at a time; a step that ends asks for hundreds, and the daemon serves starts and live sessions too
+_PROBE_S = 2.0  # a healthy daemon answers in a millisecond
+_REMOVALS = 4  # at a time: a training step's end requests hundreds; the daemon also serves starts and live sessions
 
-# What the engine gives every container that it connects to a network, `none` included.
+# The hosts file that the engine gives every container connected to a network, `none` included.
 _HOSTS = r"""printf '%s\t%s\n' 127.0.0.1 localhost ::1 'localhost ip6-localhost ip6-loopback' \
   fe00::0 ip6-localnet ff00::0 ip6-mcastprefix ff02::1 ip6-allnodes ff02::2 ip6-allrouters >| /etc/hosts
 """
@@ -49,13 +49,13 @@ class DockerRuntime:
         self._engine = engine
         self._config = config
         self._boots = asyncio.Semaphore(config.boot_concurrency)
-        self._looks = asyncio.Semaphore(config.boot_concurrency)  # not behind the starts: an end holds a slot
+        self._looks = asyncio.Semaphore(config.boot_concurrency)  # separate from starts: an ending session holds a slot
         self._removals = asyncio.Semaphore(_REMOVALS)
         self._images = self._images_of(engine, pull=config.pull, pull_timeout_s=config.pull_timeout_s)
         self.outside: DockerOutside = self._outside_of(engine, self, oci_runtime=config.oci_runtime)
         self._open: dict[str, BashSandbox] = {}
         own_token = secrets.token_hex(16)
-        self._held = {own_token}  # tokens of the containers being made or open
+        self._held = {own_token}  # tokens of the containers that are being created or are open
         self._guard = Guard(
             engine, self._images, config.egress, image=config.egress_image, node=config.node, token=own_token
         )
@@ -84,7 +84,7 @@ class DockerRuntime:
             self._images.forget()
             raise
         except asyncio.CancelledError:
-            # the daemon may create it all the same: wait for its answer, then take it away
+            # the daemon may create the container all the same: wait for its answer, then remove it
             await asyncio.shield(self._undo(creating))
             raise
         self._guard.keep(container_id, rules)
@@ -110,7 +110,7 @@ class DockerRuntime:
         return sandbox
 
     async def attach(self, container_id: str) -> BashSandbox:
-        """See `sandbox.base.Runtime.attach`. The same object while this process holds it open."""
+        """See `sandbox.base.Runtime.attach`."""
         known = self._open.get(container_id)
         if known is not None:
             return known
@@ -134,7 +134,7 @@ class DockerRuntime:
             lambda api: api.containers(all=True, filters={"label": [NODE, ROLE]})
         )
         infos = [_info(c | {"Image": self._images.named(c["Image"])}, self._held) for c in found]
-        # what a command line of this node made (node "<node>+..."), it also removes, unless it was killed
+        # CLI commands on this node (node "<node>+...") remove their containers themselves, unless they were killed
         guests = f"{self._config.node}+"
         now = clock.today()
         return [
@@ -176,7 +176,7 @@ class DockerRuntime:
         await self._guard.change(container_id, egress)
 
     async def watch_egress(self) -> None:
-        """Kill restricted containers that somebody else starts, until the engine ends the stream of its events."""
+        """Kill restricted containers that somebody else starts, until the engine ends its event stream."""
         await self._guard.watch()
 
     async def pause(self, container_id: str) -> None:
@@ -203,7 +203,7 @@ class DockerRuntime:
         except SandboxLost:
             return  # gone, or its removal is in progress
         except EngineUnavailable:
-            # 20.10 answers 500 to the second of two removals at once: what counts is whether it is there
+            # 20.10 answers 500 to the second of two concurrent removals: check whether it still exists
             with suppress(SandboxLost):
                 await self._engine.call(lambda api: api.inspect_container(container_id))
                 raise
@@ -221,9 +221,9 @@ class DockerRuntime:
         return await self._images.find(name)
 
     async def watch_images(self) -> None:
-        """While this runs, images once found are not looked up again before the engine tells of a change.
+        """While this runs, a found image is not looked up again until the engine reports a change.
 
-        It ends with the engine's stream of events.
+        Returns when the engine ends its event stream.
         """
         await self._images.watch()
 
@@ -244,16 +244,16 @@ class DockerRuntime:
         return await self._images.commit(container_id, name, labels)
 
     async def ping(self) -> None:
-        """Raises EngineUnavailable when the daemon does not answer."""
+        """Return if the daemon answers. Raises EngineUnavailable."""
         await self._engine.call(lambda api: api.ping())
 
     @property
     def fault(self) -> str:
-        """What is wrong while the daemon does not answer; "" otherwise."""
+        """What is wrong while the daemon does not answer; else ""."""
         return self._engine.fault
 
     async def probe_engine(self, *, timeout_s: float) -> None:
-        """Ask the daemon, where it did not answer the last time, whether it does again; both are told to `fault`."""
+        """If the daemon did not answer the last call, ask it again; the result updates `fault`."""
         if self._engine.fault:
             with suppress(ServiceError):
                 await self._engine.probe(timeout_s=max(_PROBE_S, timeout_s))
@@ -271,7 +271,7 @@ class DockerRuntime:
         )
 
     def close(self) -> None:
-        """Let go of all streams and of the engine; containers are left as they are."""
+        """Close all streams and the connection to the engine; leave the containers as they are."""
         for sandbox in self._open.values():
             sandbox.close()
         self._open.clear()
@@ -289,10 +289,10 @@ class DockerRuntime:
         return ""
 
     async def disk_usage(self, container_id: str = "") -> dict[str, int]:
-        """Bytes of the writable layer of each container of this node, or of one of them, by its id.
+        """Bytes in the writable layer by container id: of every container of this node, or of the one given.
 
-        The engine walks every layer for it, its container's whole life of files: some 0.1 s a container with ten
-        thousand files. Call it at a slow period.
+        The engine walks each layer: some 0.1 s for a container with ten thousand files. Call it when the engine is
+        idle.
         """
         which = {"id": container_id} if container_id else {"label": f"{NODE}={self._config.node}"}
         found: list[dict[str, Any]] = await self._engine.call(
@@ -308,7 +308,7 @@ class DockerRuntime:
     def _create(self, api: Any, spec: ContainerSpec, token: str, rules: str, hosts: Sequence[str]) -> str:
         limits = spec.limits
         host = api.create_host_config(
-            # a grading's tests may kill all they can: bash itself is the init there, and outlives that
+            # a grading's tests may kill everything they can: there bash itself is the init and survives that
             init=spec.with_shell,
             network_mode=spec.network,
             extra_hosts=list(hosts),
@@ -324,23 +324,23 @@ class DockerRuntime:
             ],
             cap_drop=["ALL"],
             cap_add=_CAPABILITIES,
-            # where SELinux is on, another container's files have its label
+            # with SELinux, another container's files carry that container's label
             security_opt=["no-new-privileges", *(["label=disable"] if spec.mounts else [])],
             tmpfs={"/run/sandbox": "size=16m,mode=0755"},
             log_config=docker.types.LogConfig(type="none"),
             binds={source: {"bind": target, "mode": "rw"} for source, target in spec.mounts.items()},
             runtime=self._config.oci_runtime,
         )
-        # Not even the engine's own `none`: a namespace of its own with nothing but lo comes without it, in half the
-        # time of a start (111 against 273 ms), and past locks that many ends at once can leave held for ever (20.10:
-        # libnetwork's watchLoop and getSvcRecords take the same two in opposite request).
+        # Without the engine's network `none`: a container without any network also gets a namespace with only lo, but
+        # starts in less than half the time (111 against 273 ms) and avoids a deadlock when many end at once (20.10:
+        # libnetwork's watchLoop and getSvcRecords take the same two locks in opposite order).
         unconnected = spec.network == "none"
         program, *arguments = boot.command(spec, first=_HOSTS if unconnected else "")
         created: dict[str, Any] = api.create_container(
             spec.image,
             command=arguments,
             network_disabled=unconnected,
-            entrypoint=[program],  # an empty one means the image's own to Podman
+            entrypoint=[program],  # Podman takes an empty one to mean the image's own
             user="0",
             working_dir=spec.workdir,
             hostname=self._config.hostname,

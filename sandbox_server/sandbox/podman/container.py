@@ -1,4 +1,4 @@
-"""One container of Podman's."""
+"""One container of a Podman engine."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ _CLEANED_S = 30  # for Podman's own process to clean up after a container's end,
 
 
 class PodmanContainer(DockerContainer):
-    """Docker's; after its end Podman cleans up in a process of its own, which would take a new terminal away."""
+    """Like Docker's, but Podman cleans up an ended container in its own process, which would close a new terminal."""
 
     async def attach(self, terminal: asyncio.Protocol) -> None:
         """See `Container.attach`."""

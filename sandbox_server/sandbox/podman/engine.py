@@ -1,4 +1,4 @@
-"""Podman's service: Docker's API, with other words for what failed (Podman 4.3)."""
+"""Podman's service: Docker's API with other error messages (Podman 4.3)."""
 
 import docker.errors
 
@@ -7,20 +7,20 @@ from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.failure import translate
 
 _ENDED = ("container state improper", "no such container", "no such exec session")
-_NOT_MADE = "for attach: "  # it prepares a container when its terminal is attached to, where Docker does at the start
+_NOT_MADE = "for attach: "  # it prepares a container when a terminal is attached, Docker when it starts
 _NO_NAME = ("normalizing image", "invalid reference format", "repository name must be lowercase")
 
 
 def _translate(error: Exception, url: str) -> Exception:
-    """Podman says with 500 what Docker says with 404 and 409; all else is as in Docker's."""
+    """Podman answers 500 where Docker answers 404 and 409; everything else is as with Docker."""
     if isinstance(error, docker.errors.APIError) and not isinstance(error, docker.errors.ImageNotFound):
         text = str(error.explanation or error)
         if _NOT_MADE in text:
-            return EngineUnavailable(f"Podman could not make a container's first process: {text}")
+            return EngineUnavailable(f"Podman could not create a container's first process: {text}")
         if any(words in text for words in _ENDED):
             return SandboxLost(f"the container is gone or not running: {text}")
         if any(words in text for words in _NO_NAME):
-            return ImageUnavailable(f"{text}; correct the name of the image", absent=True)
+            return ImageUnavailable(f"{text}; correct the image name", absent=True)
     return translate(error, url)
 
 

@@ -1,4 +1,4 @@
-"""Containers looked at from outside, where Podman's API does not tell it."""
+"""Inspects containers from outside where Podman's API does not suffice."""
 
 import asyncio
 from contextlib import suppress
@@ -10,10 +10,10 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 class PodmanOutside(DockerOutside):
-    """Docker's; that memory ran out while a container lives is read from its control group, on this host."""
+    """Like Docker's, but reads from the control group, on this host, whether a running container ran out of memory."""
 
     async def hit_its_memory(self, container_id: str) -> bool:
-        """See `sandbox.outside.Outside.hit_its_memory`. Podman notes it at the container's end and has no event."""
+        """See `sandbox.outside.Outside.hit_its_memory`. Podman reports it only after the end, and not by an event."""
         state = (await self._inspect(container_id))["State"]
         if state["OOMKilled"]:
             return True
@@ -21,7 +21,7 @@ class PodmanOutside(DockerOutside):
 
 
 def _killed_for_memory(pid: int) -> bool:
-    """Whether the kernel killed a process of this one's control group at the group's limit."""
+    """Whether the kernel killed a process in this process's control group at the group's limit."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)

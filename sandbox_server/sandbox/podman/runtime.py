@@ -1,6 +1,6 @@
-"""Containers on Podman, through its API that is compatible with Docker's (`podman system service`).
+"""Containers on Podman through its Docker-compatible API (`podman system service`).
 
-Its `init_path` must name an init that passes signals on to a process group, as tini does and catatonit does not.
+Podman's `init_path` must name an init that forwards signals to a process group: tini does, catatonit does not.
 """
 
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
@@ -10,7 +10,7 @@ from sandbox_server.sandbox.podman.outside import PodmanOutside
 
 
 class PodmanRuntime(DockerRuntime):
-    """Docker's, but for what Podman does otherwise."""
+    """Like Docker's, with Podman's parts where it differs."""
 
     _container_of = PodmanContainer
     _images_of = PodmanImages

@@ -1,14 +1,14 @@
-// The only script: what a page does by itself. All that it puts into a page was escaped by the server.
+// The only script. All content that it inserts into a page was escaped by the server.
 "use strict";
 
-// a session that runs: its actions as they come
+// a live session: its actions as they arrive
 const live = document.querySelector("[data-live]");
 if (live) {
   let last = live.dataset.live;
   const source = new EventSource(last);
   source.addEventListener("action", (event) => {
     if (!live.querySelector(".action")) live.textContent = "";
-    // after a break the browser asks from the beginning again
+    // after a break the browser reconnects from the beginning
     if (!document.getElementById("a" + event.lastEventId)) live.insertAdjacentHTML("beforeend", event.data);
   });
   source.addEventListener("over", () => {
@@ -17,7 +17,7 @@ if (live) {
   });
 }
 
-// the overview: anew while somebody looks at it
+// the overview: refreshed while it is visible
 const fresh = document.querySelector("[data-refresh]");
 if (fresh) {
   setInterval(async () => {

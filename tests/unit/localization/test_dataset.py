@@ -354,7 +354,7 @@ def test_import_as_tasks_of_code_search(tmp_path: Path, clones: Clones) -> None:
     assert done.stdout.splitlines() == [
         f"{source}: 0 new, 2 updated, 1 unchanged",
         "  1 ungradable: The row names no grader.",
-        "  1 no task of code search: gold patch: it is empty, so there is nothing to find",
+        "  1 not converted to code search: gold patch: it is empty, so there is nothing to find",
         "  1 without modules and entities: no clone of acme/none among the repositories: `git clone` it to "
         "acme__none there",
     ]
