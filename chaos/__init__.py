@@ -1,1 +1,1 @@
-"""The chaos suite: real parts, harmed one by one while a scripted trainer runs rollouts through them."""
+"""The chaos suite: injects faults, one at a time, into real parts while a scripted trainer runs rollouts on them."""

@@ -1,4 +1,4 @@
-"""`python -m chaos`: harm a fleet in every way, one by one and mixed; print the report, write chaos/results/."""
+"""`python -m chaos`: inject every fault into a fleet, singly and mixed; print a report and write chaos/results/."""
 
 import argparse
 import asyncio
@@ -10,32 +10,34 @@ from typing import cast
 from chaos import faults
 from chaos.database import postgres_bin
 from chaos.drill import drill
+from chaos.fault import Fault
 from chaos.fleet import Fleet, fleet, require
 from chaos.processes import ChaosFailed
 from chaos.results import RESULTS, Outcome, read, table, write
-from chaos.scene import Fault
 from sandbox_server.plugins import discover
 
 QUICK = ("server_killed_in_action", "container_killed", "redis_paused", "malformed")
-"""The short form: one of each kind that needs little time."""
+"""The short form: one fault of each kind that takes little time."""
 PROGRAMS = ("docker", "dockerd", "containerd", "haproxy", "ip", "nsenter")
 
 
 def every_fault() -> dict[str, Fault]:
-    """By name, in the order of files and of their lists."""
+    """Name -> fault, in the order of the files and of their lists."""
     found = discover(faults, "FAULTS")
     return {fault.name: fault for each in found.values() for fault in cast(Sequence[Fault], each)}
 
 
 def main() -> None:
-    """Stage the faults that the command line asks for."""
+    """Inject the faults that the command line selects."""
     known = every_fault()
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
-    parser.add_argument("--only", choices=known, action="append", help="these faults alone")
+    parser.add_argument("--only", choices=known, action="append", help="only these faults")
     parser.add_argument("--quick", action="store_true", help=f"the short form: {', '.join(QUICK)}")
     parser.add_argument("--parallel", type=int, default=6, help="rollouts at a time")
     parser.add_argument("--nodes", type=int, choices=(1, 2), default=2)
-    parser.add_argument("--add", action="store_true", help="to what the run before has; what that survived is left out")
+    parser.add_argument(
+        "--add", action="store_true", help="add to the previous run's results; skip the faults that it survived"
+    )
     options = parser.parse_args()
     before = [one for one in read(RESULTS) if one.ok] if options.add else []
     names = options.only or [
@@ -49,7 +51,7 @@ def main() -> None:
         with fleet(options.nodes, {}) as made:
             asyncio.run(_stage(made, chosen, options.parallel, outcomes))
     except KeyboardInterrupt:
-        sys.exit("stopped; everything was taken down")
+        sys.exit("stopped; everything was removed")
     except ChaosFailed as error:
         sys.exit(str(error))
     finally:
@@ -61,11 +63,11 @@ def main() -> None:
 
 
 def _possible(fault: Fault, nodes: int) -> bool:
-    """Say so, where it is not."""
+    """Whether the fleet allows the fault; prints why not."""
     if fault.nodes > nodes:
-        print(f"not staged: {fault.name} needs {fault.nodes} nodes", file=sys.stderr)
+        print(f"not injected: {fault.name} needs {fault.nodes} nodes", file=sys.stderr)
     elif fault.postgres and postgres_bin() is None:
-        print(f"not staged: {fault.name} needs PostgreSQL", file=sys.stderr)
+        print(f"not injected: {fault.name} needs PostgreSQL", file=sys.stderr)
     else:
         return True
     return False
@@ -79,7 +81,7 @@ async def _stage(made: Fleet, chosen: list[Fault], parallel: int, outcomes: list
 
 
 def interrupted(*_: object) -> None:
-    """SIGTERM as Ctrl-C: everything is taken down."""
+    """Handle SIGTERM like Ctrl-C: remove everything."""
     raise KeyboardInterrupt
 
 

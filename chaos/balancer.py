@@ -1,4 +1,4 @@
-"""The load balancer: HAProxy, as deploy/haproxy has it, with a configuration of this run's own."""
+"""The load balancer: HAProxy, configured like deploy/haproxy but for this run."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -41,7 +41,7 @@ backend nodes
 
 @contextmanager
 def balancer(folder: Path, logs: Path, servers: Mapping[str, str]) -> Iterator[str]:
-    """Its URL; `servers`: node -> host:port."""
+    """Run it and yield its URL; `servers`: node -> host:port."""
     port = free_port()
     lines = "\n".join(f"    server {node} {address}" for node, address in servers.items())
     config = folder / "haproxy.cfg"
@@ -57,7 +57,7 @@ def balancer(folder: Path, logs: Path, servers: Mapping[str, str]) -> Iterator[s
 
     try:
         process.start()
-        until(passes, _START_S, "the balancer passes requests on", part=process)
+        until(passes, _START_S, "the balancer forwards requests", part=process)
         yield url
     finally:
         process.end()

@@ -1,4 +1,4 @@
-"""What the service says of the rollouts afterwards, held against what they were told: nothing lost, nothing wrong."""
+"""Checks the service's state afterwards against the responses that the rollouts got: nothing lost, nothing wrong."""
 
 import asyncio
 import time
@@ -11,17 +11,17 @@ import httpx
 from chaos.fleet import Fleet
 from chaos.node import Node
 from chaos.processes import ChaosFailed
-from chaos.rollout import EXPECTED, LINES, Rollout, as_told, numbers
+from chaos.rollout import EXPECTED, LINES, Rollout, numbers, without_repeats
 
 _ANSWERS_S = 60.0
 _REAPED_S = 20.0
-"""For gradings and removals under way to end, and then one pass of the reaper, whose period is 2 s."""
+"""For running gradings and removals to end, and one pass of the reaper, whose period is 2 s."""
 
 
 async def lost_actions(fleet: Fleet, rollouts: Sequence[Rollout], gap: tuple[float, float]) -> list[str]:
-    """A sentence for each acknowledged action that is not where it must be, and for each that is there twice.
+    """One sentence per acknowledged action that is missing, and per action that is there twice.
 
-    `gap`: actions acknowledged between these (monotonic) times may be missing from the journal, not in their effect.
+    `gap`: actions acknowledged between these (monotonic) times may be missing from the journal, but not their effect.
     """
     turns = asyncio.Semaphore(4)
     async with httpx.AsyncClient(base_url=fleet.url, timeout=_ANSWERS_S) as http:
@@ -42,7 +42,7 @@ async def lost_actions(fleet: Fleet, rollouts: Sequence[Rollout], gap: tuple[flo
 
 
 def in_journal(rollout: Rollout, journal: Sequence[dict[str, Any]], gap: tuple[float, float]) -> list[str]:
-    """Each acknowledged action is there once, with the observation that was given; no action is there twice."""
+    """Check that each acknowledged action is there once, with the returned observation, and no action twice."""
     entries: dict[str, list[str]] = {}
     for entry in journal:
         entries.setdefault(entry["content"], []).append(entry["observation"])
@@ -53,7 +53,7 @@ def in_journal(rollout: Rollout, journal: Sequence[dict[str, Any]], gap: tuple[f
         found = entries.get(acked.content)
         if found is None:
             if not gap[0] <= acked.at <= gap[1]:
-                faults.append(f"acknowledged and not in the journal: {acked.content[:200]!r}")
+                faults.append(f"acknowledged but not in the journal: {acked.content[:200]!r}")
         elif acked.observation not in found:
             faults.append(
                 f"the journal holds another observation: {found[0][-200:]!r}, given {acked.observation[-200:]!r}"
@@ -62,18 +62,18 @@ def in_journal(rollout: Rollout, journal: Sequence[dict[str, Any]], gap: tuple[f
 
 
 def in_patch(rollout: Rollout, patch: str) -> list[str]:
-    """Every line is in the file that the patch adds, once and in order."""
-    found = as_told(numbers(patch, rollout.tag), rollout)
+    """Check that every line is in the file that the patch adds, once and in order."""
+    found = without_repeats(numbers(patch, rollout.tag), rollout)
     expected = list(range(1, LINES + 1))
     if found == expected:
         return []
     twice = [number for number, n in Counter(found).items() if n > 1]
     missing = sorted(set(expected) - set(found))
-    return [f"the patch holds lines {found}: missing {missing}, twice {twice}"]
+    return [f"the patch has lines {found}: missing {missing}, twice {twice}"]
 
 
 def wrong_rewards(rollouts: Sequence[Rollout]) -> list[str]:
-    """A sentence for each unmasked verdict that is not that of what the rollout did."""
+    """One sentence per unmasked verdict that does not match the rollout's work."""
     faults = []
     for one in rollouts:
         if not one.over or not one.verdict or one.mask:
@@ -82,33 +82,33 @@ def wrong_rewards(rollouts: Sequence[Rollout]) -> list[str]:
         right = one.verdict == expected and (one.reward == 1.0) == (expected == "resolved")
         where = f"rollout {one.number} (session {one.sid}, {one.sample}, {one.ending})"
         if one.terminal:
-            # it was told of the end before its work was done: that may not count as the policy's
-            faults.append(f"{where}: unmasked {one.verdict} after it was told: {one.gave_up}")
+            # its session ended before its work was done, which must not count as the policy's fault
+            faults.append(f"{where}: unmasked {one.verdict} after the rollout gave up: {one.gave_up}")
         elif not right and not one.gave_up:  # a trainer that gives up leaves the sample out itself
             faults.append(f"{where}: unmasked {one.verdict}, reward {one.reward}, expected {expected}; {one.cause}")
     return faults
 
 
 async def leaks(fleet: Fleet) -> list[str]:
-    """Containers that nobody owns after one pass of the reaper, once sessions without a client were closed."""
+    """Containers without an owner after one pass of the reaper, once sessions without a client were closed."""
     return [text for node in fleet.nodes for text in await asyncio.to_thread(_leaks_of, node)]
 
 
 def _leaks_of(node: Node) -> list[str]:
     for session in node.get("/v1/sessions?state=live&limit=1000"):
-        # its client hung up, or got no answer to its start: it would end by SANDBOX_SESSION_IDLE_S
+        # its client disconnected or got no response to its start: it would end by SANDBOX_SESSION_IDLE_S
         httpx.delete(f"{node.url}/v1/sessions/{session['sid']}", timeout=_ANSWERS_S)
     end = time.monotonic() + _REAPED_S
     while left := node.without_owner():
         if time.monotonic() > end:
-            node.engine.docker("rm", "-f", *(one.container for one in left))  # or the next fault would be blamed
+            node.engine.docker("rm", "-f", *(one.container for one in left))  # otherwise the next fault would be blamed
             return [f"{node.name}: {one.role} {one.container[:12]} of session {one.sid or '-'}" for one in left]
         time.sleep(0.5)
     return []
 
 
 def unexpected_end(fleet: Fleet) -> None:
-    """Raises ChaosFailed when a server has ended that nobody killed."""
+    """Raises ChaosFailed if a server that nobody killed has ended."""
     for node in fleet.nodes:
         if not node.server.runs:
-            raise ChaosFailed(f"{node.server.name} has ended by itself\n{node.server.tail()}")
+            raise ChaosFailed(f"{node.server.name} ended by itself\n{node.server.tail()}")

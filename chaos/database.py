@@ -1,4 +1,4 @@
-"""The shared SQL database: PostgreSQL where this machine has it, else one SQLite file."""
+"""The shared SQL database: PostgreSQL if this machine has it, else one SQLite file."""
 
 import shutil
 import sqlite3
@@ -16,22 +16,22 @@ _USER = "tester"
 
 
 class Sql(ABC):
-    """What the faults do to it."""
+    """The operations that faults perform on it."""
 
     url: str
     kind: str
 
     @abstractmethod
     def locked(self) -> AbstractAsyncContextManager[None]:
-        """A transaction that keeps others waiting for the length of the block: SQLite's writers, PostgreSQL's all."""
+        """Hold a transaction that blocks others during the block: with SQLite writers, with PostgreSQL everybody."""
 
     @abstractmethod
     async def answers(self) -> bool:
-        """Whether it takes a connection and a query within a second."""
+        """Whether it accepts a connection and a query within a second."""
 
     @abstractmethod
     def size(self) -> int:
-        """Bytes of all it holds."""
+        """Size of its data in bytes."""
 
 
 class Sqlite(Sql):
@@ -45,7 +45,7 @@ class Sqlite(Sql):
 
     @asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:
-        """BEGIN IMMEDIATE: the one lock that writers take."""
+        """BEGIN IMMEDIATE takes the writers' single lock."""
         connection = sqlite3.connect(self._path, isolation_level=None, timeout=30)
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -54,7 +54,7 @@ class Sqlite(Sql):
             connection.close()
 
     async def answers(self) -> bool:
-        """It is a file."""
+        """Always true: it is a file."""
         return self._path.exists()
 
     def size(self) -> int:
@@ -79,7 +79,7 @@ class Postgres(Sql):
         self.url = f"postgresql://{_USER}@{address}:{port}/postgres"
 
     def create(self, network: str) -> None:
-        """A new cluster that trusts this machine and `network`."""
+        """Create a cluster that trusts this machine and `network`."""
         initdb = ("initdb", "-D", self._data, "-U", _USER, "-A", "trust", "-E", "UTF8")
         self._run(*initdb)
         with (self._data / "pg_hba.conf").open("a") as stream:
@@ -91,12 +91,12 @@ class Postgres(Sql):
 
     def start(self) -> None:
         """Start it and wait until it answers."""
-        # pg_ctl's child would hold our pipe open: its output goes to the log
+        # pg_ctl's child would keep our pipe open, so its output goes to the log
         words = f"'{self._bin}/pg_ctl' -D '{self._data}' -w -l '{self._folder}/log' -o '{self._options}' start"
         run("setsid", "sh", "-c", f"{words} >/dev/null 2>&1 </dev/null", user=self._user)
 
     def stop(self) -> None:
-        """As a crash: no shutdown checkpoint, every connection broken."""
+        """Stop it like a crash: no shutdown checkpoint, every connection broken."""
         self._run("pg_ctl", "-D", self._data, "-m", "immediate", "stop")
 
     def _run(self, program: str, *words: str | Path) -> None:
@@ -114,7 +114,7 @@ class Postgres(Sql):
             await connection.close()
 
     async def answers(self) -> bool:
-        """A connection and a query."""
+        """Try a connection and a query."""
         try:
             connection = await asyncpg.connect(**self._at, timeout=1)
         except (OSError, TimeoutError, asyncpg.PostgresError):
@@ -128,7 +128,7 @@ class Postgres(Sql):
 
 
 def postgres_bin() -> Path | None:
-    """Folder of initdb and pg_ctl, the newest first; None where there is no PostgreSQL."""
+    """Folder of initdb and pg_ctl, of the newest version; None if PostgreSQL is not installed."""
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     on_path = shutil.which("initdb")
     found = [*debian, *([Path(on_path).resolve().parent] if on_path else [])]
@@ -137,7 +137,7 @@ def postgres_bin() -> Path | None:
 
 @contextmanager
 def database(folder: Path, address: str, port: int) -> Iterator[Sql]:
-    """A running database below `folder`; `address` is where other hosts reach it."""
+    """Run a database below `folder`; `address` is where other hosts reach it."""
     bin_dir = postgres_bin()
     folder.mkdir()
     if bin_dir is None:

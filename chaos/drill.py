@@ -1,41 +1,41 @@
-"""One fault from end to end: rollouts under way, the harm, rollouts after it, and the reckoning."""
+"""One fault from end to end: rollouts running, the fault, rollouts after it, and the checks."""
 
 import asyncio
 import sys
 import time
 
 from chaos.checks import leaks, lost_actions, unexpected_end, wrong_rewards
+from chaos.fault import Fault, FaultContext
 from chaos.fleet import Fleet
 from chaos.processes import ChaosFailed
 from chaos.results import RESULTS, Outcome, write_rollouts
 from chaos.rollout import Rollout
-from chaos.scene import Fault, Scene
 from chaos.trainer import Trainer
 
 _FLOW_S = 120.0
 _FLOW_EACH_S = 6.0
-"""More for each rollout at a time: until they are under way, and until some that began after the harm have ended."""
+"""Extra seconds per concurrent rollout: until all run, and until some that began after the fault have ended."""
 _AFTER = 8
-"""So many, or all of a smaller number at a time."""
+"""Rollouts that must end after the fault; fewer if fewer run at a time."""
 _READY_S = 90.0
 _MESSAGES = 5
 
 
 async def drill(fleet: Fleet, fault: Fault, parallel: int) -> Outcome:
-    """Stage `fault` once; never raises for what the fleet or the fault did, for that is the outcome."""
+    """Inject `fault` once; failures of the fleet or the fault are in the outcome, never raised."""
     outcome = Outcome(fault.name, fault.what)
     began = time.monotonic()
     trainer = Trainer(fleet, parallel)
-    scene = Scene(fleet, trainer)
+    context = FaultContext(fleet, trainer)
     harmed = began
     flow_s = _FLOW_S + _FLOW_EACH_S * parallel
     try:
         async with trainer.rolling():
-            await trainer.until(lambda: _flows(trainer.rollouts), flow_s, "rollouts under way")
+            await trainer.until(lambda: _flows(trainer.rollouts), flow_s, "rollouts running")
             harmed = time.monotonic()
-            outcome.seen = await fault.harm(scene)
+            outcome.seen = await fault.harm(context)
             mended = time.monotonic()
-            await scene.until(fleet.ready, _READY_S, "every node is ready after the fault")
+            await context.until(fleet.ready, _READY_S, "every node is ready after the fault")
             enough = min(parallel, _AFTER)
             await trainer.until(
                 lambda: len(_since(trainer.rollouts, mended)) >= enough, flow_s, "rollouts go on after it"
@@ -58,7 +58,7 @@ async def drill(fleet: Fleet, fault: Fault, parallel: int) -> Outcome:
 
 
 def _flows(rollouts: list[Rollout]) -> bool:
-    """Some are in the middle of their work, and one has gone all the way."""
+    """Some are in the middle of their work, and one has run to its end."""
     return any(one.finished for one in rollouts) and any(one.phase == "act" for one in rollouts)
 
 
@@ -76,12 +76,12 @@ def _count(outcome: Outcome, trainer: Trainer, harmed: float, mended: float) -> 
     outcome.longest_stall_s = max((one.longest_s for one in rollouts), default=0.0)
     outcome.silence_s = trainer.longest_silence_s(harmed)
     outcome.after = len(_since(rollouts, mended))
-    told = [one.gave_up or f"{one.verdict}: {one.cause}" for one in rollouts if one.failed_honestly]
-    outcome.failures = list(dict.fromkeys(told))[:_MESSAGES]
+    lines = [one.gave_up or f"{one.verdict}: {one.cause}" for one in rollouts if one.failed_honestly]
+    outcome.failures = list(dict.fromkeys(lines))[:_MESSAGES]
 
 
 async def _mend(fleet: Fleet) -> None:
-    """Bring up what a fault that failed half-way has left down; what cannot be is the next fault's error."""
+    """Restart what a fault that failed half-way has left down; if that fails, the next fault reports it."""
 
     def mend() -> None:
         if not fleet.redis.process.runs:
@@ -95,16 +95,16 @@ async def _mend(fleet: Fleet) -> None:
     try:
         await asyncio.to_thread(mend)
     except ChaosFailed as error:
-        print(f"could not be mended: {error}", file=sys.stderr)
+        print(f"could not be repaired: {error}", file=sys.stderr)
 
 
 def _show(outcome: Outcome) -> None:
-    """Progress, on stderr."""
+    """Print progress on stderr."""
     state = "ok" if outcome.ok else "FAILED"
-    told = [f"  {state}: {outcome.seen or 'nothing seen'} ({outcome.seconds:.0f} s)"]
+    lines = [f"  {state}: {outcome.seen or 'no effect seen'} ({outcome.seconds:.0f} s)"]
     for kind in ("error", "lost", "wrong", "leaked", "failures"):
         found = getattr(outcome, kind)
-        told += [
+        lines += [
             f"  {kind}: {text}" for text in ([found] if isinstance(found, str) and found else list(found)[:_MESSAGES])
         ]
-    print("\n".join(told), file=sys.stderr, flush=True)
+    print("\n".join(lines), file=sys.stderr, flush=True)

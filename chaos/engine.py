@@ -1,4 +1,4 @@
-"""Docker engines: the usual one, which is never harmed, and one of our own, which is."""
+"""Docker engines: the machine's, which is never harmed, and one of our own, which is."""
 
 import json
 import signal
@@ -21,7 +21,7 @@ address = "{folder}/containerd.sock"
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A container, by its labels."""
+    """A container, as its labels describe it."""
 
     container: str
     role: str
@@ -33,11 +33,11 @@ class Engine:
     """Any engine, by its socket."""
 
     def __init__(self, url: str | None) -> None:
-        """`url`: None is the usual engine, by DOCKER_HOST or the local socket."""
+        """`url`: None is the machine's engine, by DOCKER_HOST or the local socket."""
         self.url = url
 
     def docker(self, *words: str, check: bool = True, timeout_s: float = 120.0) -> str:
-        """What the docker command prints."""
+        """Run a docker command and return its output."""
         return run(*self.command(*words), check=check, timeout_s=timeout_s)
 
     def command(self, *words: str) -> list[str]:
@@ -51,7 +51,7 @@ class Engine:
         return False
 
     def containers(self, node: str, *filters: str) -> list[Listed]:
-        """All of that node, of whatever state; `filters` as `role=grade`."""
+        """All containers of that node, in any state; `filters` such as `role=grade`."""
         labels = (f"node={node}", *filters)
         words = [word for label in labels for word in ("--filter", f"label=sandbox.{label}")]
         form = '{"id":"{{.ID}}","role":"{{.Label "sandbox.role"}}","sid":"{{.Label "sandbox.sid"}}","is":"{{.State}}"}'
@@ -62,17 +62,17 @@ class Engine:
 
 
 class OwnEngine(Engine):
-    """containerd and dockerd with every path below one folder, in a network namespace of their own."""
+    """containerd and dockerd with all paths below one folder, in their own network namespace."""
 
     def __init__(self, folder: Path, logs: Path, enter: Sequence[str], run_id: str) -> None:
         self.folder = folder
         self.cgroup = f"chaos-{run_id}"
-        """Parent of its containers' cgroups: by it they are found when the daemon is dead."""
+        """Parent of its containers' cgroups; finds them when the daemon is dead."""
         self.data = folder / "docker"
         super().__init__(f"unix://{folder}/docker.sock")
         config = folder / "containerd.toml"
         self.containerd = Process("containerd", [*enter, "containerd", "--config", config], logs / "containerd.log")
-        # --bridge=none takes the docker0 of its network namespace away, so it must never run in the host's
+        # --bridge=none removes docker0 from its network namespace, so it must never run in the host's
         flags = {
             "data-root": self.data,
             "exec-root": folder / "exec",
@@ -89,7 +89,7 @@ class OwnEngine(Engine):
             raise ChaosFailed("an engine of ours needs a network namespace of its own")
 
     def start(self) -> None:
-        """Start what does not run, and wait until it answers."""
+        """Start the daemons that do not run, and wait until they answer."""
         if not self.containerd.runs:
             (self.folder / "containerd.toml").write_text(_CONTAINERD.format(folder=self.folder))
             self.containerd.start()
@@ -99,26 +99,26 @@ class OwnEngine(Engine):
         until(self.answers, _START_S, "the engine answers", part=self.dockerd)
 
     def copy_images(self, source: Engine, images: Sequence[str]) -> None:
-        """As `docker save | docker load`."""
+        """`docker save | docker load`."""
         save, load = " ".join(source.command("save", *images)), " ".join(self.command("load", "-q"))
         run("sh", "-c", f"{save} | {load}", timeout_s=300)
 
     def kill_daemon(self) -> None:
-        """kill -9 of dockerd alone; its containers live until it is back."""
+        """kill -9 of dockerd only; its containers live until it is back."""
         self.dockerd.end()
 
     def kill_host(self) -> None:
-        """All of it at once, as when the host's power fails."""
+        """Kill everything at once, as in a power failure of the host."""
         self.dockerd.end()
         self.containerd.end()
         kill_all(self.processes)
 
     def processes(self) -> list[int]:
-        """Of the engine and inside its containers."""
+        """Process ids of the engine and in its containers."""
         return sorted({*processes_of(f"{self.folder}/"), *processes_of(f"/{self.cgroup}/")})
 
     def close(self) -> None:
-        """End the engine and all that ran on it."""
+        """End the engine and everything that ran on it."""
         with suppress(ChaosFailed):
             if self.dockerd.runs and (left := self.docker("ps", "-aq").split()):
                 self.docker("rm", "-f", *left)
@@ -129,7 +129,7 @@ class OwnEngine(Engine):
 
 @contextmanager
 def own_engine(folder: Path, logs: Path, enter: Sequence[str], run_id: str) -> Iterator[OwnEngine]:
-    """A running engine below `folder`, which should be a file system of its own."""
+    """Run an engine below `folder`, which should be a file system of its own."""
     engine = OwnEngine(folder, logs, enter, run_id)
     try:
         engine.start()
@@ -137,5 +137,5 @@ def own_engine(folder: Path, logs: Path, enter: Sequence[str], run_id: str) -> I
     finally:
         engine.close()
         for path in Path("/sys/fs/cgroup").glob(f"**/{engine.cgroup}"):
-            with suppress(OSError):  # removed already by the last container
+            with suppress(OSError):  # the last container has removed it already
                 path.rmdir()

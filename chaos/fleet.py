@@ -1,4 +1,4 @@
-"""The whole fleet: one Redis, one SQL database, one or two nodes, a balancer before them."""
+"""The whole fleet: one Redis, one SQL database, one or two nodes, a balancer in front of them."""
 
 import secrets
 import shutil
@@ -23,15 +23,15 @@ from chaos.redis_server import RedisServer
 from sandbox_server.images.workspaces import TASK_IMAGE_LABEL
 
 SAMPLES = ("ledger", "timespan")
-"""One that swebench grades and one that a script does; their tests take half a second."""
+"""One graded by swebench and one by a script; their tests take half a second."""
 _COPIES = 4
-"""Instances of each sample: an instance is placed by a hash of its id, and every node shall have some."""
+"""Instances per sample: an instance is placed by a hash of its id, and every node should get some."""
 LAST_LOGS = Path(tempfile.gettempdir()) / "chaos-last-logs"
 _REDIS_MB = 192
 _ENGINE_MB = 3072
 _SETTINGS = {
     "SANDBOX_REAPER_PERIOD_S": "2",
-    # small, as the machine is: it shall make room for what is to be seen
+    # small, like the machine
     "SANDBOX_POOL_SIZE": "4",
     "SANDBOX_MEMORY_MB": "1024",
     "SANDBOX_COMMAND_TIMEOUT_S": "40",
@@ -43,22 +43,22 @@ class Fleet:
     """What the faults harm and the trainer uses."""
 
     url: str
-    """Of the balancer."""
+    """The balancer's."""
     nodes: tuple[Node, ...]
     victim: Node
-    """The node on the engine of our own; with two nodes the second."""
+    """The node on our own engine; with two nodes the second."""
     engine: OwnEngine
-    """The victim's."""
+    """The victim's engine."""
     redis: RedisServer
     sql: Sql
     far: Namespace
-    """Where the victim and its engine are."""
+    """The network namespace of the victim and its engine."""
     instances: Sequence[tuple[str, str]]
     """(sample, instance id)."""
     folder: Path
 
     def ready(self) -> bool:
-        """Whether every node is."""
+        """Whether every node is ready."""
         return all(node.ready() for node in self.nodes)
 
 
@@ -70,12 +70,12 @@ def sample_rows() -> dict[str, dict[str, Any]]:
 
 @contextmanager
 def fleet(count: int, settings: Mapping[str, str]) -> Iterator[Fleet]:
-    """`count` nodes, 1 or 2, ready and with the samples in their catalogue; nothing of it is left at the end.
+    """Run `count` nodes (1 or 2) with the samples in their catalogue; yield once they are ready; leave nothing behind.
 
-    The victim's host is a network namespace with an engine of its own; the other node is on this host's engine.
+    The victim's host is a network namespace with its own engine; the other node is on this host's engine.
 
     Raises:
-        ChaosFailed: a part did not come up, or something was left behind.
+        ChaosFailed: a part did not start, or something was left behind.
 
     """
     run_id = secrets.token_hex(3)
@@ -108,7 +108,7 @@ def _built(stack: ExitStack, run_id: str, folder: Path, logs: Path, count: int, 
     engine = stack.enter_context(own_engine(disk, logs, far.enter, run_id))
     wanted = sample_rows()
     images = [image_of(row) for row in wanted.values()]
-    # with what other servers have prepared of them here, or the node that has it would get every session
+    # including images that other servers here have prepared; otherwise the node that has them would get every session
     engine.copy_images(Engine(None), [*images, *_prepared_of(images)])
     shared = {**_SETTINGS, "SANDBOX_REDIS_URL": redis.url, "SANDBOX_DATABASE_URL": sql.url, **settings}
     victim = Node(f"{run_id}-b", engine, folder, logs, (far.address, free_port()), shared, far.enter)
@@ -137,7 +137,7 @@ def _prepared_of(images: Sequence[str]) -> list[str]:
 
 
 def require(*programs: str) -> None:
-    """Raises ChaosFailed naming those that are not installed."""
+    """Raise ChaosFailed if programs are not installed, naming them."""
     missing = [program for program in programs if shutil.which(program) is None]
     if missing:
         raise ChaosFailed(

@@ -1,4 +1,4 @@
-"""Whether anything of a run is left: processes, mounts, namespaces, interfaces, containers, folders."""
+"""Looks for leftovers of a run: processes, mounts, namespaces, interfaces, containers, folders."""
 
 import tempfile
 from pathlib import Path
@@ -8,7 +8,7 @@ from chaos.processes import processes_of, run
 
 
 def leftovers(run_id: str) -> list[str]:
-    """A line for each thing that still bears the run's name."""
+    """One line for each thing that still has the run's name."""
     folder = next(Path(tempfile.gettempdir()).glob(f"chaos-{run_id}-*"), None)
     mark = f"chaos-{run_id}"
     left = [f"process {pid}" for pid in processes_of(mark)]

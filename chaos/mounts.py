@@ -1,4 +1,4 @@
-"""Small file systems of our own, that may be filled to the last byte."""
+"""Small file systems of our own, which may be filled to the last byte."""
 
 import contextlib
 import errno
@@ -14,7 +14,7 @@ _STEP = 1 << 20
 
 @contextmanager
 def tmpfs(folder: Path, size_mb: int) -> Iterator[Path]:
-    """A file system in memory at `folder`, gone at the end with all that is mounted below it."""
+    """Mount a file system in memory at `folder`; at the end unmount it and everything mounted below it."""
     folder.mkdir(parents=True, exist_ok=True)
     run("mount", "-t", "tmpfs", "-o", f"size={size_mb}m,mode=0755", "chaos", folder)
     try:
@@ -32,19 +32,19 @@ def mounts_below(folder: Path) -> list[str]:
 
 
 def unmount_below(folder: Path) -> None:
-    """Unmount all of it; what is still in use goes with its last user."""
+    """Unmount them all; one in use disappears with its last user."""
     for point in mounts_below(folder):
         run("umount", "-l", point, check=False)
 
 
 class Filler:
-    """A file that takes what is left of a file system."""
+    """A file that takes the rest of a file system."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "filler"
 
     def fill(self) -> int:
-        """Write until nothing more fits; the bytes that were taken. Raises ChaosFailed when there still is room."""
+        """Write until nothing more fits; return the number of bytes. Raises ChaosFailed if there is still room."""
         with self._path.open("wb", buffering=0) as stream:
             for step in (_STEP, 4096, 1):
                 self._take(stream.fileno(), bytes(step))
@@ -54,7 +54,7 @@ class Filler:
         return self._path.stat().st_size
 
     def empty(self) -> None:
-        """Give it back."""
+        """Free the space."""
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()
 

@@ -1,4 +1,4 @@
-"""A network namespace that stands for another host, joined to this one by a pair of virtual interfaces."""
+"""A network namespace that acts as another host, connected to this one by a pair of virtual interfaces."""
 
 import secrets
 import socket
@@ -11,26 +11,26 @@ from chaos.processes import ChaosFailed, run
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """`enter` + a command runs it on that host."""
+    """Prefix a command with `enter` to run it on that host."""
 
     name: str
     host: str
-    """Our own address as that host sees it."""
+    """This host's address, seen from there."""
     address: str
-    """That host's."""
+    """That host's address."""
 
     @property
     def enter(self) -> tuple[str, ...]:
-        """The network alone: `ip netns exec` would also hide /sys/fs/cgroup, which an engine needs."""
+        """Enters the network namespace only: `ip netns exec` would also hide /sys/fs/cgroup, which an engine needs."""
         return ("nsenter", f"--net=/run/netns/{self.name}", "--")
 
     def cut(self, port: int) -> None:
-        """Lose, without a word, every packet to and from that port of ours."""
+        """Silently drop every packet to and from our `port`."""
         for rule in self._rules(port):
             run(*self.enter, "iptables", "-w", "-I", *rule)
 
     def heal(self, port: int) -> None:
-        """Undo `cut`, also where it was done in part."""
+        """Undo `cut`, also if it was done only in part."""
         for rule in self._rules(port):
             run(*self.enter, "iptables", "-w", "-D", *rule, check=False)
 
@@ -52,13 +52,13 @@ class Namespace:
 
 @contextmanager
 def namespace(run_id: str) -> Iterator[Namespace]:
-    """A namespace of that name; it, the interfaces and the addresses are gone at the end."""
+    """Create a namespace; at the end remove it with its interfaces and addresses."""
     taken = run("ip", "-4", "-o", "addr")
-    while True:  # 198.18.0.0/15: kept free by RFC 2544 for tests of networks
+    while True:  # 198.18.0.0/15 is reserved for network tests by RFC 2544
         net = f"198.{18 + secrets.randbelow(2)}.{secrets.randbelow(256)}"
         if net not in taken:
             break
-    # an interface's name may have 15 characters
+    # an interface name may have 15 characters
     near, far = f"ch{run_id}n", f"ch{run_id}f"
     made = Namespace(f"chaos-{run_id}", f"{net}.1", f"{net}.2")
     try:
@@ -76,7 +76,7 @@ def namespace(run_id: str) -> Iterator[Namespace]:
 
 
 def free_port(address: str = "127.0.0.1") -> int:
-    """Below the ports that the kernel gives to clients: it must be free again after each kill."""
+    """A port below the range for outgoing connections: it must be free again after each kill."""
     while True:
         port = 10_000 + secrets.randbelow(20_000)
         with suppress(OSError), socket.create_server((address, port)):

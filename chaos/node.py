@@ -18,13 +18,13 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 
 def server_environment(settings: Mapping[str, str]) -> dict[str, str]:
-    """Ours without any SANDBOX_* of the caller, with `settings`; this tree's code goes before an installed one."""
+    """Our environment without the caller's SANDBOX_*, plus `settings`; imports this tree's code, not installed code."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SANDBOX_")}
     return clean | {"PYTHONPATH": os.pathsep.join((str(_ROOT), str(_ROOT / "client")))} | dict(settings)
 
 
 class Node:
-    """Its server can be killed and started again; what the engine allows depends on whose it is."""
+    """A server that can be killed and restarted; which engine it has decides what faults can do to that."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Node:
         settings: Mapping[str, str],
         enter: Sequence[str] = (),
     ) -> None:
-        """`at`: where it listens. `enter`: words before the command, to run it on another host."""
+        """`at`: its address. `enter`: command prefix that runs it on another host."""
         self.name = name
         self.engine = engine
         self.at = at
@@ -46,7 +46,7 @@ class Node:
         own = {
             "SANDBOX_HOST": at[0],
             "SANDBOX_PORT": str(at[1]),
-            # its address is one of this machine's alone
+            # its address is reachable only from this machine
             "SANDBOX_ALLOW_INSECURE": "1",
             "SANDBOX_NODE_ID": name,
             "SANDBOX_NODE_URL": self.url,
@@ -83,28 +83,28 @@ class Node:
             return False
 
     def get(self, path: str) -> Any:
-        """What this node itself answers."""
+        """The node's own response to a GET."""
         return httpx.get(self.url + path, timeout=30).raise_for_status().json()
 
     def containers(self, *filters: str) -> list[Listed]:
-        """On its engine, by its label."""
+        """Containers on its engine with its label."""
         return self.engine.containers(self.name, *filters)
 
     def without_owner(self) -> list[Listed]:
-        """Containers that neither a live session nor the pool accounts for. What is listed may be made right now."""
+        """Containers that neither a live session nor the pool owns; a container being created may be among them."""
         listed = self.containers()
-        # after the listing: what is made meanwhile is in neither
+        # asked after the listing, so that containers created meanwhile are not reported
         parked = {sid for shelf in self.get("/v1/pool")["shelves"] for sid in shelf["sids"]}
         live = {session["sid"] for session in self.get("/v1/sessions?state=live&limit=1000")}
         return [one for one in listed if not (one.role == "session" and one.sid in parked | live)]
 
     def import_rows(self, rows: Path) -> None:
-        """Into the shared catalogue."""
+        """Import rows into the shared catalogue."""
         environment = [f"{name}={value}" for name, value in (self.server.environment or {}).items()]
         run("env", "-i", *environment, *_CLI, "instances", "import", rows)
 
     def close(self) -> None:
-        """End the server, and remove its containers where the engine outlives the run."""
+        """End the server, and remove its containers if the engine outlives the run."""
         self.server.end(signal.SIGTERM)
         if self.engine.url is None and (left := [one.container for one in self.containers()]):
             self.engine.docker("rm", "-f", *left)

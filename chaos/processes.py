@@ -1,4 +1,4 @@
-"""A process that the suite started: its output in a file, its end certain."""
+"""A process that the suite started: logs to a file, and is certain to end."""
 
 import os
 import signal
@@ -9,16 +9,16 @@ from contextlib import suppress
 from pathlib import Path
 
 _STOP_S = 30.0
-"""From SIGTERM to SIGKILL."""
+"""Seconds from SIGTERM to SIGKILL."""
 _COMMAND_S = 120.0
 
 
 class ChaosFailed(RuntimeError):
-    """A part of the harness itself did not do what it must; says which, and the end of its log."""
+    """A part of the harness failed; the message names it and has the end of its log."""
 
 
 class Process:
-    """One command line that can be started, killed and started again."""
+    """A command that can be started, killed and started again."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Process:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """In a session of its own, so that Ctrl-C reaches the suite alone, which then ends everything in order."""
+        """Start it in its own session, so that Ctrl-C reaches only the suite, which then ends everything in order."""
         with self.log.open("ab") as stream:
             self._process = subprocess.Popen(
                 self.command,
@@ -57,17 +57,17 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Of the running process. Raises ChaosFailed when there is none."""
+        """Process id. Raises ChaosFailed if it does not run."""
         if self._process is None or not self.runs:
             raise ChaosFailed(f"{self.name} does not run\n{self.tail()}")
         return self._process.pid
 
     def send(self, sign: signal.Signals) -> None:
-        """To the process alone, not to its children."""
+        """Send a signal to the process, not to its children."""
         os.kill(self.pid, sign)
 
     def end(self, sign: signal.Signals = signal.SIGKILL, *, within_s: float = _STOP_S) -> int | None:
-        """Send `sign` and wait for the end; past `within_s` SIGKILL. Its exit status, None when it did not run."""
+        """Send `sign` and wait for the end; after `within_s` SIGKILL. Returns the exit status; None: it did not run."""
         if self._process is None:
             return None
         if self.runs:
@@ -86,7 +86,7 @@ class Process:
 
 
 def run(*words: str | Path, check: bool = True, timeout_s: float = _COMMAND_S, user: str | None = None) -> str:
-    """What a command prints. Raises ChaosFailed when it fails and `check`, or does not end in time."""
+    """Run a command and return its output. Raises ChaosFailed if it fails and `check`, or does not end in time."""
     command = [str(word) for word in words]
     try:
         done = subprocess.run(
@@ -100,7 +100,7 @@ def run(*words: str | Path, check: bool = True, timeout_s: float = _COMMAND_S, u
 
 
 def until(condition: Callable[[], object], seconds: float, what: str, *, part: Process | None = None) -> None:
-    """Wait for `condition`. Raises ChaosFailed past `seconds`, or at once when `part` has ended."""
+    """Wait for `condition`. Raises ChaosFailed after `seconds`, or at once if `part` has ended."""
     end = time.monotonic() + seconds
     while not condition():
         if part is not None and not part.runs:
@@ -111,7 +111,7 @@ def until(condition: Callable[[], object], seconds: float, what: str, *, part: P
 
 
 def processes_of(mark: str) -> list[int]:
-    """Process ids with `mark` in their command line or in the path of one of their cgroups; never our own."""
+    """Ids of processes with `mark` in their command line or cgroup path, without our own."""
     found = []
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == os.getpid():
@@ -119,7 +119,7 @@ def processes_of(mark: str) -> list[int]:
         try:
             text = Path(f"/proc/{entry}/cmdline").read_bytes() + Path(f"/proc/{entry}/cgroup").read_bytes()
             state = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:  # it ended meanwhile
+        except OSError:  # it has ended meanwhile
             continue
         if mark.encode() in text and state != "Z":
             found.append(int(entry))
@@ -127,7 +127,7 @@ def processes_of(mark: str) -> list[int]:
 
 
 def kill_all(find: Callable[[], Iterable[int]]) -> None:
-    """SIGKILL to all that `find` gives, until it gives none. Raises ChaosFailed when some will not die."""
+    """Send SIGKILL to everything that `find` returns, until it returns nothing. Raises ChaosFailed if some survive."""
     end = time.monotonic() + _STOP_S
     while pids := list(find()):
         if time.monotonic() > end:

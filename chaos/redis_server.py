@@ -1,4 +1,4 @@
-"""The shared Redis: one real process, append-only as docker-compose.yml has it, on a file system of its own."""
+"""The shared Redis: a real process, append-only as in docker-compose.yml, on its own file system."""
 
 import shutil
 import signal
@@ -17,7 +17,7 @@ _ANSWER_S = 1.0
 
 
 class RedisServer:
-    """Started, stopped, killed and emptied by the faults."""
+    """A Redis that faults can stop, kill and empty."""
 
     def __init__(self, folder: Path, log: Path, address: str, port: int) -> None:
         """`folder` is its whole file system; `address` is where other hosts reach it."""
@@ -41,7 +41,7 @@ class RedisServer:
         self.process = Process("Redis", [find_binary(), *words], log)
 
     def start(self) -> None:
-        """Start it on what its folder holds, and wait until it answers."""
+        """Start it with the data in its folder, and wait until it answers."""
         self.data.mkdir(exist_ok=True)
         self.process.start()
         until(self.answers, _START_S, "Redis answers", part=self.process)
@@ -51,7 +51,7 @@ class RedisServer:
         self.process.end(sign)
 
     def forget(self) -> None:
-        """While it is stopped: throw away all its data."""
+        """Delete all its data; call it while it is stopped."""
         shutil.rmtree(self.data)
 
     def answers(self) -> bool:
@@ -63,7 +63,7 @@ class RedisServer:
             return False
 
     def client(self) -> Redis:
-        """A connection of the harness."""
+        """A connection for the harness."""
         return Redis(
             port=self.port,
             socket_timeout=_ANSWER_S,

@@ -1,4 +1,4 @@
-"""What one fault did to the fleet, and chaos/results/latest.json."""
+"""The result of one fault, and chaos/results/latest.json."""
 
 import json
 from collections.abc import Sequence
@@ -29,45 +29,45 @@ class Outcome:
     fault: str
     what: str
     seen: str = ""
-    """What showed that the fault took place."""
+    """The observed effect of the fault."""
     started: int = 0
     finished: int = 0
-    """With the verdict of their own work."""
+    """Rollouts that got the verdict of their own work."""
     restored: int = 0
-    """Told that their sandbox was restored; they count under finished or failed too."""
+    """Rollouts told that their sandbox was restored; also counted as finished or failed."""
     honestly_failed: int = 0
-    """Without a verdict of their own, and told so: a terminal observation, a refused call or a masked verdict."""
+    """Rollouts without such a verdict that were told so: a terminal observation, a refused call or a masked verdict."""
     interrupted: int = 0
-    """Actions of which the rollout was told that they may have taken effect."""
+    """Actions that were reported as interrupted: they may have taken effect."""
     lost: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     leaked: list[str] = field(default_factory=list)
     longest_stall_s: float = 0.0
-    """Longest wait of one rollout for one call, retries included."""
+    """Longest wait of one rollout for one call, including retries."""
     silence_s: float = 0.0
-    """Longest time in which no rollout at all got on."""
+    """Longest time in which no rollout made progress."""
     after: int = 0
     """Rollouts begun after the fault that got their verdict."""
     seconds: float = 0.0
     failures: list[str] = field(default_factory=list)
-    """What rollouts were told that failed honestly, each once."""
+    """Distinct reasons that honestly failed rollouts were given."""
     error: str = ""
-    """Why the fault could not be staged or the fleet did not go on; "" otherwise."""
+    """Why the fault could not be injected or the fleet did not recover; else ""."""
 
     @property
     def ok(self) -> bool:
-        """The zeros are zeros, the fault took place, and rollouts went on."""
+        """The zeros are zeros, the fault took effect, and rollouts went on."""
         return not (self.error or self.lost or self.wrong or self.leaked) and self.after > 0
 
     def cells(self) -> tuple[str, ...]:
-        """As COLUMNS."""
+        """The values of COLUMNS."""
         counts = (self.started, self.finished, self.restored, self.honestly_failed)
         zeros = (len(self.lost), len(self.wrong), len(self.leaked))
         return (self.fault, *map(str, (*counts, *zeros)), f"{self.longest_stall_s:.1f}")
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """As Markdown, in columns that a terminal shows too."""
+    """A Markdown table, with aligned columns for terminals."""
     rows = [COLUMNS, *(one.cells() for one in outcomes)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
     lines = [
@@ -77,13 +77,13 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 
 def write_rollouts(rollouts: Sequence[Rollout], path: Path) -> None:
-    """What each one was told, for whoever looks into a failure."""
+    """Write each rollout's record, for failure analysis."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps([asdict(one) for one in rollouts], indent=1, ensure_ascii=False) + "\n")
 
 
 def read(path: Path) -> list[Outcome]:
-    """The outcomes of a run; none where none was written."""
+    """The outcomes of a run; empty if there is no file."""
     if not path.exists():
         return []
     known = {one.name for one in fields(Outcome)}
@@ -92,7 +92,7 @@ def read(path: Path) -> list[Outcome]:
 
 
 def write(outcomes: Sequence[Outcome], path: Path) -> None:
-    """The whole of it as JSON."""
+    """Write all outcomes as JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
     entries = [{**asdict(one), "ok": one.ok} for one in outcomes]
     path.write_text(json.dumps(entries, indent=1, ensure_ascii=False) + "\n")

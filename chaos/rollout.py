@@ -1,6 +1,6 @@
-"""One scripted rollout: numbered lines into a file of the repository, each acknowledged or not, then the fix.
+"""One scripted rollout: appends numbered lines to a file of the repository, then applies the fix.
 
-The shell's directory and environment are part of what is checked: a mark that an action must print holds both.
+The shell's directory and environment are checked too: every action must print a mark that contains both.
 """
 
 import asyncio
@@ -19,21 +19,21 @@ from bench.trainer import bash
 T = TypeVar("T")
 
 LINES = 7
-"""Numbered lines of a rollout; with the fix, the look at the whole file and the clean-up about ten actions."""
+"""Numbered lines per rollout; with the fix, the look at the file and the clean-up about ten actions."""
 SLOW_LINE = 4
 """This one takes a second, so that there is an action to interrupt."""
 LOG = "/testbed/chaos.log"
 _TRIES = 15
-"""Of one action that is told as not done, or perhaps done."""
+"""Tries per action that was reported as not done, or possibly not done."""
 _PAUSE_S = 1.0
 _REWARD_ASKS = 8
-"""`infra` is graded again at the next request; a trainer that has time asks again."""
+"""`infra` is graded again at the next request, so a trainer with time asks again."""
 _REWARD_PAUSE_S = 3.0
 TERMINAL = frozenset({"sandbox_lost", "session_ended", "unknown_session"})
 """Codes after which no action of the session can run."""
 _INTERRUPTED = "interrupted during the previous action"
 _FULL = ("No space left on device", "Out of diskspace")
-"""The kernel's words and git's."""
+"""The kernel's and git's messages."""
 _NEW_SHELL = "A new shell was started"
 _RESTORED = "sandbox was restored on another"
 _DIFFERENT = "not all ended as before"
@@ -44,7 +44,7 @@ Phase = Literal["start", "act", "finish", "reward", "over"]
 
 
 class Gave(Exception):
-    """The rollout cannot go on, and was told so."""
+    """The rollout cannot continue, and the service said so."""
 
 
 @dataclass(slots=True)
@@ -54,12 +54,12 @@ class Acked:
     content: str
     observation: str
     at: float
-    """Monotonic."""
+    """Monotonic time."""
 
 
 @dataclass(slots=True)
 class Rollout:
-    """What one was told, and when."""
+    """The record of one rollout: the responses and their times."""
 
     number: int
     tag: str
@@ -68,35 +68,35 @@ class Rollout:
     began: float
     sid: str = ""
     node: str = ""
-    """Who had the session soon after its start."""
+    """The session's node soon after its start."""
     phase: Phase = "start"
     since: float = 0.0
-    """Monotonic; when the call under way was sent."""
+    """Monotonic time at which the current call was sent."""
     slow: bool = False
-    """The call under way is the slow action."""
+    """The current call is the slow action."""
     acked: list[Acked] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
-    """Numbers of the lines that are there for certain, in order."""
+    """Numbers of the lines that are certainly in the file, in order."""
     fixed: bool = False
     restored: bool = False
     different: bool = False
-    """It was told that not every action ended as before when it was run again: a line may be there twice."""
+    """The service reported that not every replayed action ended as before: a line may be there twice."""
     interrupted: int = 0
-    """Actions answered with a word about an interruption, a new shell or a full disk in place of their own output."""
+    """Actions answered with a notice of an interruption, a new shell or a full disk instead of their own output."""
     errors: dict[str, int] = field(default_factory=dict)
-    """Codes that actions were answered with."""
+    """Error codes of actions -> count."""
     new_shell: bool = False
-    """It was just told that its shell is a new one, so that it must set its state up again."""
+    """The service just reported a new shell, so the rollout must set up its state again."""
     terminal: bool = False
-    """It was told that the session can do nothing any more."""
+    """The service reported that the session can run nothing any more."""
     gave_up: str = ""
-    """Why the rollout ended early: what it was told."""
+    """Why the rollout ended early, as the service reported it."""
     verdict: str = ""
     mask: bool = False
     reward: float = 0.0
     cause: str = ""
     wrong: list[str] = field(default_factory=list)
-    """Answers that no honest service gives."""
+    """Responses that a correct service never gives."""
     longest_s: float = 0.0
     ended: float = 0.0
 
@@ -111,15 +111,15 @@ class Rollout:
 
     @property
     def failed_honestly(self) -> bool:
-        """It got none, and was told so."""
+        """It got no verdict of its own work, and was told so."""
         return self.over and (bool(self.gave_up) or self.mask)
 
 
 class Player:
-    """Plays one rollout; every call goes through `_timed`, so that what is under way and since when is known."""
+    """Plays one rollout; every call goes through `_timed`, which records the current call and its start."""
 
     def __init__(self, client: SandboxClient, instance_id: str, rollout: Rollout, moved: Callable[[], None]) -> None:
-        """`moved` is called whenever something was sent or answered."""
+        """`moved` is called whenever a request was sent or answered."""
         self._client = client
         self._instance_id = instance_id
         self._it = rollout
@@ -127,7 +127,7 @@ class Player:
         self._state = f"cd /tmp; export CHAOS_TAG={rollout.tag}"
 
     async def play(self) -> None:
-        """From the start to the reward; what fails is in the record, never raised."""
+        """Play from the start to the reward; failures are recorded, never raised."""
         it = self._it
         try:
             it.sid = await self._timed("start", lambda: self._client.start(self._instance_id))
@@ -142,7 +142,7 @@ class Player:
         self._moved()
 
     async def _end(self) -> None:
-        """As a trainer does it, also after an action that failed."""
+        """End the session as a trainer does, also after a failed action."""
         it = self._it
         try:
             await self._timed("finish", lambda: self._client.finish(it.sid))
@@ -163,20 +163,20 @@ class Player:
             await self._line(number)
         if it.ending != "none":
             patch = (EXAMPLES / it.sample / f"{it.ending}.patch").read_text()
-            # the whole again, should it have been cut off half-way
+            # idempotent, in case it is interrupted half-way
             again = "git -C /testbed checkout -q -- . && git -C /testbed apply -"
             await self._until_done(
                 f"{again} <<'END_OF_PATCH' && echo applied-$((3+4))\n{patch}END_OF_PATCH", "applied-7"
             )
         it.fixed = True
         seen = await self._until_done(f"cat {LOG} && echo end-$((5+6))", "end-11")
-        if (found := as_told(numbers(seen, it.tag), it)) != it.lines:
-            it.wrong.append(f"the file holds lines {found}, acknowledged are {it.lines}")
+        if (found := without_repeats(numbers(seen, it.tag), it)) != it.lines:
+            it.wrong.append(f"the file has lines {found}, but {it.lines} were acknowledged")
         if it.ending == "none":
             await self._until_done(f"rm -f {LOG} && echo gone-$((5+6))", "gone-11")
 
     async def _line(self, number: int) -> None:
-        """Line `number` once, whatever happens on the way: what was not acknowledged is looked for first."""
+        """Append line `number` exactly once: after an unacknowledged try, first check whether it is there."""
         it = self._it
         first = f"{self._state}; " if number == 1 else ""
         slow = "sleep 1; " if number == SLOW_LINE else ""
@@ -204,16 +204,16 @@ class Player:
         raise Gave(f"line {number} was not acknowledged in {_TRIES} tries: {it.errors}")
 
     async def _until_done(self, command: str, mark: str) -> str:
-        """Send `command`, which may be run twice, until an observation has `mark`; that observation."""
+        """Send `command`, which may run twice, until an observation has `mark`; return that observation."""
         for attempt in range(_TRIES):
             if (seen := await self._say(f": {attempt}; {command}", mark)) is not None:
                 return seen
         raise Gave(f"an action was not acknowledged in {_TRIES} tries: {self._it.errors}")
 
     async def _say(self, command: str, mark: str) -> str | None:
-        """The observation if it has `mark`; None if the action was told as not, or perhaps not, done.
+        """The observation if it has `mark`; None if the action was reported as not, or possibly not, done.
 
-        An answer without `mark`, without an error and without a word about why is a wrong one.
+        A response without `mark`, without an error and without an explanation is wrong.
         """
         it = self._it
         content = bash(f"{self._state}; {command}" if it.new_shell else command)
@@ -235,7 +235,7 @@ class Player:
             return got.content
         if any(words in got.content for words in _FULL):
             it.interrupted += 1
-            await asyncio.sleep(_PAUSE_S)  # until somebody makes room
+            await asyncio.sleep(_PAUSE_S)  # until somebody frees space
         elif it.new_shell or _INTERRUPTED in got.content:
             it.interrupted += 1
         else:
@@ -253,8 +253,8 @@ class Player:
             self._moved()
 
 
-def as_told(found: list[int], rollout: Rollout) -> list[int]:
-    """`found` without what was repeated where the rollout was told that it may be."""
+def without_repeats(found: list[int], rollout: Rollout) -> list[int]:
+    """`found` without repetitions, if the rollout was told that there may be some."""
     return list(dict.fromkeys(found)) if rollout.different else found
 
 

@@ -1,4 +1,4 @@
-"""`python -m chaos.soak --minutes N`: steady rollouts on two nodes; what must not grow does not."""
+"""`python -m chaos.soak --minutes N`: steady rollouts on two nodes; checks that their resource use does not grow."""
 
 import argparse
 import asyncio
@@ -19,14 +19,14 @@ from chaos.trainer import Trainer
 
 RESULTS = Path(__file__).resolve().parent / "results" / "soak.json"
 _SAMPLES = 120
-"""As many in a soak, however long: 30 in a quarter."""
+"""Samples per soak of any length: 30 in a quarter."""
 _LEAST_PERIOD_S = 1.0
 _KEPT = 1 / 8
-"""Part of the soak for which Redis keeps an ended session, so that from the second quarter on as many go as come."""
+"""Share of the soak for which Redis keeps an ended session: from the second quarter on, its keys are constant."""
 
 
 def main() -> None:
-    """Run for as long as the command line says; print the figures; fail when something grew or was lost."""
+    """Run for the given time, print the figures; fail if something grew or was lost."""
     parser = argparse.ArgumentParser(prog="python -m chaos.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--parallel", type=int, default=6, help="rollouts at a time")
@@ -40,14 +40,14 @@ def main() -> None:
         with fleet(options.nodes, settings) as made:
             asyncio.run(_run(made, soak))
     except KeyboardInterrupt:
-        sys.exit("stopped; everything was taken down")
+        sys.exit("stopped; everything was removed")
     except ChaosFailed as error:
         sys.exit(str(error))
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps({**asdict(soak), "ok": soak.ok}, indent=1, ensure_ascii=False) + "\n")
     print(markdown(soak))
     if not soak.ok:
-        sys.exit(f"not flat, or not whole; see {RESULTS}")
+        sys.exit(f"something grew or was lost; see {RESULTS}")
 
 
 async def _run(made: Fleet, soak: Soak) -> None:
@@ -68,13 +68,13 @@ async def _run(made: Fleet, soak: Soak) -> None:
     soak.failed = [one.gave_up or f"{one.verdict}: {one.cause}" for one in trainer.rollouts if not one.finished]
     soak.longest_stall_s = max((one.longest_s for one in trainer.rollouts), default=0.0)
     soak.wrong = wrong_rewards(trainer.rollouts)
-    # what Redis has let go by now is in SQL, which answers for it
+    # entries that have expired in Redis are read from SQL
     soak.lost = await lost_actions(made, trainer.rollouts, (0.0, 0.0))
     soak.leaked = await leaks(made)
 
 
 def _look(made: Fleet, soak: Soak) -> None:
-    """One sample of everything."""
+    """Take one sample of everything."""
     for node in made.nodes:
         name = f"server {node.name[-1]}"
         soak.gauge(f"{name}: memory, MB", Gauge(1.10, 8)).values.append(rss_mb(node.server.pid))

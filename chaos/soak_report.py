@@ -1,12 +1,12 @@
-"""Whether a soak was flat, and its table. Pure.
+"""Decides whether a soak was flat, and formats its table. Pure.
 
-The medians of the second and the last quarter of the samples are compared: the first warms up (imports, pools,
-caches), and the median of a quarter does not feel a single grading or start more or less.
+The medians of the second and the last quarter of the samples are compared: the first quarter warms up (imports, pools,
+caches), and a single grading or start more or less does not change a quarter's median.
 
-- memory of a server: 10 % and 8 MB more at most. A loss of 100 bytes an action would be found within some 100,000.
-- descriptors: 8 more at most. A session holds one stream and a grading two, and as many run all the time.
-- containers: 4 more at most: the pool parks up to 4 a node, and a grading's container outlives its session a moment.
-- Redis: 10 % and 20 keys or 1 MB more at most; it keeps an ended session for an eighth of the soak.
+- memory of a server: at most 10 % and 8 MB more. A leak of 100 bytes per action would be found within some 100,000.
+- descriptors: at most 8 more. A session holds one stream and a grading two, and equally many run all the time.
+- containers: at most 4 more: the pool parks up to 4 per node, and a grading's container briefly outlives its session.
+- Redis: at most 10 % and 20 keys or 1 MB more; it keeps an ended session for an eighth of the soak.
 - SQL keeps everything for good: a rollout of the last quarter may add 1.5 times the bytes of one of the second.
 """
 
@@ -15,12 +15,12 @@ from statistics import median
 
 _SQL_FACTOR = 1.5
 _SQL_FREE = 2 << 20
-"""PostgreSQL takes and gives back pages by its own rules."""
+"""PostgreSQL allocates and frees pages by its own rules."""
 
 
 @dataclass(slots=True)
 class Gauge:
-    """One thing that was looked at, and how much it may grow."""
+    """A sampled quantity, and how much it may grow."""
 
     factor: float
     more: float
@@ -39,7 +39,7 @@ class Gauge:
 
     @property
     def bound(self) -> float:
-        """The most that `last` may be."""
+        """The maximum for `last`."""
         return self.second * self.factor + self.more
 
     @property
@@ -49,7 +49,7 @@ class Gauge:
 
 @dataclass(slots=True)
 class Soak:
-    """Everything that was seen."""
+    """All samples and counts of a soak."""
 
     minutes: float
     parallel: int
@@ -57,7 +57,7 @@ class Soak:
     rollouts: int = 0
     actions: int = 0
     failed: list[str] = field(default_factory=list)
-    """What rollouts without a verdict of their own were told; there is no reason for any."""
+    """Reasons given to rollouts without a verdict of their own work; there should be none."""
     longest_stall_s: float = 0.0
     lost: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
@@ -68,18 +68,18 @@ class Soak:
     """Rollouts that had ended by each sample."""
 
     def gauge(self, name: str, bounds: Gauge) -> Gauge:
-        """That of this name, made from `bounds` at its first sample."""
+        """The gauge of this name, created with `bounds` at its first sample."""
         return self.gauges.setdefault(name, bounds)
 
     def sql_per_rollout(self, quarter: int) -> tuple[int, int]:
-        """(bytes, rollouts) that the `quarter`-th quarter added; 0 is the first."""
+        """(bytes, rollouts) added in the `quarter`-th quarter; 0 is the first."""
         at = [index * (len(self.sql_bytes) - 1) // 4 for index in (quarter, quarter + 1)]
         grown, ended = [series[at[1]] - series[at[0]] for series in (self.sql_bytes, self.finished)]
         return grown, max(ended, 1)
 
     @property
     def sql_flat(self) -> bool:
-        """Growth by rollout, not by time."""
+        """Compares growth per rollout, not per time."""
         (before, n), (after, m) = self.sql_per_rollout(1), self.sql_per_rollout(3)
         return after <= _SQL_FACTOR * before * m / n + _SQL_FREE
 
@@ -91,7 +91,7 @@ class Soak:
 
 
 def markdown(soak: Soak) -> str:
-    """The figures as a table, and the counts before it."""
+    """The counts, then the figures as a table."""
     counts = (
         f"{soak.minutes:g} minutes, {soak.nodes} nodes, {soak.parallel} rollouts at a time: {soak.rollouts} rollouts, "
         f"{soak.actions} actions; {len(soak.failed)} rollouts without a verdict, {len(soak.lost)} lost actions, "

@@ -1,4 +1,4 @@
-"""The scripted trainer: keeps so many rollouts going, over real HTTP through the balancer, and remembers everything."""
+"""The scripted trainer: keeps a number of rollouts running through the balancer over real HTTP, and records them."""
 
 import asyncio
 import secrets
@@ -15,18 +15,18 @@ from chaos.processes import ChaosFailed
 from chaos.rollout import Ending, Phase, Player, Rollout
 
 TIMEOUTS = Timeouts(start_s=300, action_s=150, finish_s=300, reward_s=300, reward_total_s=900, retry_s=90)
-"""Wider than every fault here, so that what a client's retries can bridge is bridged."""
+"""Longer than every fault here, so that the client's retries can bridge them."""
 _DRAIN_S = 900.0
 _ENDINGS: Sequence[Ending] = ("gold", "wrong", "gold", "none")
 
 
 class Trainer:
-    """`parallel` rollouts at a time, the samples and the endings in turn."""
+    """`parallel` rollouts at a time, alternating samples and endings."""
 
     def __init__(self, fleet: Fleet, parallel: int) -> None:
         self.rollouts: list[Rollout] = []
         self.answers: list[float] = []
-        """Monotonic times of everything that was answered."""
+        """Monotonic times of all responses."""
         self._fleet = fleet
         self._parallel = parallel
         self._stopping = False
@@ -36,10 +36,10 @@ class Trainer:
 
     @asynccontextmanager
     async def rolling(self) -> AsyncIterator[None]:
-        """Rollouts go on for the length of the block; at its end those under way end by themselves.
+        """Keep rollouts running during the block; at its end, let the running ones finish.
 
         Raises:
-            ChaosFailed: one of them does not end: the service hangs it.
+            ChaosFailed: one of them does not end, so the service hangs it.
 
         """
         async with SandboxClient(self._fleet.url, timeouts=TIMEOUTS) as client:
@@ -51,7 +51,7 @@ class Trainer:
                 if hung:
                     where = [f"{one.sid or 'no sid'}: {one.phase}" for one in self.rollouts if not one.over]
                     raise ChaosFailed(f"{len(hung)} rollouts have not ended after {_DRAIN_S:g} s: {', '.join(where)}")
-                await asyncio.gather(*slots)  # a bug of ours in one of them shall be seen
+                await asyncio.gather(*slots)  # raises the harness's own errors
             finally:
                 for slot in slots:
                     slot.cancel()
@@ -68,10 +68,10 @@ class Trainer:
             await Player(client, instance_id, rollout, self._move).play()
             finding.cancel()
             if rollout.gave_up:
-                await asyncio.sleep(1.0)  # a trainer that is refused does not hammer
+                await asyncio.sleep(1.0)  # a refused trainer must not retry in a tight loop
 
     async def _find(self, rollout: Rollout) -> None:
-        """Learn which node the session is on."""
+        """Look up the session's node."""
         async with httpx.AsyncClient(base_url=self._fleet.url, timeout=5) as http:
             while not rollout.node:
                 await asyncio.sleep(0.1)
@@ -85,7 +85,7 @@ class Trainer:
         moved.set()
 
     async def until(self, condition: Callable[[], object], seconds: float, what: str) -> None:
-        """Wait for something that changes as rollouts go on. Raises ChaosFailed past `seconds`."""
+        """Wait for a condition that changes as rollouts progress. Raises ChaosFailed after `seconds`."""
         try:
             async with asyncio.timeout(seconds):
                 while not condition():
@@ -94,15 +94,15 @@ class Trainer:
             raise ChaosFailed(f"not within {seconds:g} s: {what}; {self.summary()}") from None
 
     def under_way(self, *phases: Phase) -> list[Rollout]:
-        """Rollouts with a call of these phases on the wire."""
+        """Rollouts whose current call is in one of these phases."""
         return [one for one in self.rollouts if one.phase in phases]
 
     def summary(self) -> str:
-        """For messages: how many are where."""
+        """Counts by phase, for messages."""
         phases = [one.phase for one in self.rollouts]
         return ", ".join(f"{phases.count(phase)} {phase}" for phase in sorted(set(phases)))
 
     def longest_silence_s(self, since: float) -> float:
-        """Longest time after `since` in which no rollout at all got on."""
+        """Longest time after `since` in which no rollout made progress."""
         times = [since, *(at for at in self.answers if at > since)]
         return max((later - earlier for earlier, later in pairwise(times)), default=0.0)

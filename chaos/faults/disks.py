@@ -5,43 +5,43 @@ from pathlib import Path
 
 from redis.exceptions import RedisError
 
+from chaos.fault import Fault, FaultContext
 from chaos.mounts import Filler
-from chaos.scene import Fault, Scene
 
 _FULL_S = 8.0
 
 
-async def redis_full(scene: Scene) -> str:
-    """The append-only file cannot grow, so Redis refuses every write until it can."""
-    folder = scene.fleet.redis.folder
+async def redis_full(context: FaultContext) -> str:
+    """The append-only file cannot grow, so Redis refuses all writes."""
+    folder = context.fleet.redis.folder
     filler = Filler(folder)
     try:
         taken = await asyncio.to_thread(filler.fill)
-        await scene.until(lambda: not _writes(scene), 20, "Redis refuses writes")
+        await context.until(lambda: not _writes(context), 20, "Redis refuses writes")
         await asyncio.sleep(_FULL_S)
     finally:
         filler.empty()
-    await scene.until(lambda: _writes(scene), 20, "Redis takes writes again")
+    await context.until(lambda: _writes(context), 20, "Redis accepts writes again")
     return f"{taken >> 20} MB taken, writes refused for more than {_FULL_S:g} s"
 
 
-async def engine_full(scene: Scene) -> str:
-    """No container of that engine can write, and none can be made."""
-    folder = scene.fleet.engine.data
+async def engine_full(context: FaultContext) -> str:
+    """No container on that engine can write, and none can be created."""
+    folder = context.fleet.engine.data
     filler = Filler(folder)
     try:
         taken = await asyncio.to_thread(filler.fill)
-        scene.effect(not _room(folder), "there still was room")
+        context.effect(not _room(folder), "there still was room")
         await asyncio.sleep(_FULL_S)
     finally:
         filler.empty()
     return f"{taken >> 20} MB taken, full for {_FULL_S:g} s"
 
 
-def _writes(scene: Scene) -> bool:
-    """Whether Redis takes one."""
+def _writes(context: FaultContext) -> bool:
+    """Whether Redis accepts a write."""
     try:
-        with scene.fleet.redis.client() as client:
+        with context.fleet.redis.client() as client:
             return bool(client.set("chaos:probe", "x" * 100_000, px=1))
     except RedisError:
         return False
@@ -58,7 +58,7 @@ def _room(folder: Path) -> bool:
 
 
 FAULTS = (
-    Fault("redis_disk_full", "the disk of Redis full for 8 s", "As a Redis that is away", redis_full),
+    Fault("redis_disk_full", "the disk of Redis full for 8 s", "As with a Redis that is down", redis_full),
     Fault(
         "engine_disk_full",
         "the disk of a node's engine full for 8 s",

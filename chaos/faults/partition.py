@@ -1,40 +1,40 @@
-"""A node that can be reached and reach all but Redis."""
+"""A node that is cut off from Redis but from nothing else."""
 
 import asyncio
 
-from chaos.scene import Fault, Scene
+from chaos.fault import Fault, FaultContext
 
 _APART_S = 12.0
-"""Less than SANDBOX_NODE_TTL_S: the others must not take it for dead."""
+"""Shorter than SANDBOX_NODE_TTL_S: the others must not consider it dead."""
 _LONG_APART_S = 45.0
-"""So much more that the others have seen Redis without its heartbeat for long enough to be sure."""
+"""Long enough that the others are sure of its missing heartbeat."""
 
 
-async def short(scene: Scene) -> str:
-    """Packets between the node and Redis vanish for a while."""
-    return await _apart(scene, _APART_S)
+async def short(context: FaultContext) -> str:
+    """Packets between the node and Redis are lost for a while."""
+    return await _apart(context, _APART_S)
 
 
-async def long(scene: Scene) -> str:
-    """So long that the others take the node for dead and its sessions for theirs, while it and its containers live."""
-    return await _apart(scene, _LONG_APART_S)
+async def long(context: FaultContext) -> str:
+    """Long enough that the others consider the node dead and take over its sessions; its containers still live."""
+    return await _apart(context, _LONG_APART_S)
 
 
-async def _apart(scene: Scene, seconds: float) -> str:
-    far, port = scene.fleet.far, scene.fleet.redis.port
-    await scene.under_way(lambda one: one.phase == "act" and one.slow, after_s=0.2)
+async def _apart(context: FaultContext, seconds: float) -> str:
+    far, port = context.fleet.far, context.fleet.redis.port
+    await context.under_way(lambda one: one.phase == "act" and one.slow, after_s=0.2)
     far.cut(port)
     try:
-        scene.effect(not await asyncio.to_thread(far.reaches, port), "the node still reaches Redis")
-        scene.effect(scene.fleet.redis.answers(), "Redis itself is away")
-        before = len(scene.trainer.answers)
+        context.effect(not await asyncio.to_thread(far.reaches, port), "the node still reaches Redis")
+        context.effect(context.fleet.redis.answers(), "Redis itself is down")
+        before = len(context.trainer.answers)
         await asyncio.sleep(seconds)
-        scene.effect(not await asyncio.to_thread(scene.victim.ready), "the node calls itself ready without Redis")
-        answered = len(scene.trainer.answers) - before
+        context.effect(not await asyncio.to_thread(context.victim.ready), "the node calls itself ready without Redis")
+        answered = len(context.trainer.answers) - before
     finally:
         far.heal(port)
-    scene.effect(await asyncio.to_thread(far.reaches, port), "the partition did not heal")
-    return f"apart for {seconds:g} s, {answered} answers meanwhile"
+    context.effect(await asyncio.to_thread(far.reaches, port), "the partition did not heal")
+    return f"cut off for {seconds:g} s, {answered} answers meanwhile"
 
 
 FAULTS = (
@@ -47,8 +47,8 @@ FAULTS = (
     ),
     Fault(
         "partition_long",
-        "the same for 45 s: the others take it for dead",
-        "Its sessions are taken over elsewhere; what it still runs counts for nothing",
+        "the same for 45 s: the others consider it dead",
+        "Its sessions are taken over elsewhere; what it still runs is discarded",
         long,
         nodes=2,
         programs=("iptables",),

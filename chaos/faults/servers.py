@@ -1,102 +1,102 @@
-"""A server process ends in the middle of something, and comes back."""
+"""A server process ends in the middle of something, and is restarted."""
 
 import asyncio
 import signal
 import time
 
-from chaos.scene import FIND_S, Fault, NoEffect, Scene, events
+from chaos.fault import FIND_S, Fault, FaultContext, NoEffect, events
 
 _AWAY_S = 2.0
-"""Between the kill and the restart, so that the balancer sees it too."""
+"""Between the kill and the restart, so that the balancer notices."""
 
 
-async def _return(scene: Scene) -> None:
+async def _return(context: FaultContext) -> None:
     await asyncio.sleep(_AWAY_S)
-    await scene.ready_again()
+    await context.ready_again()
 
 
-async def in_start(scene: Scene) -> str:
-    """Killed as the engine creates a container for a session while a start is on the wire."""
-    async with events(scene.fleet.engine, "type=container", "event=create", "label=sandbox.role=session") as seen:
+async def in_start(context: FaultContext) -> str:
+    """Killed when the engine creates a session's container while a start is waiting."""
+    async with events(context.fleet.engine, "type=container", "event=create", "label=sandbox.role=session") as seen:
         end = time.monotonic() + FIND_S
         while time.monotonic() < end:
             async with asyncio.timeout(FIND_S):
                 await seen.get()
-            if scene.trainer.under_way("start"):
-                scene.victim.server.send(signal.SIGKILL)
-                still = len(scene.trainer.under_way("start"))
-                await scene.kill_server()
-                await _return(scene)
-                return f"killed at the creation of a container, {still} starts on the wire"
-    raise NoEffect("no container was created while a start was on the wire")
+            if context.trainer.under_way("start"):
+                context.victim.server.send(signal.SIGKILL)
+                still = len(context.trainer.under_way("start"))
+                await context.kill_server()
+                await _return(context)
+                return f"killed at the creation of a container, {still} starts waiting"
+    raise NoEffect("no container was created while a start was waiting")
 
 
-async def in_action(scene: Scene) -> str:
-    """Killed while an action of one of its sessions has run for a while."""
-    rollout = await scene.under_way(lambda one: one.phase == "act" and one.slow, after_s=0.3)
-    await scene.kill_server()
-    scene.effect(rollout.phase == "act", "the action was answered before the kill")
-    await _return(scene)
+async def in_action(context: FaultContext) -> str:
+    """Killed after an action of one of its sessions has run for a while."""
+    rollout = await context.under_way(lambda one: one.phase == "act" and one.slow, after_s=0.3)
+    await context.kill_server()
+    context.effect(rollout.phase == "act", "the action was answered before the kill")
+    await _return(context)
     return "killed while an action ran"
 
 
-async def in_postprocess(scene: Scene) -> str:
-    """Killed while the patch of one of its sessions is being taken."""
+async def in_postprocess(context: FaultContext) -> str:
+    """Killed while the patch of one of its sessions is being captured."""
     for _ in range(10):
-        rollout = await scene.under_way(lambda one: one.phase == "finish", after_s=0.0)
-        scene.victim.server.send(signal.SIGKILL)
+        rollout = await context.under_way(lambda one: one.phase == "finish", after_s=0.0)
+        context.victim.server.send(signal.SIGKILL)
         caught = rollout.phase == "finish"
-        await scene.kill_server()
-        await _return(scene)
+        await context.kill_server()
+        await _return(context)
         if caught:
-            return "killed while a postprocess was on the wire"
+            return "killed while a postprocess was waiting"
     raise NoEffect("every postprocess was answered before the kill")
 
 
-async def in_grading(scene: Scene) -> str:
-    """Killed as the tests of a patch begin to run."""
-    async with events(scene.fleet.engine, "type=container", "event=start", "label=sandbox.role=grade") as seen:
+async def in_grading(context: FaultContext) -> str:
+    """Killed when the tests of a patch begin to run."""
+    async with events(context.fleet.engine, "type=container", "event=start", "label=sandbox.role=grade") as seen:
         end = time.monotonic() + FIND_S
         while time.monotonic() < end:
             async with asyncio.timeout(FIND_S):
                 await seen.get()
-            if scene.trainer.under_way("finish", "reward"):
-                scene.victim.server.send(signal.SIGKILL)
-                still = len(scene.trainer.under_way("finish", "reward"))
-                await scene.kill_server()
-                await _return(scene)
+            if context.trainer.under_way("finish", "reward"):
+                context.victim.server.send(signal.SIGKILL)
+                still = len(context.trainer.under_way("finish", "reward"))
+                await context.kill_server()
+                await _return(context)
                 return f"killed with a grading container running, {still} verdicts awaited"
     raise NoEffect("no grading container started while a verdict was awaited")
 
 
-async def terminated(scene: Scene) -> str:
+async def terminated(context: FaultContext) -> str:
     """SIGTERM in the middle of everything; the next server takes over."""
-    await scene.under_way(lambda one: one.phase == "act", after_s=0.0)
+    await context.under_way(lambda one: one.phase == "act", after_s=0.0)
     began = time.monotonic()
-    await scene.off(lambda: scene.victim.server.end(signal.SIGTERM))
+    await context.off(lambda: context.victim.server.end(signal.SIGTERM))
     took = time.monotonic() - began
-    scene.effect(not scene.victim.server.runs, "it still runs")
-    await scene.ready_again()
+    context.effect(not context.victim.server.runs, "the server still runs")
+    await context.ready_again()
     return f"ended {took:.1f} s after SIGTERM"
 
 
 FAULTS = (
     Fault(
         "server_killed_in_start",
-        "kill -9 of a server as it makes a session's container",
-        "The client asks again and gets another session; one that nobody learnt of ends by SANDBOX_SESSION_IDLE_S",
+        "kill -9 of a server as it creates a session's container",
+        "The client retries and gets another session; one whose sid no client got ends by SANDBOX_SESSION_IDLE_S",
         in_start,
     ),
     Fault(
         "server_killed_in_action",
         "kill -9 of a server while an action of one of its sessions runs",
-        "The retry is told that the action was interrupted and may have taken effect; the shell lives on",
+        "The retry's observation says that the action was interrupted and may have taken effect; the shell lives on",
         in_action,
     ),
     Fault(
         "server_killed_in_postprocess",
-        "kill -9 of a server while it takes a patch",
-        "The retry takes the patch, or finds it taken",
+        "kill -9 of a server while it captures a patch",
+        "The retry captures the patch, or finds it captured",
         in_postprocess,
     ),
     Fault(
@@ -108,7 +108,7 @@ FAULTS = (
     Fault(
         "server_terminated",
         "SIGTERM to a server in the middle of everything, then its restart",
-        "Actions under way are answered first; what is new waits for the next server",
+        "Running actions are answered first; new requests wait for the next server",
         terminated,
     ),
 )

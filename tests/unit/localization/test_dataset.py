@@ -326,7 +326,7 @@ def test_the_command(tmp_path: Path, clones: Clones) -> None:
     assert done.stdout.splitlines() == [
         f"{out}/train.parquet: 5 rows",
         f"{out}/validation.parquet: 1 rows",
-        "  1 unanswerable: no file of the base tree is to be found",
+        "  1 unanswerable: no file of the base tree has to be found",
     ]
     written(tmp_path, row(1), row(2, patch="no diff"))
     done = command(tmp_path, "dataset", "build", "--input", source, "--output", out)
@@ -379,6 +379,6 @@ def test_rewards_of_a_data_set(tmp_path: Path, clones: Clones) -> None:
     ]
     discounted = tmp_path / "mine.yaml"
     discounted.write_text("reward: [{fn: turn_efficiency}]\ndiscount: 0.9\n")
-    for named, why in (("nope", "nor one of cosine"), (discounted, "instances keep no discount")):
+    for named, why in (("nope", "nor one of cosine"), (discounted, "an instance cannot have a discount")):
         refused = command(tmp_path, *options, named)
         assert refused.returncode == 1 and why in refused.stderr

@@ -1,4 +1,4 @@
-"""What a fault is, and what it is given."""
+"""The definition of a fault, and the context in which it runs."""
 
 import asyncio
 import json
@@ -16,18 +16,18 @@ from chaos.rollout import Rollout
 from chaos.trainer import Trainer
 
 FIND_S = 90.0
-"""For a moment of the wanted kind to come."""
+"""Time limit for finding a rollout in the wanted state."""
 _LOOK_S = 0.002
-"""A postprocess takes some 50 ms."""
+"""Polling interval; a postprocess takes some 50 ms."""
 
 
 class NoEffect(ChaosFailed):
-    """The fault did not take place, so whatever the fleet did says nothing."""
+    """The fault did not take effect, so the fleet's behaviour proves nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
-    """A fleet at work."""
+class FaultContext:
+    """A fleet with rollouts running on it."""
 
     fleet: Fleet
     trainer: Trainer
@@ -37,7 +37,7 @@ class Scene:
         return self.fleet.victim
 
     async def off(self, call: Callable[[], object]) -> None:
-        """A blocking step of the harness, beside the rollouts."""
+        """Run a blocking step of the harness on a thread, beside the rollouts."""
         await asyncio.to_thread(call)
 
     def effect(self, seen: object, what: str) -> None:
@@ -46,7 +46,7 @@ class Scene:
             raise NoEffect(f"the fault had no effect: {what}")
 
     async def until(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
-        """Wait for a blocking `condition`, asked on a thread. Raises ChaosFailed past `seconds`."""
+        """Wait for a blocking `condition`, evaluated on a thread. Raises ChaosFailed after `seconds`."""
         end = time.monotonic() + seconds
         while not await asyncio.to_thread(condition):
             if time.monotonic() > end:
@@ -54,16 +54,16 @@ class Scene:
             await asyncio.sleep(0.1)
 
     async def kill_server(self) -> None:
-        """kill -9, and see that nobody listens any more."""
+        """kill -9, and check that nothing listens any more."""
         await self.off(self.victim.server.end)
         self.effect(not await asyncio.to_thread(self.victim.listens), "the killed server still answers")
 
     async def ready_again(self) -> None:
-        """Start the victim's server, and wait until it is ready."""
+        """Start the victim's server and wait until it is ready."""
         await self.off(self.victim.start)
 
     async def under_way(self, wanted: Callable[[Rollout], bool], after_s: float) -> Rollout:
-        """A rollout of the victim's whose wanted call has been on the wire for `after_s`. Raises NoEffect."""
+        """A rollout on the victim whose wanted call has been waiting for `after_s`. Raises NoEffect."""
         end = time.monotonic() + FIND_S
         while time.monotonic() < end:
             for one in self.trainer.rollouts:
@@ -85,23 +85,23 @@ class Fault:
     what: str
     """What is done, in a sentence, for the report."""
     sees: str
-    """What a rollout is to see of it, for the report."""
-    harm: Callable[[Scene], Awaitable[str]]
-    """Does it, sees that it took effect, mends it again; gives what was seen. Raises NoEffect, ChaosFailed."""
+    """What a rollout should see of it, for the report."""
+    harm: Callable[[FaultContext], Awaitable[str]]
+    """Injects the fault, checks its effect, repairs it; returns the effect. Raises NoEffect, ChaosFailed."""
     nodes: int = 1
-    """How many nodes it needs."""
+    """Number of nodes that it needs."""
     postgres: bool = False
-    """It needs a database that is a process; SQLite has none."""
+    """It needs a database process; SQLite has none."""
     programs: tuple[str, ...] = ()
-    """What must be installed for it."""
+    """Programs that must be installed."""
     journal_gap_s: float = 0.0
-    """Documented loss: entries of actions acknowledged that shortly before the harm may be missing from the journal,
-    while their effect stays."""
+    """Documented loss: journal entries of actions acknowledged within this time before the fault may be missing, while
+    their effect stays."""
 
 
 @asynccontextmanager
 async def events(engine: Engine, *filters: str) -> AsyncIterator[asyncio.Queue[dict[str, Any]]]:
-    """What the engine does from now on, e.g. of `event=create`, as it happens."""
+    """The engine's events from now on, e.g. with `event=create`."""
     words = [word for one in filters for word in ("--filter", one)]
     command = engine.command("events", "--format", "{{json .}}", *words)
     process = await asyncio.create_subprocess_exec(
@@ -109,7 +109,7 @@ async def events(engine: Engine, *filters: str) -> AsyncIterator[asyncio.Queue[d
     )
     queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     stream = process.stdout
-    assert stream is not None  # a pipe was asked for
+    assert stream is not None  # requested above
 
     async def read() -> None:
         while line := await stream.readline():
