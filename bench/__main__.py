@@ -39,16 +39,16 @@ SUBJECTS = {
     "boxes": boxes.measure,
     "neighbours": neighbours.measure,
 }
-"""In this order."""
+"""Measured in this order."""
 _WHOLE_ALONE = ("search", "boxes", "neighbours")
-"""Too long for a quick run; `--only` measures them in one too."""
+"""Too long for a quick run; `--only` measures them there too."""
 
 
 def main() -> None:
-    """Run the benchmarks that the command line asks for."""
+    """Run the benchmarks that the command line selects."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer repetitions, smaller shapes: under three minutes")
-    parser.add_argument("--only", choices=SUBJECTS, action="append", help="these subjects alone; nothing is written")
+    parser.add_argument("--only", choices=SUBJECTS, action="append", help="only these subjects; nothing is written")
     options = parser.parse_args()
     run = Run("quick" if options.quick else "whole", machine.description())
     bench = Bench(run)
@@ -74,8 +74,8 @@ def main() -> None:
 
 async def _measure(bench: Bench, names: list[str]) -> None:
     task = asyncio.current_task()
-    assert task is not None  # asyncio.run made one
-    # As Ctrl-C: what is running is cancelled and cleans up after itself.
+    assert task is not None  # asyncio.run created one
+    # like Ctrl-C: cancels what is running, which cleans up after itself
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     try:
         for name in names:

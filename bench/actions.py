@@ -1,4 +1,4 @@
-"""Actions: one session alone, 64 at one action a second each, 16 as fast as they can."""
+"""Actions: one session alone, 64 with one action a second each, 16 as fast as they can."""
 
 import asyncio
 import time
@@ -21,16 +21,16 @@ PACED = 64
 """Live sessions when `crowd` is called."""
 LOOPED = 16
 _FIRST = 40
-"""Actions before each block that are not counted."""
+"""Uncounted actions before each block."""
 _CROWD_SETTLES_S = 3.0
-"""Until the execs of many callers have ended, and what sessions that have just begun set off."""
+"""Wait for the execs of many callers to end, and for the after-effects of new sessions."""
 
 Act = Callable[[], Awaitable[object]]
-"""One action of one session or container."""
+"""One action of a session or container."""
 
 
 async def alone(bench: Bench) -> None:
-    """`true` in one session, ours and each peer's in turn."""
+    """`true` in one session, ours and each peer's alternating."""
     one = sample()
     async with served(bench, [one.row]) as server:
         await _alone(bench, server, one)
@@ -40,7 +40,7 @@ async def crowd(bench: Bench, server: Served, sids: Sequence[str]) -> None:
     """64 live sessions: one action a second each, then 16 of them as fast as they can."""
     one = sample()
     ours = [partial(server.client.act, sid, TRUE) for sid in sids[:PACED]]
-    # The peer's cost does not depend on how many containers live: four callers share one.
+    # The peer's cost does not depend on the number of containers, so four callers share one.
     plain = await _containers(one.image, LOOPED)
     try:
         peer = [partial(containers.execute, plain[number % LOOPED], "true") for number in range(PACED)]
@@ -74,7 +74,7 @@ async def _alone(bench: Bench, server: Served, one: Sample) -> None:
         echo = await stack.enter_async_context(trainer(await stack.enter_async_context(stub())))
         await server.client.act(sid, TRUE)
         for _ in range(rounds):
-            # the first of a block meet an exec's end, which goes on after its answer, or a machine that was idle
+            # the first calls of a block meet the end of an exec, which continues after its answer, or an idle machine
             await _timed(lambda: server.client.act(sid, TRUE), _FIRST)
             took["ours"] += await _timed(lambda: server.client.act(sid, TRUE), ours_each)
             took["client"] += await _timed(lambda: echo.act(sid, TRUE), ours_each)
@@ -99,12 +99,12 @@ async def _alone(bench: Bench, server: Served, one: Sample) -> None:
 
 
 async def _paced(bench: Bench, ours: Sequence[Act], peer: Sequence[Act]) -> None:
-    """One action a second in every session, spread over the second; from when each was due to its answer."""
+    """One action per second and session, spread over the second; measured from the time each was due to its answer."""
     seconds = bench.of(60, 8)
     took, _, errors = await paced(ours, seconds)
     name = f"docker exec, {len(peer)} callers"
     theirs, theirs_late, theirs_errors = await paced(peer, bench.of(20, 4))
-    kept = f"docker exec: {theirs_late} of {len(theirs)} actions were not yet begun when the next was due"
+    kept = f"docker exec: {theirs_late} of {len(theirs)} actions had not started when the next was due"
     bench.add(
         Figure("action_paced64_p99_ms", "ms", Side.p99(took), Side.p99(theirs), name, note=kept),
         Figure("action_paced64_p50_ms", "ms", Side.median(took), Side.median(theirs), name),
@@ -113,7 +113,7 @@ async def _paced(bench: Bench, ours: Sequence[Act], peer: Sequence[Act]) -> None
 
 
 async def paced(sessions: Sequence[Act], seconds: int) -> tuple[list[float], int, int]:
-    """(ms from due to answered of each action, how many began over a second late, how many failed)."""
+    """(ms from due to answered of each action, number that started over a second late, number that failed)."""
     took: list[float] = []
     late = errors = 0
     begin = time.perf_counter() + 0.5
@@ -124,7 +124,7 @@ async def paced(sessions: Sequence[Act], seconds: int) -> tuple[list[float], int
             due = begin + second + number / len(sessions)
             now = time.perf_counter()
             if now > begin + seconds:
-                break  # one that cannot keep the pace ends with the others
+                break  # a session that cannot keep the pace stops with the others
             await asyncio.sleep(max(0.0, due - now))
             late += time.perf_counter() - due > 1
             try:
@@ -138,7 +138,7 @@ async def paced(sessions: Sequence[Act], seconds: int) -> tuple[list[float], int
 
 
 async def _looped(bench: Bench, ours: Sequence[Act], peer: Sequence[Act]) -> None:
-    """Closed loop: each session sends its next action when it has the last one's answer."""
+    """Closed loop: each session sends its next action when the last one is answered."""
     seconds = bench.of(5, 2)
     rates: dict[str, list[float]] = {"ours": [], "peer": []}
     count = 0
@@ -176,7 +176,7 @@ async def _timed(act: Act, times: int) -> list[float]:
 
 
 async def _containers(image_name: str, count: int) -> list[str]:
-    """Plain containers, a few at a time."""
+    """Start plain containers, a few at a time."""
     turns = asyncio.Semaphore(4)
 
     async def one() -> str:

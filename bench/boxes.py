@@ -1,4 +1,4 @@
-"""Boxes through the real E2B SDK: a command against a stub that answers at once, polling as slime does, an upload."""
+"""Boxes through the real E2B SDK: a command (also against a stub that answers at once), slime's polling, an upload."""
 
 import asyncio
 import json
@@ -14,17 +14,17 @@ from bench.subject import Bench, Served, served
 
 POLLED = 64
 PERIOD_S = 5.0
-"""Between two polls of one box, as slime's exec_and_wait has it."""
+"""Seconds between two polls of a box, as in slime's exec_and_wait."""
 _POLL = "test -f /tmp/.run.done && cat /tmp/.run.done || true"
 _FIRST_POLLS = 5
 _UPLOAD_MB = 190
 _FIRST = 20
-"""Commands before each block that are not counted."""
+"""Uncounted commands before each block."""
 _LOOK_S = 0.2
 
 
 async def measure(bench: Bench) -> None:
-    """Ours and the stub in turn, then 64 boxes that do nothing but answer polls."""
+    """Ours and the stub alternating, then 64 boxes that do nothing but answer polls."""
     one = sample()
     settings = {
         "SANDBOX_BOX_TEMPLATES": json.dumps({"base": image_of(one.row)}),
@@ -78,15 +78,15 @@ async def _polled(bench: Bench, ours: Peer, server: Served) -> None:
     pids = [server.process.pid, *machine.engine_pids(), *([redis] if redis is not None else [])]
 
     def spent() -> tuple[float, float, float]:
-        """Seconds: of the host's part, of all CPUs, of the clock."""
+        """CPU seconds of the host's processes, CPU seconds of all processes, wall seconds."""
         return sum(map(machine.cpu_s, pids)), machine.busy_s(), time.monotonic()
 
-    # what the first commands open is open then, and what is learned of them is known
+    # afterwards everything that first commands open is open, and their login profiles are learned
     await ours.ask("poll", command=_POLL, period_s=PERIOD_S, seconds=_FIRST_POLLS * PERIOD_S)
     began = spent()
     await asyncio.sleep(bench.of(15, 5))
     idle_host, idle_all, idle_s = (now - then for now, then in zip(spent(), began, strict=True))
-    others = (idle_all - idle_host) / idle_s  # what runs on the machine besides; the boxes do nothing
+    others = (idle_all - idle_host) / idle_s  # load of other processes on the machine; the boxes do nothing
     began = spent()
     polled = await ours.ask("poll", command=_POLL, period_s=PERIOD_S, seconds=seconds)
     host_s, all_s, took_s = (now - then for now, then in zip(spent(), began, strict=True))
@@ -97,7 +97,7 @@ async def _polled(bench: Bench, ours: Peer, server: Served) -> None:
             "e2b_polled64_pct",
             "%",
             Side(100 * ours_s / took_s, 1),
-            note=f"{what}; the whole machine but the SDK and the {100 * others:.1f} % that others took before",
+            note=f"{what}; the whole machine but the SDK and the {100 * others:.1f} % that others used before",
         ),
         Figure("e2b_polled64_host_pct", "%", Side(100 * host_s / took_s, 1), note="server, Redis and engine of it"),
         Figure("e2b_idle64_host_pct", "%", Side(100 * idle_host / idle_s, 1), note="the same before, without commands"),

@@ -1,4 +1,4 @@
-"""The budgets that the figures are held to: as data, in this one place. Two cores, everything on one machine."""
+"""The budgets that the figures are compared with, as data. Two cores, everything on one machine."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -19,7 +19,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A budget beside what was measured."""
+    """A budget and the measured value."""
 
     budget: Budget
     value: float | None
@@ -27,7 +27,7 @@ class Kept:
 
     @property
     def met(self) -> bool | None:
-        """None: nobody knows."""
+        """None: not measured."""
         if self.value is None:
             return None
         limit = self.budget.limit
@@ -52,7 +52,7 @@ BUDGETS = (
     Budget("grading beyond the tests' own time", "grade_overhead_s", 0.7),
     Budget("grading with its confirming runs, beyond 2.2 times its tests", "grade_confirmed_over_s", 1.0),
     Budget("whole grading, ours / the benchmark harness's run", "grade_total_s", 0.6, "ratio"),
-    Budget("judge of an innocent log beside 8 that take for ever, p99, ours / alone", "judge_p99_ms", 1.5, "ratio"),
+    Budget("judge of an innocent log beside 8 that never end, p99, ours / alone", "judge_p99_ms", 1.5, "ratio"),
     Budget("8 honest sessions beside 8 hostile ones, p99, ours / alone", "neighbours_p99_ms", 2, "ratio"),
     Budget("8 honest sessions beside 8 hostile ones, errors", "neighbours_errors", 0),
     Budget("reward of a graded session", "reward_cached_ms", 10),
@@ -65,7 +65,7 @@ BUDGETS = (
 
 
 def kept(run: Run) -> list[Kept]:
-    """Every budget beside the run's figure for it."""
+    """Every budget with the run's figure for it."""
 
     def value(budget: Budget) -> float | None:
         figure = run.figure(budget.figure)

@@ -1,24 +1,24 @@
-"""Plain Docker, as a trainer without a service would use it: the command-line client, one process a call."""
+"""Plain Docker, as used by a trainer without a service: the command-line client, one process per call."""
 
 import asyncio
 import secrets
 import subprocess
 
 RUN = secrets.token_hex(4)
-"""Names this run: everything it starts carries it, so that everything can be found and removed."""
+"""Id of this run; everything that it starts has it in its name or label, so that it can be found and removed."""
 LABEL = f"sandbox.bench={RUN}"
 _TIMEOUT_S = 120.0
 
 
 class DockerFailed(RuntimeError):
-    """A docker command failed or did not end; holds what it said."""
+    """A docker command failed or did not end; has its output."""
 
 
 async def docker(*arguments: str, timeout_s: float = _TIMEOUT_S, check: bool = True) -> str:
-    """Run one docker command; return its output.
+    """Run a docker command and return its output.
 
     Raises:
-        DockerFailed: exit code other than 0 (with `check`), or no end in time.
+        DockerFailed: exit code other than 0 (with `check`), or it did not end in time.
 
     """
     pipe = asyncio.subprocess.PIPE
@@ -27,7 +27,7 @@ async def docker(*arguments: str, timeout_s: float = _TIMEOUT_S, check: bool = T
         async with asyncio.timeout(timeout_s):
             out, err = await process.communicate()
     except TimeoutError:
-        raise DockerFailed(f"docker {' '.join(arguments)}: no end within {timeout_s:g} s") from None
+        raise DockerFailed(f"docker {' '.join(arguments)}: did not end within {timeout_s:g} s") from None
     finally:
         if process.returncode is None:
             process.kill()
@@ -38,25 +38,25 @@ async def docker(*arguments: str, timeout_s: float = _TIMEOUT_S, check: bool = T
 
 
 async def run(image: str) -> str:
-    """A container that waits, as cheap as `docker run -d` makes it; returns its id."""
+    """Start a container that waits, by `docker run -d`; return its id."""
     return await docker("run", "-d", "--init", "--network", "none", "--label", LABEL, image, "sleep", "7200")
 
 
 async def execute(container: str, command: str, *, workdir: str = "/testbed") -> str:
-    """One command through `docker exec`; its exit code does not matter, as an agent's does not."""
+    """Run a command by `docker exec`; its exit code is ignored, as for an agent."""
     return await docker("exec", "-w", workdir, container, "bash", "-c", command, check=False)
 
 
 async def remove(*containers: str) -> None:
-    """Kill and remove."""
+    """Kill and remove containers."""
     if containers:
         await docker("rm", "-f", *containers)
 
 
 def sweep() -> list[str]:
-    """Remove whatever this run left: by label, and the harness's containers, which take no label, by name.
+    """Remove everything that this run left: by label, and the harness's containers, which have no label, by name.
 
-    Returns the ids of what could not be removed.
+    Returns the ids of containers that could not be removed.
     """
     left: list[str] = []
     for criterion in (f"label={LABEL}", f"name={RUN}"):

@@ -1,4 +1,4 @@
-"""Gradings: from postprocess to verdict, against the benchmark harness on the same instance, image and patch."""
+"""Gradings: from postprocess to verdict, compared with the benchmark harness on the same instance, image and patch."""
 
 import asyncio
 from collections import defaultdict
@@ -12,21 +12,21 @@ from bench.trainer import Clock, Refused, bash
 
 _HARNESS = "swebench run_instance"
 _OURS = 3
-"""Gradings of ours to each of the harness's."""
+"""Our gradings per grading of the harness."""
 _CACHED = 200
 _TESTED_S = 5.0
-"""The harness has tested by then and waits 15 s for its container to stop; a quick run measures ours meanwhile."""
+"""By then the harness has tested and waits 15 s for its container to stop; a quick run measures ours meanwhile."""
 
 _UNCONFIRMED = {"SANDBOX_CONFIRM": "off"}
 """As the harness grades."""
 _CONFIRMED_TIMES = 2.2
-"""Times of its tests that a patch with its confirming runs may take, and a second."""
+"""A patch with its confirming runs may take this many times its tests' duration, plus a second."""
 
 Took = dict[str, list[float]]
 
 
 async def measure(bench: Bench) -> None:
-    """Whole gradings in turn with the harness's, then rewards of what is graded already."""
+    """Whole gradings alternating with the harness's, then rewards of graded sessions."""
     one = sample()
     ours: Took = defaultdict(list)
     theirs: Took = defaultdict(list)
@@ -52,7 +52,7 @@ async def measure(bench: Bench) -> None:
                     await server.client.reward(sid)
                 ours["cached"].append(clock.s)
         async with served(bench, [one.row]) as server:
-            await _grade(server, one, distinct(one.gold, 900))  # with the first the variants are made
+            await _grade(server, one, distinct(one.gold, 900))  # the first one also makes the variants
             for number in range(bench.of(9, 3)):
                 again = await _grade(server, one, distinct(one.gold, 901 + number))
                 ours["confirmed"].append(again["total"])
@@ -84,7 +84,7 @@ def _add(bench: Bench, ours: Took, theirs: Took) -> None:
 
 
 async def _grade(server: Served, one: Sample, patch: str) -> dict[str, float]:
-    """A session that makes `patch`, and from its postprocess to the verdict."""
+    """Run a session that makes `patch`; times from postprocess to the verdict."""
     sid = await _patched(server, one, patch)
     with Clock() as total:
         with Clock() as postprocess:

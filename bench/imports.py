@@ -1,4 +1,4 @@
-"""What importing the server costs a fresh process."""
+"""The cost of importing the server into a fresh process."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ _TIMEOUT_S = 60.0
 
 
 async def measure(bench: Bench) -> None:
-    """`import sandbox_server.app` and the benchmark's own grading module, in turn, each in a fresh interpreter."""
+    """`import sandbox_server.app` and the benchmark's own grading module, alternating, each in a fresh interpreter."""
     ours, peer = [], []
     for _ in range(bench.of(7, 2)):
         ours.append(await _imported("sandbox_server.app"))

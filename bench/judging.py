@@ -1,4 +1,4 @@
-"""The judge of an innocent log, alone and beside logs that keep the library's expressions busy as long as they may."""
+"""The judge of an innocent log, alone and beside logs that keep the library's regular expressions busy."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ from sandbox_server.grading.library import SwebenchLibrary, UnjudgeableLog
 
 _ATTACKERS = 8
 _EACH = 25
-"""Innocent logs of one round, one after the other; rounds alone and beside take turns, as the host's load changes."""
+"""Innocent logs per round, one after the other; rounds alone and beside attackers alternate, as the load changes."""
 _PAUSE_S = 0.02
 _SETTLE_S = 4.0
 
@@ -56,7 +56,7 @@ async def measure(bench: Bench) -> None:
                 await asyncio.gather(*attackers, return_exceptions=True)
     finally:
         await library.close()
-    name = "the same judge with nothing beside it"
+    name = "the same judge alone"
     note = f"a log of 400 tests, {_ATTACKERS} logs of 3 MB of digits being judged meanwhile"
     bench.add(
         Figure("judge_p99_ms", "ms", Side.p99(beside), Side.p99(alone), name, note),

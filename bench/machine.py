@@ -1,4 +1,4 @@
-"""The machine the figures were taken on, what it is doing, and what our processes cost it."""
+"""The machine of the figures, its current load, and the resource use of our processes."""
 
 import asyncio
 import os
@@ -11,13 +11,13 @@ from bench.results import Conditions
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _LOOK_S = 1.0
-"""How long the CPUs are watched before a measurement."""
+"""Seconds for which the CPUs are observed before a measurement."""
 NOISY_PCT = 15.0
-"""CPU in use by others, from which on figures are not to be quoted."""
+"""CPU use by others from which on figures should not be quoted."""
 
 
 def description() -> dict[str, str]:
-    """What a reader needs to compare: no names, no dates."""
+    """Facts for comparing figures, without names and dates."""
     form = "{{.Server.Version}}"
     docker = subprocess.run(["docker", "version", "-f", form], capture_output=True, text=True, check=True, timeout=30)
     form = "{{.Driver}}, cgroup v{{.CgroupVersion}}, {{.DefaultRuntime}}"
@@ -34,7 +34,7 @@ def description() -> dict[str, str]:
 
 
 async def conditions() -> Conditions:
-    """Look at the machine for a second, while this run itself waits."""
+    """Observe the machine for a second, while this run itself waits."""
     before = _cpu()
     await asyncio.sleep(_LOOK_S)
     busy, total = (now - then for now, then in zip(_cpu(), before, strict=True))
@@ -42,12 +42,12 @@ async def conditions() -> Conditions:
 
 
 def busy_s() -> float:
-    """Seconds that all CPUs together have been in use since boot."""
+    """Seconds that all CPUs together have been busy since boot."""
     return _cpu()[0] / _TICKS
 
 
 def cpu_s(pid: int) -> float:
-    """CPU seconds of a process so far; 0.0 when it is gone."""
+    """CPU seconds of a process so far; 0.0 if it is gone."""
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -56,7 +56,7 @@ def cpu_s(pid: int) -> float:
 
 
 def rss_mb(pid: int) -> float:
-    """Resident memory of a process, MB of 2^20 bytes; 0.0 when it is gone."""
+    """Resident memory of a process, in MB of 2^20 bytes; 0.0 if it is gone."""
     try:
         status = _fields(Path(f"/proc/{pid}/status"))
     except OSError:
@@ -65,17 +65,17 @@ def rss_mb(pid: int) -> float:
 
 
 def open_files(pid: int) -> int:
-    """File descriptors of a process."""
+    """Number of a process's file descriptors."""
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
 def engine_pids() -> list[int]:
-    """The Docker engine: dockerd, containerd and the shims."""
+    """Process ids of the Docker engine: dockerd, containerd and the shims."""
     return [pid for pid, name in _processes() if name.startswith(("dockerd", "containerd"))]
 
 
 def pids_of(containers: Iterable[str]) -> list[int]:
-    """Processes inside these containers (full ids), found by their cgroups."""
+    """Processes in these containers (full ids), found by their cgroups."""
     wanted = set(containers)
     found = []
     for pid, _ in _processes():
@@ -90,7 +90,7 @@ def pids_of(containers: Iterable[str]) -> list[int]:
 
 
 def redis_pid(data_dir: Path) -> int | None:
-    """The embedded Redis of that data directory, by its working directory or its command line."""
+    """The embedded Redis of that data directory, found by its working directory or its command line."""
     for pid, name in _processes():
         if not name.startswith(("redis-server", "valkey-server")):
             continue
@@ -104,10 +104,10 @@ def redis_pid(data_dir: Path) -> int | None:
 
 
 def container_memory_mb(pid: int) -> float:
-    """Memory that the cgroup of a container's main process is charged with.
+    """Memory charged to the cgroup of a container's main process.
 
     Raises:
-        OSError: the cgroup file system is not where it usually is.
+        OSError: the cgroup file system is not in its usual place.
 
     """
     for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():

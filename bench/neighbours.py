@@ -1,4 +1,4 @@
-"""Eight honest sessions, alone and beside eight that do to their host whatever a sandbox lets them."""
+"""Eight honest sessions, alone and beside eight that attack their host in every way that a sandbox allows."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ _LOOK = bash("git log --oneline | head -3; ls; grep -rn def ledger | head -20")
 
 
 async def measure(bench: Bench) -> None:
-    """An action a second in each honest session: a look into the repository, some milliseconds of work."""
+    """One action per second in each honest session: a look into the repository, some milliseconds of work."""
     one = sample()
     async with served(bench, [one.row], SANDBOX_MEMORY_MB="1024", SANDBOX_PIDS="256") as server:
         sids = [await server.client.start(one.instance_id) for _ in range(_HONEST + len(_HOSTILE))]
@@ -58,7 +58,7 @@ async def measure(bench: Bench) -> None:
             errors += failed
         with contextlib.suppress(Refused):
             await server.client.end(*sids)
-    name = "the same sessions with nothing beside them"
+    name = "the same sessions alone"
     note = f"{_HONEST} sessions, an action a second each, beside {len(_HOSTILE)} hostile ones"
     bench.add(
         Figure("neighbours_p99_ms", "ms", Side.p99(beside), Side.p99(alone), name, note),
@@ -68,7 +68,7 @@ async def measure(bench: Bench) -> None:
 
 
 async def _attack(server: Served, sid: str, command: str) -> None:
-    """Again and again; what the service says to it does not matter."""
+    """Repeat the command; the service's answer does not matter."""
     content = bash(f"timeout -s KILL {_LASTS_S} bash -c {shlex.quote(command)}")
     while True:
         with contextlib.suppress(Refused, aiohttp.ClientError):

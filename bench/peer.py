@@ -1,4 +1,4 @@
-"""A peer in an environment and a process of its own, asked by JSON lines; the times it tells are taken inside it."""
+"""A peer in its own environment and process, driven by JSON lines; it measures its times itself."""
 
 import asyncio
 import json
@@ -18,24 +18,24 @@ _CLOSE_S = 20.0
 
 
 class PeerFailed(RuntimeError):
-    """The peer is not installed, died, did not answer in time, or says itself that it failed."""
+    """The peer is not installed, died, did not answer in time, or reported a failure."""
 
 
 class Peer:
-    """The process of one driver, `bench/peers/drive_<driver>.py`."""
+    """The process of a driver, `bench/peers/drive_<driver>.py`."""
 
     def __init__(self, driver: str, environment: str | None = None) -> None:
-        """`environment` is a folder of bench/.peers; None: this very interpreter's."""
+        """`environment`: a folder of bench/.peers; None: this interpreter's environment."""
         self.name = driver
         self._python = Path(sys.executable) if environment is None else _ENVIRONMENTS / environment / "bin" / "python"
         self._process: Process | None = None
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - open for as long as the process may write to it
 
     async def ask(self, op: str, *, timeout_s: float = 120.0, **fields: object) -> dict[str, Any]:
-        """One request and its answer.
+        """Send a request and return the response.
 
         Raises:
-            PeerFailed: the process is killed when it did not answer in time.
+            PeerFailed: also if it did not answer in time; the process is then killed.
 
         """
         process = self._process or await self._start()
@@ -59,7 +59,7 @@ class Peer:
         return answer
 
     async def close(self, *, wait_s: float = _CLOSE_S) -> None:
-        """The end of its input asks it to clean up and go; past `wait_s` its whole process group is killed."""
+        """Close its input, so that it cleans up and ends; after `wait_s` kill its whole process group."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -72,13 +72,13 @@ class Peer:
             pass
         finally:
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # also what it started itself
+                os.killpg(process.pid, signal.SIGKILL)  # including processes that it started
             await process.wait()
 
     async def _start(self) -> Process:
         if not self._python.exists():
             raise PeerFailed(f"{self.name}: its environment is not installed (make bench installs it)")
-        # Own session: an interrupt at the terminal is for the run, which then ends its peers in order.
+        # own session: an interrupt at the terminal reaches only this run, which then ends its peers in order
         self._process = await asyncio.create_subprocess_exec(
             self._python,
             _DRIVERS,

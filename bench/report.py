@@ -1,4 +1,4 @@
-"""docs/performance.md and its plots from a run; the same run always gives the same bytes."""
+"""Writes docs/performance.md and its plots from a run; deterministic."""
 
 import subprocess
 from collections.abc import Iterable, Sequence
@@ -18,34 +18,34 @@ PLOTS = {
 
 _INTRODUCTION = """# Performance
 
-Written by `make bench` from one run on one machine; do not edit. Every peer ran in the same minutes on the same
-machine and image, taking turns with this server.
+Written by `make bench` from one run on one machine; do not edit. Every peer ran within the same minutes on the same
+machine and image, alternating with this server.
 """
 
 _METHOD = """## How to read and repeat it
 
-`make bench` (about a quarter of an hour) installs the peers into environments of their own under `bench/.peers`,
-measures, and writes this document and `bench/results/latest.json`; `make bench-quick` takes under three minutes,
-repeats less, uses smaller shapes, leaves out code search, boxes and neighbours, and leaves this document alone.
-`make bench BENCH_ARGS='--only start_cold'` measures one subject. Use a machine on which nothing else runs: the run
-warns when others use more than 15 % of its CPUs.
+`make bench` (about a quarter of an hour) installs the peers into their own environments under `bench/.peers`, measures,
+and writes this document and `bench/results/latest.json`. `make bench-quick` takes under three minutes: fewer
+repetitions, smaller shapes, no code search, boxes and neighbours; it does not write this document.
+`make bench BENCH_ARGS='--only start_cold'` measures one subject. Use an idle machine: the run warns if others use more
+than 15 % of its CPUs.
 
-- A value is a median, beside it the 5th and 95th percentile; of a `p99` figure the spread is median and largest. `n`
-  counts our measurements. A ratio is ours / peer: below 1 we take less.
-- Our side is timed in the client, over HTTP on loopback: aiohttp with connections kept alive, veRL's own client
-  library. `client_ms` is what the same calls cost against a stub that answers at once; it is not subtracted.
+- A value is a median, followed by the 5th and 95th percentile; for a `p99` figure the spread is median and largest. `n`
+  is the number of our measurements. A ratio is ours / peer: below 1 we are faster or smaller.
+- Our side is timed in the client, over HTTP on loopback: aiohttp with keep-alive connections, veRL's own client
+  library. `client_ms` is the cost of the same calls to a stub that answers at once; it is not subtracted.
 - SWE-ReX, mini-swe-agent and the SWE-bench harness are timed inside their own process, `docker` as its command-line
   client.
-- SWE-ReX's Docker deployment starts from the sample image with its server already in it (`sandbox-bench/swerex`):
-  otherwise it would fetch it from the network at every start. Its time goes to the first command in a session.
+- SWE-ReX's Docker deployment starts from the sample image with its server already in it (`sandbox-bench/swerex`);
+  otherwise it would fetch it from the network at every start. Its time counts in the first command of a session.
 - The SWE-bench harness runs with its own container options and teardown.
-- A grading counts from `/postprocess` sent to the verdict received; every graded patch is different, so none is
-  shared.
-- The RL step: every rollout starts at once, ten actions each (list, log, grep, view, sed, create, run, apply the fix,
-  edit, a test run of at least 2 s), half of them the right fix, then all rewards. The model thinks for no time.
-- `start_group16_s` is sixteen `/start_instance` at once as veRL sends them, unannounced; `_cold` the same without a
-  pool (SANDBOX_POOL_SIZE=0), `_call` one `/v1/groups`.
-- In a whole run a subject has a server of its own; in a quick one subjects share servers, and ours is graded while the
+- A grading is timed from sending `/postprocess` to receiving the verdict; every graded patch is different, so no
+  result is shared.
+- The RL step: all rollouts start at once, ten actions each (list, log, grep, view, sed, create, run, apply the fix,
+  edit, a test run of at least 2 s), half of them with the right fix, then all rewards. The model takes no time.
+- `start_group16_s` is sixteen simultaneous `/start_instance` calls as veRL sends them, unannounced; `_cold` the same
+  without a pool (SANDBOX_POOL_SIZE=0), `_call` one `/v1/groups`.
+- In a whole run each subject has its own server; in a quick one subjects share servers, and ours grades while the
   harness waits 15 s for its container to stop.
 - Images: the small samples of `examples/`. Kept between runs: `bench/.peers`, `sandbox-bench/*` and `sandbox-
   prepared` images (`make clean` removes the first two).
@@ -53,7 +53,7 @@ warns when others use more than 15 % of its CPUs.
 
 
 def write(run: Run, folder: Path) -> None:
-    """docs/performance.md and docs/performance/*.svg below `folder`; plots that cannot be drawn are missing."""
+    """Write docs/performance.md and docs/performance/*.svg below `folder`; plots that cannot be drawn are left out."""
     plots = folder / "docs" / "performance"
     drawn = draw(run, folder / "bench" / "results" / "details.json", plots)
     text = markdown(run, [name for name in PLOTS if drawn and (plots / name).exists()])
@@ -92,7 +92,7 @@ def markdown(run: Run, plots: Sequence[str]) -> str:
 
 
 def budgets(run: Run) -> str:
-    """Each budget, what was measured, met or not."""
+    """Each budget, the measured value, met or not."""
     words = {True: "met", False: "**not met**", None: "not measured"}
     rows = [
         (
@@ -107,7 +107,7 @@ def budgets(run: Run) -> str:
 
 
 def figures(run: Run) -> str:
-    """Every figure beside its peer."""
+    """Every figure with its peer's."""
     rows = [
         (
             f"`{figure.name}`",
@@ -124,7 +124,7 @@ def figures(run: Run) -> str:
 
 
 def scale(run: Run) -> str:
-    """What the scale subject saw, a column for each number of sessions."""
+    """The figures of the scale subject, one column per number of sessions."""
     names = dict.fromkeys(name for point in run.scale for name in point.values)
     rows = [
         (name, *("" if name not in point.values else _number(point.values[name]) for point in run.scale))
@@ -134,7 +134,7 @@ def scale(run: Run) -> str:
     explained = (
         "`_pct`: percent of one core over 30 idle seconds (engine: dockerd, containerd and the shims; its memory counts"
         " shared pages once for each process). `container_mb`: mean memory of a session's cgroup. `parked`: containers"
-        " of the pool that stood beside the sessions.\n"
+        " in the pool besides the sessions'.\n"
     )
     return "\n".join(("## From 1 to 200 sessions\n", _table(head, rows), explained))
 
@@ -146,9 +146,9 @@ def _missing(run: Run) -> str:
 
 def _conditions(run: Run) -> str:
     rows = [(name, f"{seen.load:.2f}", f"{seen.busy_pct:.0f} %") for name, seen in run.conditions.items()]
-    told = "The load average holds what this run itself did before.\n"
+    note = "The load average includes what this run itself did before.\n"
     head = ("subject", "load average at its start", "CPUs in use by others")
-    return "\n".join(("## Conditions\n", _table(head, rows), told))
+    return "\n".join(("## Conditions\n", _table(head, rows), note))
 
 
 def _against(figure: Figure) -> str:
@@ -164,7 +164,7 @@ def _side(side: Side | None) -> str:
 
 
 def _number(value: float) -> str:
-    """Three digits that matter, no exponent."""
+    """Three significant digits, no exponent."""
     if value == 0 or abs(value) >= 100:
         return f"{value:.0f}"
     return f"{float(f'{value:.3g}'):.10f}".rstrip("0").rstrip(".")

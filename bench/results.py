@@ -1,4 +1,4 @@
-"""What a measurement gives: figures with their spread, and bench/results/latest.json."""
+"""Measurement results: figures with their spread, and bench/results/latest.json."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,11 +22,11 @@ NAMES = (
     "idle_cpu_pct_at_200",
     "import_s",
 )
-"""In every latest.json, whatever failed."""
+"""Always in latest.json, whatever failed."""
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """The `percent`-th percentile, 1 to 99, interpolated between the values; a single value is its own."""
+    """The `percent`-th percentile, 1 to 99, interpolated; of a single value, that value."""
     if len(values) == 1:
         return values[0]
     return quantiles(values, n=100, method="inclusive")[percent - 1]
@@ -34,29 +34,29 @@ def percentile(values: Sequence[float], percent: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One subject's value in a figure."""
+    """One side's value of a figure."""
 
     value: float
     n: int
-    """How many measurements it rests on."""
+    """Number of measurements."""
     low: float | None = None
     high: float | None = None
-    """Spread: p5 and p95 of the measurements around a median, p50 and the largest around a p99."""
+    """Spread: p5 and p95 around a median, p50 and the largest around a p99."""
 
     @classmethod
     def median(cls, values: Sequence[float]) -> "Side":
-        """The median, between p5 and p95."""
+        """The median, with p5 and p95."""
         return cls(median(values), len(values), percentile(values, 5), percentile(values, 95))
 
     @classmethod
     def p99(cls, values: Sequence[float]) -> "Side":
-        """The 99th percentile, between the median and the largest."""
+        """The 99th percentile, with the median and the largest."""
         return cls(percentile(values, 99), len(values), median(values), max(values))
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Our value beside a peer's; either may be missing, then `note` says why."""
+    """Our value and a peer's; if one is missing, `note` says why."""
 
     name: str
     unit: str
@@ -68,13 +68,13 @@ class Figure:
 
     @property
     def ratio(self) -> float | None:
-        """ours / peer: below 1 where less is better and we are ahead."""
+        """ours / peer: below 1 we are better, if less is better."""
         if self.ours is None or self.peer is None or not self.peer.value:
             return None
         return self.ours.value / self.peer.value
 
     def entry(self) -> dict[str, object]:
-        """Its line of latest.json."""
+        """Its entry in latest.json."""
         return {
             "name": self.name,
             "ours": None if self.ours is None else _rounded(self.ours.value),
@@ -88,10 +88,10 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What the machine was doing just before a subject was measured."""
+    """The machine's load just before a subject was measured."""
 
     load: float
-    """Load average over a minute; what this run did before is in it."""
+    """Load average over a minute; includes what this run did before."""
     busy_pct: float
     """Share of all CPUs in use while this run itself was waiting."""
 
@@ -106,7 +106,7 @@ class Point:
 
 @dataclass(slots=True)
 class Run:
-    """Everything that one run gave."""
+    """All results of a run."""
 
     mode: Literal["whole", "quick"]
     machine: Mapping[str, str]
@@ -121,19 +121,19 @@ class Run:
         return next((figure for figure in self.figures if figure.name == name), None)
 
     def complete(self) -> None:
-        """An empty figure for each name that was not measured."""
+        """Add an empty figure for each name that was not measured."""
         absent = [name for name in NAMES if self.figure(name) is None]
         self.figures += [Figure(name, "", None, note="not measured in this run") for name in absent]
 
     def write(self, folder: Path) -> None:
-        """latest.json, the list that others read, and details.json, the whole of this run."""
+        """Write latest.json, the list for other tools, and details.json, the complete run."""
         folder.mkdir(parents=True, exist_ok=True)
         for name, value in (("latest", [figure.entry() for figure in self.figures]), ("details", asdict(self))):
             (folder / f"{name}.json").write_text(json.dumps(value, indent=2) + "\n")
 
     @classmethod
     def read(cls, folder: Path) -> "Run":
-        """What `write` wrote to details.json."""
+        """Read a run from details.json."""
         stored: dict[str, Any] = json.loads((folder / "details.json").read_text())
 
         def side(value: dict[str, Any] | None) -> Side | None:

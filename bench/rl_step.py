@@ -1,7 +1,7 @@
-"""A whole RL step: every rollout at once, ten actions each, then all rewards; ours against docker exec and the harness.
+"""A whole RL step: all rollouts at once, ten actions each, then all rewards; ours against docker exec and the harness.
 
-The model thinks for no time at all, so the wall time is what the sandboxes cost, and every second inside a call is one
-that a trainer would have waited.
+The model takes no time, so the wall time is the sandboxes' cost, and every second inside a call is one that a trainer
+would have waited.
 """
 
 import asyncio
@@ -20,24 +20,24 @@ from bench.subject import Bench, Served, prepare, served
 from bench.trainer import Clock
 
 _TRIED = (4, 8, 16)
-"""Rollouts at a time that are tried through docker exec; a quick run takes the second without trying."""
+"""Numbers of concurrent rollouts tried with docker exec; a quick run uses the second without trying."""
 _WORKERS = 32
-"""Gradings at a time by the harness, most of whose time is its 15 s teardown; its own advice for this size is 2."""
+"""Concurrent gradings by the harness, most of whose time is its 15 s teardown; its own advice for this size is 2."""
 _PEER = "docker exec + swebench run_instance"
 _STEP_S = 900.0
 
 
 @dataclass(slots=True)
 class Step:
-    """One step's times: seconds inside each call, by kind of call and by rollout."""
+    """One step's times: seconds in each call, by kind of call and by rollout."""
 
     wall_s: float = 0.0
     rollouts_s: float = 0.0
-    """Until the last rollout had ended and only rewards were left."""
+    """Seconds until the last rollout had ended and only rewards were left."""
     calls: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     waits: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     wrong: int = 0
-    """Verdicts that are not what the rollout's patch deserves."""
+    """Verdicts that do not match the rollout's patch."""
 
     def add(self, kind: str, rollout: Rollout, took_s: float) -> None:
         self.calls[kind].append(took_s)
@@ -46,7 +46,7 @@ class Step:
 
 async def measure(bench: Bench) -> None:
     """Ours, the peer's, ours again (a quick run: once each, fewer rollouts)."""
-    known = samples()[::-1]  # the last of them is used elsewhere too: a quick run's two instances are of the others
+    known = samples()[::-1]  # the last one is used elsewhere too; a quick run's two instances are of the others
     instances, each = bench.of(16, 2), bench.of(4, 2)
     todo = rollouts(known, instances, each)
     rows = [known[number % len(known)].numbered(number) for number in range(instances)]
@@ -118,7 +118,7 @@ async def _reward(server: Served, step: Step, rollout: Rollout, sid: str) -> Non
 
 
 async def _best(bench: Bench, todo: Sequence[Rollout]) -> tuple[int, str]:
-    """(rollouts at a time through docker exec that are quickest here, how that was found)."""
+    """(fastest number of concurrent rollouts through docker exec, how it was found)."""
     if bench.quick:
         return _TRIED[1], f"{_TRIED[1]} docker rollouts at a time, not searched"
     took = {}
@@ -153,7 +153,7 @@ async def _theirs(todo: Sequence[Rollout], concurrency: int) -> Step:
 
 
 async def _rolled(step: Step, todo: Sequence[Rollout], concurrency: int) -> list[str]:
-    """The same rollouts through docker exec, so many at a time; their patches. A start includes its wait for a turn."""
+    """Run the same rollouts through docker exec; return their patches. A start includes its wait for a free place."""
     turns = asyncio.Semaphore(concurrency)
 
     async def one(rollout: Rollout) -> str:

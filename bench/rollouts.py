@@ -1,4 +1,4 @@
-"""The rollouts of the RL step: ten recorded actions each, as the server's dialect writes them and as plain commands."""
+"""The rollouts of the RL step: ten recorded actions each, in the server's dialect and as plain commands."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _REPRODUCE = "import sys\n\nprint(sys.version)\nprint(sum(range(1000)))\n"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One action: what the policy writes to our server, and the command that does the same through `docker exec`."""
+    """One action: the policy's text for our server, and the equivalent command for `docker exec`."""
 
     content: str
     command: str
@@ -19,13 +19,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One sample of an instance; no two make the same patch, so no verdict can be shared."""
+    """One sample of an instance; all patches differ, so no verdict can be shared."""
 
     sample: Sample
     instance: int
-    """Which instance of the step; its row is `sample.numbered(instance)`."""
+    """Number of the instance in the step; its row is `sample.numbered(instance)`."""
     number: int
-    """Which rollout of the step; even ones make the gold patch, odd ones the wrong one."""
+    """Number of the rollout in the step; even ones make the gold patch, odd ones the wrong one."""
 
     @property
     def instance_id(self) -> str:
@@ -54,7 +54,7 @@ class Rollout:
 
 
 def rollouts(samples: list[Sample], instances: int, samples_each: int) -> list[Rollout]:
-    """`instances` x `samples_each` of them; the samples are taken in turn."""
+    """`instances` x `samples_each` rollouts, cycling through the samples."""
     return [
         Rollout(samples[instance % len(samples)], instance, instance * samples_each + one)
         for instance in range(instances)

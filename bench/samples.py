@@ -11,12 +11,12 @@ from sandbox_server.catalogue.rows import SourceRow
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 PLAIN = "ledger"
-"""The sample that everything but the RL step is measured on: pytest, half a second."""
+"""The sample for everything but the RL step: pytest, half a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One SWE-bench row of examples/ and its patches; both our server and the benchmark's harness can grade it."""
+    """A SWE-bench row of examples/ and its patches; both our server and the benchmark's harness can grade it."""
 
     name: str
     row: dict[str, Any]
@@ -42,7 +42,7 @@ class Sample:
         return {**self.row, "instance_id": f"{self.instance_id}-{number}"}
 
     def harness_row(self, number: int) -> dict[str, Any]:
-        """The row as swebench 5 takes it, with the script that our own importer makes of it."""
+        """The row in swebench 5's format, with the script that our own importer generates from it."""
         row = self.numbered(number)
         script = make_eval_script(
             workdir=row["workdir"],
@@ -55,17 +55,17 @@ class Sample:
 
 
 def rows() -> list[dict[str, Any]]:
-    """Every row of examples/, each of an image of its own.
+    """All rows of examples/, each with its own image.
 
     Raises:
-        OSError: examples/instances.jsonl is not there; `make images` writes it.
+        OSError: examples/instances.jsonl is missing; `make images` writes it.
 
     """
     return [json.loads(line) for line in (EXAMPLES / "instances.jsonl").read_text().splitlines()]
 
 
 NUMBERS = 25
-"""Ids under which a row may be numbered: 200 sessions in groups of 8."""
+"""Ids available per row: enough for 200 sessions in groups of 8."""
 
 
 def every_row() -> list[dict[str, Any]]:
@@ -74,12 +74,12 @@ def every_row() -> list[dict[str, Any]]:
 
 
 def image_of(row: dict[str, Any]) -> str:
-    """The image of a row, whichever schema it has."""
+    """The image of a row, in either schema."""
     return str(row["image"] if "image" in row else row["sandbox"]["images"][0])
 
 
 def samples() -> list[Sample]:
-    """Those that the benchmark's harness can grade too, by name."""
+    """The samples that the benchmark's harness can grade too, by name."""
     found = []
     for row in rows():
         if "test_cmd" in row:
@@ -95,14 +95,14 @@ def sample(name: str = PLAIN) -> Sample:
 
 
 def distinct(patch: str, number: int) -> str:
-    """`patch` and a new file that holds `number`: no two are the same, so no result can be shared."""
+    """`patch` with a new file that contains `number`, so that no two patches are the same and no result is shared."""
     path = f"SAMPLE_{number}.txt"
     head = f"diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n"
     return f"{patch}{head}@@ -0,0 +1 @@\n+{number}\n"
 
 
 def write_rows(rows: Sequence[dict[str, Any]], folder: Path) -> Path:
-    """A file for `instances import`."""
+    """Write a file for `instances import`."""
     path = folder / "rows.jsonl"
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     return path

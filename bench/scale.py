@@ -1,4 +1,4 @@
-"""One host from 1 to 200 live sessions: memory, files, idle CPU, and what starts, actions and rewards then cost."""
+"""One host with 1 to 200 live sessions: memory, files, idle CPU, and the cost of starts, actions and rewards."""
 
 import asyncio
 from collections import defaultdict
@@ -17,11 +17,11 @@ from bench.trainer import Clock, bash
 _SIZES = (1, 25, 50, 100, 200)
 _QUICK_SIZES = (200,)
 _GROUP = 8
-"""Sessions of one instance, started at once, as a trainer does."""
+"""Sessions of one instance, started at once, as by a trainer."""
 
 
 async def measure(bench: Bench) -> None:
-    """Grow, and stop at each size to look."""
+    """Grow, and measure at each size."""
     one = sample()
     sizes = _QUICK_SIZES if bench.quick else _SIZES
     groups = [one.numbered(number) for number in range(NUMBERS)]
@@ -70,7 +70,7 @@ async def _grow(server: Served, groups: Sequence[dict[str, object]], sids: list[
 
 
 async def _calls(bench: Bench, server: Served, one: Sample, sids: Sequence[str]) -> dict[str, float]:
-    """Starts, actions and rewards while that many sessions live."""
+    """Starts, actions and rewards with that many live sessions."""
     took: dict[str, list[float]] = defaultdict(list)
     for number in range(bench.of(5, 1)):
         await parked(server, one.instance_id, 1)
@@ -86,7 +86,7 @@ async def _calls(bench: Bench, server: Served, one: Sample, sids: Sequence[str])
         with Clock() as clock:
             await server.client.reward(sid)
         took["reward_cached_ms"].append(clock.ms)
-    # On the same engine, by a server that has no pool: only there is every start a cold one.
+    # on the same engine, by a server without a pool: only there is every start a cold one
     async with served(bench, [one.row], **WITHOUT_POOL) as bare:
         for _ in range(bench.of(5, 1)):
             with Clock() as clock:
@@ -107,7 +107,7 @@ async def _calls(bench: Bench, server: Served, one: Sample, sids: Sequence[str])
 
 
 async def _settled(server: Served, bound_s: int) -> None:
-    """Until the pool and the reaper have left the engine alone for a second; not longer than is worth it."""
+    """Wait until the pool and the reaper have left the engine alone for a second, up to a bound."""
     before: set[str] = set()
     for _ in range(bound_s):
         now = set(server.process.containers())
@@ -128,14 +128,14 @@ async def _footprint(server: Served) -> dict[str, float]:
         values["redis_mb"] = machine.rss_mb(redis)
     if ids := server.process.containers():
         pids = (await containers.docker("inspect", "-f", "{{.State.Pid}}", *ids)).split()
-        with suppress(OSError):  # a cgroup layout that we do not know: the figure is missing
+        with suppress(OSError):  # an unknown cgroup layout: the figure is missing
             values["container_mb"] = mean(machine.container_memory_mb(int(pid)) for pid in pids if pid != "0")
     values["parked"] = float(sum(shelf["parked"] for shelf in (await server.client.get("/v1/pool"))["shelves"]))
     return values
 
 
 async def _idle(server: Served, seconds: int) -> dict[str, float]:
-    """CPU that idle sessions cost, as percent of one core."""
+    """CPU use of idle sessions, in percent of one core."""
     redis = machine.redis_pid(server.data_dir)
     inside = [
         *(
@@ -158,7 +158,7 @@ async def _idle(server: Served, seconds: int) -> dict[str, float]:
 
 
 async def _answers(server: Served, sids: Sequence[str]) -> int:
-    """How many of the sessions answer an action as they should."""
+    """Number of sessions that answer an action correctly."""
     said = await asyncio.gather(
         *(server.client.act(sid, bash("echo $((6*7))")) for sid in sids), return_exceptions=True
     )

@@ -1,4 +1,4 @@
-"""Code search: batches of eight greps over 2,000 files, in one session and in 64 at once; does the loop stall?"""
+"""Code search: batches of eight greps over 2,000 files, in one session and in 64 at once; event loop stalls."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from bench.trainer import Clock
 FILES = 2_000
 BATCH = 8
 _INSTANCE = "bench__search-1"
-# Real code under real names: Python's own library, as often as it takes.
+# real code under real names: Python's standard library, repeated
 _TREE = f"""python3 - <<'END_OF_TREE'
 import pathlib, shutil, sysconfig
 library = pathlib.Path(sysconfig.get_path("stdlib"))
@@ -29,7 +29,7 @@ END_OF_TREE"""
 _WORDS = ("import", "class .*Error", "def __init__", "raise ValueError", "yield", "lambda", "TODO", "return None")
 _GREPS = [f"grep -rnE {json.dumps(word)} tree | head -n 50" for word in _WORDS]
 _STALL = {"busy": 0.05, "blocked": 0.25}
-"""Later than this is a stall, as the tests have it."""
+"""Delays in seconds that count as a stall, as in the tests."""
 _MEASURE_S = 600.0
 
 
@@ -89,7 +89,7 @@ async def _slept(server: Served, sid: str) -> float:
 
 
 async def _stalls(server: Served) -> float:
-    """Timers of the event loop that came too late, so far."""
+    """Number of late timers of the event loop so far."""
     text = await server.client.text("/metrics")
     late = 0.0
     for family in text_string_to_metric_families(text):

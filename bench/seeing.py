@@ -1,8 +1,8 @@
-"""How long the pages and their JSON take on many sessions: fill a SQLite catalogue, serve it, ask.
+"""Latency of the pages and their JSON with many sessions: fill a SQLite catalogue, serve it, send requests.
 
     python -m bench.seeing --sessions 100000 --database /tmp/seeing.sqlite3
 
-The server is the application over a real catalogue; sessions are in SQL alone and the only node is made up.
+The server is the application over a real catalogue; sessions are only in SQL and the single node is fictitious.
 """
 
 import argparse
@@ -43,14 +43,14 @@ from sandbox_server.state.nodes import NodeRecord
 _DAYS = 8
 _INSTANCES = 500
 _ACTIONS = 20
-"""Of one session in a hundred; the others have none, for the pages show one session at a time."""
+"""In one session of a hundred; the others have none, because the pages show one session at a time."""
 _BATCH = 1000
 _NAMES = (VerdictName.RESOLVED, VerdictName.UNRESOLVED, VerdictName.EMPTY_PATCH, VerdictName.TIMEOUT, VerdictName.INFRA)
 _WEIGHTS = (35, 50, 10, 3, 2)
 
 
 class Kept:
-    """Sessions of a catalogue that nobody runs."""
+    """The sessions of a catalogue that nobody runs."""
 
     def __init__(self, history: History, listing: Listing) -> None:
         self._history = history
@@ -73,7 +73,7 @@ class Kept:
 
 
 async def fill(database: Database, sessions: int) -> None:
-    """Sessions of the last eight days, evenly, in groups of eight of four runs."""
+    """Sessions of the last eight days, evenly distributed, in groups of eight, of four runs."""
     history, instances, draw = History(database), Instances(database), random.Random(7)
     image = SandboxSpec(images=("image:latest",))
     tasks = [TaskInstance(instance_id=f"bench__task-{n}", repo="a/b", sandbox=image) for n in range(_INSTANCES)]
@@ -82,7 +82,7 @@ async def fill(database: Database, sessions: int) -> None:
     for begin in range(0, sessions, _BATCH):
         records = [_record(n, now - _DAYS * 86_400 * (1 - n / sessions), draw) for n in range(begin, begin + _BATCH)]
         await history.save_sessions(records)
-        async with database.writing() as connection:  # one by one they would take an hour of fsync
+        async with database.writing() as connection:  # in one transaction: singly they would take an hour of fsync
             await connection.execute(insert(VerdictRow), [_graded(record, draw) for record in records])
         for record in records[::100]:
             await history.add_actions([_action(record, seq) for seq in range(1, _ACTIONS + 1)])
@@ -148,7 +148,7 @@ async def _parts(database: Database) -> AsyncIterator[Parts]:
 
 
 async def measure(database: Database, repeat: int) -> dict[str, dict[str, float]]:
-    """Path -> median and most of whole requests, and their CPU, all in ms; the database works in this process."""
+    """Path -> median and maximum of whole requests, and their CPU, in ms; the database works in this process."""
     app = create_app(Settings(), lambda _: _parts(database))
     found: dict[str, dict[str, float]] = {}
     async with app.router.lifespan_context(app):
@@ -202,7 +202,7 @@ async def _run(options: Any) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--sessions", type=int, default=100_000)
-    parser.add_argument("--database", type=Path, required=True, help="Is filled where it is not there yet.")
+    parser.add_argument("--database", type=Path, required=True, help="Created and filled if missing.")
     parser.add_argument("--repeat", type=int, default=15)
     asyncio.run(_run(parser.parse_args()))
 

@@ -16,14 +16,14 @@ from bench.trainer import Clock, Refused, bash
 
 _GROUP = 16
 _PARK_S = 60.0
-"""Longest wait for containers to be parked."""
+"""Maximum wait for containers to be parked."""
 
 
 async def parked(server: Served, instance_id: str, count: int) -> None:
-    """Announce a start of the instance and wait until `count` containers are parked and no other is being made.
+    """Announce a start of the instance and wait until `count` containers are parked and none is being created.
 
     Raises:
-        Refused: they are not within a minute.
+        Refused: they are not parked within a minute.
 
     """
     end = time.monotonic() + _PARK_S
@@ -39,7 +39,7 @@ async def parked(server: Served, instance_id: str, count: int) -> None:
 
 
 async def cold(bench: Bench) -> None:
-    """No pool: a container made for the request, against plain Docker and SWE-ReX's deployment, in turn."""
+    """Without a pool: a container created on request, against plain Docker and SWE-ReX's deployment, alternating."""
     one = sample()
     ours: list[float] = []
     plain: list[float] = []
@@ -79,7 +79,7 @@ async def cold(bench: Bench) -> None:
 
 
 async def _our_start(server: Served, one: Sample) -> float:
-    """Milliseconds to a sid; the session answers, then ends."""
+    """Milliseconds until the sid; then checks that the session answers, and ends it."""
     with Clock() as clock:
         sid = await server.client.start(one.instance_id)
     await server.client.act(sid, bash("true"))
@@ -97,14 +97,14 @@ async def _plain_start(one: Sample) -> float:
 
 
 async def warm(bench: Bench) -> None:
-    """A parked container is taken."""
+    """A start that takes a parked container."""
     one = sample()
     ours, plain = [], []
     await prepare(bench)
     async with served(bench, [one.row]) as server:
         for _ in range(bench.of(15, 4)):
             await parked(server, one.instance_id, 1)
-            await asyncio.sleep(0.2)  # what parking left to do is not the start's
+            await asyncio.sleep(0.2)  # so that the rest of the parking work is not counted
             ours.append(await _our_start(server, one))
             plain.append(await _plain_start(one))
     name = "docker run -d + docker exec"
@@ -115,9 +115,9 @@ async def warm(bench: Bench) -> None:
 
 
 async def groups(bench: Bench) -> None:
-    """Sixteen starts of one instance at once, as veRL sends them, against plain Docker at its best concurrency.
+    """Sixteen simultaneous starts of one instance as veRL sends them, against plain Docker at its best concurrency.
 
-    Every round takes another image, as every group of a trainer does.
+    Every round uses another image, as every group of a trainer does.
     """
     known = rows()[: bench.of(2, 1)]
     tried = (8,) if bench.quick else (1, 2, 4, 8, 16)
@@ -168,7 +168,7 @@ async def _sixteen(server: Served, row: dict[str, Any], took: list[float], faile
 
 
 async def _plain(image: str, concurrency: int) -> float:
-    """Seconds for sixteen `docker run -d`, so many at a time."""
+    """Seconds for sixteen `docker run -d`, `concurrency` at a time."""
     turns = asyncio.Semaphore(concurrency)
 
     async def one() -> str:

@@ -1,4 +1,4 @@
-"""A server that answers every request at once: what a call costs the client itself and the loopback."""
+"""A server that answers every request at once, to measure the cost of the client itself and the loopback."""
 
 import asyncio
 import sys
@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 _ACTION = b'{"content": "EXECUTION RESULT of [execute_bash]:\\ntrue[Command finished with exit code 0]"}'
 _BOX = b'{"templateID": "base", "sandboxID": "1", "clientID": "stub", "envdVersion": "0.6.4", "envdAccessToken": "t"}'
 _COMMAND = (b'{"event": {"start": {"pid": 1}}}', b'{"event": {"end": {"exited": true, "status": "exit status 0"}}}')
-"""What envd sends of a command that ended at once; source: Connect's streaming format."""
+"""envd's messages for a command that ended at once; source: Connect's streaming format."""
 
 
 def _frame(flag: int, message: bytes) -> bytes:
@@ -31,10 +31,10 @@ _START_S = 20.0
 
 @asynccontextmanager
 async def stub() -> AsyncIterator[str]:
-    """Its URL; a process of its own, as our server is."""
+    """Run the stub in its own process, like our server; yield its URL."""
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "bench.stub", stdout=PIPE)
     try:
-        assert process.stdout is not None  # it is a pipe
+        assert process.stdout is not None  # a pipe was requested
         async with asyncio.timeout(_START_S):
             port = int(await process.stdout.readline())
         yield f"http://127.0.0.1:{port}"

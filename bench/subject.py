@@ -1,4 +1,4 @@
-"""What every subject is given: how much to measure, a place for its figures, and our server."""
+"""What every subject gets: how much to measure, where to report figures, and our server."""
 
 import asyncio
 import sys
@@ -23,11 +23,11 @@ class Bench:
 
     run: Run
     is_prepared: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once `prepare` has seen to the images."""
+    """Set once `prepare` has prepared the images."""
     servers: dict[str, "Served"] = field(default_factory=dict)
-    """Settings -> the server that the subjects of a quick run share."""
+    """Settings -> the server that a quick run's subjects share."""
     until_end: AsyncExitStack = field(default_factory=AsyncExitStack)
-    """Closed when the last subject was measured."""
+    """Closed after the last subject."""
 
     @property
     def quick(self) -> bool:
@@ -35,27 +35,27 @@ class Bench:
         return self.run.mode == "quick"
 
     def of(self, whole: int, quick: int) -> int:
-        """How many: `whole`, or `quick` in a quick run."""
+        """Repetitions: `whole`, or `quick` in a quick run."""
         return quick if self.quick else whole
 
     def add(self, *figures: Figure) -> None:
-        """Keep figures and show them."""
+        """Store figures and print them."""
         for figure in figures:
             self.run.figures.append(figure)
             self.say(f"  {line(figure)}")
 
     def miss(self, what: str, why: BaseException | str) -> None:
-        """A subject or a peer without figures; the report names it."""
+        """Record a subject or peer without figures, for the report."""
         reason = why if isinstance(why, str) else f"{type(why).__name__}: {why}"
         self.run.missing[what] = " ".join(reason.split())[:500]
         self.say(f"  MISSING {what}: {self.run.missing[what]}")
 
     async def subject(self, name: str, measure: Callable[["Bench"], Awaitable[None]]) -> None:
-        """Look at the machine, measure; what fails is missing, the others go on."""
+        """Observe the machine, then measure; a failure is recorded and the other subjects continue."""
         seen = self.run.conditions[name] = await conditions()
         self.say(f"{name}: load {seen.load:.2f}, {seen.busy_pct:.0f} % of the CPUs in use by others")
         if seen.busy_pct > NOISY_PCT:
-            self.say("  WARNING: the machine is not quiet, these figures are not to be quoted")
+            self.say("  WARNING: the machine is busy, do not quote these figures")
         began = time.monotonic()
         try:
             await measure(self)
@@ -71,7 +71,7 @@ class Bench:
             self.miss("the end of a server", error)
 
     def say(self, text: str) -> None:
-        """Progress, on stderr."""
+        """Print progress on stderr."""
         print(text, file=sys.stderr, flush=True)
 
 
@@ -88,22 +88,22 @@ WITHOUT_POOL = {"SANDBOX_POOL_SIZE": "0"}
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A server of ours and a client of it."""
+    """One of our servers, with a client."""
 
     process: LocalServer
     client: Trainer
 
     @property
     def data_dir(self) -> Path:
-        """Where its embedded Redis and SQL database are."""
+        """The folder of its embedded Redis and SQL database."""
         return self.process.log.parent
 
 
 @asynccontextmanager
 async def served(bench: Bench, rows: Sequence[dict[str, Any]], **settings: str) -> AsyncIterator[Served]:
-    """Serve these rows for the length of the block, by default with the default settings.
+    """Serve these rows during the block, with the default settings unless others are given.
 
-    In a quick run all subjects with the same settings share one server, which has every row and goes on serving.
+    In a quick run all subjects with the same settings share one server, which has all rows and keeps running.
     """
     if not bench.quick:
         async with _own(rows, settings) as server:
@@ -125,7 +125,7 @@ async def _own(rows: Sequence[dict[str, Any]], settings: Mapping[str, str]) -> A
 
 
 async def prepare(bench: Bench) -> None:
-    """The first start of an image on an engine prepares it for good: have that done, by a server that parks nothing."""
+    """Have the images prepared by a server without a pool, because the first start of an image takes longer."""
     if bench.is_prepared.is_set():
         return
     async with served(bench, rows(), **WITHOUT_POOL) as server:

@@ -1,8 +1,8 @@
-"""The sample image with SWE-ReX's server in it, which its Docker deployment expects to find there.
+"""The sample image with SWE-ReX's server installed, as its Docker deployment expects it.
 
-Its own way (`pipx run` at every start, or a Python compiled in a build) needs the network at each start or minutes
-once; installed beforehand is its best case. Kept between runs as `sandbox-bench/swerex:<sample>`, made again when the
-sample image or the lock file changed.
+SWE-ReX's own way (`pipx run` at every start, or a Python compiled in a build) needs the network at each start, or
+minutes once; installed beforehand is its best case. Kept between runs as `sandbox-bench/swerex:<sample>`, and rebuilt
+when the sample image or the lock file changes.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _INSTALL_S = 300.0
 
 
 async def with_swerex(image: str) -> str:
-    """The name of the variant of `image`.
+    """Return the name of the variant of `image`, building it if needed.
 
     Raises:
         DockerFailed: it cannot be built.
@@ -58,7 +58,7 @@ async def with_swerex(image: str) -> str:
 
 
 async def _install(version: str, target: Path) -> None:
-    """The locked wheels for the image's Python, which need not be the host's."""
+    """Fetch the locked wheels for the image's Python, which may differ from the host's."""
     options = ["-q", "--require-hashes", "--only-binary=:all:", "--python-version", version, "--target", str(target)]
     pip = await asyncio.create_subprocess_exec(_PIP, "install", *options, "-r", _LOCK)
     try:

@@ -1,4 +1,4 @@
-"""The trainer's side: aiohttp with keep-alive, as veRL's client has it, and the protocol's four calls."""
+"""The trainer's side: aiohttp with keep-alive, like veRL's client, and the protocol's four calls."""
 
 import asyncio
 import time
@@ -11,18 +11,18 @@ import aiohttp
 from sandbox_server.catalogue.instance import instance_hash
 
 _TIMEOUT_S = 600.0
-"""veRL's own bound on a start; more than any other call takes."""
+"""veRL's own limit for a start; longer than any other call takes."""
 
 _ASKS = 3
-"""A reward request waits for some minutes itself."""
+"""A reward request itself waits for some minutes."""
 
 
 class Refused(RuntimeError):
-    """The server answered with something a trainer cannot go on with."""
+    """The server's response does not allow a trainer to continue."""
 
 
 class Trainer:
-    """Speaks to one server. Every call raises `Refused` on an HTTP error or on an `error` in the answer."""
+    """A client of one server. Every call raises `Refused` on an HTTP error or an `error` in the response."""
 
     def __init__(self, http: aiohttp.ClientSession) -> None:
         self._http = http
@@ -41,7 +41,7 @@ class Trainer:
             return await response.json()
 
     async def text(self, path: str) -> str:
-        """An answer that is no JSON."""
+        """A response that is not JSON."""
         async with self._http.get(path) as response:
             return await response.text()
 
@@ -67,7 +67,7 @@ class Trainer:
         return answer
 
     async def end(self, *sids: str) -> None:
-        """Close sessions, some at a time."""
+        """Close sessions, several at a time."""
         turns = asyncio.Semaphore(8)
 
         async def one(sid: str) -> None:
@@ -79,7 +79,7 @@ class Trainer:
 
 @asynccontextmanager
 async def trainer(url: str) -> AsyncIterator[Trainer]:
-    """A client with as many connections as it needs, kept alive."""
+    """A client with as many keep-alive connections as it needs."""
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
     timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
     async with aiohttp.ClientSession(url, connector=connector, timeout=timeout) as http:

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs those of the named Debian packages that are missing. Needs root and apt-get; says so where they are not.
+# Installs the named Debian packages that are missing. Needs root and apt-get, and says so if they are not available.
 set -eu
 
 missing=
@@ -25,7 +25,7 @@ install() {
     # shellcheck disable=SC2086 # a list of words
     apt-get -o DPkg::Lock::Timeout=120 install -y --no-install-recommends $missing >"$log" 2>&1 </dev/null
 }
-# A fresh machine has no package lists, an old one has stale ones: one update mends both.
+# A fresh machine has no package lists, an old one has stale ones: one update fixes both.
 install || { apt-get update >/dev/null 2>&1 </dev/null && install; } || {
     tail -n 20 "$log" >&2
     echo "apt-get could not install:$missing" >&2

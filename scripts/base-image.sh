@@ -1,8 +1,8 @@
 #!/bin/sh
-# Makes the image that the sample images, and here also those of the compose file, are built on; prints nothing when it stands.
+# Makes the base of the sample images and of the compose file's images; prints nothing if it exists.
 #
-# From Debian's packages by mmdebstrap, so no image registry is needed. With BASE_IMAGE=<Debian image> set, or where
-# mmdebstrap cannot run, from that image (default debian:bookworm-slim) and the same packages.
+# Built from Debian's packages by mmdebstrap, so no image registry is needed. If BASE_IMAGE=<Debian image> is set, or
+# mmdebstrap cannot run, built from that image (default debian:bookworm-slim) and the same packages.
 set -eu
 cd "$(dirname "$0")/.."
 

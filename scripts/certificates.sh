@@ -1,5 +1,5 @@
 #!/bin/sh
-# Copies the host's extra certificate authorities (a proxy's, say) into FOLDER/certificates, for image builds that use the
+# Copies the host's extra certificate authorities (for example a proxy's) into FOLDER/certificates, for image builds that use the
 # network: scripts/certificates.sh FOLDER
 set -eu
 target=$1/certificates

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes the image that restricts what sandboxes may reach (SANDBOX_EGRESS_IMAGE): nft and its libraries, 7 MB, no shell.
-# Prints nothing when it stands. From Debian's packages as scripts/base-image.sh; BASE_IMAGE=<Debian image> likewise.
+# Prints nothing if it exists. Built like scripts/base-image.sh from Debian's packages or from BASE_IMAGE=<Debian image>.
 set -eu
 cd "$(dirname "$0")/.."
 

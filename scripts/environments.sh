@@ -1,12 +1,12 @@
 #!/bin/sh
 # Makes an environment from each requirements/KIND-*.txt under FOLDER: scripts/environments.sh KIND FOLDER [NAME]
-# requirements/beside-NAME-*.txt are other releases of one package, each in a folder of its own under NAME/share. Does
-# nothing when all is as locked. One that cannot be made is named and left out; who needs it says so.
+# requirements/beside-NAME-*.txt are other releases of one package, each in its own folder under NAME/share. Does
+# nothing if all is as locked. An environment that cannot be made is named and left out; its users report it.
 set -eu
 cd "$(dirname "$0")/.."
 kind=$1 folder=$2 only=${3:-*}
 
-# A lock names all that is needed. What is not imported is not compiled either: with veRL that is most of it.
+# A lock lists all dependencies. Modules that are not imported are not compiled: with veRL, most of them.
 install() { scripts/install.sh "$at/bin/python" --no-compile --require-hashes --no-deps "$@"; }
 
 make_one() {
@@ -17,7 +17,7 @@ make_one() {
     done
 }
 
-# torch is large, and where it comes from differs from machine to machine: who needs it has the project's own
+# torch is large, and its source differs between machines: an environment that needs it uses the project's own
 link_torch() {
     for part in .venv/lib/python*/site-packages/torch .venv/lib/python*/site-packages/torchgen \
         .venv/lib/python*/site-packages/torch-*.dist-info; do

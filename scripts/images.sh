@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the sample images and examples/instances.jsonl; quick when nothing changed.
+# Makes the sample images and examples/instances.jsonl; quick if nothing changed.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Installs into the environment of a Python: scripts/install.sh PYTHON ARGUMENTS..., those of `pip install`.
-# By uv, in a tenth of the time that pip takes; by pip where uv cannot be had or cannot use the registries. Both compile
-# what they install unless told not to (--no-compile): a Python that may not write compiles it anew at each start.
+# Installs into the environment of a Python: scripts/install.sh PYTHON ARGUMENTS..., the arguments of `pip install`.
+# Uses uv, which takes a tenth of pip's time, or pip if uv is not available or cannot use the registries. Both compile
+# modules unless given --no-compile: a Python that may not write would compile them again at each start.
 set -eu
 here=$(dirname "$0")
 python=$1

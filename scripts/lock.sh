@@ -16,7 +16,7 @@ compile server.txt "$@" pyproject.toml --extra postgres --extra languages requir
 compile dev.txt "$@" -c requirements/server.txt pyproject.toml --extra postgres --extra languages --group dev requirements/build.in
 compile swebench4.txt "$@" --no-deps requirements/swebench4.in
 for alone in requirements/bench-*.in requirements/sdk-*.in requirements/supply-*.in; do
-    overrides=${alone%.in}.overrides # what is left out
+    overrides=${alone%.in}.overrides # packages to leave out
     [ -f "$overrides" ] && overrides="--override $overrides" || overrides=
     # shellcheck disable=SC2086
     compile "$(basename "$alone" .in).txt" "$@" $overrides "$alone"

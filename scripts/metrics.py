@@ -1,4 +1,4 @@
-"""Prints docs/metrics.md: every metric of `/metrics`, from where they are declared (`make metrics`)."""
+"""Prints docs/metrics.md: every metric of `/metrics`, from the declarations (`make metrics`)."""
 
 from prometheus_client.metrics import MetricWrapperBase
 
@@ -7,9 +7,8 @@ from sandbox_server import telemetry
 _HEAD = """\
 # Metrics
 
-`GET /metrics` in Prometheus's text format, of each node its own. Made by `make metrics` from
-`sandbox_server/telemetry.py`. A histogram has `_bucket`, `_sum` and `_count`. The Python process's own metrics
-(`process_`, `python_`) stand beside these.
+`GET /metrics` of each node, in Prometheus's text format. Made by `make metrics` from `sandbox_server/telemetry.py`. A
+histogram has `_bucket`, `_sum` and `_count`. The Python process's own metrics (`process_`, `python_`) are exported too.
 
 | metric | type | labels | what |
 |---|---|---|---|
@@ -23,7 +22,7 @@ def markdown() -> str:
         if isinstance(metric, MetricWrapperBase):
             (described,) = metric.describe()
             name = f"{described.name}_total" if described.type == "counter" else described.name
-            labels = ", ".join(f"`{label}`" for label in metric._labelnames)  # no public name tells them
+            labels = ", ".join(f"`{label}`" for label in metric._labelnames)  # there is no public name for this
             rows.append(f"| `{name}` | {described.type} | {labels} | {described.documentation} |\n")
     return _HEAD + "".join(rows)
 

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Prints a Python >= 3.11 that can make virtual environments; as root on Debian, installs the distribution's.
+# Prints a Python >= 3.11 that can create virtual environments; as root on Debian, installs the distribution's.
 set -eu
 here=$(dirname "$0")
 
 usable() {
-    # A pyenv shim may exist for a version that is not selected, and Debian's python3 lacks ensurepip: ask, don't look.
+    # A pyenv shim may exist for a version that is not selected, and Debian's python3 lacks ensurepip: try it instead of looking for files.
     "$1" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1
 }
 

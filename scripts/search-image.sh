@@ -1,9 +1,9 @@
 #!/bin/sh
-# Makes the image of code-search sandboxes, sandbox-search:latest (or NAME); prints nothing when it stands.
+# Makes the image of code-search sandboxes, sandbox-search:latest (or NAME); prints nothing if it exists.
 #
 #     scripts/search-image.sh [NAME]
 #
-# On the base image of the samples, which comes from Debian's packages, so no image registry is needed; on another one with
+# Built on the samples' base image, made from Debian's packages, so no image registry is needed; or on another one with
 # BASE_IMAGE=<Debian image>.
 set -eu
 cd "$(dirname "$0")/.."

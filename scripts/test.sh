@@ -1,13 +1,13 @@
 #!/bin/sh
-# Runs the tests: most of them beside each other, then one by one those that need the machine to themselves (`conftest.py`).
-# Arguments go to each run of pytest; TEST_WORKERS is how many run at a time: two more than CPUs, for most of them wait.
-# A few tests that failed run once more, by themselves and after all others. They are named as unsteady, for the cause to be
-# found: such a test needs more of the machine than it may, or it meets another one.
+# Runs the tests: most in parallel, then one by one those that need the machine to themselves (`conftest.py`).
+# Arguments go to each run of pytest; TEST_WORKERS is the number of parallel tests: two more than CPUs, because most tests wait.
+# If only a few tests failed, they run once more, alone and after all others, and are reported as unsteady. Find the cause:
+# such a test needs more of the machine than it may, or conflicts with another one.
 set -u
 cd "$(dirname "$0")/.."
-unset PYTHONDONTWRITEBYTECODE # each server that a test starts would compile all of our modules
+unset PYTHONDONTWRITEBYTECODE # otherwise each server that a test starts would compile all our modules
 none=5 # pytest's exit status when it selected no test
-few=5  # as many tests as may have failed by chance
+few=5  # number of tests that may have failed by chance
 failures=.pytest_cache/v/cache/lastfailed
 
 run() {

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs uv with the registries that pip is configured for: scripts/uv.sh pip install ...
-# uv itself comes from there by pip, pinned by requirements/uv.txt, into .cache/uv.
+# uv itself is installed from there by pip, pinned by requirements/uv.txt, into .cache/uv.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 tools=$here/../.cache/uv
@@ -15,7 +15,7 @@ if [ "$(cat "$tools/.locked" 2>/dev/null)" != "$locked" ] || ! "$tools/bin/uv" -
 fi
 
 configured=$("$tools/bin/pip" config list)
-pass() { # pass VARIABLE OPTION [SEPARATOR]: pip's option, of its environment or its files, unless the variable is set
+pass() { # pass VARIABLE OPTION [SEPARATOR]: passes pip's option from its environment or files, unless the variable is set
     eval "[ -z \"\${$1:-}\" ]" || return 0
     for section in :env: install global; do
         value=$(echo "$configured" | sed -n "s/^$section\.$2='\(.*\)'$/\1/p" | sed 's/\\n/ /g' | xargs | tr ' ' "${3:- }")
@@ -31,7 +31,7 @@ pass UV_INSECURE_HOST trusted-host
 pass SSL_CERT_FILE cert
 pass ALL_PROXY proxy
 
-# pip takes the best version of all indexes, uv by default that of the first index that has any.
+# pip takes the best version of all indexes; uv by default takes it from the first index that has the package.
 export UV_INDEX_STRATEGY="${UV_INDEX_STRATEGY:-unsafe-best-match}"
 export UV_LINK_MODE="${UV_LINK_MODE:-copy}" UV_HTTP_TIMEOUT="${UV_HTTP_TIMEOUT:-180}" UV_PYTHON_DOWNLOADS=never
 exec "$tools/bin/uv" "$@"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes .venv from the lock files, with this project and its client in it (editable). Does nothing when all is as locked.
+# Makes .venv from the lock files, with this project and its client in it (editable). Does nothing if all is as locked.
 set -eu
 cd "$(dirname "$0")/.."
 

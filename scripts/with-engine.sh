@@ -1,13 +1,13 @@
 #!/bin/sh
-# Runs a command while a Docker engine answers: scripts/with-engine.sh COMMAND...
+# Runs a command with a Docker engine running: scripts/with-engine.sh COMMAND...
 #
-# An engine that answers is used and never touched. Where none does, root gets the distribution's docker.io and a dockerd
-# of ours; the last of several commands that use it stops it again (its images stay in the engine's usual place).
+# A running engine is used and left alone. If none answers, root gets the distribution's docker.io and a dockerd
+# of ours; the last command that uses it stops it again (its images stay in the engine's usual place).
 set -eu
 here=$(dirname "$0")
 state=/run/sandbox-engine # pid and log of the dockerd that we started
 ending_timeout_s=60
-start_timeout_s=300 # one that was killed looks at everything that it left before it answers
+start_timeout_s=300 # after a kill, dockerd checks its leftovers before it answers
 
 answers() { timeout 10 docker version --format '{{.Server.Version}}' >/dev/null 2>&1; }
 ours() { [ "$(cat "/proc/$(cat "$state/pid" 2>/dev/null || echo none)/comm" 2>/dev/null)" = dockerd ]; }
@@ -28,14 +28,14 @@ start() {
     [ -z "${DOCKER_HOST:-}" ] || fail "no Docker engine answers at DOCKER_HOST=$DOCKER_HOST"
     if ! command -v docker >/dev/null 2>&1 || ! command -v dockerd >/dev/null 2>&1; then
         "$here/apt.sh" docker.io
-        command -v docker >/dev/null 2>&1 || "$here/apt.sh" docker-cli # apart since Debian 13
-        for _ in 1 2 3 4 5; do # where services run, the package has just started its own
+        command -v docker >/dev/null 2>&1 || "$here/apt.sh" docker-cli # a separate package since Debian 13
+        for _ in 1 2 3 4 5; do # with a service manager, the package has just started its own
             answers && return
             sleep 1
         done
     fi
     end=$(($(date +%s) + ending_timeout_s))
-    while pidof dockerd >/dev/null && [ "$(date +%s)" -le "$end" ]; do # one that begins or ends just now
+    while pidof dockerd >/dev/null && [ "$(date +%s)" -le "$end" ]; do # one that is just starting or ending
         answers && return
         sleep 1
     done
@@ -64,7 +64,7 @@ stop() {
     rm -f "$state/pid"
 }
 
-# `turn` is held while one of us starts or stops the engine, `users` (shared) while a command uses it.
+# The lock `turn` is held while a script starts or stops the engine, `users` (shared) while a command uses it.
 mkdir -p "$state"
 exec 8>"$state/turn" 9>"$state/users"
 flock 8
@@ -72,7 +72,7 @@ answers || start
 flock -s 9
 flock -u 8
 
-trap : INT TERM # the command gets the signal too; what follows must still run
+trap : INT TERM # the command gets the signal too; the rest of this script must still run
 status=0
 "$@" 8>&- 9>&- || status=$?
 

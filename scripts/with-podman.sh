@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs a command beside a Podman of its own: scripts/with-podman.sh COMMAND...
+# Runs a command with a Podman of its own: scripts/with-podman.sh COMMAND...
 #
-# Podman's service gets storage of its own, with the images that the sandbox tests use (from Docker, which must answer), and
+# Podman's service gets its own storage, with the images that the sandbox tests use (from Docker, which must run), and
 # SANDBOX_TEST_PODMAN names its socket. All of it is removed when the command ends. Needs root.
 set -eu
 here=$(dirname "$0")
@@ -15,7 +15,7 @@ start_timeout_s=30
 "$here/apt.sh" podman runc tini
 own=$(mktemp -d /tmp/sandbox-podman.XXXXXX)
 printf '[storage]\ndriver = "overlay"\ngraphroot = "%s/root"\nrunroot = "%s/run"\n' "$own" "$own" >"$own/storage.conf"
-# Podman sets limits that root may not without CAP_SYS_RESOURCE; those that count here are of control groups.
+# Podman sets limits that need CAP_SYS_RESOURCE even as root; the limits that matter here are those of control groups.
 cat >"$own/runc" <<'EOF'
 #!/bin/sh
 processes='{"type":"RLIMIT_NPROC","hard":[0-9]*,"soft":[0-9]*}'
@@ -32,7 +32,7 @@ done
 exec runc "$@"
 EOF
 chmod +x "$own/runc"
-# tini passes signals on to a process group, Podman's own init does not; no service manager is asked for control groups
+# tini forwards signals to a process group, Podman's own init does not; control groups are managed without systemd
 cat >"$own/containers.conf" <<EOF
 [containers]
 init_path = "/usr/bin/tini"

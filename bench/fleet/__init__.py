@@ -1,1 +1,1 @@
-"""What many hosts would cost: measured on one, then counted and simulated."""
+"""The cost of many hosts: measured on one, then calculated and simulated."""

@@ -1,4 +1,4 @@
-"""`python -m bench.fleet`: what a rollout costs Redis, SQL and the network, and where starts go in a large fleet."""
+"""`python -m bench.fleet`: a rollout's cost for Redis, SQL and network, and placement of starts in a large fleet."""
 
 import argparse
 import asyncio
@@ -32,7 +32,7 @@ def _costs() -> None:
 
 def _placement() -> None:
     print(
-        "\n| hosts | policy | starts | image ready | pulls a start | start p50 | p99 | queued beside room | fullest"
+        "\n| hosts | policy | starts | image ready | pulls a start | start p50 | p99 | queued despite room | fullest"
         " | choice |"
         "\n|---|---|---|---|---|---|---|---|---|---|"
     )

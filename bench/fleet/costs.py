@@ -1,4 +1,4 @@
-"""What one rollout and one idle node cost Redis, SQL and the network: read from their own counters."""
+"""The cost of one rollout and one idle node for Redis, SQL and the network, read from their own counters."""
 
 import asyncio
 import time
@@ -19,15 +19,15 @@ _INSTANCES = 6
 _TOGETHER = 4
 _IDLE_S = 20.0
 _HELD = 16
-"""Sessions that are live at a time while their memory is looked at."""
+"""Sessions live at a time while their memory is measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Of one rollout of ten actions, its reward included, and of a node that does nothing."""
+    """Cost of one rollout of ten actions with its reward, and of an idle node."""
 
     redis_commands: float
-    """Those inside scripts included; what the idle node does meanwhile is taken off, of all that Redis does."""
+    """Including commands inside scripts; the idle node's share is subtracted."""
     redis_cpu_ms: float
     redis_in_kb: float
     redis_out_kb: float
@@ -36,7 +36,7 @@ class Costs:
     sql_kb: float
     """The database's growth."""
     client_kb: float
-    """Requests and answers between trainer and server, bodies only."""
+    """Bodies of requests and responses between trainer and server."""
     idle_commands_s: float
     idle_cpu_ms_s: float
     n: int
@@ -56,13 +56,13 @@ async def measure(bench: Bench) -> Costs:
 
 async def _measure(server: Served, redis: "Redis") -> Costs:
     todo = rollouts(samples(), _INSTANCES, _ROLLOUTS // _INSTANCES)
-    await _run(server, todo[:2])  # what is slow once is none of a rollout's cost
+    await _run(server, todo[:2])  # one-time costs do not belong to a rollout
     idle = [await _read(redis)]
     await asyncio.sleep(_IDLE_S)
     idle.append(await _read(redis))
     before, sql = await _read(redis), _sql_bytes(server)
     moved = await _run(server, todo)
-    await asyncio.sleep(2.0)  # the journal's way to SQL
+    await asyncio.sleep(2.0)  # until the journal is in SQL
     after = await _read(redis)
     n = len(todo)
     alone = {name: (idle[1][name] - idle[0][name]) / (idle[1]["at"] - idle[0]["at"]) for name in after}
@@ -82,7 +82,7 @@ async def _measure(server: Served, redis: "Redis") -> Costs:
 
 
 async def _run(server: Served, todo: Sequence[Rollout]) -> list[int]:
-    """Each rollout whole; bytes of its requests and observations."""
+    """Run each rollout completely; bytes of its requests and observations."""
     gate = asyncio.Semaphore(_TOGETHER)
 
     async def one(rollout: Rollout) -> int:
@@ -99,7 +99,7 @@ async def _run(server: Served, todo: Sequence[Rollout]) -> list[int]:
 
 
 async def _session_kb(server: Served, redis: "Redis") -> float:
-    """What the keys of a live session take, after ten actions; half of what is there to undo included."""
+    """Size of a live session's keys after ten actions; half of the undo data included."""
     todo = rollouts(samples()[:1], 1, _HELD)
     sids = await asyncio.gather(*(server.client.start(rollout.instance_id) for rollout in todo))
     sizes = []

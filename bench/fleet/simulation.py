@@ -1,9 +1,9 @@
-"""Where starts go in a fleet that is larger than one machine: the server's own weights, on simulated nodes.
+"""Placement of starts in a fleet larger than one machine: the server's own weights on simulated nodes.
 
-Servers know the nodes by heartbeats that are up to two seconds old, and what all of them placed since by a count in
-Redis; the balancer gives each a random share of the starts. A step's starts come within some seconds, each rollout
-holds its slot for as long as recorded rollouts took plus the model's time, and images that a node lacks are pulled and
-prepared.
+Servers know the nodes from heartbeats that are up to two seconds old, and all placements since then from a counter in
+Redis; the balancer sends each a random share of the starts. A step's starts arrive within some seconds, each rollout
+holds its slot for the duration of recorded rollouts plus the model's time, and images missing on a node are pulled
+and prepared.
 """
 
 import heapq
@@ -19,9 +19,9 @@ from sandbox_server.state.nodes import Holders, NodeRecord
 BEAT_S = 2.0
 SLOTS = 64
 INSTANCES = 2438
-"""Of SWE-Gym."""
+"""In SWE-Gym."""
 IMAGES_KEPT = 150
-"""Images that a node's disk holds, the least used goes first."""
+"""Images that fit on a node's disk; the least recently used goes first."""
 SAMPLES_EACH = 16
 BURST_S = 5.0
 FULL_TO = 0.7
@@ -30,7 +30,7 @@ PULL_S = 25.0
 """A 2.5 GB image at 100 MB/s; assumed."""
 PREPARE_S = 2.5
 COLD_S = 0.15
-"""Container of a prepared image, as recorded."""
+"""Starting a container of a prepared image, as recorded."""
 ROLLOUT_S = (13.0, 33.0, 51.0, 62.0, 78.0)
 """Quantiles of recorded rollouts without a model (5, 25, 50, 75, 95 %)."""
 MODEL_S = 80.0
@@ -42,30 +42,30 @@ class _Node:
     name: str
     used: int = 0
     images: OrderedDict[int, float] = field(default_factory=OrderedDict)
-    """Instance -> when it is ready."""
+    """Instance -> time at which it is ready."""
     pulls: int = 0
     seen_used: int = 0
-    """As its last heartbeat said."""
+    """From its last heartbeat."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of one fleet under one policy, over the steps after the first."""
+    """Results of one fleet under one policy, over the steps after the first."""
 
     nodes: int
     policy: str
     starts: int
     ready_pct: float
-    """Starts whose image was prepared on their node when they came."""
+    """Starts whose image was already prepared on their node."""
     pulls_per_start: float
     start_p50_s: float
     start_p99_s: float
     queued: int
-    """Starts that came to a full node while another had room."""
+    """Starts sent to a full node while another had room."""
     fullest: float
     """Sessions of the fullest node, as a multiple of the mean, at its worst."""
     choose_us: float
-    """CPU of one choice."""
+    """CPU time of one choice."""
 
 
 Policy = Callable[["_Fleet", int, int], int]
@@ -76,7 +76,7 @@ class _Fleet:
         self.random = random.Random(seed)
         self.nodes = [_Node(f"node-{number}") for number in range(count)]
         self.placed: Counter[int] = Counter()
-        """Node -> what was placed there since its last heartbeat."""
+        """Node -> placements since its last heartbeat."""
         self.ring = Ring(node.name for node in self.nodes)
         self.number = {node.name: number for number, node in enumerate(self.nodes)}
         self.holders: dict[int, frozenset[str]] = {}
@@ -106,12 +106,12 @@ def ours(fleet: _Fleet, server: int, instance: int) -> int:
 
 
 def least_used(fleet: _Fleet, server: int, instance: int) -> int:
-    """By room alone."""
+    """By free room only."""
     return min(range(len(fleet.nodes)), key=lambda n: fleet.nodes[n].seen_used + fleet.placed[n])
 
 
 def anywhere(fleet: _Fleet, server: int, instance: int) -> int:
-    """Where the balancer sent it."""
+    """Wherever the balancer sent it."""
     return server
 
 
@@ -119,7 +119,7 @@ POLICIES: dict[str, Policy] = {"ours": ours, "room alone": least_used, "as balan
 
 
 def simulate(count: int, policy: str, *, steps: int = 3, seed: int = 1) -> Outcome:
-    """`steps` training steps on `count` nodes; the first one fills the disks and is not counted."""
+    """Simulate `steps` training steps on `count` nodes; the first fills the disks and is not counted."""
     fleet = _Fleet(count, seed)
     took: list[float] = []
     ready = queued = pulls = 0
@@ -177,7 +177,7 @@ def simulate(count: int, policy: str, *, steps: int = 3, seed: int = 1) -> Outco
 
 
 def _start(node: _Node, instance: int, now: float) -> tuple[float, bool, bool]:
-    """What the start waits for its image and container; whether the image was ready; whether it is pulled for it."""
+    """(wait for image and container, whether the image was ready, whether it is pulled for this start)."""
     ready_at = node.images.get(instance)
     pulled = ready_at is None
     if ready_at is None:

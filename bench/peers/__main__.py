@@ -1,7 +1,7 @@
-"""`python bench/peers DRIVER` in a peer's environment: a request a line in, an answer a line out.
+"""`python bench/peers DRIVER` in a peer's environment: one request per input line, one response per output line.
 
-A driver is a module with OPERATIONS (name -> coroutine function that returns the answer) and `clean_up`. Nothing of
-`bench` is imported here: a peer's environment has the peer and what it needs, no more.
+A driver is a module with OPERATIONS (name -> coroutine function that returns the response) and `clean_up`. Nothing of
+`bench` is imported here: a peer's environment has only the peer and its dependencies.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import sys
 
 async def _serve(driver: str) -> None:
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print, while they are imported too, must not be taken for an answer
+    os.dup2(2, 1)  # output of libraries, also during import, must not be mistaken for a response
     module = importlib.import_module(driver)
     try:
         while line := await asyncio.to_thread(sys.stdin.readline):

@@ -1,4 +1,4 @@
-"""Draws a run's plots: `python draw_plots.py details.json FOLDER`. Runs in an environment that has matplotlib."""
+"""Draws a run's plots: `python draw_plots.py details.json FOLDER`. Runs in an environment with matplotlib."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ from typing import Any
 import matplotlib as mpl
 
 mpl.use("svg")
-# The same run gives the same bytes: no date, no random ids; text stays text, so the files are small.
+# deterministic: no date, no random ids; text stays text, which keeps the files small
 mpl.rcParams.update({"svg.hashsalt": "bench", "svg.fonttype": "none", "font.size": 9, "axes.grid": True})
 
 from matplotlib import pyplot  # noqa: E402 - after the backend was chosen
@@ -18,7 +18,7 @@ OURS, THEIRS = "#1f6f50", "#b0b0b0"
 
 
 def bars(figures: dict[str, Any], names: list[str], target: Path, title: str) -> None:
-    """Ours beside each peer, milliseconds, logarithmic."""
+    """Ours and each peer's, in milliseconds, logarithmic."""
     shown = [figures[name] for name in names if name in figures and figures[name]["ours"]]
     if not shown:
         return
@@ -28,7 +28,7 @@ def bars(figures: dict[str, Any], names: list[str], target: Path, title: str) ->
 
 
 def draw_bars(rows: list[tuple[str, float, str]], target: Path, title: str) -> None:
-    """One horizontal bar a row."""
+    """One horizontal bar per row."""
     figure, axes = pyplot.subplots(figsize=(7, 0.5 * len(rows) + 1))
     names = [textwrap.fill(row[0], 30) for row in rows]
     drawn = axes.barh(names, [row[1] for row in rows], color=[row[2] for row in rows])
@@ -42,7 +42,7 @@ def draw_bars(rows: list[tuple[str, float, str]], target: Path, title: str) -> N
 
 
 def starts(figures: dict[str, Any], target: Path) -> None:
-    """Warm and cold beside plain Docker and SWE-ReX."""
+    """Warm and cold, with plain Docker and SWE-ReX."""
     rows = []
     for name, label in (("start_warm_ms", "this server, warm"), ("start_cold_ms", "this server, cold")):
         if name in figures and figures[name]["ours"]:
@@ -55,7 +55,7 @@ def starts(figures: dict[str, Any], target: Path) -> None:
 
 
 def scale(points: list[dict[str, Any]], target: Path) -> None:
-    """Costs against the number of live sessions."""
+    """Costs by number of live sessions."""
     if not points:
         return
     panels = {
@@ -88,14 +88,14 @@ def scale(points: list[dict[str, Any]], target: Path) -> None:
 
 
 def save(figure: Any, target: Path) -> None:
-    """Without metadata that change from day to day."""
+    """Save without metadata that change with the date."""
     figure.tight_layout()
     figure.savefig(target, format="svg", metadata={"Date": None, "Creator": None})
     pyplot.close(figure)
 
 
 def main() -> None:
-    """Draw all."""
+    """Draw all plots."""
     details, folder = Path(sys.argv[1]), Path(sys.argv[2])
     run = json.loads(details.read_text())
     figures = {one["name"]: one for one in run["figures"]}

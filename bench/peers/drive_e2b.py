@@ -1,4 +1,4 @@
-"""The E2B SDK against a server that speaks its protocol. Runs in its own environment."""
+"""The E2B SDK against a server with its protocol. Runs in its own environment."""
 
 import asyncio
 import io
@@ -13,7 +13,7 @@ boxes: list[AsyncSandbox] = []
 
 
 async def open_boxes(url: str, n: int) -> dict[str, Any]:
-    """`n` sandboxes, four at a time; each create's ms."""
+    """Create `n` sandboxes, four at a time; ms of each create."""
     turns = asyncio.Semaphore(4)
 
     async def one() -> float:
@@ -26,7 +26,7 @@ async def open_boxes(url: str, n: int) -> dict[str, Any]:
 
 
 async def run(command: str, times: int) -> dict[str, Any]:
-    """Each `commands.run`'s ms, in the first sandbox."""
+    """Run `commands.run` repeatedly in the first sandbox; ms of each."""
     took = []
     for _ in range(times):
         began = time.perf_counter()
@@ -36,7 +36,7 @@ async def run(command: str, times: int) -> dict[str, Any]:
 
 
 async def poll(command: str, period_s: float, seconds: float) -> dict[str, Any]:
-    """One command each `period_s` in every sandbox, at moments of their own; how many, each one's ms, our own CPU."""
+    """Run one command per `period_s` in every sandbox, at staggered times; count, ms of each, our own CPU."""
     took: list[float] = []
     cpu = os.times()
     ends = time.monotonic() + seconds
@@ -57,7 +57,7 @@ async def poll(command: str, period_s: float, seconds: float) -> dict[str, Any]:
 
 
 async def upload(megabytes: int) -> dict[str, Any]:
-    """Seconds that a file of this size takes, as slime sends it."""
+    """Seconds to upload a file of this size the way slime does."""
     data = io.BytesIO(os.urandom(1 << 20) * megabytes)
     began = time.perf_counter()
     await boxes[0].files.write("/tmp/large", data, user="root", gzip=False, use_octet_stream=True, request_timeout=600)
@@ -65,7 +65,7 @@ async def upload(megabytes: int) -> dict[str, Any]:
 
 
 async def close() -> dict[str, Any]:
-    """Kill them all."""
+    """Kill all sandboxes."""
     await asyncio.gather(*(box.kill() for box in boxes))
     boxes.clear()
     return {}

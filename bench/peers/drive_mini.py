@@ -9,14 +9,14 @@ environments: list[DockerEnvironment] = []
 
 
 async def start(image: str, label: str) -> dict[str, Any]:
-    """A container; its time."""
+    """Start a container; its time."""
     began = time.perf_counter()
     environments.append(DockerEnvironment(image=image, cwd="/testbed", run_args=["--rm", "--init", "--label", label]))
     return {"s": time.perf_counter() - began}
 
 
 async def run(command: str, times: int) -> dict[str, Any]:
-    """Each execution's time in ms."""
+    """Time of each execution in ms."""
     took = []
     for _ in range(times):
         began = time.perf_counter()

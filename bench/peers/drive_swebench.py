@@ -1,4 +1,4 @@
-"""The SWE-bench harness's own `run_instance`, with the options that it has itself."""
+"""The SWE-bench harness's own `run_instance` with its default options."""
 
 import asyncio
 import os
@@ -19,12 +19,12 @@ client = docker.from_env(timeout=600, max_pool_size=128)
 
 
 async def grade(row: dict[str, Any], patch: str, run_id: str) -> dict[str, Any]:
-    """One instance, in a thread as its own `run_instances` does; teardown included."""
+    """Grade one instance on a thread, like its own `run_instances`; includes the teardown."""
     return await asyncio.to_thread(_grade, row, patch, run_id)
 
 
 async def grade_all(jobs: list[dict[str, Any]], run_id: str, workers: int) -> dict[str, Any]:
-    """Many, `workers` at a time; `at_s` is when each was there, counted from the request."""
+    """Grade many, `workers` at a time; `at_s`: when each was done, from the request on."""
     began = time.perf_counter()
     loop = asyncio.get_running_loop()
 
@@ -44,7 +44,7 @@ def _grade(row: dict[str, Any], patch: str, run_id: str) -> dict[str, Any]:
     done = run_instance(make_test_spec(row), prediction, client, run_id, timeout=600)
     took = time.perf_counter() - began
     if done is None:
-        raise RuntimeError(f"{instance_id}: run_instance gave no report")
+        raise RuntimeError(f"{instance_id}: run_instance produced no report")
     log = Path("logs/run_evaluation", run_id, "bench", instance_id, "run_instance.log").read_text()
     tests_s = re.findall(r"Test runtime: ([0-9_.]+) seconds", log)
     return {"s": took, "tests_s": float(tests_s[-1].replace("_", "")), "resolved": done[1][instance_id]["resolved"]}

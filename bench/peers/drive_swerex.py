@@ -12,7 +12,7 @@ deployments: list[DockerDeployment] = []
 
 
 async def start(image: str, label: str) -> dict[str, Any]:
-    """A deployment with a session in which one command ran; its time."""
+    """Start a deployment and a session, and run one command; the time."""
     began = time.perf_counter()
     deployment = DockerDeployment(image=image, pull="never", docker_args=["--label", label], startup_timeout=60)
     deployments.append(deployment)
@@ -23,7 +23,7 @@ async def start(image: str, label: str) -> dict[str, Any]:
 
 
 async def run(command: str, times: int) -> dict[str, Any]:
-    """Each `run_in_session`'s time in ms."""
+    """Time of each `run_in_session` in ms."""
     took = []
     for _ in range(times):
         began = time.perf_counter()

@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
 from sandbox_server.app.access import is_loopback
 from sandbox_server.errors import EngineUnavailable
 
-from .wire_double import Wire, serving
+from .stub_service import Wire, serving
 
 OPEN = ["/healthz"]
 CLOSED = ["/readyz", "/metrics", "/docs", "/openapi.json", "/v1/sessions", "/v1/instances", "/nope", "/healthz/x"]

@@ -9,7 +9,7 @@ import pytest
 
 from sandbox_server.actions.batch import Command
 
-from .wire_double import HASH, Wire, serving
+from .stub_service import HASH, Wire, serving
 
 
 @pytest.fixture(scope="module")

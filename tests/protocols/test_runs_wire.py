@@ -8,7 +8,7 @@ import pytest
 
 from sandbox_server.sessions.runs import RunEnd, Runs
 
-from .wire_double import HASH, Wire, serving
+from .stub_service import HASH, Wire, serving
 
 KEYS = "alice=alices-secret-key, plain-secret-key, cGFkZGVkLWtleS1pbi1iYXNlNjQ=, x=short"
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from .wire_double import HASH, read_answer
+from .stub_service import HASH, read_answer
 
 SERVE = """
 import contextlib, os
@@ -25,7 +25,7 @@ from sandbox_server.app import Parts
 from sandbox_server.errors import StateUnavailable
 from sandbox_server.cli.serve import run
 from sandbox_server.settings import load
-from tests.protocols.wire_double import MemorySessions, small_catalogue
+from tests.protocols.stub_service import MemorySessions, small_catalogue
 
 @contextlib.asynccontextmanager
 async def build(settings):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from .wire_double import HASH, Wire, read_answer, serving
+from .stub_service import HASH, Wire, read_answer, serving
 
 ENDPOINTS = ("/start_instance", "/process_action", "/postprocess", "/compute_reward")
 

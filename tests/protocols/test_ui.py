@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from .wire_double import HASH, Wire, serving
+from .stub_service import HASH, Wire, serving
 
 PAGES = ["/ui", "/ui/sessions", "/ui/runs", "/ui/groups", "/ui/pass-rates", "/ui/nodes", "/ui/instances/a__b-1"]
 

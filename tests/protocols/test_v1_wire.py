@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from .wire_double import DIFF, HASH, Wire, serving
+from .stub_service import DIFF, HASH, Wire, serving
 
 
 @pytest.fixture(scope="module")

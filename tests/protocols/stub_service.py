@@ -1,4 +1,4 @@
-"""A server over real HTTP with sessions in memory: for what is true of the wire alone."""
+"""A server over real HTTP with in-memory sessions, for tests of the wire formats alone."""
 
 import asyncio
 import contextlib
