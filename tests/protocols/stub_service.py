@@ -72,7 +72,7 @@ DIFF = b"diff --git a/x b/x\n+na\xc3\xafve \xff\r\n"
 
 
 class MemorySessions:
-    """Sessions that run nothing; some hashes and contents stand for faults."""
+    """Sessions that run nothing; some hashes and contents produce faults."""
 
     def __init__(self) -> None:
         self.records: dict[str, SessionRecord] = {}
@@ -215,11 +215,11 @@ class MemorySessions:
 
 
 class NoJournals:
-    """Batches have none."""
+    """No batches."""
 
 
 class NoGradings:
-    """In place of the line of gradings, which needs an engine."""
+    """Replaces the queue of gradings, which needs an engine."""
 
     def key(self, request: GradeRequest) -> str:
         return request.sid
@@ -233,7 +233,7 @@ class NoGradings:
 
 @contextlib.asynccontextmanager
 async def small_catalogue() -> AsyncIterator[tuple[Database, History, Instances, Rollouts]]:
-    """A real one with one instance, one receipt and one rollout."""
+    """A real database with one instance, one receipt and one rollout."""
     with tempfile.TemporaryDirectory() as folder:
         database = Database(f"sqlite:///{folder}/catalogue.sqlite3")
         await database.migrate()
@@ -255,10 +255,10 @@ class NoRuns:
     """A node where no run has a session, and every run is the caller's."""
 
     async def started(self, run: str, key: str) -> None:
-        """Nobody's."""
+        """No owner."""
 
     async def check(self, run: str, key: str) -> None:
-        """Nobody's."""
+        """No owner."""
 
     async def keep(self, run: str, ttl_s: float) -> float:
         return time.time() + ttl_s
@@ -271,7 +271,7 @@ class NoRuns:
 
 
 class NoBoxes:
-    """A node without boxes; what it says of one that nobody made is what the real one says."""
+    """A node without boxes; for an unknown box it answers as the real one does."""
 
     async def get(self, sid: str) -> BoxView:
         raise UnknownSession(f"no box {sid}")
@@ -279,7 +279,7 @@ class NoBoxes:
     find = get
 
     async def here(self, view: BoxView) -> None:
-        """Nothing is elsewhere."""
+        """Nothing is on another node."""
 
     async def set_timeout(self, sid: str, seconds: float, **_: object) -> BoxView:
         return await self.get(sid)
@@ -299,7 +299,7 @@ class NoBoxes:
 
 
 class Wire:
-    """The running server and what a test may look at behind it."""
+    """The running server, and the state behind it that tests may inspect."""
 
     def __init__(self, settings: Settings) -> None:
         self.sessions = MemorySessions()
@@ -341,7 +341,7 @@ class Wire:
 
 
 def read_answer(connection: socket.socket) -> bytes:
-    """The head and the body of one answer, which may come in several pieces."""
+    """Read one response, head and body, which may arrive in several pieces."""
     with connection.makefile("rb") as stream:
         head = b"".join(iter(stream.readline, b"\r\n"))
         length = next(line for line in head.splitlines() if line.lower().startswith(b"content-length:"))
@@ -350,7 +350,7 @@ def read_answer(connection: socket.socket) -> bytes:
 
 @contextlib.contextmanager
 def serving(data_dir: Path, **values: object) -> Iterator[Wire]:
-    """A server on a free port, in a thread, until the block ends."""
+    """Run a server on a free port, on a thread, during the block."""
     wire = Wire(Settings(data_dir=data_dir, **values))
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""Around the protocols: keys, health, the OpenAPI document, what an import costs."""
+"""The application around the protocols: keys, health, the OpenAPI document, import cost."""
 
 import base64
 import subprocess
@@ -57,7 +57,7 @@ def bearer(key: str) -> dict[str, bytes]:
     ids=repr,
 )
 def test_a_key_opens_in_every_form(keyed: httpx.Client, headers: dict[str, str]) -> None:
-    """An unchanged veRL can send it only as the password of its base URL."""
+    """The key is accepted as the password of the base URL, the only way for an unchanged veRL."""
     if headers.get("Authorization") == "Basic !":
         assert keyed.get("/v1/instances", headers=headers).status_code == 401
     else:
@@ -82,14 +82,14 @@ def test_a_key_opens_in_every_form(keyed: httpx.Client, headers: dict[str, str])
 )
 @pytest.mark.parametrize("path", CLOSED)
 def test_without_a_key_everything_else_is_closed(keyed: httpx.Client, path: str, headers: dict[str, str]) -> None:
-    """Whoever reaches the port could run code in the containers."""
+    """Without a key nothing can run code in the containers."""
     answer = keyed.get(path, headers=headers)
     assert answer.status_code == 401 and answer.json()["code"] == "unauthorized"
     assert "Basic" in answer.headers["www-authenticate"]
 
 
 def test_health_stays_open_and_posts_are_closed(keyed: httpx.Client) -> None:
-    """A load balancer has no key; a trainer without one must not start anything."""
+    """A load balancer needs no key for health; a trainer without one must not start anything."""
     for path in OPEN:
         assert keyed.get(path).status_code == 200
     for path in ("/start_instance", "/process_action", "/postprocess", "/compute_reward", "/healthz/"):
@@ -98,7 +98,7 @@ def test_health_stays_open_and_posts_are_closed(keyed: httpx.Client) -> None:
 
 @pytest.mark.parametrize("prefix", ["", "/e2b"])
 def test_e2bs_paths_are_closed_as_e2b_spells_it(keyed: httpx.Client, prefix: str) -> None:
-    """Its SDK reads the message of a refusal; and a prefix must not lead past the keys."""
+    """E2B's SDK gets its error format; a path prefix must not bypass the keys."""
     for path in ("/sandboxes", "/v2/sandboxes", "/sandboxes/7", "/templates/x"):
         answer = keyed.post(prefix + path, headers={"X-API-KEY": "e2b_0"})
         assert answer.status_code == 401 and answer.json()["code"] == 401 and "API key" in answer.json()["message"]
@@ -107,7 +107,7 @@ def test_e2bs_paths_are_closed_as_e2b_spells_it(keyed: httpx.Client, prefix: str
 
 
 def test_readiness_names_the_part_that_fails(wire: Wire) -> None:
-    """The operator would learn only that something is wrong, or wait for a daemon that hangs."""
+    """/readyz says which part failed, and does not wait for a daemon that hangs."""
     with httpx.Client(base_url=wire.url) as http:
         assert http.get("/readyz").json() == {
             "ready": True,
@@ -126,14 +126,14 @@ def test_readiness_names_the_part_that_fails(wire: Wire) -> None:
 
 
 def test_metrics_are_prometheus_text(wire: Wire) -> None:
-    """A scrape would fail on the content type."""
+    """A scrape would fail on a wrong content type."""
     answer = httpx.get(f"{wire.url}/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=")
     assert "sandbox_sessions_live" in answer.text
 
 
 def test_the_document_names_the_bodies_of_the_four(wire: Wire) -> None:
-    """/docs would show endpoints that take nothing."""
+    """/docs shows the request bodies of all endpoints."""
     paths = httpx.get(f"{wire.url}/openapi.json").json()["paths"]
     for path, names in (("/start_instance", {"instance_hash"}), ("/process_action", {"sid", "content"})):
         body = paths[path]["post"]["requestBody"]["content"]["application/json"]["schema"]
@@ -142,7 +142,7 @@ def test_the_document_names_the_bodies_of_the_four(wire: Wire) -> None:
 
 @pytest.mark.timeout(900)  # some seventy routes, each many times
 def test_what_the_document_promises_holds(wire: Wire) -> None:
-    """A generated client would meet statuses and shapes that the document does not know."""
+    """All responses have documented statuses and schemas, as a generated client expects."""
     schema = schemathesis.openapi.from_url(f"{wire.url}/openapi.json")
     checks = [
         not_a_server_error,
@@ -158,7 +158,7 @@ def test_what_the_document_promises_holds(wire: Wire) -> None:
         if isinstance(case.body, dict):
             asked = case.body.get("instance_hash", case.body.get("instance"))
             if str(asked) in ("1", "2", "3", "4", "5", "6"):
-                return  # the double's own faults
+                return  # the stub's own faults
         case.call_and_validate(checks=checks)
 
     for operation in schema.get_all_operations():
@@ -168,7 +168,7 @@ def test_what_the_document_promises_holds(wire: Wire) -> None:
 
 
 def test_importing_the_app_is_cheap() -> None:
-    """Every verb and every test would wait for libraries that only a grading worker needs; `make bench` times it."""
+    """Importing the app does not load libraries that only a grading worker needs; `make bench` times it."""
     code = (
         "import sys, sandbox_server.app;"
         "print([m for m in ('datasets', 'modal', 'pandas', 'pyarrow', 'swebench') if m in sys.modules])"
@@ -185,5 +185,5 @@ def test_importing_the_app_is_cheap() -> None:
     ],
 )
 def test_what_counts_as_loopback(host: str, is_it: bool) -> None:
-    """A server without keys would listen to the network."""
+    """A server without keys must not listen to the network."""
     assert is_loopback(host) is is_it

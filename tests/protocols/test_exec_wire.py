@@ -1,4 +1,4 @@
-"""Batches over real HTTP: what is taken, what is refused, and that a fault of ours is no result."""
+"""Batches over real HTTP: accepted forms, refused ones, and that our faults are not results."""
 
 import json
 import time
@@ -47,7 +47,7 @@ def path(http: httpx.Client) -> str:
     ],
 )
 def test_one_command_or_many(wire: Wire, http: httpx.Client, path: str, body: object, commands: list[Command]) -> None:
-    """A way to write a batch that the document promises is not taken."""
+    """Every documented form of a batch is accepted."""
     answer = http.post(path, content=json.dumps(body), headers={"Idempotency-Key": "k"})
     assert answer.status_code == 200, answer.text
     assert wire.sessions.batches[-1][1:] == (commands, "k")
@@ -82,7 +82,7 @@ def test_one_command_or_many(wire: Wire, http: httpx.Client, path: str, body: ob
     ],
 )
 def test_what_is_no_batch_is_422(wire: Wire, http: httpx.Client, path: str, body: object) -> None:
-    """A misspelt field is ignored, so that a bound or a folder that was asked for does not hold."""
+    """A misspelt field is refused, not ignored: a requested limit or folder would otherwise not apply."""
     seen = len(wire.sessions.batches)
     answer = http.post(path, content=json.dumps(body))
     assert answer.status_code == 422 and answer.json()["code"] == "malformed_request", answer.text
@@ -96,7 +96,7 @@ def test_what_is_no_batch_is_422(wire: Wire, http: httpx.Client, path: str, body
 def test_a_fault_of_ours_is_no_result(
     http: httpx.Client, path: str, command: str, status: int, code: str, retryable: bool
 ) -> None:
-    """A trainer takes it for the command's own end."""
+    """A fault of ours is an error status: a trainer would take a result for the command's own end."""
     answer = http.post(path, json={"command": command})
     assert answer.status_code == status
     assert (answer.json()["code"], answer.json()["retryable"]) == (code, retryable)
@@ -104,14 +104,14 @@ def test_a_fault_of_ours_is_no_result(
 
 
 def test_unknown_sessions_and_long_keys(http: httpx.Client, path: str) -> None:
-    """An unknown session looks like a fault, or a key of any length reaches Redis."""
+    """An unknown session is a 404; a key that is too long is refused before it reaches Redis."""
     assert http.post("/v1/sessions/999/exec", json={"command": "ls"}).json()["code"] == "unknown_session"
     assert http.post("/v1/sessions/x/exec", json={"command": "ls"}).status_code == 422
     assert http.post(path, json={"command": "ls"}, headers={"Idempotency-Key": "k" * 201}).status_code == 422
 
 
 def test_a_batch_whose_client_hung_up_goes_to_its_end(wire: Wire, http: httpx.Client, path: str) -> None:
-    """Its end is never journaled, and the retry runs it again."""
+    """A batch whose client disconnects is still journaled, so that the retry does not run it again."""
     with pytest.raises(httpx.ReadTimeout):
         http.post(path, json={"command": "slow"}, timeout=0.1)
     end = time.monotonic() + 60

@@ -1,4 +1,4 @@
-"""What flows through the node that does not have the box: uploads and outputs of any length, over real HTTP."""
+"""Streams through a node that does not have the box: uploads and outputs of any length, over real HTTP."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ MIB = 1 << 20
 
 @dataclass
 class Far:
-    """The other node: takes uploads, tells outputs, and remembers what it saw."""
+    """The other node: takes uploads, returns outputs, and records what it got."""
 
     seen: list[tuple[str, float]] = field(default_factory=list)
     taken: int = 0
@@ -95,13 +95,13 @@ async def served(app: ASGIApp, lifespan: Literal["on", "off"] = "off") -> AsyncI
 
 @dataclass
 class Near:
-    """A node that has nothing itself."""
+    """A node without boxes."""
 
     url: str
     far: Far
     tried: list[str]
     theirs: Nodes
-    """The other node's own view."""
+    """The other node's view."""
 
 
 @pytest.fixture(scope="module")
@@ -138,12 +138,12 @@ async def near(redis_url: str) -> AsyncIterator[Near]:
 
 
 async def test_an_upload_flows(near: Near) -> None:
-    """190 MiB for each trajectory would stand in the memory of every node that passes them on."""
+    """An upload is streamed, not held in the memory of each node that forwards it."""
     first = asyncio.Event()
 
     async def body() -> AsyncIterator[bytes]:
         yield b"x" * MIB
-        await near.far.began.wait()  # it is there before the rest was sent
+        await near.far.began.wait()  # it arrives before the rest was sent
         first.set()
         for _ in range(40):
             yield b"x" * MIB
@@ -159,7 +159,7 @@ async def test_an_upload_flows(near: Near) -> None:
 
 
 async def test_an_output_flows_and_ends_with_its_client(near: Near) -> None:
-    """A command's output would come when it is over; and run on for nobody."""
+    """A command's output is forwarded as it comes, and ends if the client disconnects."""
     async with httpx.AsyncClient(trust_env=False) as client:
         began = time.monotonic()
         async with client.stream("POST", f"{near.url}/flow/down", content=b"{}", timeout=20) as answer:
@@ -170,7 +170,7 @@ async def test_an_output_flows_and_ends_with_its_client(near: Near) -> None:
 
 
 async def test_a_client_that_leaves_in_the_middle_of_an_upload(near: Near) -> None:
-    """The other node would wait for the rest for ever."""
+    """If the client disconnects, the other node does not wait for the rest for ever."""
 
     async def body() -> AsyncIterator[bytes]:
         yield b"x" * MIB
@@ -185,18 +185,18 @@ async def test_a_client_that_leaves_in_the_middle_of_an_upload(near: Near) -> No
 
 
 async def test_an_answer_that_breaks_off_is_seen_to(near: Near) -> None:
-    """Half an output that looks whole."""
+    """A truncated output is not reported as complete."""
     async with httpx.AsyncClient(trust_env=False) as client:
         with pytest.raises(httpx.RemoteProtocolError):
             await client.get(f"{near.url}/flow/broken", timeout=20)
 
 
 async def test_only_what_was_not_taken_is_sent_again(near: Near) -> None:
-    """A command that runs twice; or a request that fails although its node had only restarted."""
+    """A request is sent again only if the node did not receive it: nothing runs twice, and a restart is no failure."""
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         port = nobody.getsockname()[1]
     await near.theirs.beat(NodeRecord("far", f"http://127.0.0.1:{port}", "far/1"))
     async with httpx.AsyncClient(trust_env=False) as client:
         answer = await client.post(f"{near.url}/flow/up", content=b"x" * 1000, timeout=30)
-    # nobody took it: it was asked for again until the patience was over, then our own parts answer
+    # the node did not answer: the request was retried until the time limit, then our own parts answer
     assert answer.status_code in (500, 503) and len(near.tried) > 2

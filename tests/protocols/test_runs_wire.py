@@ -1,4 +1,4 @@
-"""Whose start it is: the header, else the API key's name; and what the whole refusal of a group holds."""
+"""The run of a start: the header, else the API key's name; and the fields of a refused group."""
 
 import base64
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
 
 
 class Told(Runs):
-    """What the protocol asks of the runs."""
+    """The interface that the protocol needs of runs."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, str]] = []
@@ -46,7 +46,7 @@ class Told(Runs):
     [("alices-secret-key", "alice"), ("alice=alices-secret-key", "alice"), ("plain-secret-key", "")],
 )
 def test_whose_key_it_is_decides_over_runs(keyed: Wire, key: str, owner: str) -> None:
-    """The whole entry of a key with a name is a key without one: its holder would end other trainers' runs."""
+    """A named key's whole entry is also a key without a name; its holder must not end other trainers' runs."""
     told = keyed.app.state.runs = Told()
     headers = {"Authorization": f"Bearer {key}", "Sandbox-Run": "grpo/7b"}
     run_of_a_start(keyed, headers)
@@ -69,7 +69,7 @@ def run_of_a_start(wire: Wire, headers: dict[str, str], *, group: bool = False) 
 
 @pytest.mark.parametrize("group", [False, True])
 def test_the_header_names_the_run(wire: Wire, group: bool) -> None:
-    """Two trainers that use one key would count as one, and share as one."""
+    """Two trainers with one key and different headers are two runs."""
     for run in ("grpo-7b", "team/a:run.3_b@x+1", "x" * 100):
         assert run_of_a_start(wire, {"Sandbox-Run": run}, group=group) == run
     assert run_of_a_start(wire, {}, group=group) == run_of_a_start(wire, {"Sandbox-Run": ""}, group=group) == ""
@@ -78,7 +78,7 @@ def test_the_header_names_the_run(wire: Wire, group: bool) -> None:
 @pytest.mark.parametrize("run", ["x" * 101, "two words", "a\tb", "a,b", "ä".encode(), "(other)", '"x"', "{}"])
 @pytest.mark.parametrize("path", ["/start_instance", "/v1/groups"])
 def test_a_name_that_is_none_is_refused(wire: Wire, path: str, run: str) -> None:
-    """It would go into metrics, logs and SQL as it is."""
+    """A malformed run name is refused, because it goes into metrics, logs and SQL."""
     before = len(wire.sessions.records)
     body = {"instance_hash": HASH, "instance": HASH, "n": 2}
     answer = httpx.post(wire.url + path, json=body, headers=[("Sandbox-Run", run)])
@@ -87,7 +87,7 @@ def test_a_name_that_is_none_is_refused(wire: Wire, path: str, run: str) -> None
 
 
 def test_sessions_of_one_run(wire: Wire) -> None:
-    """An operator could not tell one trainer's sessions from another's."""
+    """An operator can list one trainer's sessions."""
     run_of_a_start(wire, {"Sandbox-Run": "listed"})
     found = httpx.get(f"{wire.url}/v1/sessions", params={"run": "listed"}).json()
     assert [session["run"] for session in found] == ["listed"]
@@ -99,14 +99,14 @@ def test_sessions_of_one_run(wire: Wire) -> None:
     ("key", "run"),
     [
         ("alices-secret-key", "alice"),
-        ("alice=alices-secret-key", ""),  # as it was before keys had names
+        ("alice=alices-secret-key", ""),  # as before keys had names
         ("plain-secret-key", ""),
         ("cGFkZGVkLWtleS1pbi1iYXNlNjQ=", ""),
         ("x=short", ""),
     ],
 )
 def test_a_key_names_the_run(keyed: Wire, key: str, run: str) -> None:
-    """A trainer that cannot send a header would share with all others; or a key with `=` in it opens no more."""
+    """A trainer that cannot send a header gets its key's name as run; old keys with `=` still work."""
     basic = "Basic " + base64.b64encode(f"any:{key}".encode()).decode()
     for headers in ({"X-API-Key": key}, {"Authorization": f"Bearer {key}"}, {"Authorization": basic}):
         assert run_of_a_start(keyed, headers) == run
@@ -117,12 +117,12 @@ def test_a_key_names_the_run(keyed: Wire, key: str, run: str) -> None:
     "key", ["alice", "alice=", "=", "short", "x", "cGFkZGVkLWtleS1pbi1iYXNlNjQ", "=alices-secret-key"]
 )
 def test_a_part_of_an_entry_is_no_key(keyed: Wire, key: str) -> None:
-    """A name, base64's padding or a few letters behind a `=` would open the door."""
+    """A name, base64 padding or a few letters after a `=` are not a key."""
     assert httpx.get(f"{keyed.url}/v1/sessions", headers={"X-API-Key": key}).status_code == 401
 
 
 def test_what_a_group_lacked(wire: Wire) -> None:
-    """A trainer that got a part of its group could not know when to ask for the rest."""
+    """A group that started only in part says when to retry the rest."""
     answer = httpx.post(f"{wire.url}/v1/groups", json={"instance": HASH, "n": 3})
     assert answer.json()["failed"] == [
         {
@@ -142,14 +142,14 @@ def test_what_a_group_lacked(wire: Wire) -> None:
     ("path", "body"), [("/start_instance", {"instance_hash": 6}), ("/v1/groups", {"instance": 6, "n": 1})]
 )
 def test_a_run_that_has_enough_is_told_when_to_ask_again(wire: Wire, path: str, body: dict[str, object]) -> None:
-    """A trainer would ask at once, again and again; or take a bound of its own for a sick host, and go to another."""
+    """A quota refusal has Retry-After, and does not look like a sick host that makes a trainer go elsewhere."""
     refused = httpx.post(wire.url + path, json=body)
     assert (refused.status_code, refused.headers["Retry-After"]) == (429, "7")
     assert refused.json() == {"code": "over_quota", "detail": "It has enough.", "retryable": True}
 
 
 def test_a_part_that_is_down_has_a_reason_too(wire: Wire) -> None:
-    """A client would need a table of codes to know whether another host may do better."""
+    """A client can tell from the response whether another host may do better."""
     refused = httpx.post(f"{wire.url}/start_instance", json={"instance_hash": 5})
     assert (refused.status_code, refused.json()["code"]) == (503, "engine_unavailable")
     assert refused.json()["reason"] == "daemon" and refused.headers["Retry-After"] == "5"

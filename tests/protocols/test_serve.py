@@ -1,4 +1,4 @@
-"""`serve` as a process: where it may listen, how it starts and ends, how many it lets in."""
+"""`serve` as a process: where it may listen, how it starts and ends, how many connections it accepts."""
 
 import asyncio
 import contextlib
@@ -53,7 +53,7 @@ def command(**environment: str) -> "subprocess.Popen[str]":
 
 @contextlib.contextmanager
 def running(**environment: str) -> Iterator[tuple["subprocess.Popen[str]", int]]:
-    """The process and its port, once it is ready."""
+    """Run the process; yield it and its port once it is ready."""
     with command(SANDBOX_PORT="0", **environment) as process:
         try:
             port = 0
@@ -73,7 +73,7 @@ def running(**environment: str) -> Iterator[tuple["subprocess.Popen[str]", int]]
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "no.such.host.invalid"])
 def test_it_refuses_the_network_without_keys(host: str) -> None:
-    """Anyone could run code in the containers."""
+    """Without keys it does not listen to the network: anyone could run code in the containers."""
     with command(SANDBOX_HOST=host, SANDBOX_PORT="0") as process:
         _, said = process.communicate(timeout=120)
     assert process.returncode == 2
@@ -82,14 +82,14 @@ def test_it_refuses_the_network_without_keys(host: str) -> None:
 
 @pytest.mark.parametrize("allowed", [{"SANDBOX_API_KEYS": "k"}, {"SANDBOX_ALLOW_INSECURE": "1"}], ids=str)
 def test_it_listens_to_the_network_when_told_how(allowed: dict[str, str]) -> None:
-    """A load balancer in front could not reach it."""
+    """With SANDBOX_ALLOW_INSECURE it does, for a load balancer in front of it."""
     with running(SANDBOX_HOST="0.0.0.0", **allowed) as (_, port):
         answer = httpx.get(f"http://127.0.0.1:{port}/v1/sessions", headers={"X-API-Key": "k"})
         assert answer.status_code == 200
 
 
 def test_a_taken_port_ends_it_before_it_touches_anything() -> None:
-    """A second server by mistake would free the first one's locks."""
+    """A second server started by mistake does not touch the first one's sessions and locks."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -100,7 +100,7 @@ def test_a_taken_port_ends_it_before_it_touches_anything() -> None:
 
 
 def test_a_part_that_does_not_open_ends_it_with_the_reason() -> None:
-    """The newcomer would look at a server that hangs, or at nothing."""
+    """A part that fails to open ends the server with status 3, and the error names the reason."""
     with command(SANDBOX_PORT="0", BROKEN="1") as process:
         _, said = process.communicate(timeout=120)
     assert process.returncode == 3 and "No redis-server on PATH." in said
@@ -108,14 +108,14 @@ def test_a_part_that_does_not_open_ends_it_with_the_reason() -> None:
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_in_order(sign: signal.Signals) -> None:
-    """The embedded Redis would not be saved, and actions under way would be cut off."""
+    """SIGTERM saves the embedded Redis and lets running actions finish."""
     with running() as (process, port):
         url = f"http://127.0.0.1:{port}"
         sid = httpx.post(f"{url}/start_instance", json={"instance_hash": HASH}).json()["sid"]
         raw = json.dumps({"sid": sid, "content": "slow"}).encode()
         with socket.create_connection(("127.0.0.1", port)) as s:
             s.sendall(b"POST /process_action HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(raw) + raw)
-            httpx.get(f"{url}/v1/sessions", timeout=60)  # an answer to what came later: the action has arrived
+            httpx.get(f"{url}/v1/sessions", timeout=60)  # a later request was answered, so the action has arrived
             process.send_signal(sign)
             assert b"saw 4" in read_answer(s)
         out, said = process.communicate(timeout=120)
@@ -124,7 +124,7 @@ def test_a_signal_ends_it_in_order(sign: signal.Signals) -> None:
 
 
 def test_a_thousand_connections_at_once_are_all_served() -> None:
-    """Trainers open one connection a call, all at the same moment."""
+    """Trainers open one connection per call, all at the same moment."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

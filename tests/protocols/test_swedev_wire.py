@@ -1,4 +1,4 @@
-"""The four endpoints byte for byte, over real HTTP, with sessions in memory."""
+"""The four endpoints byte for byte, over real HTTP, with in-memory sessions."""
 
 import json
 import random
@@ -49,7 +49,7 @@ def test_a_start_takes_integers_decimal_strings_and_ids(http: httpx.Client, name
 
 @pytest.mark.parametrize("named", [12345, "12345", 0, -1, 2**63, 2**70, -(2**70), "", "nope", "a\0b", "x" * 401, "٣"])
 def test_an_unknown_instance_is_404(http: httpx.Client, named: int | str) -> None:
-    """A number that SQL cannot hold, or a name it cannot, would be a 500."""
+    """Numbers and names that SQL cannot store are unknown instances, not a 500."""
     answer = http.post("/start_instance", json={"instance_hash": named})
     assert answer.status_code == 404 and is_refusal(answer)
     assert answer.json()["code"] == "unknown_instance"
@@ -58,7 +58,7 @@ def test_an_unknown_instance_is_404(http: httpx.Client, named: int | str) -> Non
 
 
 def test_a_start_that_finds_no_room_says_when_to_come_back(http: httpx.Client) -> None:
-    """The client could not tell "full" from "broken"."""
+    """A client can tell "full" from "broken"."""
     answer = http.post("/start_instance", json={"instance_hash": 1})
     assert answer.status_code == 503 and answer.headers["retry-after"] == "3"
     assert answer.json() == {
@@ -76,7 +76,7 @@ def test_a_start_that_finds_no_room_says_when_to_come_back(http: httpx.Client) -
     [(2, 409, "ungradable"), (3, 503, "sandbox_lost"), (5, 503, "engine_unavailable"), (4, 500, "service_error")],
 )
 def test_other_failed_starts(http: httpx.Client, named: int, status: int, code: str) -> None:
-    """A start without a sid kills a batch, so its reason must be there; a bug's text must not."""
+    """A failed start has its reason in the body, because it ends a batch; a bug's text is not shown."""
     answer = http.post("/start_instance", json={"instance_hash": named})
     assert answer.status_code == status and is_refusal(answer) and answer.json()["code"] == code
     assert "SECRET-BUG" not in answer.text
@@ -99,14 +99,14 @@ MALFORMED = [
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize("raw", MALFORMED, ids=lambda raw: repr(raw[:40]))
 def test_malformed_requests_are_4xx(http: httpx.Client, path: str, raw: bytes) -> None:
-    """A trainer's mistake must not look like a fault of ours, nor like a session."""
+    """A trainer's mistake looks neither like our fault nor like a session."""
     answer = http.post(path, content=raw)
     assert answer.status_code == 422 and is_refusal(answer) and answer.json()["code"] == "malformed_request"
 
 
 @pytest.mark.parametrize("number", ["17.0", "1e3", "true"])
 def test_what_is_wrong_with_a_sid_is_told(http: httpx.Client, number: str) -> None:
-    """A sid that went through a float tensor was refused with two lines about types."""
+    """A float sid is refused with an explanation."""
     answer = http.post("/postprocess", content=f'{{"sid": {number}}}'.encode())
     assert answer.status_code == 422
     detail = answer.json()["detail"]
@@ -115,7 +115,7 @@ def test_what_is_wrong_with_a_sid_is_told(http: httpx.Client, number: str) -> No
 
 @pytest.mark.parametrize("content", [None, 1, True, ["x"], {"x": 1}])
 def test_content_must_be_a_string(http: httpx.Client, sid: str, content: object) -> None:
-    """`str(content)` would run what nobody wrote."""
+    """Content that is not a string is refused: `str(content)` would run text that nobody wrote."""
     answer = http.post("/process_action", json={"sid": sid, "content": content})
     assert answer.status_code == 422 and "content" in answer.json()["detail"]
 
@@ -125,7 +125,7 @@ UNKNOWN = [None, 0, "0", 999, "999", -1, "-1", 2**63, 2**70, "abc", "", " 5", "5
 
 @pytest.mark.parametrize("unknown", UNKNOWN, ids=lambda sid: repr(sid)[:12])
 def test_unknown_sids_answer_as_the_trainer_needs(http: httpx.Client, unknown: int | str | None) -> None:
-    """A rollout whose start failed goes on with null or 0, and its reward must be told apart from a real zero."""
+    """A rollout whose start failed continues with null or 0; its reward differs from a real zero."""
     answer = http.post("/process_action", json={"sid": unknown, "content": "x"})
     assert answer.status_code == 200 and answer.json()["content"]
     assert answer.json()["error"]["code"] == "unknown_session"
@@ -138,7 +138,7 @@ def test_unknown_sids_answer_as_the_trainer_needs(http: httpx.Client, unknown: i
 
 
 def test_only_the_canonical_spelling_names_a_session(http: httpx.Client, wire: Wire, sid: str) -> None:
-    """Two spellings would be two locks of one session."""
+    """Only one spelling names a session: two would be two locks."""
     for spelling in (sid, int(sid)):
         assert http.post("/process_action", json={"sid": spelling, "content": ""}).json() == {"content": "saw 0"}
         assert wire.sessions.seen[-1][0] == sid
@@ -149,27 +149,27 @@ def test_only_the_canonical_spelling_names_a_session(http: httpx.Client, wire: W
 
 @pytest.mark.parametrize("content", ["", "\0", "a\0b", "\U0001f600", "<function=", "x" * 10_000_000, "\r\n", "ü"])
 def test_content_arrives_unchanged(http: httpx.Client, wire: Wire, sid: str, content: str) -> None:
-    """The policy's text would run as another."""
+    """The policy's text is passed on unchanged."""
     answer = http.post("/process_action", json={"sid": sid, "content": content})
     assert answer.status_code == 200 and answer.json() == {"content": f"saw {len(content)}"}
     assert wire.sessions.seen[-1][1] == content
 
 
 def test_half_a_surrogate_pair_is_replaced(http: httpx.Client, wire: Wire, sid: str) -> None:
-    """No encoding can carry it on, so it would break in the shell or in SQL."""
+    """Lone surrogates are replaced: no encoding can represent them in the shell or in SQL."""
     raw = b'{"sid": ' + sid.encode() + b', "content": "\\ud800 \\ud83d\\ude00 \\udc00"}'
     assert http.post("/process_action", content=raw).status_code == 200
     assert wire.sessions.seen[-1][1] == "\ufffd \U0001f600 \ufffd"
 
 
 def test_an_observation_with_half_a_pair_reaches_the_client(http: httpx.Client, sid: str) -> None:
-    """One odd file name would be a 500."""
+    """An undecodable file name is not a 500."""
     answer = http.post("/process_action", json={"sid": sid, "content": "half"})
     assert json.loads(answer.content)["content"] == "half a pair: \ud800"
 
 
 def test_the_content_type_of_a_request_does_not_matter(http: httpx.Client, sid: str) -> None:
-    """curl -d sends a form's content type."""
+    """Any content type is accepted: curl -d sends a form's."""
     raw = json.dumps({"sid": sid, "content": "x"})
     for kind in ("application/x-www-form-urlencoded", "text/plain", "application/json; charset=utf-8", ""):
         answer = http.post("/process_action", content=raw, headers={"Content-Type": kind})
@@ -177,7 +177,7 @@ def test_the_content_type_of_a_request_does_not_matter(http: httpx.Client, sid: 
 
 
 def test_a_body_past_the_bound_is_413(http: httpx.Client, wire: Wire) -> None:
-    """One request would take the server's memory."""
+    """An oversized body is refused without being held in memory."""
     answer = http.post("/process_action", content=b"x" * (33 * 2**20))
     assert answer.status_code == 413 and is_refusal(answer)
     answer = http.post("/process_action", content=(b"x" * 2**20 for _ in range(33)))  # chunked: no Content-Length
@@ -190,7 +190,7 @@ def test_a_body_past_the_bound_is_413(http: httpx.Client, wire: Wire) -> None:
 
 
 def test_an_idempotency_key_is_handed_on_within_its_bound(http: httpx.Client, wire: Wire, sid: str) -> None:
-    """A retried action would run twice; an endless key would fill Redis."""
+    """A retried action runs once; a key that is too long is refused."""
     body = {"sid": sid, "content": "x"}
     http.post("/process_action", json=body, headers={"Idempotency-Key": "k-1"})
     assert wire.sessions.seen[-1] == (sid, "x", "k-1")
@@ -199,7 +199,7 @@ def test_an_idempotency_key_is_handed_on_within_its_bound(http: httpx.Client, wi
 
 
 def test_a_fault_under_an_action_is_an_answer_that_says_so(http: httpx.Client, sid: str) -> None:
-    """The trainer reads a 500 as the observation "Error"."""
+    """Faults during an action are a 200: the trainer reads a 500 as the observation "Error"."""
     answer = http.post("/process_action", json={"sid": sid, "content": "raise"})
     assert answer.status_code == 200
     text = "The sandbox is gone."
@@ -207,13 +207,13 @@ def test_a_fault_under_an_action_is_an_answer_that_says_so(http: httpx.Client, s
 
 
 def test_postprocess_says_where_the_session_stands(http: httpx.Client, sid: str) -> None:
-    """Twice is as good as once."""
+    """Postprocess can be repeated."""
     for _ in range(2):
         assert http.post("/postprocess", json={"sid": int(sid)}).json() == {"sid": sid, "state": "ended"}
 
 
 def test_a_reward_has_every_field_with_its_type(http: httpx.Client, sid: str) -> None:
-    """A missing or misspelt field is read as reward 0.0."""
+    """All fields are there: a missing or misspelt one is read as reward 0.0."""
     answer = http.post("/compute_reward", json={"sid": int(sid)})
     assert answer.json() == {
         **{"reward": 1.0, "f2p_count": 1, "f2p_total": 1, "p2p_count": 0, "p2p_total": 0, "resolved": True},
@@ -221,7 +221,7 @@ def test_a_reward_has_every_field_with_its_type(http: httpx.Client, sid: str) ->
         **{"patch_succesfully_applied": True, "verdict": "resolved", "mask": False, "cause": "All pass."},
         "receipt": "r-1",
     }
-    assert '"reward": 1.0' in answer.text  # the double gave the integer 1
+    assert '"reward": 1.0' in answer.text  # the stub gave the integer 1
 
 
 def _post_and_hang_up(wire: Wire, path: str, body: dict[str, object], after_s: float) -> None:
@@ -239,7 +239,7 @@ def _eventually(met: Callable[[], bool]) -> bool:
 
 
 def test_a_start_whose_client_hung_up_is_closed(wire: Wire) -> None:
-    """Nobody knows the sid, so the container would stand idle for half an hour."""
+    """If the client disconnects during a start, the session is closed, because nobody knows its sid."""
     before = len(wire.sessions.closed)
     wire.sessions.start_s, wire.sessions.begun_when_cancelled = 0.3, True
     try:
@@ -251,7 +251,7 @@ def test_a_start_whose_client_hung_up_is_closed(wire: Wire) -> None:
 
 
 def test_a_start_that_waits_ends_with_its_client(wire: Wire) -> None:
-    """It would keep its place in the line, before starts that somebody waits for."""
+    """A start whose client has disconnected leaves the queue."""
     before = len(wire.sessions.records)
     wire.sessions.start_s = 1.0
     try:
@@ -263,7 +263,7 @@ def test_a_start_that_waits_ends_with_its_client(wire: Wire) -> None:
 
 
 def test_a_start_that_was_delivered_is_not_closed(wire: Wire, sid: str) -> None:
-    """A client that closes its connection after the answer would lose its session."""
+    """A client may close its connection right after the response without losing its session."""
     before = len(wire.sessions.closed)
     raw = json.dumps({"instance_hash": HASH}).encode()
     with socket.create_connection(("127.0.0.1", wire.port)) as s:
@@ -274,14 +274,14 @@ def test_a_start_that_was_delivered_is_not_closed(wire: Wire, sid: str) -> None:
 
 
 def test_an_action_whose_client_hung_up_runs_to_its_end(wire: Wire, sid: str) -> None:
-    """Half an action would leave the shell in a state that no journal tells."""
+    """An action runs to its end if its client disconnects: the journal has no half actions."""
     before = wire.sessions.finished.count("slow")
     _post_and_hang_up(wire, "/process_action", {"sid": sid, "content": "slow"}, 0.1)
     assert _eventually(lambda: wire.sessions.finished.count("slow") == before + 1)
 
 
 def test_an_action_under_way_at_shutdown_runs_to_its_end(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """An orderly restart would cut commands off."""
+    """An orderly restart lets running actions finish."""
     with serving(tmp_path_factory.mktemp("wire")) as wire:
         sid = httpx.post(f"{wire.url}/start_instance", json={"instance_hash": HASH}).json()["sid"]
         _post_and_hang_up(wire, "/process_action", {"sid": sid, "content": "slow"}, 0.1)
@@ -289,7 +289,7 @@ def test_an_action_under_way_at_shutdown_runs_to_its_end(tmp_path_factory: pytes
 
 
 def test_a_thousand_malformed_requests_harm_nothing(http: httpx.Client, wire: Wire, sid: str) -> None:
-    """Some byte string would be a 5xx, or leave the server worse than before."""
+    """No byte string is a 5xx or leaves the server worse than before."""
     rng = random.Random(7)
     whole = json.dumps({"sid": sid, "content": "hello", "instance_hash": HASH + 1}).encode()
     for i in range(1000):
@@ -323,9 +323,9 @@ JSON = st.recursive(
     path=st.sampled_from(ENDPOINTS), body=st.dictionaries(st.sampled_from(["sid", "content", "instance_hash"]), JSON)
 )
 def test_any_json_gets_a_json_answer_below_500(http: httpx.Client, path: str, body: dict[str, object]) -> None:
-    """A type that nobody thought of would be a 5xx."""
+    """No JSON type is a 5xx."""
     if body.get("instance_hash") in (1, 2, 3, 4, 5):
-        return  # the double's own faults
+        return  # the stub's own faults
     answer = http.post(path, content=json.dumps(body).encode())
     assert answer.status_code in (200, 404, 422)
     answer.json()

@@ -1,4 +1,4 @@
-"""The pages over real HTTP, on sessions in memory: who sees them, who may change anything, what they load."""
+"""The pages over real HTTP, on in-memory sessions: who sees them, who may change anything, what they load."""
 
 import re
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def token(page: str) -> str:
 
 
 def test_without_a_key_nothing_is_seen(browser: httpx.Client, sid: str) -> None:
-    """Whoever reaches the port would read the trajectories."""
+    """The pages need a key: whoever reaches the port could otherwise read the trajectories."""
     for path in (*PAGES, f"/ui/sessions/{sid}", f"/ui/sessions/{sid}/live", f"/ui/sessions/{sid}/export"):
         answer = browser.get(path)
         assert answer.status_code == 303 and answer.headers["location"].startswith("/ui/login?to="), path
@@ -52,14 +52,14 @@ def test_without_a_key_nothing_is_seen(browser: httpx.Client, sid: str) -> None:
 
 
 def test_a_login(browser: httpx.Client) -> None:
-    """A stolen or guessed cookie, or a link that leads elsewhere."""
+    """Forged or expired cookies are refused, and so are redirects to other hosts."""
     answer = log_in(browser, to="/ui/sessions?run=a%2Fb")
     assert answer.status_code == 303 and answer.headers["location"] == "/ui/sessions?run=a%2Fb"
     cookie = answer.headers["set-cookie"].lower()
     assert all(part in cookie for part in ("httponly", "samesite=strict", "path=/ui", "max-age=43200"))
     assert "first-key" not in cookie
     assert browser.get("/ui").status_code == 200
-    assert browser.get("/v1/sessions").status_code == 401  # the cookie is for the pages alone
+    assert browser.get("/v1/sessions").status_code == 401  # the cookie is for the pages only
     for elsewhere in ("//evil.example", "https://evil.example", "/ui\\evil", "/uix", "/ui\r\nX: 1"):
         assert log_in(browser, to=elsewhere).headers["location"] == "/ui"
     assert browser.post("/ui/logout", data={"token": token(browser.get("/ui").text)}).status_code == 303
@@ -67,7 +67,7 @@ def test_a_login(browser: httpx.Client) -> None:
 
 
 def test_changes_need_the_pages_own_token(wire: Wire, browser: httpx.Client, sid: str) -> None:
-    """Another site would end sessions through the operator's browser."""
+    """Another site cannot end sessions through the operator's browser."""
     log_in(browser)
     own = token(browser.get(f"/ui/sessions/{sid}").text)
     close = f"/ui/sessions/{sid}/close"
@@ -83,7 +83,7 @@ def test_changes_need_the_pages_own_token(wire: Wire, browser: httpx.Client, sid
 
 
 def test_who_may_do_what(browser: httpx.Client, wire: Wire, sid: str) -> None:
-    """A tenant would read the others' trajectories, or a viewer end a session."""
+    """A tenant does not see others' trajectories; a viewer cannot end a session."""
     assert log_in(browser, "second-key").status_code == 401
     assert browser.get("/ui", headers={"X-API-Key": "second-key"}).status_code == 303
     log_in(browser, "looks-only")
@@ -97,7 +97,7 @@ def test_who_may_do_what(browser: httpx.Client, wire: Wire, sid: str) -> None:
 
 
 def test_every_page_loads_nothing_from_elsewhere(browser: httpx.Client, sid: str) -> None:
-    """It would be blank on a host without internet, or tell another host what is looked at."""
+    """Pages load nothing from other hosts: they work without internet and reveal nothing."""
     log_in(browser)
     for path in (*PAGES, f"/ui/sessions/{sid}", f"/ui/sessions/{sid}/actions/1", "/ui/sessions?run=&verdict=&masked="):
         answer = browser.get(path)
@@ -121,7 +121,7 @@ def test_what_goes_wrong_is_a_page(browser: httpx.Client) -> None:
 
 
 def test_half_a_pair_is_shown(browser: httpx.Client, sid: str) -> None:
-    """One lone surrogate in an observation would make the page a 500."""
+    """A lone surrogate in an observation does not make the page a 500."""
     log_in(browser)
     assert "half a pair: \ufffd" in browser.get(f"/ui/sessions/{sid}").text
 

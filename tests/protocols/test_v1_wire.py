@@ -27,7 +27,7 @@ def sid(http: httpx.Client) -> str:
 
 
 def test_a_live_session(http: httpx.Client, sid: str) -> None:
-    """Someone debugging a task would not see where it runs; or would see what reattaches the shell."""
+    """A session's node and container are shown, but not the secret that reattaches its shell."""
     body = http.get(f"/v1/sessions/{sid}").json()
     assert (body["sid"], body["state"], body["instance_id"], body["container_id"]) == (sid, "live", "a__b-1", "c0ffee")
     assert body["verdict"] is body["grade"] is body["patch"] is None
@@ -35,7 +35,7 @@ def test_a_live_session(http: httpx.Client, sid: str) -> None:
 
 
 def test_an_ended_session_with_its_verdict_and_patch(http: httpx.Client, sid: str) -> None:
-    """The verdict would have to be asked for through the trainer's endpoint."""
+    """The verdict is shown without the trainer's endpoint."""
     assert http.get(f"/v1/sessions/{sid}/patch").status_code == 409
     closed = http.delete(f"/v1/sessions/{sid}")
     assert closed.status_code == 200 and closed.json()["state"] == "ended"
@@ -50,7 +50,7 @@ def test_an_ended_session_with_its_verdict_and_patch(http: httpx.Client, sid: st
 
 
 def test_sessions_are_listed_by_state_within_a_bound(http: httpx.Client, sid: str) -> None:
-    """A fleet's whole history would be one answer."""
+    """Lists are paged: a fleet's history is never one response."""
     listed = http.get("/v1/sessions", params={"state": "live", "limit": 1}).json()
     assert [entry["sid"] for entry in listed] == [sid]
     for wrong in ({"state": "dead"}, {"limit": 0}, {"limit": 1001}, {"limit": "x"}):
@@ -60,7 +60,7 @@ def test_sessions_are_listed_by_state_within_a_bound(http: httpx.Client, sid: st
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 def test_unknown_sessions_are_404(http: httpx.Client, method: str) -> None:
-    """An operator's typing error would look like a fault."""
+    """An operator's typing error does not look like a fault."""
     answer = http.request(method, "/v1/sessions/999")
     assert answer.status_code == 404 and answer.json()["code"] == "unknown_session"
     for strange in ("abc", "-1", "%00", "9" * 30, "%ff"):
@@ -68,14 +68,14 @@ def test_unknown_sessions_are_404(http: httpx.Client, method: str) -> None:
 
 
 def test_receipts(http: httpx.Client) -> None:
-    """A verdict could not be checked."""
+    """A verdict's evidence can be read."""
     assert http.get("/v1/receipts/r-1").json() == {"id": "r-1", "patch_sha256": "5a"}
     assert http.get("/v1/receipts/r-2").json()["code"] == "unknown_receipt"
     assert http.get("/v1/receipts/%00").status_code == 422
 
 
 def test_instances_never_show_what_would_solve_them(http: httpx.Client) -> None:
-    """Whoever drives the policy could read its solution or its tests."""
+    """The client that drives the policy cannot read its solution or its tests."""
     listed, shown = http.get("/v1/instances"), http.get("/v1/instances/a__b-1")
     assert listed.json()[0]["instance_hash"] == shown.json()["instance_hash"] == str(HASH)
     assert shown.json()["problem_statement"] == "It is broken." and shown.json()["f2p_total"] == 1
@@ -88,7 +88,7 @@ def test_instances_never_show_what_would_solve_them(http: httpx.Client) -> None:
 
 
 def test_wrong_paths_and_methods_are_json(http: httpx.Client) -> None:
-    """A client that parses every answer would break on a plain text."""
+    """Errors are JSON: a client that parses every response would break on plain text."""
     answer = http.get("/nope")
     assert answer.status_code == 404 and answer.json()["code"] == "not_found"
     answer = http.get("/process_action")

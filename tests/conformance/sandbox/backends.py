@@ -1,4 +1,4 @@
-"""The container backends that the list is run on: each an engine, and what makes its runtimes."""
+"""The container backends that the conformance list runs on: an engine each, and its runtimes."""
 
 import os
 import secrets
@@ -19,24 +19,24 @@ PODMAN = "SANDBOX_TEST_PODMAN"
 
 @dataclass(frozen=True)
 class Backend:
-    """One engine of this machine."""
+    """An engine of this machine."""
 
     name: str
     engine: Engine
     kind: type[DockerRuntime]
     client: tuple[str, ...]
-    """The command line that speaks to the same engine."""
+    """The command line for the same engine."""
     init: str
     """Process 1 of a container with a shell."""
 
     def runtime(self, node: str = "", **config: object) -> DockerRuntime:
-        """One that pulls nothing, under a node name of its own."""
+        """A runtime that pulls nothing, under its own node name."""
         own = node or f"test-{secrets.token_hex(4)}"
         return self.kind(self.engine, RuntimeConfig(**{"node": own, "pull": False, **config}))  # type: ignore[arg-type]
 
 
 def docker() -> Backend:
-    """The engine of this machine; without it the list is skipped, but fails in CI."""
+    """This machine's engine; without it the list is skipped, but fails in CI."""
     try:
         return _opened(None, DockerRuntime, "docker", ("docker",), "/sbin/docker-init")
     except EngineUnavailable as error:

@@ -1,4 +1,4 @@
-"""A real engine, and sandboxes on it that no run leaves behind."""
+"""A real engine, and sandboxes on it that are removed after the run."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ from .specs import IMAGE, spec
 
 @pytest.fixture(scope="session", params=BACKENDS, ids=lambda made: made.__name__)
 async def backend(request: pytest.FixtureRequest) -> AsyncIterator[Backend]:
-    """Each engine that the list is run on."""
+    """Each engine that the list runs on."""
     backend: Backend = request.param()
     try:
         await backend.engine.call(lambda api: api.inspect_image(IMAGE))  # type: ignore[no-untyped-call]  # the SDK's
@@ -32,13 +32,13 @@ async def backend(request: pytest.FixtureRequest) -> AsyncIterator[Backend]:
 
 @pytest.fixture(scope="session")
 def engine(backend: Backend) -> Engine:
-    """Below the runtime, to stage what nobody can through it."""
+    """The SDK's client, to stage what the runtime cannot."""
     return backend.engine
 
 
 @pytest.fixture(scope="session")
 async def runtime(backend: Backend) -> AsyncIterator[DockerRuntime]:
-    """Under a node name of this run alone; every test removes what it made."""
+    """A runtime with this run's own node name; every test removes what it made."""
     runtime = backend.runtime()
     yield runtime
     left = await runtime.list()
@@ -49,7 +49,7 @@ async def runtime(backend: Backend) -> AsyncIterator[DockerRuntime]:
 
 @pytest.fixture
 async def sandbox(runtime: DockerRuntime) -> AsyncIterator[BashSandbox]:
-    """A fresh one for this test alone."""
+    """A fresh sandbox for one test."""
     sandbox = await runtime.create(spec())
     yield sandbox
     await runtime.remove(sandbox.container_id)
@@ -57,7 +57,7 @@ async def sandbox(runtime: DockerRuntime) -> AsyncIterator[BashSandbox]:
 
 @pytest.fixture(scope="module")
 async def shared(runtime: DockerRuntime) -> AsyncIterator[BashSandbox]:
-    """One for all tests of a module that leave its shell as they found it."""
+    """One sandbox for all tests of a module that leave its shell unchanged."""
     sandbox = await runtime.create(spec())
     yield sandbox
     await runtime.remove(sandbox.container_id)

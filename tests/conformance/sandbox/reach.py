@@ -1,4 +1,4 @@
-"""Tried from inside a sandbox, by its root: prints a JSON object, what was tried -> `open`, or the error's name.
+"""Runs inside a sandbox as root: prints a JSON object, attempted access -> `open` or the error's name.
 
 Needs nothing but Python's own library. Arguments: `host:port` of what must not be reached.
 """

@@ -1,4 +1,4 @@
-"""What the suite's containers are made of, and how it looks into them."""
+"""Specifications of the suite's containers, and ways to look into them."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -11,7 +11,7 @@ IMAGE = "sandbox-samples/base:latest"
 
 
 def spec(**fields: Any) -> ContainerSpec:
-    """A session's container; `fields` replace its own."""
+    """A session's container; `fields` override the defaults."""
     own: dict[str, Any] = {
         "image": IMAGE,
         "role": Role.SESSION,
@@ -29,24 +29,24 @@ def shown(result: ShellResult) -> str:
 
 
 async def say(sandbox: Sandbox, command: str, *, timeout_s: float = 20.0) -> str:
-    """What `command` shows in the shell, without its last line end."""
+    """The output of `command` in the shell, without its last line end."""
     return shown(await sandbox.shell.run(command, timeout_s=timeout_s)).removesuffix("\n")
 
 
 async def processes(sandbox: Sandbox) -> list[str]:
-    """The command lines of all processes of the container, seen from a channel of its own."""
+    """The command lines of all processes of the container, read through a separate channel."""
     seen = await sandbox.exec(["ps", "-eo", "stat,args"], timeout_s=20)
     lines = seen.stdout.text().splitlines()[1:]
     return [args for stat, _, args in (line.partition(" ") for line in lines) if not stat.startswith("Z")]
 
 
 async def running(sandbox: Sandbox, wanted: str) -> int:
-    """How many processes of the container have `wanted` in their command line."""
+    """Number of processes of the container with `wanted` in their command line."""
     return len([args for args in await processes(sandbox) if wanted in args and not args.lstrip().startswith("ps ")])
 
 
 async def gone(sandbox: Sandbox, wanted: str) -> bool:
-    """Whether no process has `wanted` in its command line, now or soon (a kill is not waited for)."""
+    """Whether no process has `wanted` in its command line, now or soon (kills are asynchronous)."""
     for _ in range(100):
         if not await running(sandbox, wanted):
             return True
@@ -60,7 +60,7 @@ async def begun(sandbox: Sandbox, wanted: str) -> None:
 
 
 async def there(sandbox: Sandbox, path: str) -> None:
-    """Wait until the file is there."""
+    """Wait until the file exists."""
 
     async def found() -> bool:
         return (await sandbox.exec(["test", "-e", path], timeout_s=20)).exit_code == 0

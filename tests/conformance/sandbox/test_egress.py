@@ -1,4 +1,4 @@
-"""A restricted container keeps its rules for as long as it runs, and has them before anything runs in it again."""
+"""A restricted container keeps its rules while it runs, and has them before anything runs in it after a restart."""
 
 import asyncio
 
@@ -26,7 +26,7 @@ _HOST_UNREACHABLE = "113"
 
 
 async def test_rules_outlive_a_restart(runtime: DockerRuntime) -> None:
-    """An agent that ends all processes of its container, its shell put in another's place, and is free then."""
+    """A policy that kills all processes of its container, including the shell, must not be unrestricted afterwards."""
     sandbox = await runtime.create(spec(network="bridge", egress=Egress((Target.parse("192.0.2.1"),))))
     try:
         # what runs first after a restart is the agent's own
@@ -56,7 +56,7 @@ open("/seen", "a").write(found + "\\n")
 
 
 async def test_rules_change_while_it_runs(runtime: DockerRuntime) -> None:
-    """A later word that adds to the first one in place of replacing it."""
+    """A change replaces the earlier rules instead of adding to them."""
     host = bridge_gateway()  # answers at once, where rules let it be asked: refused
     sandbox = await runtime.create(spec(network="bridge", egress=Egress(()), with_shell=False))
 
@@ -80,7 +80,7 @@ async def test_rules_change_while_it_runs(runtime: DockerRuntime) -> None:
 
 
 async def test_names_are_found_without_a_name_server(runtime: DockerRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name that is allowed and cannot be looked up is of no use."""
+    """An allowed name that cannot be looked up would be of no use."""
 
     async def known(name: str) -> list[str]:
         return ["192.0.2.1", "192.0.2.2"]
@@ -96,7 +96,7 @@ async def test_names_are_found_without_a_name_server(runtime: DockerRuntime, mon
 
 
 async def test_nothing_starts_where_no_rules_can_be_set(backend: Backend) -> None:
-    """A box that is open because its guard could not be made."""
+    """A box without its rules must not run, if the helper cannot be created."""
     runtime = backend.runtime(egress=Egress(()), egress_image="sandbox-test/none:1")
     for with_shell in (True, False):
         with pytest.raises(EgressUnavailable, match="SANDBOX_EGRESS_IMAGE"):
@@ -107,7 +107,7 @@ async def test_nothing_starts_where_no_rules_can_be_set(backend: Backend) -> Non
 
 
 async def test_an_image_without_nft_starts_nothing(backend: Backend) -> None:
-    """A helper that never ran, taken for one that did its work."""
+    """A helper that never ran must not be taken for one that worked."""
     runtime = backend.runtime(egress=Egress(()), egress_image=IMAGE)
     with pytest.raises(ServiceError, match="nft"):
         await runtime.create(spec(network="bridge", with_shell=False))
@@ -115,7 +115,7 @@ async def test_an_image_without_nft_starts_nothing(backend: Backend) -> None:
 
 
 async def test_refused_rules_are_not_taken_for_set(backend: Backend) -> None:
-    """A helper that ran and did nothing; what was not restricted must not run."""
+    """If the helper ran and did nothing, the unrestricted container must not run."""
     runtime = backend.runtime()
     sandbox = await runtime.create(spec(network="bridge", with_shell=False))
     await backend.engine.call(lambda api: api.kill(sandbox.container_id))
@@ -129,7 +129,7 @@ async def test_refused_rules_are_not_taken_for_set(backend: Backend) -> None:
 
 
 async def _all_gone(runtime: DockerRuntime) -> None:
-    """Nothing is left of a failed start."""
+    """Wait until nothing of a failed start is left."""
     for _ in range(300):
         if not (left := await runtime.list()):
             return

@@ -1,4 +1,4 @@
-"""One-off commands beside the shell: exact streams, bounded, and gone with all their children at their timeout."""
+"""One-off commands beside the shell: exact, bounded streams; at their timeout gone with all their children."""
 
 import asyncio
 import resource
@@ -19,7 +19,7 @@ from .specs import gone, running, say, spec
 
 @pytest.fixture
 async def grading(runtime: DockerRuntime) -> AsyncIterator[BashSandbox]:
-    """A container whose channels are for one command each."""
+    """A container whose channels run one command each."""
     sandbox = await runtime.create(spec(role=Role.GRADE))
     yield sandbox
     await runtime.remove(sandbox.container_id)
@@ -239,7 +239,7 @@ async def test_a_command_that_stood_by_is_killed_at_its_timeout(grading: BashSan
 
 
 async def test_what_a_command_that_stands_by_cannot_do(grading: BashSandbox) -> None:
-    """Each is told as of any other command: no folder, no such program, killed; another user has its own process."""
+    """It reports failures like any other command: no folder, no such program, killed; other users get no such process."""
     await grading.stand_by(3)
     assert (await grading.exec(["true"], timeout_s=5, cwd="/no/such")).exit_code == 126
     assert (await grading.exec(["no-such-command-x"], timeout_s=5)).exit_code == 127

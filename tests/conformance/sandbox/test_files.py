@@ -1,4 +1,4 @@
-"""Files go in and out byte for byte, and what cannot be done is told as the file system tells it."""
+"""Files go in and out byte for byte, with the file system's own errors."""
 
 import asyncio
 import hashlib

@@ -1,4 +1,4 @@
-"""Processes of a policy that write into the service's own streams, or put their programs in place of the image's."""
+"""Processes of a policy that write into the service's own streams, or replace programs of the image."""
 
 import asyncio
 import time
@@ -67,7 +67,7 @@ async def test_commands_beside_a_process_that_writes_into_their_channels(sandbox
 
 @pytest.mark.parametrize("words", ["zero", "end zero", f"{'9' * 5000} exited free", f"0 {'x' * 5000}"])
 async def test_a_command_that_finds_its_nonce(shared: BashSandbox, words: str) -> None:
-    """Each of these in place of the end was a ValueError; the last one waited for its line feed for ever."""
+    """Each of these instead of the end was a ValueError; the last one waited for its line feed for ever."""
     text = f"%s {words}" + ("" if "x" in words[:4] else "\\n")
     try:
         async with asyncio.timeout(15):

@@ -1,4 +1,4 @@
-"""What is known of an engine's images holds until the engine says otherwise."""
+"""Cached facts about an engine's images hold until the engine reports a change."""
 
 import asyncio
 import secrets
@@ -54,7 +54,7 @@ async def test_a_known_image_is_looked_up_again_after_any_change(
 
 @pytest.mark.parametrize("name", ["Infinity", "a/B", "a___b", "x:y:z"])
 async def test_a_name_that_no_image_can_have(runtime: DockerRuntime, name: str) -> None:
-    """The engine's refusal was told as an engine that is away, to be tried again for ever."""
+    """The engine's refusal was reported as an engine that is down, and so retried for ever."""
     assert await runtime.find_image(name) is None
     with pytest.raises(ImageUnavailable) as refused:
         await runtime.resolve_image([name])

@@ -1,4 +1,4 @@
-"""What root in a sandbox can reach, as a table: anything else that opens is a finding."""
+"""A table of what root in a sandbox can reach: any other access that opens is a finding."""
 
 import asyncio
 import json
@@ -24,9 +24,9 @@ PROBE = Path(__file__).with_name("reach.py").read_text()
 METADATA = "169.254.169.254:80"
 
 OWN = {"read /proc/1/mem"}
-"""Open, and nobody else's: the first process of a sandbox is its root's own."""
+"""Open, but harmless: the first process of a sandbox belongs to the sandbox's own root."""
 LATER_SHUT = {"io_uring", "vsock"}
-"""Docker's own seccomp profile shuts these from version 25 on; before it they are open (SECURITY.md)."""
+"""Docker's own seccomp profile blocks these from version 25 on; before it they are open (SECURITY.md)."""
 FACTS = {
     "NoNewPrivs": "1",
     "Seccomp": "2",
@@ -37,7 +37,7 @@ FACTS = {
 }
 BOUNDS = {"a file of 65 MB": "EFBIG", "200 processes": "EAGAIN"}
 HOSTS = ("connect ", "read /dev/", "read /proc/kcore", "socket /", "write /proc/sys", "vsock", "keyring")
-"""What begins so is the host's whatever kernel answers. All else a sandbox of gVisor's has of a kernel of its own."""
+"""Prefixes that are the host's, whichever kernel answers. Everything else in a gVisor sandbox is its own kernel's."""
 
 
 async def allowed(engine: Engine) -> set[str]:

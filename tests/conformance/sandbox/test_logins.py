@@ -1,4 +1,4 @@
-"""Login shells that are begun again and again: the profile need not run, and nobody can tell but by the time."""
+"""Repeated login shells: the profile need not run, and only the time shows it."""
 
 import asyncio
 import shlex
@@ -10,7 +10,7 @@ from sandbox_server.sandbox.bash.sandbox import BashSandbox
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 USES = 4
-"""Past which a profile that can be known is known."""
+"""Uses after which a profile that can be known is known."""
 
 # variables that are others in every shell, and BASH_ARGC, which is (0) once something was sourced
 _OTHERS = "BASHPID|BASH_ARGC|BASH_EXECUTION_STRING|EPOCH\\w+|RANDOM|SRANDOM|SECONDS|LINENO|PPID|_"
@@ -21,7 +21,7 @@ declare -p | grep -Ev '^declare -[-a-zA-Z]+ ({_OTHERS})='
 declare -f; alias; shopt; set +o; umask; pwd; trap
 echo "$0 $# $- $status"
 """
-"""Says what a command may see of how its shell began."""
+"""Prints what a command can see of how its shell started."""
 
 PLAIN = [
     "",
@@ -58,26 +58,26 @@ NOT_PLAIN = {
 
 
 async def run(sandbox: BashSandbox, text: str, **how: object) -> str:
-    """What a login shell says that is begun as the E2B SDK begins it."""
+    """Output of a login shell started as the E2B SDK starts it."""
     done = await sandbox.exec(["/bin/bash", "-l", "-c", text], timeout_s=20, **how)  # type: ignore[arg-type]
     return done.stdout.text() + done.stderr.text()
 
 
 async def fresh(sandbox: BashSandbox, text: str, **how: object) -> str:
-    """The same of one that is begun in a way that is not looked at."""
+    """Output of one started in a way that is never examined."""
     done = await sandbox.exec(["env", "/bin/bash", "-l", "-c", text], timeout_s=20, **how)  # type: ignore[arg-type]
     return done.stdout.text() + done.stderr.text()
 
 
 async def is_known(sandbox: BashSandbox, **how: object) -> bool:
-    """Whether the profile is not run any more, after as many uses as it takes."""
+    """Whether the profile no longer runs, after as many uses as needed."""
     for _ in range(USES):
         said = await run(sandbox, "tr '\\0' ' ' < /proc/$$/cmdline", **how)
     return "--noprofile" in said
 
 
 async def have(sandbox: BashSandbox, path: str, text: str) -> None:
-    """Have the file hold the text."""
+    """Write the text to the file."""
     done = await sandbox.exec(["bash", "-c", f"printf %s {shlex.quote(text)} > {path}"], timeout_s=20)
     assert done.exit_code == 0
 
@@ -165,7 +165,7 @@ async def test_an_environment_that_bash_cannot_set(sandbox: BashSandbox) -> None
 
 
 async def test_several_are_learned_at_once(sandbox: BashSandbox) -> None:
-    """One would be taken for the other."""
+    """Profiles learned at the same time must not be confused."""
     await have(sandbox, "/root/.profile", 'export SEEN="$GIVEN"')
     given = [str(number) for number in range(6)]
     for _ in range(USES + 1):
@@ -174,7 +174,7 @@ async def test_several_are_learned_at_once(sandbox: BashSandbox) -> None:
 
 
 async def test_a_user_whose_home_moves(sandbox: BashSandbox) -> None:
-    """What the profile made of the old one would stay."""
+    """The profile's effect for the old home must not stay after /etc/passwd has changed."""
     await sandbox.exec(["bash", "-c", "useradd -m -s /bin/bash agent; cp -r ~agent /srv/agent"], timeout_s=20)
     await have(sandbox, "/etc/profile.d/x.sh", 'export SEEN="$HOME"')
 

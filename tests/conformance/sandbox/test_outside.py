@@ -1,4 +1,4 @@
-"""Containers as the engine sees them, whatever runs in them or was replaced in them."""
+"""Containers as the engine sees them, whatever runs or was replaced in them."""
 
 import time
 
@@ -18,7 +18,7 @@ _READER = spec(role=Role.PREPARE, with_shell=False)
 
 
 async def found(runtime: DockerRuntime, sandbox: Sandbox, folder: str, command: str) -> str:
-    """What `command` prints in a container beside `sandbox`, in `folder` of its files."""
+    """The output of `command` in a container beside `sandbox`, in `folder` of its files."""
     reader = await runtime.outside.beside(sandbox.container_id, _READER, folder=folder)
     try:
         done = await reader.exec(["bash", "-c", command], timeout_s=20, cwd=FILES + folder, merge_streams=True)

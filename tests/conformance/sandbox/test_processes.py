@@ -1,4 +1,4 @@
-"""One running command: its streams apart and whole, its end, its signals, its user, and all that began in it."""
+"""One running command: separate and complete streams, its end, signals, user, and all its descendants."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ from .specs import gone, running, spec
 
 
 async def read(process: Process) -> tuple[bytes, bytes, ProcessEnd]:
-    """All of its output, a terminal's with stdout's, and its end, within 30 s."""
+    """All of its output (a terminal's with stdout's) and its end, within 30 s."""
     streams = {stream: bytearray() for stream in Stream}
     async with asyncio.timeout(30):
         async for stream, data in process.output():
@@ -66,7 +66,7 @@ async def test_ends(shared: BashSandbox, script: str, end: ProcessEnd) -> None:
 
 
 async def test_what_cannot_be_run(shared: BashSandbox) -> None:
-    """It is the command's end, as a shell tells it, and no error of the service."""
+    """It is the command's end, as reported by a shell, and not an error of the service."""
     out, err, end = await read(await shared.start(["no-such-command-x"]))
     assert (out, end) == (b"", ProcessEnd(127)) and b"no-such-command-x" in err
     out, err, end = await read(await shared.start(["true"], cwd="/no/such"))
@@ -295,7 +295,7 @@ async def test_a_cancelled_start(shared: BashSandbox) -> None:
 
 
 async def test_no_command(shared: BashSandbox) -> None:
-    """A NUL byte would leave the channel waiting for the rest of its order."""
+    """A NUL byte would leave the channel waiting for the rest of its request."""
     for argv in (["echo", "a\0b"], ["echo", "\ud800"], []):
         with pytest.raises(MalformedRequest):
             await shared.start(argv)

@@ -1,4 +1,4 @@
-"""Containers come with their limits, leave nothing behind, and are found again after the server's end."""
+"""Containers have their limits, leave nothing behind, and are found again after the server's end."""
 
 import asyncio
 import gc
@@ -281,7 +281,7 @@ asyncio.run(main())
 
 
 async def _killed_server(runtime: DockerRuntime, command: str = "") -> str:
-    """A container whose server was killed by SIGKILL, with `command` in flight."""
+    """A container whose server was killed by SIGKILL while `command` ran."""
     deadline = datetime.now(UTC) + timedelta(minutes=5)
     kind = type(runtime)
     own = (kind.__module__, kind.__name__, runtime._engine._url, runtime._config.node)

@@ -1,4 +1,4 @@
-"""What ends the shell, its processes or its container ends neither the session nor the truth of its answers."""
+"""Whatever ends the shell, its processes or its container, the session goes on and its answers are true."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Whatever a command shows comes back as it was shown, is bounded, and is never taken for a mark of ours."""
+"""All output comes back unchanged, is bounded, and is never taken for one of our marks."""
 
 import asyncio
 import hashlib

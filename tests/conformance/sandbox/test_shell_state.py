@@ -1,4 +1,4 @@
-"""The persistent shell keeps what a person at a terminal would expect it to keep, and runs any text as it is."""
+"""The persistent shell keeps the state that a person at a terminal expects, and runs any text unchanged."""
 
 import hashlib
 import time

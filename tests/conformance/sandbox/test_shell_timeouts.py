@@ -1,4 +1,4 @@
-"""Past its time a command and all it began are gone, what earlier actions began lives on, and the next one works."""
+"""At its timeout a command is gone with all its children; processes of earlier actions live on; the next one works."""
 
 import asyncio
 import contextlib

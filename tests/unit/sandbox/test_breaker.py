@@ -1,10 +1,10 @@
-"""When nothing new is begun on an engine, and when it is again."""
+"""When the circuit breaker of an engine opens and closes."""
 
 from sandbox_server.sandbox.docker.breaker import Breaker
 
 
 def test_only_silence_in_a_row_opens_it() -> None:
-    """Calls that fail for reasons of their own would stop a node that is well."""
+    """Error answers do not open it: calls that fail for their own reasons must not stop a healthy node."""
     told: list[str] = []
     breaker = Breaker(3, told.append)
     for _ in range(5):
@@ -18,7 +18,7 @@ def test_only_silence_in_a_row_opens_it() -> None:
 
 
 def test_after_a_probe_one_call_decides() -> None:
-    """A daemon that answers pings and nothing else takes as many starts down as it did before, each time."""
+    """After a good probe, the first silence opens it again: a daemon may answer pings and nothing else."""
     told: list[str] = []
     breaker = Breaker(3, told.append)
     breaker.probed()

@@ -1,4 +1,4 @@
-"""The kernel's own counters of a container, of either version of cgroups."""
+"""The kernel's counters of a container, for both versions of cgroups."""
 
 from pathlib import Path
 
@@ -23,14 +23,14 @@ def _version_2(oom: int) -> dict[str, str]:
     ("files", "expected"),
     [
         (_VERSION_1, Kills(2, None)),
-        (_version_2(0), Kills(1, at_limit=False)),  # for the host's memory
+        (_version_2(0), Kills(1, at_limit=False)),  # for lack of host memory
         (_version_2(3), Kills(1, at_limit=True)),
         ({"proc/7/cgroup": "0::/../c\n"}, None),
         ({}, None),
     ],
 )
 def test_kills_are_read(tmp_path: Path, files: dict[str, str], expected: Kills | None) -> None:
-    """Where they are not to be seen, nothing is known; a wrong file must not become a kill."""
+    """Invisible counters are unknown; a malformed file is not taken for a kill."""
     for path, text in files.items():
         file = tmp_path / path
         file.parent.mkdir(parents=True)

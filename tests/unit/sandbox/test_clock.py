@@ -9,7 +9,7 @@ from sandbox_server.sandbox.bash.clock import SandboxClock
 
 
 async def test_it_stands_still_while_frozen() -> None:
-    """A command that a pause robbed of its time, or that gained some by a second word of the same pause."""
+    """A pause takes no time from a command's limit; stopping the clock twice adds none."""
     clock = SandboxClock()
     clock.go()
     clock.check()

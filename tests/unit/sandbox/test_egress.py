@@ -1,4 +1,4 @@
-"""What a container may reach: entries are read as they were meant, and the rules hold to all of them."""
+"""Egress rules: entries are parsed as intended, and the generated rules enforce all of them."""
 
 import pytest
 
@@ -21,7 +21,7 @@ from sandbox_server.sandbox.egress import Egress, Target, ruleset
     ],
 )
 def test_an_entry_is_read(text: str, host: str, port: int | None) -> None:
-    """A range that lost its port would open a whole host."""
+    """A port is never lost: the rule would otherwise open a whole host."""
     target = Target.parse(text)
     assert (target.host, target.port) == (host, port)
     assert target.is_name is ("/" not in host)
@@ -33,7 +33,7 @@ def test_an_entry_is_read(text: str, host: str, port: int | None) -> None:
      "http://a", "2001:db8::1:80:x", "-a", "[::1", "a" * 254],
 )  # fmt: skip
 def test_what_is_none_is_refused(text: str) -> None:
-    """A misread entry would close what was wanted, or open something else; a crafted one would write rules."""
+    """Malformed entries are refused: misreading one would open or close the wrong thing, or inject rules."""
     with pytest.raises(ValueError, match="is no address, range or host name"):
         Target.parse(text)
 
@@ -57,7 +57,7 @@ REFUSE = "reject with icmpx type admin-prohibited"
 
 
 def test_every_party_has_to_let_it_through() -> None:
-    """A request that allows more than the operator would get more."""
+    """A request cannot allow more than the operator."""
     operator = Egress((Target.parse("trainer:8000"),))
     asked = Egress((Target.parse("0.0.0.0/0"),), (Target.parse("10.0.0.0/8"),), rest=True)
     found = chains(ruleset([operator, asked], {"trainer": ["10.9.0.1", "2001:db8::1"]}))
@@ -73,12 +73,12 @@ def test_every_party_has_to_let_it_through() -> None:
 
 
 def test_nothing_is_open_beside_the_entries() -> None:
-    """The engine's resolver passes questions on, and IPv6 would be a second way out."""
+    """The engine's resolver, which forwards queries, and IPv6 are covered too."""
     out = chains(ruleset([Egress((Target.parse("10.0.0.1:80"),))], {}))["out"]
     assert out[1:] == [f"ip daddr 127.0.0.11 {REFUSE}", 'oifname "lo" accept', "jump party0", "accept"]
 
 
 def test_rules_take_the_place_of_earlier_ones() -> None:
-    """A second application would add to the first, whose first match counts."""
+    """A second application replaces the first instead of adding to it."""
     text = ruleset([Egress(())], {})
     assert text.startswith("add table inet sandbox_egress\ndelete table inet sandbox_egress\ntable inet")

@@ -1,4 +1,4 @@
-"""Whatever bytes come out of a container, its parsers end, with what they can mean or with an error of ours.
+"""Parsers of a container's output end for any bytes, with a result or with an error of ours.
 
 A process of the policy's can write into the streams of the service's own commands, and put its own programs in the
 place of the image's.
@@ -93,7 +93,7 @@ def command_on(exec_stream: DockerExecStream, killed: list[Begun], returned: lis
 def run_recorded(
     said: list[tuple[int, bytes]],
 ) -> tuple[ProcessEnd | CommandBroken, bytes, list[Begun], list[ExecChannel]]:
-    """A command whose channel wrote this: its end, its stdout, what was killed, the channels that may be used again."""
+    """Run a command on such a channel: its end, its stdout, kills, channels given back for reuse."""
     killed: list[Begun] = []
     returned: list[ExecChannel] = []
 
@@ -121,7 +121,7 @@ def run_recorded(
 @example([(1, f"{NONCE} 128 signalled free\n".encode()), (2, f"{NONCE}\n".encode())])
 @example([(3, b"what the engine says"), (0, b"\n")])
 def test_a_command_of_any_frames(said: list[tuple[int, bytes]]) -> None:
-    """A frame of one word was a ValueError, so a 500 of the request."""
+    """A frame of one word is an error of the command; it used to be a ValueError and so a 500."""
     end, _, killed, _ = run_recorded(said)
     if isinstance(end, CommandBroken):
         assert killed, "the command that broke off lives on"
@@ -131,7 +131,7 @@ def test_a_command_of_any_frames(said: list[tuple[int, bytes]]) -> None:
 
 
 def test_words_behind_the_end_do_not_change_it() -> None:
-    """A second line behind the status was read as more words of it."""
+    """A second line after the status is not parsed as part of it."""
     ended = [(1, f"out{NONCE} 3 exited free\n".encode()), (2, f"{NONCE}\n".encode())]
     end, out, _, returned = run_recorded(ended)
     assert (end, out, len(returned)) == (ProcessEnd(3), b"out", 1)
@@ -143,7 +143,7 @@ def test_words_behind_the_end_do_not_change_it() -> None:
 @given(FRAMES)
 @example([(1, b"x" * (1 << 17))])
 def test_an_answer_of_any_frames(said: list[tuple[int, bytes]]) -> None:
-    """What a channel answers to a request."""
+    """A channel's answer to a request."""
 
     async def ask() -> None:
         channel = ExecChannel(stream_of(said), "0")
@@ -161,7 +161,7 @@ def test_an_answer_of_any_frames(said: list[tuple[int, bytes]]) -> None:
 @FEW
 @given(st.binary(max_size=200))
 def test_any_bytes_of_the_engines_stream(raw: bytes) -> None:
-    """Headers that promise 4 GiB, unknown streams, a stream that breaks off within one."""
+    """Headers that announce 4 GiB, unknown streams, a stream that ends within a frame."""
 
     async def read() -> None:
         exec_stream = stream_of([], raw=raw)
@@ -175,7 +175,7 @@ def test_any_bytes_of_the_engines_stream(raw: bytes) -> None:
 @given(FRAMES)
 @example([(1, f"\n{NONCE} ".encode() + b"y" * 5000)])
 def test_an_answer_about_files_of_any_frames(said: list[tuple[int, bytes]]) -> None:
-    """Without an end to the word at its end it would be kept in memory for ever."""
+    """An answer's final word without an end is not kept in memory without bound."""
 
     async def answer() -> None:
         exchange = Exchange(stream_of(said))
@@ -191,7 +191,7 @@ def test_an_answer_about_files_of_any_frames(said: list[tuple[int, bytes]]) -> N
 @given(FRAMES, st.integers(0, 100))
 @example([(1, b"x" * 30_000)] * 4, 10)
 def test_a_file_of_any_frames(said: list[tuple[int, bytes]], most: int) -> None:
-    """A `head` of the policy's own gave as much as it liked, all of it kept."""
+    """The output of a `head` replaced by the policy is bounded."""
 
     async def read() -> None:
         exchange = Exchange(stream_of(said))
@@ -223,7 +223,7 @@ ANSWERS = st.one_of(
 @example(b"/a\0a\0f\0f\0%b\x00644\0-rw\0root\0root\x001.5\x001\x001.5\0" % HUGE.encode(), "")
 @example(b"/a\0a\0f\0f\x001\x00644\0-rw\0root\0root\x0099999999999999.5\x001\x001.5\0", "")
 def test_entries_of_any_answer(answer: bytes, namespace: str) -> None:
-    """`find` is the image's, so the policy's: fields that are no numbers, too few of them, moments past year 9999."""
+    """The policy can replace `find`: fields that are not numbers, too few fields, times after the year 9999."""
     for reader in (filesystem._shown, filesystem._listed):
         with contextlib.suppress(CommandBroken):
             found = asyncio.run(filesystem._read(cast(Any, reader), answer, namespace))
@@ -236,14 +236,14 @@ def test_entries_of_any_answer(answer: bytes, namespace: str) -> None:
 @given(st.lists(st.one_of(LINES, st.sampled_from(["\x1d", "\x1e", "\x1f", ". ", "00", "umask", "\n", "[ -e", "'"]))))
 @example(["\x1d\x1dumask\x1d\x1e.\x1d00\x1d\x1dumask\x1d"])
 def test_a_profile_that_says_anything(parts: list[str]) -> None:
-    """`.` without a file was an IndexError."""
+    """`.` without a file used to be an IndexError."""
     with contextlib.suppress(profile.NotPlain):
         report = profile.report("".join(parts), "")
         profile.definition("1", profile.NOTHING, report)
 
 
 def test_a_long_profile_is_not_read() -> None:
-    """A megabyte of trace kept the event loop for seconds."""
+    """A megabyte of trace must not block the event loop for seconds."""
     with pytest.raises(profile.NotPlain, match="too long"):
         profile.report("\x1e [ -e /a ]\n" * 50_000, "")
 
@@ -252,7 +252,7 @@ def test_a_long_profile_is_not_read() -> None:
 @given(st.lists(LINES, max_size=6).map("\n".join))
 @example(f"7 {HUGE} 5\n7 1\nx\n8 100 300")
 def test_ages_of_any_text(text: str) -> None:
-    """The bash that tells them is the image's."""
+    """The bash that prints them is the image's."""
 
     class Told:
         async def exec(self, argv: list[str], **_: object) -> ExecResult:
@@ -264,7 +264,7 @@ def test_ages_of_any_text(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"began_at": "x"}', '{"began_at": 1, "newer": 2}', HUGE])
 async def test_notes_of_commands_that_cannot_be_read(text: str) -> None:
-    """One of them, of a newer server say, would keep all commands of its box from being found."""
+    """One unreadable record, for example of a newer server, must not hide all commands of its box."""
     forgotten: list[int] = []
 
     class Notes:
@@ -311,7 +311,7 @@ MARKS = st.one_of(
 @example([f"\x1eL{TOKEN} end zero\x1e"])
 @example([f"\x1eL{TOKEN} end\x1e"])
 def test_a_terminal_of_any_marks(marks: list[str]) -> None:
-    """`end zero` in the loop's name ended the terminal's stream with a ValueError."""
+    """`end zero` in the loop's name used to end the terminal's stream with a ValueError."""
 
     async def show() -> None:
         shell = BashShell(open_terminal=cast(Any, None), signal=cast(Any, None), restart=cast(Any, None))

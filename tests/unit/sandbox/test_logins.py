@@ -1,4 +1,4 @@
-"""When a profile is looked at; real shells are in the conformance suite."""
+"""When a profile is examined; real shells are in the conformance suite."""
 
 from typing import cast
 
@@ -14,7 +14,7 @@ LOGIN = ExecRequest(["/bin/bash", "-l", "-c", "true"])
 
 
 async def test_a_look_that_fails_is_not_the_commands_failure() -> None:
-    """A command would fail that could run: the look is ours alone."""
+    """A failed examination does not fail the command."""
     looks = 0
 
     async def full(request: ExecRequest) -> ExecResult:
@@ -24,7 +24,7 @@ async def test_a_look_that_fails_is_not_the_commands_failure() -> None:
 
     logins = Logins(full)
     assert [await logins.of(LOGIN) for _ in range(20)] == [None] * 20
-    assert looks == 3  # and it is not tried for ever
+    assert looks == 3  # it is not tried for ever
 
 
 async def test_a_profile_that_is_not_plain_is_looked_at_once() -> None:
@@ -42,7 +42,7 @@ async def test_a_profile_that_is_not_plain_is_looked_at_once() -> None:
 
 
 async def test_it_can_be_turned_off() -> None:
-    """A profile that the analysis takes for plain, and is not, would have no remedy but a new version."""
+    """A profile wrongly classified as plain can be excluded by a setting."""
     looked = [
         ExecChannels(cast(Container, None), SandboxClock(), shared=True, login_cache=on)._logins for on in (True, False)
     ]

@@ -1,4 +1,4 @@
-"""Marks are found whatever the chunks, only where they are whole, and in time linear to the bytes."""
+"""Marks are found for any chunking, only if complete, and in linear time."""
 
 import itertools
 import time
@@ -34,7 +34,7 @@ STREAMS = st.lists(
 
 
 def scan(data: bytes, cuts: list[int]) -> tuple[list[tuple[bytes, Mark]], bytes]:
-    """The marks with all output before each, and the output after the last (what is held back included)."""
+    """The marks with all output before each, and the output after the last, including held-back bytes."""
     scanner = Scanner(TOKEN)
     borders = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
     marks: list[tuple[bytes, Mark]] = []
@@ -52,26 +52,26 @@ def scan(data: bytes, cuts: list[int]) -> tuple[list[tuple[bytes, Mark]], bytes]
 @settings(deadline=None)
 @given(STREAMS, st.lists(st.integers(0, 10_000), max_size=60))
 def test_chunks_change_nothing(data: bytes, cuts: list[int]) -> None:
-    """A mark that arrives in two pieces would be shown as output, or output be taken for one."""
+    """A mark that arrives in two pieces is neither shown as output nor lost."""
     assert scan(data, cuts) == scan(data, [])
 
 
 @settings(deadline=None, max_examples=30)
 @given(STREAMS)
 def test_byte_by_byte(data: bytes) -> None:
-    """The same, for the smallest chunks."""
+    """The same for the smallest chunks."""
     assert scan(data, list(range(len(data)))) == scan(data, [])
 
 
 @given(STREAMS)
 def test_nothing_is_lost(data: bytes) -> None:
-    """Output before, between and after marks would be lost, repeated or reordered."""
+    """Output before, between and after marks is neither lost, repeated nor reordered."""
     scanner = Scanner(TOKEN)
     assert b"".join(piece for piece, _ in scanner.feed(data)) + scanner._held == data
 
 
 def test_fields() -> None:
-    """A status, user or path would be read from the wrong place."""
+    """Status, user and path are read from the right fields."""
     marks = [mark for _, mark in scan("".join(MARKS).encode(), [])[0]]
     assert marks == [
         Begin(NONCE),
@@ -84,13 +84,13 @@ def test_fields() -> None:
 
 
 def test_no_mark_without_the_token() -> None:
-    """A policy could say in the loop's name that its shell ended."""
+    """A policy cannot forge the loop's notice that its shell ended."""
     forged = f"\x1eL{'0' * 32} end 0\x1e\x1eL end 0\x1e".encode()
     assert scan(forged, []) == ([], forged)
 
 
 def test_floods_take_linear_time() -> None:
-    """A program that prints our bytes for ever would hold the event loop, for all sessions."""
+    """A program that prints our bytes for ever does not block the event loop."""
     for flood in (b"\x1e", b"\x1eI" + NONCE.encode() + b" 0 0 t \x1f", b"\x1eB0", b"\x1e\x1f", b"x"):
         took = []
         for size in (500_000, 4_000_000):
@@ -106,7 +106,7 @@ def test_floods_take_linear_time() -> None:
 
 
 def test_what_is_held_back_is_bounded() -> None:
-    """A lone 0x1e at the begin of a long output would keep all of it from being shown."""
+    """A lone 0x1e at the start of a long output does not hold it back."""
     scanner = Scanner(TOKEN)
     shown = sum(len(piece) for piece, _ in scanner.feed(b"\x1eI" + NONCE.encode() + b" 0 0 t \x1f" + b"x" * 100_000))
     assert shown == 100_000 + 26

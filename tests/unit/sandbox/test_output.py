@@ -1,4 +1,4 @@
-"""The first and the last bytes of any stream are kept, within a bound."""
+"""The first and the last bytes of a stream are kept, within a bound."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +8,7 @@ from sandbox_server.sandbox.collector import Collector
 
 @given(st.lists(st.binary(max_size=50), max_size=40), st.integers(2, 64))
 def test_head_tail_and_number(pieces: list[bytes], keep: int) -> None:
-    """Bytes would be lost without being counted, or kept beyond the bound."""
+    """All lost bytes are counted, and the bound holds."""
     data = b"".join(pieces)
     collector = Collector(keep)
     for piece in pieces:
@@ -25,7 +25,7 @@ def test_head_tail_and_number(pieces: list[bytes], keep: int) -> None:
 
 @given(st.lists(st.lists(st.binary(max_size=20), max_size=5), max_size=6))
 def test_takes_do_not_overlap(turns: list[list[bytes]]) -> None:
-    """A poll would show again what the one before has shown."""
+    """A poll does not return the previous poll's output again."""
     collector = Collector(1 << 16)
     for pieces in turns:
         for piece in pieces:
@@ -35,7 +35,7 @@ def test_takes_do_not_overlap(turns: list[list[bytes]]) -> None:
 
 
 def test_memory_is_bounded_for_one_huge_piece() -> None:
-    """A frame of many megabytes would stay in memory."""
+    """A frame of many megabytes does not stay in memory."""
     collector = Collector(1000)
     collector.add(bytes(10_000_000))
     output = collector.take()

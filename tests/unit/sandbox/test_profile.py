@@ -1,4 +1,4 @@
-"""What is read out of a profile's trace; test_logins.py has real shells."""
+"""Parsing of a profile's trace; test_logins.py has real shells."""
 
 import pytest
 
@@ -8,7 +8,7 @@ BEFORE = 'declare -x HOME="/root"\ndeclare -- IFS=$\' \\t\\n\'\ndeclare -ir PPID
 
 
 def told(*trace: str, seen: str = "", after: str = BEFORE, state: str = "umask", status: str = "00") -> str:
-    """As profile.bash says it."""
+    """Output in the format of profile.bash."""
     traced = "".join(f"\x1e {command}\n" for command in trace)
     return "\x1d".join([seen, BEFORE, "umask", traced, status, after, state, ""])
 
@@ -66,7 +66,7 @@ def test_what_a_plain_profile_depends_on() -> None:
     ],
 )
 def test_what_is_not_plain(command: str) -> None:
-    """What it depends on, or what it does, is not known."""
+    """Profiles with unknown dependencies or effects are not plain."""
     with pytest.raises(NotPlain):
         of(command)
 
@@ -90,7 +90,7 @@ def test_what_is_not_plain(command: str) -> None:
     ],
 )
 def test_effects_that_are_not_plain(parts: dict[str, str]) -> None:
-    """They would be missing where the profile does not run."""
+    """Unexported variables are not plain: they would be missing if the profile does not run."""
     with pytest.raises(NotPlain):
         of(**parts)
 
@@ -107,20 +107,20 @@ def test_comments_and_what_goes_nowhere_do_not_matter() -> None:
 
 @pytest.mark.parametrize("stderr, stdout", [("oh", told()), ("", ""), ("", told() + "\x1d")])
 def test_what_a_profile_says_itself(stderr: str, stdout: str) -> None:
-    """It is to be said for each command."""
+    """Output has to be printed for each command, so such a profile is not plain."""
     with pytest.raises(NotPlain):
         report(stdout, stderr)
 
 
 def test_a_file_that_holds_our_marks() -> None:
-    """What follows on it would be taken for what it is not."""
+    """A file that contains our own marks is not plain: the report could not be parsed reliably."""
     known = Dependencies(("/etc/profile",), (("-f", "/x"),), ())
     with pytest.raises(NotPlain):
         definition("1", known, Report(("a", "b", "0"), known, ()))
 
 
 def test_a_check_of_locales() -> None:
-    """What it says is another once a locale is installed; without one in the environment it says nothing."""
+    """Its output depends on the installed locales once a locale is set; without one it prints nothing."""
     assert of("\x1e /usr/bin/locale-check C.UTF-8", "eval").exports == ()
     with pytest.raises(NotPlain):
         report(told("\x1e /usr/bin/locale-check C.UTF-8").replace("declare -x HOME", "declare -x LANG"), "")

@@ -1,4 +1,4 @@
-"""A sandbox's files as its users see them: whose they are, where a path leads, and that they are streamed."""
+"""A sandbox's files as its users see them: their owners, their paths, and streaming."""
 
 import asyncio
 import os
