@@ -1,4 +1,4 @@
-"""Requests that a protocol tells by their host name instead of their path. Not a plugin: see the underscore."""
+"""Requests that a protocol recognizes by their host name instead of their path. Not a plugin, hence the underscore."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from starlette.responses import Response
 from sandbox_server.errors import ServiceError
 
 TARGET = "sandbox_server.box_port"
-"""ASGI scope key: what the host name says, for a request to a port of a box."""
+"""Key in the ASGI scope of the parsed host name, for a request to a port of a box."""
 TRAFFIC_TOKEN = "e2b-traffic-access-token"
-"""Header that opens the ports of a box; the box's owner chooses whether it is needed."""
+"""Header that a box's ports require, if the box's owner chose so."""
 Refuse = Callable[[Request, ServiceError], Awaitable[Response]]
-"""The server's answer to an error."""
+"""Formats the server's response to an error."""
 
 _OF_ONE_HOP = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect")
@@ -24,16 +24,16 @@ _ALWAYS = frozenset((b"host", b"content-length", TRAFFIC_TOKEN.encode()))  # eve
 
 @dataclass(frozen=True, slots=True)
 class ByHost:
-    """A protocol's two ASGI middlewares; a module of this folder that has them gives them as `BY_HOST`."""
+    """A protocol's two ASGI middlewares; a module of this folder may define them as `BY_HOST`."""
 
     mark: Any
-    """`mark(app, domain=...)`: reads the host name first of all; writes `TARGET` and the trait into the scope."""
+    """`mark(app, domain=...)`: parses the host name first of all; writes `TARGET` and the trait into the scope."""
     answer: Any
     """`answer(app, tunnels=..., idle_s=..., refuse=...)`: answers the requests that have a `TARGET`."""
 
 
 def passed_on(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Those that are not between two neighbours alone; names in lower case."""
+    """The end-to-end headers, without hop-by-hop headers; names in lower case."""
     named = b",".join(value for name, value in headers if name == b"connection").lower().split(b",")
     dropped = _OF_ONE_HOP | ({name.strip() for name in named} - _ALWAYS)
     return [(name, value) for name, value in headers if name not in dropped]

@@ -1,4 +1,4 @@
-"""The server's boxes, and its sessions by the API of boxes. Not a plugin: the name begins with an underscore."""
+"""The server's boxes, and its task sessions through the API of boxes. Not a plugin, hence the underscore."""
 
 from typing import cast
 
@@ -14,5 +14,5 @@ def boxes_of(request: Request) -> Boxes:
 
 
 def sessions_of(request: Request) -> SessionBoxes:
-    """The server's sessions, by the API of boxes."""
+    """The server's sessions, through the API of boxes."""
     return cast(SessionBoxes, request.app.state.session_boxes)

@@ -1,4 +1,4 @@
-"""The suite must see a loss when there is one: its checks are held against made-up losses."""
+"""The suite must notice losses: its checks run on made-up losses."""
 
 import time
 from dataclasses import replace

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(_BOUND_S + _TAKEN_DOWN_S + 30)
 
 
 def test_the_short_form(sample_images: dict[str, str], missing: Callable[[str], None]) -> None:
-    """A fault that rollouts do not survive, or a suite that does not notice, or leaves processes or mounts behind."""
+    """The rollouts must survive each fault, and the suite must notice losses and leave nothing behind."""
     if os.geteuid() != 0:
         missing("root, for network namespaces and mounts")
     if absent := [program for program in PROGRAMS if shutil.which(program) is None]:

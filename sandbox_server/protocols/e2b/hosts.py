@@ -1,4 +1,4 @@
-"""Requests whose host name is that of a port of a box: told from all others first, answered before any route."""
+"""Requests whose host name is a port of a box: recognized first of all, answered before any route."""
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -13,14 +13,14 @@ from sandbox_server.protocols.e2b.access import SANDBOX_ID
 
 
 class Hosts:
-    """The first look: puts what the name says into the scope. envd's port is this server itself."""
+    """Parses the host name of each request into its scope. envd's port is this server itself."""
 
     def __init__(self, app: ASGIApp, domain: str) -> None:
         self._app = app
         self._names = ports.Names(domain)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI."""
+        """The ASGI call."""
         target = self._names.read(Headers(scope=scope).get("host", "")) if scope["type"] == "http" else None
         if target is not None and target.port == ports.ENVD_PORT:
             own = SANDBOX_ID.encode()
@@ -32,7 +32,7 @@ class Hosts:
 
 
 class BoxPorts:
-    """Answers those requests, and hands everything else on."""
+    """Answers requests to ports of boxes, and passes all others on."""
 
     def __init__(self, app: ASGIApp, tunnels: Tunnels, idle_s: float, refuse: Refuse) -> None:
         self._app = app
@@ -41,7 +41,7 @@ class BoxPorts:
         self._refuse = refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI."""
+        """The ASGI call."""
         if TARGET not in scope:
             await self._app(scope, receive, send)
             return

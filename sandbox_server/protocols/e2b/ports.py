@@ -36,8 +36,8 @@ from sandbox_server.telemetry import logger
 log = logger(__name__)
 
 ENVD_PORT = 49983
-"""Where E2B's envd listens; there our own routes answer."""
-_HEAD = 1 << 16  # bytes of an answer's head
+"""E2B's envd port; our own routes answer there."""
+_HEAD = 1 << 16  # bytes of a response's head
 _OURS = frozenset((TRAFFIC_TOKEN.encode(), b"sandbox-forwarded"))
 _LAST_PORT = 65535
 _BODILESS = (204, 304)

@@ -239,7 +239,7 @@ async def test_a_command_that_stood_by_is_killed_at_its_timeout(grading: BashSan
 
 
 async def test_what_a_command_that_stands_by_cannot_do(grading: BashSandbox) -> None:
-    """It reports failures like any other command: no folder, no such program, killed; other users get no such process."""
+    """It reports failures like any other command: no folder, no such program, killed; other users cannot use it."""
     await grading.stand_by(3)
     assert (await grading.exec(["true"], timeout_s=5, cwd="/no/such")).exit_code == 126
     assert (await grading.exec(["no-such-command-x"], timeout_s=5)).exit_code == 127

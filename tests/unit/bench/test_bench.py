@@ -1,4 +1,4 @@
-"""The benchmarks' own arithmetic and words: a wrong median or a budget read backwards would go into the document."""
+"""The benchmarks' own arithmetic and texts: errors in them would go into the document."""
 
 import asyncio
 import subprocess
@@ -34,13 +34,13 @@ def test_percentiles_lie_between_the_values(values: Sequence[float], percent: in
 
 
 def test_a_p99_is_shown_between_median_and_largest() -> None:
-    """p5 and p95 would not hold the p99 between them."""
+    """p5 and p95 would not enclose the p99."""
     side = Side.p99([float(n) for n in range(101)])
     assert (side.low, side.value, side.high, side.n) == (50, 99, 100, 101)
 
 
 def test_an_entry_has_the_fields_that_others_read() -> None:
-    """design: name, ours, peer, peer_name, unit, ratio, n; a missing peer is null, not left out."""
+    """Fields: name, ours, peer, peer_name, unit, ratio, n; a missing peer is null, not left out."""
     assert Figure("a", "ms", Side(2.0, 10), Side(8.0, 5), "other").entry() == {
         "name": "a", "ours": 2.0, "peer": 8.0, "peer_name": "other", "unit": "ms", "ratio": 0.25, "n": 10,
     }  # fmt: skip
@@ -49,7 +49,7 @@ def test_an_entry_has_the_fields_that_others_read() -> None:
 
 
 def test_a_peer_of_zero_has_no_ratio() -> None:
-    """Errors are counted too; nothing may be divided by none of them."""
+    """Counts of errors are figures too, without division by zero."""
     assert Figure("errors", "", Side(0, 10), Side(0, 10), "other").ratio is None
 
 
@@ -64,7 +64,7 @@ def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_budgets_on_time_are_upper_limits_and_on_rate_lower_ones() -> None:
-    """Read backwards, a slow server would be praised."""
+    """A budget read the wrong way round would praise a slow server."""
     slow = verdicts(run_of(Figure("action_true_ms", "ms", Side(2.6, 9)), Figure("actions_per_s", "1/s", Side(799, 9))))
     fast = verdicts(run_of(Figure("action_true_ms", "ms", Side(2.5, 9)), Figure("actions_per_s", "1/s", Side(800, 9))))
     for what in ("`true` in one session, p50", "actions per second, closed loop, 16 sessions"):
@@ -72,7 +72,7 @@ def test_budgets_on_time_are_upper_limits_and_on_rate_lower_ones() -> None:
 
 
 def test_a_budget_on_a_ratio_needs_the_peer() -> None:
-    """Without the peer nobody knows; `met` would be a guess."""
+    """Without the peer the result is unknown; `met` would be a guess."""
     what = "start, cold, ours / (docker run -d + docker exec)"
     assert verdicts(run_of(Figure("start_cold_ms", "ms", Side(240, 9))))[what] is None
     assert verdicts(run_of(Figure("start_cold_ms", "ms", Side(240, 9), Side(200, 9), "docker")))[what] is True
@@ -96,7 +96,7 @@ def test_the_document_names_what_is_missing() -> None:
 
 
 def test_the_document_shows_every_size_even_with_holes() -> None:
-    """Idle CPU may be watched at some sizes only."""
+    """Idle CPU may be measured at some sizes only."""
     run = run_of()
     run.scale += [Point(1, {"server_mb": 90.0}), Point(200, {"server_mb": 120.4, "idle_pct": 1.25})]
     assert "| live sessions | 1 | 200 |" in report.scale(run)
@@ -136,7 +136,7 @@ def test_distinct_patches_apply_and_differ(tmp_path: Path) -> None:
 
 
 def test_a_step_has_every_rollout_once_and_ten_actions_each() -> None:
-    """The shape that the issue names: instances x samples, ten actions, right and wrong fixes."""
+    """The step's shape: instances x samples, ten actions, right and wrong fixes."""
     known = [replace(SAMPLE, name=name) for name in ("ledger", "tarif")]
     step = rollouts(known, instances=4, samples_each=3)
     assert [rollout.number for rollout in step] == list(range(12))
@@ -150,7 +150,7 @@ SAMPLE = Sample("ledger", {"instance_id": "samples__x-1", "image": "sandbox-samp
 
 
 def test_a_failed_subject_leaves_its_names_in_the_list() -> None:
-    """latest.json is read by name; a subject that failed must show as null, not vanish."""
+    """latest.json is read by name; a failed subject must be null, not missing."""
     run = run_of(Figure("action_true_ms", "ms", Side(2.0, 9)))
     run.complete()
     assert [figure.name for figure in run.figures] == list(NAMES)

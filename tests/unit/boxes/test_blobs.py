@@ -1,4 +1,4 @@
-"""The store of what many boxes get: whole or not at all, within its bound, the least recently used gone first."""
+"""The blob store: blobs are stored completely or not at all, within a bound, least recently used removed first."""
 
 import hashlib
 import os
@@ -25,7 +25,7 @@ async def stored(blobs: Blobs, data: bytes) -> str:
 
 
 async def test_what_was_put_is_read(tmp_path: Path) -> None:
-    """Also by the server that comes after."""
+    """Also for the next server."""
     sha256 = await stored(Blobs(tmp_path, most_bytes=1000), b"x" * 95)
     after = Blobs(tmp_path, most_bytes=1000)
     assert after.size(sha256) == 95
@@ -33,7 +33,7 @@ async def test_what_was_put_is_read(tmp_path: Path) -> None:
 
 
 async def test_the_least_recently_used_go(tmp_path: Path) -> None:
-    """Asking for one is a use of it; one that is read goes on being read."""
+    """A lookup counts as a use; a removed blob can still be read to its end."""
     blobs = Blobs(tmp_path, most_bytes=100)
     first, second = await stored(blobs, b"1" * 40), await stored(blobs, b"2" * 40)
     reading = blobs.read(second)
@@ -49,7 +49,7 @@ async def test_the_least_recently_used_go(tmp_path: Path) -> None:
 
 
 async def test_nothing_half_is_left(tmp_path: Path) -> None:
-    """A broken upload, one that is not what it says, one that is too long, and what a killed server left."""
+    """An interrupted upload, wrong content, too much of it, and what a killed server left."""
     (tmp_path / "0.part").write_bytes(b"left")
     blobs = Blobs(tmp_path, most_bytes=100)
     sha256 = hashlib.sha256(b"x" * 50).hexdigest()

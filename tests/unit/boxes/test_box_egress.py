@@ -1,4 +1,4 @@
-"""What a request for a box says of its network, as a rule for it; E2B's words."""
+"""A box request's network fields, in E2B's words, as egress rules."""
 
 import pytest
 
@@ -22,7 +22,7 @@ ALL = Target("0.0.0.0/0")
     ],
 )
 def test_words_of_a_request(allow: list[str], deny: list[str], means: Egress | None) -> None:
-    """What was denied would be reached, or what was allowed would not."""
+    """Denied destinations are denied, allowed ones allowed."""
     assert egress_of(allow, deny) == means
 
 
@@ -30,6 +30,6 @@ def test_words_of_a_request(allow: list[str], deny: list[str], means: Egress | N
     ("allow", "deny"), [(["*.example.com"], []), ([], ["example.com"]), (["a b"], []), (["10.0.0.1"] * 300, [])]
 )
 def test_what_no_rule_can_hold_to_is_refused(allow: list[str], deny: list[str]) -> None:
-    """A rule that was taken and is not held to is worse than none."""
+    """A rule that cannot be enforced is refused: accepting it would be worse than having none."""
     with pytest.raises(MalformedRequest):
         egress_of(allow, deny)

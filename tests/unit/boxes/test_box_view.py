@@ -1,4 +1,4 @@
-"""When a box runs, is paused, or is over."""
+"""When a box is running, paused, or ended."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ BOX = BoxRecord(
     ],
 )
 def test_what_a_box_is(ends_in_s: int, last_in_s: int, changes: dict, live: bool, paused: bool) -> None:
-    """A box told as running at whose end nothing runs, or as paused that can never be resumed."""
+    """A box is not reported as running when it has ended, nor as paused when it cannot be resumed."""
     now = clock.now()
     record = SessionRecord("7", "live", "", "n1", "c0ffee", now - 1000, now - 1000, now + ends_in_s)
     view = BoxView(record, replace(BOX, last_s=now + last_in_s, **changes))

@@ -1,4 +1,4 @@
-"""Frames of the Connect protocol: whatever comes is taken apart or refused, never misread."""
+"""Frames of the Connect protocol: any input is parsed or refused, never misread."""
 
 import json
 import struct
@@ -14,7 +14,7 @@ from sandbox_server.protocols.e2b.connect import Code, ConnectError, Frames, Mes
 
 
 class Sample(Message):
-    """A message with all kinds of fields."""
+    """A message with fields of all kinds."""
 
     some_name: str = ""
     size: int = 0
@@ -23,14 +23,14 @@ class Sample(Message):
 
 
 def cut(data: bytes, at: list[int]) -> list[bytes]:
-    """`data` in pieces, as a network would deliver it."""
+    """`data` in pieces, as from a network."""
     places = [0, *sorted(place % (len(data) + 1) for place in at), len(data)]
     return [data[a:b] for a, b in pairwise(places)]
 
 
 @given(st.lists(st.tuples(st.sampled_from([0, connect.LAST]), st.binary(max_size=300))), st.lists(st.integers(0)))
 def test_round_trip(sent: list[tuple[int, bytes]], at: list[int]) -> None:
-    """A frame cut anywhere would be lost or run together with the next."""
+    """A frame may be cut anywhere; it is neither lost nor merged with the next."""
     frames = Frames()
     wire = b"".join(connect.frame(content, flags) for flags, content in sent)
     assert [found for piece in cut(wire, at) for found in frames.feed(piece)] == sent
@@ -39,7 +39,7 @@ def test_round_trip(sent: list[tuple[int, bytes]], at: list[int]) -> None:
 
 @given(st.binary(max_size=2000), st.lists(st.integers(0)))
 def test_whatever_comes(data: bytes, at: list[int]) -> None:
-    """A client's rubbish would be an unforeseen error of ours."""
+    """Garbage from a client is the client's error, not ours."""
     frames = Frames(most=1000)
     try:
         for piece in cut(data, at):
@@ -53,7 +53,7 @@ def test_whatever_comes(data: bytes, at: list[int]) -> None:
 
 @given(st.integers(1001, 2**32 - 1))
 def test_too_long(size: int) -> None:
-    """A frame that claims 4 GB would be waited for, and held."""
+    """A frame that announces 4 GB is refused, not waited for."""
     with pytest.raises(ConnectError) as refused:
         list(Frames(most=1000).feed(struct.pack(">BL", 0, size)))
     assert refused.value.code is Code.RESOURCE_EXHAUSTED
@@ -61,7 +61,7 @@ def test_too_long(size: int) -> None:
 
 @given(st.binary(max_size=300))
 def test_any_body(body: bytes) -> None:
-    """A body that is no message would be a 500."""
+    """A body that is not a message is not a 500."""
     try:
         assert isinstance(connect.parse(Sample, body), Sample)
     except ConnectError as error:
@@ -70,7 +70,7 @@ def test_any_body(body: bytes) -> None:
 
 @given(st.text(), st.integers(-(2**63), 2**63 - 1), st.lists(st.text()), st.dictionaries(st.text(), st.text()))
 def test_messages(name: str, size: int, words: list[str], envs: dict[str, str]) -> None:
-    """Both of protobuf's spellings of a name, 64-bit integers as strings, unknown fields and nulls are taken."""
+    """Both of protobuf's spellings of a name, 64-bit integers as strings, unknown fields and nulls are accepted."""
     value = {"size": str(size), "words": words, "envs": envs, "later": {"x": 1}}
     for spelled in ("someName", "some_name"):
         read = connect.parse(Sample, json.dumps({**value, spelled: name}).encode())
@@ -79,13 +79,13 @@ def test_messages(name: str, size: int, words: list[str], envs: dict[str, str]) 
 
 
 def test_deep_nesting() -> None:
-    """The reader's recursion would end the request as our fault."""
+    """Deep nesting is the client's error: the parser's recursion limit would otherwise look like ours."""
     with pytest.raises(ConnectError):
         connect.parse(Sample, b'{"words":' + b"[" * 100_000 + b"}")
 
 
 def test_the_end_tells_the_error() -> None:
-    """A stream without its last frame is taken for one that was cut."""
+    """Every stream has a last frame; without it, clients take the stream for cut."""
     ((flags, content),) = Frames().feed(connect.last_frame(ConnectError(Code.NOT_FOUND, "no such thing")))
     assert flags == connect.LAST
     assert json.loads(content) == {"error": {"code": "not_found", "message": "no such thing"}}
@@ -95,13 +95,13 @@ def test_the_end_tells_the_error() -> None:
 
 @pytest.mark.parametrize(("text", "seconds"), [("", None), ("0", None), ("1", 0.001), ("60000", 60.0)])
 def test_timeouts(text: str, seconds: float | None) -> None:
-    """0 means no bound, not none at all left."""
+    """0 means no time limit."""
     assert connect.timeout_s({"connect-timeout-ms": text}) == seconds
 
 
 @pytest.mark.parametrize("text", ["-1", "1e3", "abc", "9" * 30, "1.5"])
 def test_bad_timeouts(text: str) -> None:
-    """A bound that cannot be read would be no bound."""
+    """A malformed time limit is refused, not ignored."""
     with pytest.raises(ConnectError):
         connect.timeout_s({"connect-timeout-ms": text})
 
@@ -110,11 +110,11 @@ def test_bad_timeouts(text: str) -> None:
     ("header", "user"), [("Basic dXNlcjo=", "user"), ("Basic cm9vdDpwdw==", "root"), ("Bearer x", ""), ("", "")]
 )
 def test_users(header: str, user: str) -> None:
-    """A command would run as somebody else."""
+    """The user is read exactly: otherwise a command would run as somebody else."""
     assert connect.basic_user({"authorization": header}) == user
 
 
 def test_a_user_that_cannot_be_read() -> None:
-    """It would run as the default user."""
+    """A malformed header is refused: otherwise the command would run as the default user."""
     with pytest.raises(ConnectError):
         connect.basic_user({"authorization": "Basic !!!"})

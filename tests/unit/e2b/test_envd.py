@@ -1,4 +1,4 @@
-"""What envd's calls say, without a box: watching by looks, the login shell's PATH, ends."""
+"""envd's calls without a box: watching by polling, the login shell's PATH, ends of commands."""
 
 import json
 
@@ -14,7 +14,7 @@ from sandbox_server.sandbox.filesystem import FileInfo, FileKind
 
 
 def info(inode: int = 1, at: int = 1, **fields: object) -> FileInfo:
-    """A file; `at` is when anything of it changed last."""
+    """A file; `at` is the time of its last change."""
     own: dict[str, object] = {
         "name": "f",
         "path": "/d/f",
@@ -44,7 +44,7 @@ def info(inode: int = 1, at: int = 1, **fields: object) -> FileInfo:
     ],
 )
 def test_changes(before: dict[str, FileInfo], after: dict[str, FileInfo], told: list[tuple[str, str]]) -> None:
-    """A watcher would be told of what did not happen, or not of what did."""
+    """A watcher gets exactly the changes that happened."""
     assert list(changes(before, after)) == told
 
 
@@ -66,7 +66,7 @@ def test_entry() -> None:
     ],
 )
 def test_path_of_a_login_shell(cmd: str, args: list[str], wanted: list[str]) -> None:
-    """A program in the image's venv would not be found; any other command would be changed."""
+    """Programs in the image's venv are found, and no other command is changed."""
     assert with_path(cmd, args, "/o'x/bin:/bin") == wanted
     assert with_path(cmd, args, "") == args
 
@@ -89,11 +89,11 @@ def test_path_of_a_login_shell(cmd: str, args: list[str], wanted: list[str]) -> 
     ],
 )
 def test_ends(end: ProcessEnd, timeout_exit: bool, shown: dict[str, object]) -> None:
-    """Clients decide by the exit code alone."""
+    """Exit codes are exact, because clients decide by them alone."""
     assert envd_processes._ended(end, timeout_exit) == shown
 
 
 def test_output() -> None:
-    """Bytes that are no text arrive as they are."""
+    """Bytes that are not text arrive unchanged."""
     ((_, content),) = Frames().feed(envd_processes._data(Stream.STDERR, b"\xff\0"))
     assert json.loads(content) == {"event": {"data": {"stderr": "/wA="}}}

@@ -1,4 +1,4 @@
-"""Numbers in a client's text: as long as it likes, in any script; none of them is an error of ours."""
+"""Numbers in a client's text, of any length and in any script, never cause an error of ours."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ SPELLED = st.one_of(
 @given(SPELLED, st.integers(1, 10**12))
 @example("0" * 5000 + "7", 9)
 def test_whole(text: str, most: int) -> None:
-    """`int` raises past 4,300 digits, and takes `1_0` and digits of other scripts."""
+    """`int` raises past 4,300 digits, and accepts `1_0` and digits of other scripts."""
     number = whole(text, most)
     assert number is None or (0 <= number <= most and text.strip("0123456789") == "" and text.isascii())
     if text.isascii() and text.isdigit() and len(text) < 20:
@@ -49,7 +49,7 @@ def signed(ends: str) -> Request:
 @given(SPELLED.filter(bool))
 @example(HUGE)
 def test_a_signatures_end(ends: str) -> None:
-    """5,000 digits were a ValueError, so a 500."""
+    """5,000 digits were a ValueError and so a 500."""
     view = cast(BoxView, SimpleNamespace(box=SimpleNamespace(token="token")))
     try:
         access._signed(signed(ends), view, "read")
@@ -62,7 +62,7 @@ def test_a_signatures_end(ends: str) -> None:
 @given(SPELLED)
 @example("0" * 5000 + "7")
 def test_headers_and_parameters(text: str) -> None:
-    """Each of these read its text with `int`."""
+    """Each of these parsed its text with `int`."""
     for read in (connect.timeout_s, connect.keepalive_s):
         try:
             read({"connect-timeout-ms": text, "keepalive-ping-interval": text})
@@ -78,7 +78,7 @@ def test_headers_and_parameters(text: str) -> None:
 
 @pytest.mark.parametrize("length", [HUGE, "²", "-1", "1e9", "nan"])
 async def test_a_length_of_a_body(length: str) -> None:
-    """`²` is a digit to `isdigit` and none to `int`."""
+    """`isdigit` accepts `²`, `int` does not."""
     sent: list[Any] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -103,7 +103,7 @@ def test_seconds_without_an_end(seconds: float) -> None:
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
-    """A client that sends a byte now and then would hold its request for as long as it likes."""
+    """The time limit is bounded: a client that sends a byte now and then must not hold its request for ever."""
 
     async def app(scope: object, receive: Any, send: object) -> None:
         for _ in range(3):

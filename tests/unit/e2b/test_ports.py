@@ -1,4 +1,4 @@
-"""Which host names are those of ports of boxes, and which headers go on."""
+"""Which host names name ports of boxes, and which headers are forwarded."""
 
 import pytest
 
@@ -22,12 +22,12 @@ from sandbox_server.protocols.e2b.ports import Names, Target
     ],
 )
 def test_names(domain: str, host: str, target: Target | None) -> None:
-    """A name of somebody else's that leads into a box, or a port that is another one's."""
+    """No foreign name leads into a box, and no port is misread."""
     assert Names(domain).read(host) == target
 
 
 def test_no_header_of_one_hop_goes_on() -> None:
-    """Nor can a client have us drop what says where the request goes and how long it is."""
+    """A client cannot have us drop the headers that say where the request goes and how long it is."""
     headers = [(b"host", b"h"), (b"connection", b"Host, X-Own , content-length"), (b"x-own", b"1"), (b"te", b"gzip")]
     assert passed_on([*headers, (b"content-length", b"1"), (b"x", b"2")]) == [
         (b"host", b"h"),

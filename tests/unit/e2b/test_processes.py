@@ -1,4 +1,4 @@
-"""Followers of a command: none misses anything, none holds it up for ever, and none is needed."""
+"""Followers of a command: each gets all output, none blocks the command for ever, and none is required."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -12,7 +12,7 @@ from sandbox_server.sandbox.base import ProcessEnd, Size, Stream
 
 
 class Played:
-    """A command whose output is written down; what is staged is only its faults and its pace."""
+    """A command with given output; only its faults and its pace are staged."""
 
     def __init__(self, pid: int, pieces: Sequence[bytes], end: ProcessEnd | None = None) -> None:
         self.pid = pid
@@ -50,7 +50,7 @@ class Played:
 
 
 async def told(follower: Follower) -> list[bytes]:
-    """All that a follower is told."""
+    """Everything that a follower gets."""
     pieces = []
     try:
         while True:
@@ -63,7 +63,7 @@ async def told(follower: Follower) -> list[bytes]:
 
 
 async def test_many_followers() -> None:
-    """A second client would take output away from the first."""
+    """A second client does not take output away from the first."""
     processes = Processes()
     process = Played(1, [b"a", b"b" * PIECE, b"c" * 10] * 50)
     running, first = processes.add("s", process, Command(["x"]))
@@ -75,7 +75,7 @@ async def test_many_followers() -> None:
 
 
 async def test_flow_control() -> None:
-    """Output faster than its client would fill the server's memory."""
+    """Output faster than its client does not fill the server's memory."""
     limits = ProcessLimits(backlog_bytes=10 * PIECE)
     processes = Processes(limits)
     process = Played(1, [b"x" * PIECE] * 1000)
@@ -87,7 +87,7 @@ async def test_flow_control() -> None:
 
 
 async def test_a_stalled_follower() -> None:
-    """A client that takes nothing would hold up the command, and every other client, for ever."""
+    """A client that reads nothing does not block the command or other clients for ever."""
     processes = Processes(ProcessLimits(backlog_bytes=10 * PIECE, stall_s=0.1))
     process = Played(1, [b"x" * PIECE] * 100)
     running, stalled = processes.add("s", process, Command(["x"]))
@@ -100,7 +100,7 @@ async def test_a_stalled_follower() -> None:
 
 
 async def test_without_followers() -> None:
-    """A client that leaves would leave the command blocked."""
+    """A client that disconnects does not leave the command blocked."""
     processes = Processes(ProcessLimits(backlog_bytes=PIECE, stall_s=60))
     running, follower = processes.add("s", Played(1, [b"x" * PIECE] * 100), Command(["x"]))
     await asyncio.sleep(0.01)
@@ -110,7 +110,7 @@ async def test_without_followers() -> None:
 
 
 async def test_found_and_forgotten() -> None:
-    """A client that comes late would never learn how its command ended; or the server would keep every one."""
+    """A late client still learns how its command ended, and the server keeps only some ends."""
     processes = Processes(ProcessLimits(ended_s=0.2))
     process = Played(7, [])
     process.go.clear()
@@ -132,7 +132,7 @@ async def test_found_and_forgotten() -> None:
 
 
 async def test_a_lost_box() -> None:
-    """A follower would wait for ever for the end of what has no container any more."""
+    """A follower does not wait for ever for a command whose container is gone."""
     processes = Processes()
     process = Played(1, [b"x"])
     process.lost = True
@@ -144,7 +144,7 @@ async def test_a_lost_box() -> None:
 
 
 async def test_keepalive() -> None:
-    """A silent stream would be cut by whoever stands between."""
+    """A silent stream gets keepalives, so that proxies do not cut it."""
     processes = Processes()
     process = Played(1, [b"x"])
     process.go.clear()
@@ -156,7 +156,7 @@ async def test_keepalive() -> None:
 
 
 async def test_of_many_that_ended_the_last_are_known() -> None:
-    """A box whose client polls it for weeks would fill the memory."""
+    """A box that is polled for weeks does not fill the memory."""
     processes = Processes(ProcessLimits(ended=2))
     for pid in (1, 2, 3):
         running, _ = processes.add("s", Played(pid, [], ProcessEnd(pid)), Command(["x"], tag="t"[: pid % 2]))
@@ -169,7 +169,7 @@ async def test_of_many_that_ended_the_last_are_known() -> None:
 
 
 async def test_a_number_that_is_used_again() -> None:
-    """The end of the older command would be taken for the younger one's."""
+    """Two commands with the same process id are not confused."""
     processes = Processes()
     older, _ = processes.add("s", Played(7, [], ProcessEnd(1)), Command(["x"]))
     await older.over.wait()

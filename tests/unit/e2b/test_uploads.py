@@ -1,4 +1,4 @@
-"""Bodies of uploads: the files in them come out whole, however the network cuts them."""
+"""Bodies of uploads: their files come out complete, however the network splits them."""
 
 import asyncio
 import gzip
@@ -22,7 +22,7 @@ async def stream(data: bytes, at: Iterable[int]) -> AsyncIterator[bytes]:
 
 
 async def joined(chunks: AsyncIterator[bytes]) -> bytes:
-    """All of it."""
+    """All chunks, joined."""
     return b"".join([chunk async for chunk in chunks])
 
 
@@ -37,7 +37,7 @@ async def files(body: bytes, at: Iterable[int]) -> list[tuple[str, str, bytes]]:
 
 
 def form(*entries: tuple[str, bytes]) -> bytes:
-    """As httpx writes it."""
+    """A body as httpx writes it."""
     head = 'Content-Disposition: form-data; name="file"; filename="%s"\r\nContent-Type: text/plain\r\n\r\n'
     return b"".join(b"--xyz\r\n" + (head % name).encode() + data + b"\r\n" for name, data in entries) + b"--xyz--\r\n"
 
@@ -47,19 +47,19 @@ def form(*entries: tuple[str, bytes]) -> bytes:
     st.lists(st.integers(0)),
 )
 def test_multipart(entries: list[tuple[str, bytes]], at: list[int]) -> None:
-    """A boundary cut in two, or data that looks like one, would end up in a file."""
+    """A split boundary, or data that looks like one, does not end up in a file."""
     wanted = [("file", name, data) for name, data in entries if b"\r\n--xyz" not in b"\r\n" + data]
     assert asyncio.run(files(form(*[(name, data) for _, name, data in wanted]), at)) == wanted
 
 
 def test_folders_in_a_file_name() -> None:
-    """Several files are told apart by their paths alone."""
+    """Several files are distinguished by their paths alone."""
     assert asyncio.run(files(form(("/workspace/a b/ü.txt", b"x")), [])) == [("file", "/workspace/a b/ü.txt", b"x")]
 
 
 @given(st.binary(max_size=500), st.lists(st.integers(0)))
 def test_no_multipart(body: bytes, at: list[int]) -> None:
-    """A body that is none would be our fault."""
+    """A malformed body is the client's error."""
     try:
         asyncio.run(files(body, at))
     except BadUpload as refused:
@@ -67,20 +67,20 @@ def test_no_multipart(body: bytes, at: list[int]) -> None:
 
 
 def test_a_form_that_breaks_off() -> None:
-    """Half a file would be taken for the whole."""
+    """Half a file is not taken for the whole."""
     with pytest.raises(BadUpload):
         asyncio.run(files(form(("a", b"data"))[:-12], []))
 
 
 @given(st.lists(st.binary(max_size=4000), min_size=1), st.lists(st.integers(0)))
 def test_gzip(members: list[bytes], at: list[int]) -> None:
-    """What was packed comes out as it was, members one after the other included."""
+    """Compressed data comes out unchanged, including concatenated members."""
     body = b"".join(gzip.compress(member) for member in members)
     assert asyncio.run(joined(unpacked(stream(body, at), "gzip"))) == b"".join(members)
 
 
 def test_a_bomb_is_unpacked_in_pieces() -> None:
-    """64 MB of zeros would be held at once."""
+    """64 MB of zeros are never in memory at once."""
 
     async def sizes() -> list[int]:
         return [len(piece) async for piece in unpacked(stream(gzip.compress(bytes(64 << 20)), []), "gzip")]
@@ -92,12 +92,12 @@ def test_a_bomb_is_unpacked_in_pieces() -> None:
 
 @pytest.mark.parametrize("body", [b"not gzip", gzip.compress(b"x" * 1000, mtime=0)[:-9]])
 def test_bad_gzip(body: bytes) -> None:
-    """A truncated file would be taken for the whole."""
+    """A truncated file is not taken for the whole."""
     with pytest.raises(BadUpload):
         asyncio.run(joined(unpacked(stream(body, []), "gzip")))
 
 
 def test_an_encoding_that_is_not_spoken() -> None:
-    """The packed bytes would be written as they are."""
+    """An unsupported encoding is refused: otherwise the compressed bytes would be written."""
     with pytest.raises(BadUpload):
         asyncio.run(joined(unpacked(stream(b"x", []), "br")))
