@@ -37,8 +37,8 @@ async def lost_actions(fleet: Fleet, rollouts: Sequence[Rollout], gap: tuple[flo
                     f"rollout {rollout.number} (session {rollout.sid}): {text}" for text in (*found, *rollout.wrong)
                 ]
 
-        told = await asyncio.gather(*(one(rollout) for rollout in rollouts if rollout.sid))
-    return [sentence for sentences in told for sentence in sentences]
+        found = await asyncio.gather(*(one(rollout) for rollout in rollouts if rollout.sid))
+    return [sentence for sentences in found for sentence in sentences]
 
 
 def in_journal(rollout: Rollout, journal: Sequence[dict[str, Any]], gap: tuple[float, float]) -> list[str]:

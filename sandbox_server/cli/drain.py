@@ -33,11 +33,11 @@ def drain(
         return
     api.call("POST", path)
     ends = time.monotonic() + timeout_s
-    told = ""
+    printed = ""
     while (left := _left(name)) is not None:
-        if left != told:
+        if left != printed:
             typer.echo(f"{name}: {left}")
-            told = left
+            printed = left
         if time.monotonic() > ends:
             raise NotDrained(f"{name} has {left} after {timeout_s:g} s; it continues to drain; `drain --undo` stops it")
         time.sleep(_LOOK_EVERY_S)

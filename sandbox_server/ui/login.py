@@ -40,8 +40,8 @@ class Logins:
         role = self._role_of(key)
         if role is None:
             return False
-        told = f"{int(clock.now()) + LASTS_S}.{role}.{secrets.token_hex(8)}"
-        value = f"{told}.{self._sign('cookie', told)}"
+        payload = f"{int(clock.now()) + LASTS_S}.{role}.{secrets.token_hex(8)}"
+        value = f"{payload}.{self._sign('cookie', payload)}"
         response.set_cookie(COOKIE, value, max_age=LASTS_S, path="/ui", secure=secure, httponly=True, samesite="strict")
         return True
 
@@ -69,10 +69,10 @@ class Logins:
         return site == "same-origin" and hmac.compare_digest(token.encode(), self.token(request).encode())
 
     def _holds(self, cookie: str) -> Role | None:
-        told, _, sign = cookie.rpartition(".")
-        if not hmac.compare_digest(sign.encode(), self._sign("cookie", told).encode()):
+        payload, _, sign = cookie.rpartition(".")
+        if not hmac.compare_digest(sign.encode(), self._sign("cookie", payload).encode()):
             return None
-        until, role, _ = told.split(".")
+        until, role, _ = payload.split(".")
         return cast(Role, role) if int(until) > clock.now() and role in _ROLES else None
 
     def _sign(self, what: str, text: str) -> str:

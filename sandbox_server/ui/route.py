@@ -41,8 +41,8 @@ class PageRoute(APIRoute):
                     log.error("a page failed", path=request.url.path, code=error.code, error=error.detail)
                 return page(request, "refused.html", error.http_status, code=error.code, detail=error.detail)
             except RequestValidationError as error:
-                told = "; ".join(f"{fault['loc'][-1]}: {fault['msg']}" for fault in error.errors())
-                return page(request, "refused.html", 422, code="malformed_request", detail=told)
+                reasons = "; ".join(f"{fault['loc'][-1]}: {fault['msg']}" for fault in error.errors())
+                return page(request, "refused.html", 422, code="malformed_request", detail=reasons)
 
         return answered
 

@@ -229,11 +229,11 @@ class Command:
         piece = self._cuts[stream].feed(data)
         if piece:
             self._ready.append((stream, piece))
-        told, errors = self._cuts[Stream.STDOUT].rest, self._cuts[Stream.STDERR].rest
-        if told is None:
+        report, errors = self._cuts[Stream.STDOUT].rest, self._cuts[Stream.STDERR].rest
+        if report is None:
             return
         try:
-            line = frames.line_of(told)
+            line = frames.line_of(report)
             if line is None or errors is None:
                 return
             end = frames.ending(line)
@@ -242,7 +242,7 @@ class Command:
             return
         self._ended(end.status, signalled=end.signalled)
         # another process writes after the end report; it would also write into the next command's output
-        if self._reusable and end.free and len(told) == len(line) + 1 and not errors:
+        if self._reusable and end.free and len(report) == len(line) + 1 and not errors:
             self._give_back(self._channel)
         else:
             self._drop(self._channel)

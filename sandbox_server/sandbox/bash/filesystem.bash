@@ -141,8 +141,7 @@ move() { # nonce user from to namespace
   show "$1" "$5"
 }
 
-put() { # nonce user path namespace size-of-archive: opens the file and answers "go"; the data follows (filesystem.py:
-_fill)
+put() { # nonce user path namespace size-of-archive: opens the file and answers "go"; then the data follows
   local out err size new=1
   locate "$1" "$2" "$3" || return
   [[ $3 == */ || -d $path ]] && { say "$1" dir; return; }

@@ -270,9 +270,9 @@ def _number(text: str, shape: re.Pattern[str], base: int = 10) -> int:
     return int(text, base)
 
 
-def _text_of(told: str) -> str:
-    """`told` if it is valid text, else with its undecodable parts replaced."""
-    return told.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+def _text_of(text: str) -> str:
+    """`text` if it is valid text, else with its undecodable parts replaced."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _name(text: str) -> str:

@@ -84,9 +84,9 @@ class Logins:
 
     async def _report(self, request: ExecRequest, dependencies: profile.Dependencies) -> profile.Report:
         argv = [request.argv[0], "--noprofile", "-l", "-c", profile.script(dependencies)]
-        told = await self._run(
+        done = await self._run(
             replace(request, argv=argv, stdin=False, pty=None, merge_streams=False, timeout_s=_LEARN_S)
         )
-        if told.exit_code != 0 or told.stdout.dropped:
+        if done.exit_code != 0 or done.stdout.dropped:
             raise profile.NotPlain("it fails, takes too long or prints too much")
-        return profile.report(told.stdout.text(), told.stderr.text())
+        return profile.report(done.stdout.text(), done.stderr.text())

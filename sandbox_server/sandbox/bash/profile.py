@@ -68,15 +68,15 @@ class Dependencies:
         lines += [f't=({glob}); tell "${{t[*]}}"' for glob in self.globs]
         return "\n".join(["__sb_look() {", "local t IFS=", f"tell() {{ printf '%s{_ITEM}' \"$1\"; }}", *lines, "}"])
 
-    def same(self, name: str, told: Sequence[str]) -> str:
-        """A bash function `name` that is true if `look` would print `told` again.
+    def same(self, name: str, states: Sequence[str]) -> str:
+        """A bash function `name` that is true if `look` would print `states` again.
 
         Raises:
-            NotPlain: `told` does not match these dependencies.
+            NotPlain: `states` does not match these dependencies.
         """
-        if len(told) != len(self):
+        if len(states) != len(self):
             raise NotPlain("a file contains the service's own marks")
-        parts = iter(told)
+        parts = iter(states)
         contents = list(zip(map(shlex.quote, self.files), parts, strict=False))
         tests = [f"-f {path}" for path, _ in contents]
         for (test, path), result in zip(self.tests, parts, strict=False):
@@ -98,7 +98,7 @@ NOTHING = Dependencies((), (), ())
 class Report:
     """The output of profile.bash."""
 
-    told: tuple[str, ...]
+    states: tuple[str, ...]
     """The state of the given dependencies before the profile ran: file contents, exit codes, names."""
     dependencies: Dependencies
     exports: tuple[str, ...]
@@ -119,7 +119,7 @@ def definition(name: str, dependencies: Dependencies, known: Report) -> str:
 
     """
     env = " ".join(["export", *known.exports]) if known.exports else ":"
-    return f"{dependencies.same(f'__sb_same_{name}', known.told)}\n__sb_env_{name}() {{ {env}; }}\n"
+    return f"{dependencies.same(f'__sb_same_{name}', known.states)}\n__sb_env_{name}() {{ {env}; }}\n"
 
 
 def report(stdout: str, stderr: str) -> Report:
@@ -137,13 +137,13 @@ def report(stdout: str, stderr: str) -> Report:
     seen, before, state, trace, status, after, state_after, _ = parts
     if status != "00" or state != state_after:
         raise NotPlain("it fails, or changes the shell's options, functions, working directory or umask")
-    told = tuple(seen.split(_ITEM)[:-1])
-    if len(seen) > _MOST_BYTES or _BROKEN in stdout or any(map(_is_unsure, told)):
+    states = tuple(seen.split(_ITEM)[:-1])
+    if len(seen) > _MOST_BYTES or _BROKEN in stdout or any(map(_is_unsure, states)):
         raise NotPlain("it is too long, not text, redirects, or uses values that change each time")
     variables = _variables(before)
     if _LOCALE_CHECK in trace and any(name.startswith(("LANG", "LC_")) for name in variables):
         raise NotPlain("it checks which locales are installed")
-    return Report(told, _dependencies(trace), _exports(variables, _variables(after)))
+    return Report(states, _dependencies(trace), _exports(variables, _variables(after)))
 
 
 def _is_unsure(text: str) -> bool:
@@ -162,10 +162,10 @@ def _exports(before: dict[str, str], after: dict[str, str]) -> tuple[str, ...]:
     return tuple(f"{name}{text[1:]}" for name, text in changed.items())
 
 
-def _variables(told: str) -> dict[str, str]:
+def _variables(declared: str) -> dict[str, str]:
     """Parse `declare -p`: name -> attributes, `=`, value."""
     found = {}
-    for piece in re.split(r"^(?=declare -)", told, flags=re.MULTILINE):
+    for piece in re.split(r"^(?=declare -)", declared, flags=re.MULTILINE):
         if not piece:
             continue
         match = _VARIABLE.fullmatch(piece)

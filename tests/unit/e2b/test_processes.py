@@ -49,7 +49,7 @@ class Played:
     def detach(self) -> None: ...
 
 
-async def told(follower: Follower) -> list[bytes]:
+async def received(follower: Follower) -> list[bytes]:
     """Everything that a follower gets."""
     pieces = []
     try:
@@ -68,7 +68,7 @@ async def test_many_followers() -> None:
     process = Played(1, [b"a", b"b" * PIECE, b"c" * 10] * 50)
     running, first = processes.add("s", process, Command(["x"]))
     second = running.follow()
-    one, two = await asyncio.gather(told(first), told(second))
+    one, two = await asyncio.gather(received(first), received(second))
     assert b"".join(one) == b"".join(two) == b"".join([b"a", b"b" * PIECE, b"c" * 10] * 50)
     assert max(map(len, one)) <= PIECE
     await processes.close()
@@ -82,7 +82,7 @@ async def test_flow_control() -> None:
     _, follower = processes.add("s", process, Command(["x"]))
     await asyncio.sleep(0.05)
     assert process.handed_out <= 11
-    assert len(b"".join(await told(follower))) == 1000 * PIECE
+    assert len(b"".join(await received(follower))) == 1000 * PIECE
     await processes.close()
 
 
@@ -92,7 +92,7 @@ async def test_a_stalled_follower() -> None:
     process = Played(1, [b"x" * PIECE] * 100)
     running, stalled = processes.add("s", process, Command(["x"]))
     other = running.follow()
-    assert len(b"".join(await told(other))) == 100 * PIECE
+    assert len(b"".join(await received(other))) == 100 * PIECE
     with pytest.raises(Lagging):
         while True:
             await stalled.next(5)
@@ -124,7 +124,7 @@ async def test_found_and_forgotten() -> None:
     with pytest.raises(UnknownProcess):
         processes.find("s", pid=7)
     assert processes.find("s", pid=7, ended=True).end == ProcessEnd(0)
-    assert await told(running.follow()) == []
+    assert await received(running.follow()) == []
     await asyncio.sleep(0.3)
     with pytest.raises(UnknownProcess):
         processes.find("s", pid=7, ended=True)
@@ -137,7 +137,7 @@ async def test_a_lost_box() -> None:
     process = Played(1, [b"x"])
     process.lost = True
     running, follower = processes.add("s", process, Command(["x"]))
-    assert await told(follower) == [b"x"]
+    assert await received(follower) == [b"x"]
     assert running.end is None
     assert isinstance(running.fault, SandboxLost)
     await processes.close()

@@ -5,33 +5,33 @@ from sandbox_server.sandbox.docker.breaker import Breaker
 
 def test_only_silence_in_a_row_opens_it() -> None:
     """Error answers do not open it: calls that fail for their own reasons must not stop a healthy node."""
-    told: list[str] = []
-    breaker = Breaker(3, told.append)
+    faults: list[str] = []
+    breaker = Breaker(3, faults.append)
     for _ in range(5):
         breaker.silent("nothing")
         breaker.silent("nothing")
         breaker.answered()
-    assert not breaker.fault and told == []
+    assert not breaker.fault and faults == []
     for _ in range(4):
         breaker.silent("nothing")
-    assert len(told) == 1 and told[0].startswith("nothing") and breaker.fault == told[0], "told once"
+    assert len(faults) == 1 and faults[0].startswith("nothing") and breaker.fault == faults[0], "faults once"
 
 
 def test_after_a_probe_one_call_decides() -> None:
     """After a good probe, the first silence opens it again: a daemon may answer pings and nothing else."""
-    told: list[str] = []
-    breaker = Breaker(3, told.append)
+    faults: list[str] = []
+    breaker = Breaker(3, faults.append)
     breaker.probed()
     breaker.silent("a")
     assert not breaker.fault, "a probe of a closed one counts for nothing"
     breaker.silent("a")
     breaker.silent("a")
     breaker.probed()
-    assert told[-1] == "" and not breaker.fault
+    assert faults[-1] == "" and not breaker.fault
     breaker.silent("b")
     assert breaker.fault.startswith("b")
     breaker.probed()
     breaker.answered()
     breaker.silent("c")
     breaker.silent("c")
-    assert not breaker.fault and len(told) == 4
+    assert not breaker.fault and len(faults) == 4

@@ -30,11 +30,11 @@ async def test_a_look_that_fails_is_not_the_commands_failure() -> None:
 async def test_a_profile_that_is_not_plain_is_looked_at_once() -> None:
     looked: list[ExecRequest] = []
 
-    async def told(request: ExecRequest) -> ExecResult:
+    async def run(request: ExecRequest) -> ExecResult:
         looked.append(request)
         return ExecResult(3, Output(b""), Output(b""), False, 0.1)
 
-    logins = Logins(told)
+    logins = Logins(run)
     for _ in range(20):
         assert await logins.of(LOGIN) is None
         assert await logins.of(ExecRequest(["bash", "-c", "true"])) is None

@@ -7,14 +7,14 @@ from sandbox_server.sandbox.bash.profile import Dependencies, NotPlain, Report, 
 BEFORE = 'declare -x HOME="/root"\ndeclare -- IFS=$\' \\t\\n\'\ndeclare -ir PPID="1"\n'
 
 
-def told(*trace: str, seen: str = "", after: str = BEFORE, state: str = "umask", status: str = "00") -> str:
+def output(*trace: str, seen: str = "", after: str = BEFORE, state: str = "umask", status: str = "00") -> str:
     """Output in the format of profile.bash."""
     traced = "".join(f"\x1e {command}\n" for command in trace)
     return "\x1d".join([seen, BEFORE, "umask", traced, status, after, state, ""])
 
 
 def of(*trace: str, **parts: str) -> Report:
-    return report(told(*trace, **parts), "")
+    return report(output(*trace, **parts), "")
 
 
 def test_what_a_plain_profile_depends_on() -> None:
@@ -102,10 +102,10 @@ def test_exports() -> None:
 
 def test_comments_and_what_goes_nowhere_do_not_matter() -> None:
     seen = "# < and $$ and RANDOM\n  # >\nmesg n 2> /dev/null || true\ntput setaf 1 >&/dev/null 2>&1\n"
-    assert of(seen=f"{seen}\x1f0\x1f").told == (seen, "0")
+    assert of(seen=f"{seen}\x1f0\x1f").states == (seen, "0")
 
 
-@pytest.mark.parametrize("stderr, stdout", [("oh", told()), ("", ""), ("", told() + "\x1d")])
+@pytest.mark.parametrize("stderr, stdout", [("oh", output()), ("", ""), ("", output() + "\x1d")])
 def test_what_a_profile_says_itself(stderr: str, stdout: str) -> None:
     """Output has to be printed for each command, so such a profile is not plain."""
     with pytest.raises(NotPlain):
@@ -123,4 +123,4 @@ def test_a_check_of_locales() -> None:
     """Its output depends on the installed locales once a locale is set; without one it prints nothing."""
     assert of("\x1e /usr/bin/locale-check C.UTF-8", "eval").exports == ()
     with pytest.raises(NotPlain):
-        report(told("\x1e /usr/bin/locale-check C.UTF-8").replace("declare -x HOME", "declare -x LANG"), "")
+        report(output("\x1e /usr/bin/locale-check C.UTF-8").replace("declare -x HOME", "declare -x LANG"), "")
