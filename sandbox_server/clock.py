@@ -1,7 +1,7 @@
-"""What time it is, in Unix seconds, for everything that is kept or compared between processes.
+"""The current time in Unix seconds, for all times that are stored or compared between processes.
 
-Read from the wall clock once, then from the monotonic one: a step of the machine's clock ends no session and makes no
-container look too old. At its start a server takes Redis's clock for its own, so that all nodes speak of one time.
+The wall clock is read once, then the monotonic one: a step of the machine's clock ends no session and makes no
+container look too old. At start-up a server adopts Redis's clock, so that all nodes use the same time.
 """
 
 import time
@@ -16,12 +16,12 @@ def now() -> float:
 
 
 def today() -> datetime:
-    """As `now`, for people and labels."""
+    """`now` as a datetime (UTC), for people and labels."""
     return datetime.fromtimestamp(now(), UTC)
 
 
 def set_to(seconds: float) -> float:
-    """Take `seconds` for the present time; how far off this clock was."""
+    """Set the current time to `seconds`; returns how far off this clock was."""
     global _base
     off = seconds - now()
     _base += off

@@ -1,53 +1,53 @@
 """Every error the service raises on purpose.
 
 ServiceError
-├── RequestError            the caller can mend it; 4xx
-│   ├── MalformedRequest    the body is not what the endpoint takes
-│   ├── RequestTooLarge     the body is past SANDBOX_MAX_BODY_MB
-│   ├── BodyTooSlow         the body did not come within SANDBOX_BODY_TIMEOUT_S
-│   ├── Unauthorized        no key, or not one of ours
+├── RequestError            the caller can fix it; 4xx
+│   ├── MalformedRequest    the body does not match the endpoint
+│   ├── RequestTooLarge     the body is larger than SANDBOX_MAX_BODY_MB
+│   ├── BodyTooSlow         the body did not arrive within SANDBOX_BODY_TIMEOUT_S
+│   ├── Unauthorized        no API key, or an unknown one
 │   ├── UnknownInstance     no such instance in the catalogue
 │   ├── UnknownSession      no such sid
 │   ├── UnknownReceipt      no such receipt
 │   ├── UnknownNode         no such node, or it is dead
 │   ├── UnknownUser         the container has no such user
 │   ├── UnknownProcess      no such command runs in the box
-│   ├── UnknownImage        no box may run this image, or it is nowhere to be had
-│   ├── IsBox               asked of a box what only a session with an instance has
-│   ├── UnknownBlob         this node holds no file of this content
+│   ├── UnknownImage        boxes may not run this image, or it cannot be found
+│   ├── IsBox               the request needs a session with an instance, not a box
+│   ├── UnknownBlob         this node has no blob with this hash
 │   ├── UnknownFile         no such file in a box
 │   ├── FileUnusable        a path in a box that cannot be read or written
 │   ├── UnknownCommand      no such command of a box
-│   ├── CommandLost         a command's end is not known any more
-│   ├── SandboxPaused       the box is paused: nothing runs in it until it is resumed
+│   ├── CommandLost         the end of a command is no longer known
+│   ├── SandboxPaused       the box is paused and must be resumed first
 │   ├── SandboxRunning      the box is not paused, so it cannot be resumed
-│   ├── SessionStillLive    asked for what exists only after the end
-│   ├── SessionOver         the session has ended, nothing can run in it
+│   ├── SessionStillLive    the request needs an ended session
+│   ├── SessionOver         the session has ended; nothing can run in it
 │   ├── RunOfAnother        the run was started with another API key
 │   ├── Forbidden           the API key may not do this
-│   ├── OverQuota           the run has as much as a run may have; ask again later
+│   ├── OverQuota           the run is at its quota; ask again later
 │   ├── Ungradable          the instance has no grader
 │   └── RowRejected         an imported row is unusable
 ├── CapacityError           full for now; 503 with Retry-After
-├── CommandBroken           what a sandbox said of a command or a file cannot be read: the sandbox's own doing
+├── CommandBroken           a sandbox's reply about a command or file cannot be parsed; the sandbox is to blame
 ├── SessionBusy             another request holds the session; ask again
-├── SessionRestoring        its host died, it is being made anew; ask again
-└── InfrastructureError     ours to mend; never a reward, never an observation's text
+├── SessionRestoring        its host died and it is being restored; ask again
+└── InfrastructureError     the service is to blame; never a reward, never an observation's text
     ├── SandboxLost         the container is gone or dead
     ├── ActionInterrupted   the service was interrupted while the action ran; its output is lost
     ├── SandboxDiskFull     the container's writable layer, or the engine's disk, is full
-    ├── DataDiskFull        the disk of SANDBOX_DATA_DIR has no room for anything new
-    ├── SandboxExhausted    the container can take no further process
-    ├── ImageUnavailable    the task image is not here and cannot be had
-    │   └── RepositoryUnavailable  the repository that it is made of cannot be had
+    ├── DataDiskFull        the disk of SANDBOX_DATA_DIR is full
+    ├── SandboxExhausted    the container can start no further process
+    ├── ImageUnavailable    the task image is not on the engine and cannot be pulled
+    │   └── RepositoryUnavailable  the image's repository cannot be fetched
     ├── EngineUnavailable   the Docker daemon does not answer
-    ├── EgressUnavailable   what a sandbox may reach could not be enforced, so it was not started
+    ├── EgressUnavailable   the network rules could not be applied, so the sandbox was not started
     ├── StateUnavailable    Redis does not answer
     ├── CatalogueUnavailable  SQL does not answer
-    ├── NodeUnreachable     the node that has the session does not answer, or is dead and cannot be replaced yet
+    ├── NodeUnreachable     the session's node does not answer, or is dead and not replaced yet
     └── GraderBroken        the grading library or its worker failed
 
-OwnedElsewhere is no error and none of these: the request is another node's, and `app` takes it there.
+OwnedElsewhere is not an error and not in this tree: `app` forwards the request to the node that owns the session.
 
 Branch on the type or on `code`, never on the message. On the wire: `{"code", "detail", "retryable"}`; with status 503
 also `reason`, `position` and `estimate_s`.
@@ -60,13 +60,13 @@ _LONGEST_S = 60
 
 
 class ServiceError(Exception):
-    """Base of all; `detail` says in one sentence what happened and what to do next."""
+    """Base class. `detail` says in one sentence what happened and what to do next."""
 
     code = "service_error"
     http_status = 500
     retryable = False
     reason = ""
-    """What a start lacked, one word for machines: slots, queue, daemon, disk, image, draining; "" for all else."""
+    """What a start lacked, one word for machines: slots, queue, daemon, disk, image, draining; else ""."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail)
@@ -74,7 +74,7 @@ class ServiceError(Exception):
 
 
 class RequestError(ServiceError):
-    """The request cannot be served as it is; sending it again changes nothing."""
+    """The request cannot be served as it is; repeating it does not help."""
 
     code = "bad_request"
     http_status = 400
@@ -95,7 +95,7 @@ class RequestTooLarge(RequestError):
 
 
 class BodyTooSlow(RequestError):
-    """The body did not come within SANDBOX_BODY_TIMEOUT_S; nothing was done."""
+    """The body did not arrive within SANDBOX_BODY_TIMEOUT_S; nothing was done."""
 
     code = "body_too_slow"
     http_status = 408
@@ -117,7 +117,7 @@ class UnknownInstance(RequestError):
 
 
 class UnknownSession(RequestError):
-    """No session has this sid, or it ended longer ago than anything is kept."""
+    """No session has this sid, or it ended longer ago than records are kept."""
 
     code = "unknown_session"
     http_status = 404
@@ -144,14 +144,14 @@ class UnknownUser(RequestError):
 
 
 class UnknownBlob(RequestError):
-    """No file of this content was stored on this node, or it had to go for others; send it again."""
+    """No blob with this hash is on this node, or it was removed to make room; send it again."""
 
     code = "unknown_blob"
     http_status = 404
 
 
 class UnknownFile(RequestError):
-    """The box has no file of this path."""
+    """The box has no file at this path."""
 
     code = "unknown_file"
     http_status = 404
@@ -165,28 +165,28 @@ class FileUnusable(RequestError):
 
 
 class UnknownCommand(RequestError):
-    """No command of this id was begun in the box."""
+    """No command with this id was started in the box."""
 
     code = "unknown_command"
     http_status = 404
 
 
 class CommandLost(RequestError):
-    """The command was begun, but what became of it is not known: the server was restarted, or it ended long ago."""
+    """The command was started, but its result is no longer known: the server was restarted, or it ended long ago."""
 
     code = "command_lost"
     http_status = 410
 
 
 class UnknownProcess(RequestError):
-    """The box has no command of this number or tag, or it has ended."""
+    """The box has no running command with this number or tag."""
 
     code = "unknown_process"
     http_status = 404
 
 
 class UnknownImage(RequestError):
-    """A box cannot be of this image: it is not allowed, or it is neither on the engine nor to be pulled."""
+    """A box cannot use this image: it is not allowed, or it is not on the engine and cannot be pulled."""
 
     code = "unknown_image"
     http_status = 404
@@ -207,7 +207,7 @@ class SandboxRunning(RequestError):
 
 
 class IsBox(RequestError):
-    """The session runs an image, not an instance: it takes no actions and nothing of it is graded."""
+    """The session runs an image, not an instance: it takes no actions and is not graded."""
 
     code = "is_box"
     http_status = 409
@@ -221,7 +221,7 @@ class SessionStillLive(RequestError):
 
 
 class SessionOver(RequestError):
-    """The session has ended; nothing can run in it any more."""
+    """The session has ended; nothing can run in it."""
 
     code = "session_ended"
     http_status = 409
@@ -242,21 +242,21 @@ class RunOfAnother(RequestError):
 
 
 class Forbidden(RequestError):
-    """The API key may not do this: it only looks, or what is asked for concerns all runs."""
+    """The API key may not do this: it is read-only, or the request concerns all runs."""
 
     code = "forbidden"
     http_status = 403
 
 
 class OverQuota(RequestError):
-    """The run has as many sessions, or began as many lately, as a run may; nothing was started."""
+    """The run has as many sessions, or started as many lately, as a run may; nothing was started."""
 
     code = "over_quota"
     http_status = 429
     retryable = True
 
     def __init__(self, detail: str, *, retry_after_s: int) -> None:
-        """`retry_after_s`: it may be worth asking again by then."""
+        """`retry_after_s`: seconds after which a retry may succeed."""
         super().__init__(detail)
         self.retry_after_s = retry_after_s
 
@@ -281,7 +281,7 @@ class CapacityError(ServiceError):
     def __init__(
         self, detail: str, *, reason: str, position: int | None = None, estimate_s: float | None = None
     ) -> None:
-        """`position` in the line that it waited in, 1 the next; `estimate_s` until its turn; None: not known."""
+        """`position`: 1-based place in the queue; `estimate_s`: seconds until its turn; None if unknown."""
         super().__init__(detail)
         self.reason = reason
         self.position = position
@@ -289,21 +289,21 @@ class CapacityError(ServiceError):
 
     @property
     def retry_after_s(self) -> int:
-        """Whole seconds after which asking again makes sense: the estimate, within 1 to 60; 10 where it is not known.
+        """Whole seconds after which to retry: the estimate, clamped to 1 to 60; 10 if it is unknown.
 
-        No jitter: places in the line are fair, whoever comes back first.
+        No jitter is needed: the queue is fair, whoever comes back first.
         """
         return _UNKNOWN_S if self.estimate_s is None else min(_LONGEST_S, max(1, math.ceil(self.estimate_s)))
 
 
 class CommandBroken(ServiceError):
-    """What the sandbox said in place of a command's end, or of an answer about its files, cannot be read."""
+    """The sandbox's reply about a command's end or about its files cannot be parsed."""
 
     code = "command_broken"
     http_status = 409
 
     def __init__(self, what: str) -> None:
-        """`what` was being told, as the subject of a sentence."""
+        """`what` could not be parsed; it is used as the subject of a sentence."""
         super().__init__(
             f"{what} could not be read: a process in the sandbox writes into the service's own streams, or has replaced"
             " the image's programs; look at what took effect, then try again or start a new session"
@@ -311,7 +311,7 @@ class CommandBroken(ServiceError):
 
 
 class SessionBusy(ServiceError):
-    """Another request on the same sid did not end within this one's wait; nothing was run."""
+    """Another request held the session for longer than this one could wait; nothing was run."""
 
     code = "session_busy"
     http_status = 409
@@ -319,7 +319,7 @@ class SessionBusy(ServiceError):
 
 
 class SessionRestoring(ServiceError):
-    """The session's host died and it is being made anew on another one; nothing was run."""
+    """The session's host died and the session is being restored on another one; nothing was run."""
 
     code = "session_restoring"
     http_status = 503
@@ -343,15 +343,15 @@ class SandboxLost(InfrastructureError):
 
 
 class ActionInterrupted(InfrastructureError):
-    """The service was interrupted while this action ran; its output is lost and it may have taken effect in part."""
+    """The service was interrupted while this action ran; its output is lost, and it may have taken partial effect."""
 
     code = "action_interrupted"
     http_status = 500
-    retryable = False  # its idempotency key stands for this end
+    retryable = False  # its idempotency key stands for this outcome
 
 
 class SandboxDiskFull(InfrastructureError):
-    """The sandbox may write no more; the session goes on once files are removed."""
+    """The sandbox may not write more; the session can continue once files are removed."""
 
     code = "sandbox_disk_full"
     reason = "disk"
@@ -359,7 +359,7 @@ class SandboxDiskFull(InfrastructureError):
 
 
 class DataDiskFull(InfrastructureError):
-    """The server's own disk has no room, so this was not kept; it goes on once there is room."""
+    """The server's own disk is full, so this was not stored; it works again once there is space."""
 
     code = "data_disk_full"
     reason = "data"
@@ -379,7 +379,7 @@ class ImageUnavailable(InfrastructureError):
     reason = "image"
 
     def __init__(self, detail: str, *, absent: bool = False) -> None:
-        """`absent`: no try will change it, for pulling is off or the registry says that there is no such image."""
+        """`absent`: retrying is useless, because pulling is off or the registry has no such image."""
         super().__init__(detail)
         self.absent = absent
 
@@ -398,7 +398,7 @@ class EngineUnavailable(InfrastructureError):
 
 
 class EgressUnavailable(InfrastructureError):
-    """What a sandbox may reach could not be enforced, so it was not started, or keeps what it had."""
+    """The network rules of a sandbox could not be applied, so it was not started, or keeps its old rules."""
 
     code = "egress_unavailable"
 
@@ -422,7 +422,7 @@ class GraderBroken(InfrastructureError):
 
 
 class NodeUnreachable(InfrastructureError):
-    """The node that has the session does not answer; whether what was asked has happened is not known."""
+    """The session's node does not answer; it is unknown whether the request took effect."""
 
     code = "node_unreachable"
     http_status = 503
@@ -430,7 +430,7 @@ class NodeUnreachable(InfrastructureError):
 
 
 class OwnedElsewhere(Exception):
-    """The session, or the place for it, is on another node: the request is to be sent there."""
+    """The session, or its place to start, belongs to another node: forward the request there."""
 
     def __init__(self, node: str) -> None:
         super().__init__(f"node {node}")

@@ -1,4 +1,4 @@
-"""One file adds one thing: every module of a folder is imported once and gives one named object."""
+"""Plugins: every module of a folder is imported once and provides one named object."""
 
 import importlib
 import pkgutil
@@ -6,11 +6,11 @@ from types import ModuleType
 
 
 def discover(package: ModuleType, attribute: str) -> dict[str, object]:
-    """Import each module of `package` and return {module name: its `attribute`}; `_x.py` is none, but what they share.
+    """Import each module of `package` and return {module name: its `attribute`}. Modules named `_*` are skipped.
 
     Raises:
-        RuntimeError: a module lacks the attribute; the start must stop, for a plugin that
-            silently is not there shows up weeks later as a wrong reward.
+        RuntimeError: a module lacks the attribute. The start must stop, because a plugin that is silently
+            missing shows up weeks later as a wrong reward.
 
     """
     found: dict[str, object] = {}

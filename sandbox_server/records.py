@@ -1,4 +1,4 @@
-"""The facts that travel between rooms and into Redis and SQL, as plain records. Times are Unix seconds (UTC)."""
+"""Plain records exchanged between packages and stored in Redis and SQL. Times are Unix seconds (UTC)."""
 
 import json
 from collections.abc import Mapping
@@ -9,58 +9,58 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class SessionRecord:
-    """One session, as any replica sees it."""
+    """One session, as all replicas see it."""
 
     sid: str
     state: str
-    """A lifecycle state's value."""
+    """Value of a lifecycle state."""
     instance_id: str
     node: str
     container_id: str
     created_at: float
     touched_at: float
-    """Last action (or start); idle time counts from here."""
+    """Time of the last action (or of the start); idle time counts from it."""
     deadline: float
-    """Absolute end of the session."""
+    """Time at which the session ends at the latest."""
     cwd: str = ""
     talk_turns: int = 0
     actions: int = 0
-    """Acknowledged actions."""
+    """Number of acknowledged actions."""
     ended_at: float = 0.0
     end_reason: str = ""
-    """postprocess, reward, idle, max_age, closed, died (nothing could run in it any more), lost."""
+    """postprocess, reward, idle, max_age, closed, died (nothing can run in it), lost."""
     cause: str = ""
-    """For `lost`: one sentence."""
+    """One sentence, if lost."""
     timings_s: Mapping[str, float] = field(default_factory=dict)
-    """Stage -> seconds, summed: start_queue, start_prepare, start_container (the wait for one), start_create and
-    start_shell (its making, ahead of the start or during it), action_wait, action_parse, action_run, action_journal,
+    """Stage -> seconds, summed: start_queue, start_prepare, start_container (waiting for a container), start_create and
+    start_shell (making one, ahead of the start or during it), action_wait, action_parse, action_run, action_journal,
     end_patch."""
     restores: int = 0
-    """How often it was made anew, from its journal, on another node."""
+    """Number of times it was restored on another node from its journal."""
     notice: str = ""
-    """What the next observation has to tell first; "" once it was told."""
+    """Text to put before the next observation; "" once it was shown."""
     differences: int = 0
-    """Actions that ended differently when it was made anew; 0 once an observation told it."""
+    """Actions that ended differently in a restore; 0 once an observation reported it."""
     run: str = ""
-    """Whose start it was: the header Sandbox-Run, else the name of the API key."""
+    """Run that it belongs to: the header Sandbox-Run, else the name of the API key."""
     owner: str = ""
-    """Name of the API key that started it; "": a key without a name, or none. Other named keys do not see it."""
+    """Name of the API key that started it; "" for a key without a name, or none. Other named keys do not see it."""
 
     @property
     def is_box(self) -> bool:
-        """It runs an image instead of an instance: no actions, no patch, no grading, no restoring."""
+        """Whether it runs an image instead of an instance: no actions, patch, grading or restoring."""
         return not self.instance_id
 
 
 class BoxKind(StrEnum):
-    """By which protocol a box was asked for."""
+    """The protocol by which a box was created."""
 
     E2B = "e2b"
     NATIVE = "native"
 
 
 class OnTimeout(StrEnum):
-    """What becomes of a box at its end."""
+    """What happens to a box when its time is over."""
 
     KILL = "kill"
     PAUSE = "pause"
@@ -68,64 +68,64 @@ class OnTimeout(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BoxRecord:
-    """What a box is beyond its session: fixed at its creation, but for the network rules and its pauses.
+    """What a box has besides its session. Fixed at creation except for the network rules and the pauses.
 
-    Its end is the session's `deadline`, which set_timeout moves. A paused box's session is `live` too; its deadline is
-    then the end of the pause, at which it goes.
+    The box ends at the session's `deadline`, which set_timeout moves. The session of a paused box is `live` too; its
+    deadline is then the time when the paused box is removed.
     """
 
     sid: str
     kind: str
-    """A BoxKind's value."""
+    """Value of a BoxKind."""
     image: str
-    """What it runs."""
+    """The image it runs."""
     template: str
-    """As it was asked for; "" when the image was named itself."""
+    """The template as requested; "" if the request named the image itself."""
     metadata: Mapping[str, str]
-    """The client's own words; lists are filtered by them."""
+    """The client's own metadata; lists can be filtered by them."""
     env: Mapping[str, str]
-    """For every command of the box, over the image's own."""
+    """Added to the image's environment for every command."""
     user: str
-    """Whose the commands are that name no user."""
+    """User of commands that name none."""
     token: str
-    """Opens the box to whoever has it: a secret, unique among all boxes."""
+    """Secret that gives access to the box, unique among all boxes."""
     network: str
     """bridge or none."""
     cpus: float
     memory_mb: int
     disk_mb: int
     last_s: float
-    """Unix seconds: its end cannot be moved past this."""
+    """Unix seconds; the box's end cannot be moved past this."""
     image_path: str = ""
-    """PATH in the image's environment; "" where it has none."""
+    """PATH in the image's environment; "" if it has none."""
     allow_out: tuple[str, ...] = ()
-    """Addresses and ranges that it reaches although `deny_out` holds them."""
+    """Addresses and ranges that the box may reach even if `deny_out` holds them."""
     deny_out: tuple[str, ...] = ()
-    """Addresses and ranges that it cannot reach."""
+    """Addresses and ranges that the box may not reach."""
     owner: str = ""
-    """Name of the API key that asked for it."""
+    """Name of the API key that created it."""
     life_s: float = 0.0
-    """As asked for; what an automatic resume gives it again."""
+    """Lifetime as requested; an automatic resume grants it again."""
     on_timeout: str = OnTimeout.KILL
-    """An OnTimeout's value."""
+    """Value of an OnTimeout."""
     auto_resume: bool = False
-    """Requests into the box resume it."""
+    """Whether requests to the box resume it."""
     paused_at: float = 0.0
-    """Unix seconds; 0: it runs."""
+    """Unix seconds; 0 if it runs."""
     pausable_s: float = 0.0
-    """Seconds that it may still be paused, all pauses together, the present one not yet counted."""
+    """Seconds that it may still be paused in total; the current pause is not yet deducted."""
     traffic_token: str = ""
-    """What requests to its ports must bear; "": nothing."""
+    """Token required of requests to its ports; "" if none is."""
     host_mask: str = ""
-    """The host name that its ports see, `${PORT}` for theirs; "": that of the request."""
+    """Host name shown to its ports, with `${PORT}` for the port; "" passes on the request's own."""
 
     def to_json(self) -> str:
-        """In ASCII, which Redis and every database hold, whatever the client wrote."""
+        """As JSON in ASCII, which Redis and every database can store, whatever the client wrote."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "BoxRecord":
-        """Of `to_json`; fields of a newer server are left out."""
+        """Read what `to_json` wrote; unknown fields of a newer server are ignored."""
         values: dict[str, Any] = json.loads(text)
         for name in values.keys() - {known.name for known in fields(cls)}:
             del values[name]
@@ -136,7 +136,7 @@ class BoxRecord:
 
 @dataclass(frozen=True, slots=True)
 class ActionRecord:
-    """One acknowledged action, as the journal keeps it."""
+    """One acknowledged action in the journal."""
 
     sid: str
     seq: int
@@ -153,7 +153,7 @@ class ActionRecord:
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """An action that began and is not acknowledged; left behind by a server that died."""
+    """An action that began and is not acknowledged yet, or never will be because its server died."""
 
     content: str
     started_at: float
@@ -163,23 +163,23 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class PatchRecord:
-    """What a session left behind; written to SQL before anything is acknowledged."""
+    """The patch of an ended session; written to SQL before it is acknowledged."""
 
     sid: str
     instance_id: str
     diff: bytes | None
-    """None: there was nothing to take a diff from; b"": nothing was changed."""
+    """None: there was nothing to take a diff from. b"": nothing was changed."""
     cause: str
-    """Why `diff` is None, or what was remarkable; "" otherwise."""
+    """Why `diff` is None, or a remark; else ""."""
     base_commit: str
-    """The image's own HEAD, which `diff` is against."""
+    """HEAD of the image, which `diff` is based on."""
     captured_at: float
     sha256: str = ""
-    """Of `diff`; "" when it is None."""
+    """SHA-256 of `diff` (hex); "" if it is None."""
 
 
 class VerdictName(StrEnum):
-    """Every answer `/compute_reward` can give; the table in docs/api.md says when."""
+    """Every verdict that `/compute_reward` can give; docs/api.md says when."""
 
     RESOLVED = "resolved"
     UNRESOLVED = "unresolved"
@@ -196,7 +196,7 @@ class VerdictName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TurnTokens:
-    """Tokens of one turn, as the trainer counts them."""
+    """Token counts of one turn, from the trainer."""
 
     prompt: int
     response: int
@@ -204,22 +204,22 @@ class TurnTokens:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an answer to a task of code search names, in paths of the base tree."""
+    """What an answer to a code search task names, with paths of the base tree."""
 
     format: str
-    """How it was written: files, file_list, fenced, structured, lines."""
+    """The answer's format: files, file_list, fenced, structured, lines."""
     files: tuple[str, ...] = ()
-    """In the order of their first mention, each once; so are the others."""
+    """Without duplicates, in the order of first mention; so are the others."""
     modules: tuple[str, ...] = ()
-    """`path:Class` or, of a free function, `path:function`."""
+    """`path:Class`, or `path:function` for a free function."""
     entities: tuple[str, ...] = ()
     """`path:Class.method` or `path:function`."""
     lines: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
-    """Path -> spans from 1, both ends in, as they were given."""
+    """Path -> line spans as given, 1-based, both ends included."""
     well_formed: bool = True
-    """It is the message's only answer, complete, not empty, and all of it could be read."""
+    """Whether it is the message's only answer, complete, not empty, and fully readable."""
     problems: tuple[str, ...] = ()
-    """What of it was left out."""
+    """Descriptions of parts that were left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,39 +227,39 @@ class RewardValue:
     """One item of a composed reward."""
 
     fn: str
-    """The reward's public name."""
+    """Public name of the reward."""
     value: float
-    """Before its weight."""
+    """Value before its weight is applied."""
     weight: float
     parts: Mapping[str, float] = field(default_factory=dict)
-    """What `value` was made of, by name."""
+    """Components of `value`, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What an answer, and the way to it, are worth."""
+    """The score of an answer and of the turns that led to it."""
 
     total: float
     """Sum of weight times value."""
     items: tuple[RewardValue, ...]
     answer: Answer | None
-    """None: there was none."""
+    """None: no answer was given."""
     steps: tuple[float, ...] = ()
-    """`total` discounted for each turn, the last one undiscounted; () without a discount."""
+    """`total` discounted for each turn, the last one undiscounted; () if there is no discount."""
     flags: tuple[str, ...] = ()
-    """unanswerable: there is no file to find; no_modules, no_entities: a level has no truth."""
+    """unanswerable: there is no file to find. no_modules, no_entities: a level has no ground truth."""
 
 
 class ConfirmState(StrEnum):
-    """What became of the confirming run of a verdict that earns something."""
+    """Result of the confirming runs of a verdict that earns a reward."""
 
     CONFIRMED = "confirmed"
     TAMPERED = "tampered"
     NONE = "none"
-    """No variant of the instance's tests is known: nothing was run."""
+    """The instance has no known variants, so nothing was run."""
     OFF = "off"
     SKIPPED = "skipped"
-    """Not in the sample."""
+    """Not selected, since only a share of the verdicts is confirmed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,24 +267,25 @@ class Confirmation:
     """The confirming runs: the same code under tests of which some are false."""
 
     state: str
-    """A ConfirmState's value."""
+    """Value of a ConfirmState."""
     why: str = ""
-    """One sentence, where there is something to say."""
+    """One sentence, or ""."""
     runs: int = 0
     units: int = 0
-    """Tests that can be altered on their own."""
+    """Number of groups of tests that can be altered independently."""
     tests: int = 0
-    """Of the row's F2P tests, those that `units` hold."""
+    """Number of the row's F2P tests in `units`."""
     seconds: float = 0.0
     evidence: tuple[str, ...] = ()
-    """What contradicted the verdict, first of all runs: `run 2: tests/a.py::test_b passed although it was false`."""
+    """What contradicted the verdict, starting with the run: `run 2: tests/a.py::test_b passed although it was
+    false`."""
     pays: bool = True
-    """False: the reward is 0.0, for the verdict could not be confirmed."""
+    """False: the reward is 0.0 because the verdict could not be confirmed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What grading found. `mask` is true where it says nothing about the policy."""
+    """The result of a grading. `mask`: it says nothing about the policy."""
 
     name: VerdictName
     mask: bool
@@ -300,41 +301,41 @@ class Verdict:
     f2p_failed: tuple[str, ...] = ()
     p2p_failed: tuple[str, ...] = ()
     f2p_stubs: tuple[str, ...] = ()
-    """F2P tests that a stub passes too, as the instance's certificate has it; they alone earn nothing."""
+    """F2P tests that a stub also passes, by the instance's certificate; they alone earn nothing."""
     quarantined: tuple[str, ...] = ()
-    """Tests that flake by the instance's certificate; neither counts nor totals hold them."""
+    """Flaky tests, by the instance's certificate; counts and totals exclude them."""
     certificate: str = ""
-    """What the instance's certificate says of its tests, in a line; "": there is none (`instances certify`)."""
+    """One-line summary of the instance's certificate; "" if there is none (`instances certify`)."""
     apply_tier: str = ""
-    """The command of the ladder that took the patch."""
+    """The command that applied the patch (see `grading.patching`)."""
     runner_files: tuple[str, ...] = ()
     """Paths of the test runner's own files that the patch touches and gold does not."""
     stripped: tuple[str, ...] = ()
-    """Those of them that were left out of what was graded."""
+    """Those of `runner_files` that were removed before grading."""
     exit_code: int | None = None
     attempts: int = 1
     image_digest: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
-    """Library -> version that judged, e.g. {"swebench": "5.0.2"}."""
+    """Library that judged -> version, e.g. {"swebench": "5.0.2"}."""
     timings_s: Mapping[str, float] = field(default_factory=dict)
     """Stage -> seconds: queue, create, apply, tests, parse, total."""
     log_tail: str = ""
-    """The end of the test log, for a human."""
+    """End of the test log, for people."""
     score: Score | None = None
-    """Of a task of code search; None for all others."""
+    """Only for code search tasks."""
     confirm: Confirmation | None = None
-    """Of a verdict that earns something; None for all others."""
+    """Only for verdicts that earn a reward."""
     tripwires: Mapping[str, int] = field(default_factory=dict)
-    """Signs of tampering in the session's actions and its patch, by name, with how often; they decide nothing."""
+    """Signs of tampering in the session's actions and patch -> number of occurrences; they decide nothing."""
 
     @property
     def resolved(self) -> bool:
-        """Every required test passes."""
+        """Whether all required tests pass."""
         return self.name is VerdictName.RESOLVED
 
     @property
     def pays(self) -> bool:
-        """A reward may be made of it: it says something of the policy, and is confirmed where it has to be."""
+        """Whether a reward may be computed: not masked, and confirmed if that is required."""
         return not self.mask and (self.confirm is None or self.confirm.pays)
 
 

@@ -14,24 +14,24 @@ log = telemetry.logger(__name__)
 T = TypeVar("T")
 
 FAILING_AFTER = 3
-"""Rounds in a row that fail before a loop counts as failing: one is an outage that the next round has forgotten."""
+"""Consecutive failed rounds after which a loop counts as failing; fewer may be an outage that is over."""
 
 _PAUSE_S = 1.0  # after a failed round of a loop without a period, so that it does not spin
 
 
 class Loops:
-    """The loops of one server. A round that raises is logged and counted, and the next one comes all the same."""
+    """The loops of one server. A round that raises is logged and counted, and the next round runs anyway."""
 
     def __init__(self) -> None:
         self._loops: dict[str, Loop] = {}
 
     @property
     def names(self) -> Set[str]:
-        """Of the loops that run."""
+        """Names of the running loops."""
         return self._loops.keys()
 
     def failing(self) -> Mapping[str, str]:
-        """Loop -> its last error, of those whose last `FAILING_AFTER` rounds or more all failed."""
+        """Loop -> last error, for loops whose last `FAILING_AFTER` or more rounds all failed."""
         return {
             name: f"failed {loop.failures} times in a row: {loop.error}"
             for name, loop in self._loops.items()
@@ -41,10 +41,10 @@ class Loops:
     def start(
         self, period_s: float, work: Callable[[], Awaitable[object]], *, name: str, at_once: bool = True
     ) -> "Loop":
-        """Call `work` again and again until `Loop.stop`, `period_s` seconds after each end.
+        """Call `work` repeatedly until `Loop.stop`, `period_s` seconds after the end of each call.
 
-        `at_once=False`: the first call comes after a period. A `work` that waits for its own event has a period of 0.
-        Then a failed round is followed by a pause of 1 s.
+        `at_once=False`: the first call comes after one period. With a period of 0, `work` must wait for an event of its
+        own; a failed round is then followed by a pause of 1 s.
         """
         if name in self._loops:
             raise ValueError(f"there is a loop {name!r} already")
@@ -62,7 +62,7 @@ class Loops:
         at_once: bool = True,
         finish_s: float = 0.0,
     ) -> AsyncIterator[None]:
-        """As `start`, while the context is open; on exit the round under way has `finish_s` seconds to end."""
+        """As `start`, for the duration of the context; on exit the current round has `finish_s` seconds to end."""
         loop = self.start(period_s, work, name=name, at_once=at_once)
         try:
             yield
@@ -71,15 +71,15 @@ class Loops:
 
 
 class Loop:
-    """One loop that `Loops.start` began."""
+    """One loop started by `Loops.start`."""
 
     def __init__(
         self, name: str, period_s: float, work: Callable[[], Awaitable[object]], ended: Callable[[str], object]
     ) -> None:
         self.failures = 0
-        """Rounds in a row that failed."""
+        """Consecutive failed rounds."""
         self.error = ""
-        """Of the last failed round."""
+        """Error of the last failed round."""
         self._name = name
         self._period_s = period_s
         self._work = work
@@ -88,11 +88,11 @@ class Loop:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, *, at_once: bool) -> None:
-        """Once, by `Loops.start`."""
+        """Called once, by `Loops.start`."""
         self._task = asyncio.create_task(self._run(at_once=at_once), name=f"loop-{self._name}")
 
     async def stop(self, *, finish_s: float = 0.0) -> None:
-        """Begin no further round; cancel the one under way after `finish_s` seconds, and await its end."""
+        """Start no further round; cancel the current one after `finish_s` seconds and wait for its end."""
         self._stopping.set()
         if self._task is not None:
             if finish_s:
@@ -128,7 +128,7 @@ class Loop:
         return self._stopping.is_set()
 
     def _failed(self, error: str) -> float:
-        """Count it; the pause before the next round, in seconds."""
+        """Count the failure; returns the pause before the next round in seconds."""
         self.failures += 1
         self.error = error
         telemetry.LOOP_FAILURES.labels(self._name).inc()
@@ -136,7 +136,7 @@ class Loop:
 
 
 class TaskSet:
-    """Tasks that nobody awaits. The set keeps them alive; one that fails is logged under the set's name."""
+    """Tasks that nobody awaits. The set keeps them alive and logs a failed one under the set's name."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -149,16 +149,16 @@ class TaskSet:
         return iter(set(self._tasks))
 
     def start(self, work: Coroutine[Any, Any, T], *, name: str | None = None, awaited: bool = False) -> asyncio.Task[T]:
-        """Run `work` from now on. `awaited`: the caller awaits the task, so its failure is the caller's to tell."""
+        """Start `work`. `awaited`: the caller awaits the task and handles its failure."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard if awaited else self._ended)
         return task
 
     async def settle(self, within_s: float) -> None:
-        """Wait until all tasks have ended, also those that they start meanwhile, at most `within_s` seconds.
+        """Wait up to `within_s` seconds until all tasks have ended, including those they start meanwhile.
 
-        What has not ended then goes on; `cancel` ends it.
+        Tasks that have not ended continue to run; `cancel` ends them.
         """
         deadline = time.monotonic() + within_s
         while self._tasks and (left_s := deadline - time.monotonic()) > 0:
@@ -167,7 +167,7 @@ class TaskSet:
             log.warning("background tasks have not ended", tasks=self._name, count=len(self._tasks), after_s=within_s)
 
     async def cancel(self) -> None:
-        """Cancel all tasks and await their ends."""
+        """Cancel all tasks and wait for their end."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -71,11 +71,11 @@ LOOP_FAILING = Gauge("sandbox_loop_failing", "Rounds in a row that failed, of ea
 INFRA_ERRORS = Counter("sandbox_infrastructure_errors_total", "Our own faults by code", ["code"])
 
 
-_RUNS = 20  # series of each state: labels are the clients' choice, and each is kept by whoever scrapes
+_RUNS = 20  # limit on series per state: clients choose the labels, and a scraper keeps each
 
 
 def show_runs(held: Mapping[str, int], waiting: Mapping[str, int]) -> None:
-    """Set `sandbox_run_starts`; runs that have neither any more disappear."""
+    """Set `sandbox_run_starts`; runs that hold and wait for nothing are removed."""
     runs = sorted(held.keys() | waiting.keys(), key=lambda run: (-held.get(run, 0) - waiting.get(run, 0), run))
     RUNS.clear()
     for number, run in enumerate(runs):
@@ -85,7 +85,7 @@ def show_runs(held: Mapping[str, int], waiting: Mapping[str, int]) -> None:
 
 
 def logger(name: str) -> structlog.stdlib.BoundLogger:
-    """A structured logger; bind sid and instance_id, never put them into the message."""
+    """A structured logger. Bind sid and instance_id; do not put them into the message."""
     return cast(structlog.stdlib.BoundLogger, structlog.get_logger(name))
 
 

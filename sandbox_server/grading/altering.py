@@ -1,4 +1,4 @@
-"""An instance under false tests: which files, and which of its own texts, are replaced for one run."""
+"""Applies variants to an instance: which files, and which texts of the instance itself, are replaced for one run."""
 
 import ast
 import asyncio
@@ -13,15 +13,15 @@ from sandbox_server.grading.base import TestRun
 from sandbox_server.grading.variants.base import Edit, Unit, Variant, edited
 
 Chosen = Mapping[int, Variant]
-"""Number of a unit -> how it is altered."""
+"""Unit number -> the variant it is altered by."""
 
 T = TypeVar("T")
 
 Room = asyncio.Semaphore
-"""Bounds how many runs test at a time; their containers are made and patched before it is asked for."""
+"""Bounds the runs that test at a time. It is acquired once the container exists and the patch is applied."""
 
 COMMAND = "command.py"
-"""In place of a path: the Python text inside the instance's own command."""
+"""Used in place of a path: the Python text inside the instance's own command."""
 
 _MOST_NAMES = 50
 
@@ -32,7 +32,7 @@ class Runs(Protocol):
     """Runs an instance's tests, each time in a fresh container."""
 
     async def test_files(self, instance: TaskInstance) -> Mapping[str, bytes]:
-        """The files that hold its tests. Raises ServiceError."""
+        """The files that hold its tests, path -> content. Raises ServiceError."""
         ...
 
     async def run_altered(
@@ -44,37 +44,37 @@ class Runs(Protocol):
         focus: str = "",
         room: Room | None = None,
     ) -> TestRun:
-        """The tests over `patch`, those files replaced, pytest with the options `focus`; they wait for `room`.
+        """Run the tests over `patch` with the files in `altered` replaced, once there is `room`.
 
-        Raises ServiceError.
+        `focus`: pytest options. Raises ServiceError.
         """
         ...
 
     async def files_with(self, instance: TaskInstance, patch: bytes, paths: Iterable[str]) -> Mapping[str, bytes]:
-        """Those of `paths` that are text files of the repository with `patch`. Raises ServiceError."""
+        """The text files among `paths`, as they are in the repository with `patch`. Raises ServiceError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Variants:
-    """The part `variants` of a certificate."""
+    """The `variants` part of a certificate."""
 
     units: tuple[Unit, ...] = ()
     why: str = ""
-    """Why there are none."""
+    """Why there are no units."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """Text of the files that `units` alter."""
+    """Path -> text of the files that `units` alter."""
     stubs: tuple[str, ...] = ()
-    """F2P tests that pass without a fix, for functions that only return or raise."""
+    """F2P tests that pass without a fix if functions just return or raise."""
     runs: int = 0
     seconds: float = 0.0
     gold_s: float = 0.0
-    """What the tests took over gold."""
+    """Duration of the tests over gold."""
     focus: str = ""
-    """Options with which pytest runs little but what `units` alter; "": whatever the command runs."""
+    """pytest options that select little more than what `units` alter; "" runs whatever the command runs."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """As plain JSON values."""
         return {
             "version": VERSION,
             "why": self.why,
@@ -89,7 +89,7 @@ class Variants:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Variants | None":
-        """Of `to_json`; None where an older server made them otherwise."""
+        """Read what `to_json` wrote; None if another version wrote it."""
         if values.get("version") != VERSION:
             return None
         plain = {name: values[name] for name in ("why", "files", "runs", "seconds", "gold_s", "focus")}
@@ -98,7 +98,7 @@ class Variants:
 
     @property
     def tests(self) -> frozenset[str]:
-        """The row's tests that can be altered."""
+        """Those of the row's tests that can be altered."""
         return frozenset(test for unit in self.units for test in unit.tests)
 
 
@@ -106,12 +106,12 @@ VERSION = 3
 
 
 def names_tests(instance: TaskInstance) -> bool:
-    """Its grader tells which tests passed; others tell one exit code."""
+    """Whether its grader tells which tests passed; other graders have one exit code only."""
     return isinstance(instance.grader, SwebenchGrader | SweproGrader) and bool(instance.fail_to_pass)
 
 
 def inline(instance: TaskInstance) -> bytes | None:
-    """The Python text in the command of a script grader, where there is one that stands there as it is run."""
+    """The Python text inside a script grader's command, if it appears there literally, without shell expansion."""
     if not isinstance(instance.grader, ScriptGrader):
         return None
     found = _INLINE.search(instance.grader.command)
@@ -127,10 +127,10 @@ def inline(instance: TaskInstance) -> bytes | None:
 def altered(
     instance: TaskInstance, files: Mapping[str, str], units: Sequence[Unit], chosen: Chosen
 ) -> tuple[TaskInstance, dict[str, bytes]]:
-    """What to run for these variants of `units`: the instance, and the files to replace.
+    """The instance to run, and the files to replace, for these variants of `units`.
 
-    All of `files` are, also those in which nothing is altered: what is replaced would tell. Nor does a label tell
-    anything: all units that have one get it, and the instance calls their tests as they are called then.
+    All of `files` are replaced, also unaltered ones, since the choice of files would give away what is altered. For the
+    same reason all units that have a label get it, and the instance uses their tests' labelled names.
     """
     by_path: dict[str, list[Variant]] = {path: [] for path in files}
     labels: dict[str, list[Edit]] = {path: [] for path in files}
@@ -160,7 +160,7 @@ async def run_under(
     focus: str = "",
     room: Room | None = None,
 ) -> TestRun:
-    """A run as `altered` makes it; what passed is told by the row's names. Raises ServiceError."""
+    """Run the tests as changed by `altered`; `passed` holds the row's own test names. Raises ServiceError."""
     changed, texts = altered(instance, files, units, chosen)
     run = await runs.run_altered(changed, patch, texts, focus=focus, room=room)
     back = {alias: test for unit in units for alias, test in unit.back.items()}
@@ -168,7 +168,7 @@ async def run_under(
 
 
 def focus_on(units: Iterable[Unit]) -> str:
-    """Options for pytest; other runners do not read them. "": there are too many tests to name."""
+    """Pytest options that select the units' tests (other runners ignore them); "" if there are too many to name."""
     names = dict.fromkeys(unit.name.partition("[")[0].rpartition(".")[2] for unit in units)
     if not all(names) or len(names) > _MOST_NAMES:
         return ""
@@ -177,7 +177,7 @@ def focus_on(units: Iterable[Unit]) -> str:
 
 @asynccontextmanager
 async def running(works: Iterable[Coroutine[Any, Any, T]]) -> AsyncIterator[list[asyncio.Task[T]]]:
-    """All of them, as tasks; those that go on at the end of the block are ended there."""
+    """Run all coroutines as tasks during the block; those unfinished at its end are cancelled."""
     tasks = [asyncio.create_task(work) for work in works]
     try:
         yield tasks
@@ -188,6 +188,6 @@ async def running(works: Iterable[Coroutine[Any, Any, T]]) -> AsyncIterator[list
 
 
 async def together(*works: Coroutine[Any, Any, T]) -> list[T]:
-    """What all of them give; where one raises, the others are ended before its error is raised."""
+    """The results of all coroutines; if one raises, the others are cancelled before its error is raised."""
     async with running(works) as tasks:
         return await asyncio.gather(*tasks)

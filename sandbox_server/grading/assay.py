@@ -1,6 +1,7 @@
-"""What an instance's tests are worth, by many runs of gold and of the unpatched tree: a part of its certificate. Pure.
+"""An assay measures what an instance's tests are worth, by many runs of gold and of the unpatched tree. Pure.
 
-A test that passes in some runs of the same code and fails in others flakes; it is quarantined: no verdict counts it.
+It is a part of the instance's certificate. A test that passes in some runs of the same code and fails in others is
+flaky. Flaky tests are quarantined: no verdict counts them.
 """
 
 from collections import Counter
@@ -17,36 +18,35 @@ from sandbox_server.records import VerdictName
 
 PART = "assay"
 COMMAND = "(command)"
-"""The one test of a grader that judges by an exit code."""
+"""Stands for the single test of a grader that judges by an exit code."""
 
 _GRADED = (VerdictName.RESOLVED, VerdictName.UNRESOLVED)
-_Z = 1.959964  # 95 % of a normal distribution lie within it
+_Z = 1.959964  # 95 % of a normal distribution lies within it
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One run of an instance's own patches."""
+    """One run of the tests over gold or over the unpatched tree."""
 
     gold: bool
-    """False: of the unpatched tree."""
+    """False: the unpatched tree."""
     load: bool
-    """While the host was kept busy."""
+    """Whether the host was kept busy."""
     verdict: str
     cause: str
     seconds: float
     odd: tuple[str, ...] = ()
-    """Tests that did other than hoped: of gold those that failed, of the unpatched tree F2P that passed and P2P that
-    failed."""
+    """Tests with an unexpected outcome. Gold: those that failed; unpatched tree: F2P that passed, P2P that failed."""
 
     @property
     def graded(self) -> bool:
-        """It tells of each test."""
+        """Whether the run gave a result for each test."""
         return self.verdict in _GRADED
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How often a test did other than the last time."""
+    """How often a test had the unexpected outcome."""
 
     test: str
     state: Literal["gold", "empty"]
@@ -55,38 +55,38 @@ class Rate:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 %, by Wilson's score."""
+        """95 % confidence interval (Wilson score)."""
         return wilson(self.odd, self.runs)
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Small faults put into gold, and which of them the tests let pass."""
+    """Mutants of gold, and those among them that the tests did not notice."""
 
     made: int = 0
     survived: tuple[str, ...] = ()
     """`path:line before -> after`."""
     why: str = ""
-    """Why none was made."""
+    """Why no mutant was made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assay:
-    """All that was found."""
+    """Everything measured."""
 
     trials: tuple[Trial, ...] = ()
     stubs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """What a stub does -> the F2P tests that it passes."""
+    """Stub body -> F2P tests that pass with it."""
     faults: Faults | None = None
     """None: not tried yet."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """As plain JSON values."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "Assay":
-        """Of `to_json`."""
+        """Read what `to_json` wrote."""
         trials = tuple(Trial(**{**trial, "odd": tuple(trial["odd"])}) for trial in document["trials"])
         faults = document["faults"]
         return cls(
@@ -96,35 +96,35 @@ class Assay:
         )
 
     def runs(self, *, gold: bool, load: bool) -> int:
-        """How many there were of this kind."""
+        """Number of trials of this kind."""
         return sum(trial.gold is gold and trial.load is load for trial in self.trials)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """An assay as a reader, a receipt and a grading want it."""
+    """What follows from an assay, for a reader, a receipt and a grading."""
 
     sound: bool = True
     why: str = ""
-    """Why not."""
+    """Why it is not sound."""
     flaky: tuple[Rate, ...] = ()
     free: tuple[str, ...] = ()
-    """F2P tests that the unpatched tree passes."""
+    """F2P tests that pass on the unpatched tree."""
     stubs: tuple[str, ...] = ()
-    """F2P tests that a stub, or the unpatched tree, passes."""
+    """F2P tests that pass with a stub or on the unpatched tree."""
     ungradable: str = ""
-    """Why no verdict can be given; "": one can."""
+    """Why no verdict can be given; "" if one can."""
     said: str = ""
-    """All of it in a line; "": no assay was made."""
+    """One-line summary; "" if no assay was made."""
 
     @property
     def quarantined(self) -> tuple[str, ...]:
-        """Tests that no verdict counts."""
+        """The flaky tests; no verdict counts them."""
         return tuple(sorted({rate.test for rate in self.flaky}))
 
 
 def wilson(odd: int, runs: int) -> tuple[float, float]:
-    """95 % confidence interval of a rate of which `odd` of `runs` were seen."""
+    """95 % confidence interval of a rate, from `odd` cases in `runs` trials."""
     if runs == 0:
         return 0.0, 1.0
     p, z2 = odd / runs, _Z * _Z
@@ -134,12 +134,12 @@ def wilson(odd: int, runs: int) -> tuple[float, float]:
 
 
 def names_of(instance: TaskInstance) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(F2P, P2P) of an assay."""
+    """(F2P, P2P) names as the assay uses them; `COMMAND` for a grader that judges by an exit code."""
     return (instance.fail_to_pass, instance.pass_to_pass) if names_tests(instance) else ((COMMAND,), ())
 
 
 def trial_of(instance: TaskInstance, run: TestRun, *, gold: bool, load: bool, seconds: float) -> Trial:
-    """What one run says of each test."""
+    """The trial record of one run."""
     f2p, p2p = names_of(instance)
     passed = run.passed
     if f2p == (COMMAND,):
@@ -152,7 +152,7 @@ def trial_of(instance: TaskInstance, run: TestRun, *, gold: bool, load: bool, se
 
 
 def finding(instance: TaskInstance, assay: Assay) -> Finding:
-    """What follows from an assay."""
+    """Derive the finding from an assay."""
     f2p, p2p = names_of(instance)
     gold = [trial for trial in assay.trials if trial.gold and trial.graded]
     empty = [trial for trial in assay.trials if not trial.gold and trial.graded]
@@ -182,7 +182,7 @@ def finding(instance: TaskInstance, assay: Assay) -> Finding:
 
 
 def without(instance: TaskInstance, run: TestRun, quarantined: Iterable[str]) -> tuple[TestRun, int, int]:
-    """(run, f2p_total, p2p_total), the quarantined tests not counted."""
+    """(run, f2p_total, p2p_total) without the quarantined tests; the verdict's name is recomputed."""
     f2p_total, p2p_total = totals(instance)
     f2p, p2p = names_of(instance)
     out = set(quarantined)
@@ -220,7 +220,7 @@ def _counts(trials: Sequence[Trial]) -> Counter[str]:
 
 
 def _why(assay: Assay, broken: Sequence[str], telling: Sequence[str]) -> str:
-    """Why the instance cannot be trusted; "": it can."""
+    """Why the instance cannot be trusted; "" if it can."""
     untold = [trial for trial in assay.trials if not trial.graded]
     if untold:
         kinds = Counter(("gold" if trial.gold else "empty", trial.verdict) for trial in untold)

@@ -1,4 +1,4 @@
-"""Runs an instance's own patches many times, and faults and stubs of gold once each; docs/grading.md says what for."""
+"""Runs gold and the unpatched tree many times, and mutants and stubs of gold once each (see docs/grading.md)."""
 
 import asyncio
 import time
@@ -17,44 +17,44 @@ from sandbox_server.records import VerdictName
 
 
 class Runs(Protocol):
-    """How the tests are run."""
+    """Runs the tests."""
 
     async def run_altered(self, instance: TaskInstance, patch: bytes, altered: Mapping[str, bytes]) -> TestRun:
-        """What the tests give over `patch` with these files replaced. Raises ServiceError."""
+        """Run the tests over `patch` with the files in `altered` replaced. Raises ServiceError."""
         ...
 
     async def files_with(self, instance: TaskInstance, patch: bytes, paths: Iterable[str]) -> Mapping[str, bytes]:
-        """Those of `paths` that are text files once `patch` is applied. Raises ServiceError."""
+        """The text files among `paths`, as they are once `patch` is applied. Raises ServiceError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is tried."""
+    """How much to measure."""
 
     times: int = 3
-    """Runs of gold, and of the unpatched tree, each way: quiet and under load."""
+    """Runs of gold, and of the unpatched tree, for each condition: host idle, host under load."""
     mutants: int = 8
     at_once: int = 1
-    """Runs of all instances together at a time."""
+    """Test runs at a time, over all instances."""
 
 
 class Assaying:
-    """Fills assays; what one holds already is not run again."""
+    """Fills assays; what an assay already holds is not run again."""
 
     def __init__(self, runs: Runs, plan: Plan, ran: Callable[[], None] = lambda: None) -> None:
-        """`ran` is told of each run that ended."""
+        """`ran` is called after each run."""
         self._runs = runs
         self._plan = plan
         self._room = asyncio.Semaphore(plan.at_once)
         self._ran = ran
 
     def missing(self, assay: Assay, *, load: bool) -> int:
-        """How many runs of gold and the unpatched tree are left to do."""
+        """Runs of gold and of the unpatched tree still to do."""
         return sum(max(0, self._plan.times - assay.runs(gold=gold, load=load)) for gold in (True, False))
 
     async def repeat(self, instance: TaskInstance, assay: Assay, *, load: bool) -> Assay:
-        """Gold and the unpatched tree, in turns."""
+        """Run gold and the unpatched tree alternately, up to the planned number."""
         wanted = [
             self._trial(instance, gold=gold, load=load)
             for number in range(self._plan.times)
@@ -64,7 +64,7 @@ class Assaying:
         return replace(assay, trials=(*assay.trials, *await asyncio.gather(*wanted)))
 
     async def fault(self, instance: TaskInstance, assay: Assay) -> Assay:
-        """Stubs and mutants of gold; nothing where gold changes no Python that can be read."""
+        """Try stubs and mutants of gold; `Faults.why` says why if gold changes no Python that can be parsed."""
         try:
             async with self._room:
                 fix = await read_fix(self._runs, instance)
@@ -77,7 +77,7 @@ class Assaying:
 
         async def run(patch: bytes, altered: Mapping[str, bytes]) -> TestRun:
             done = await self._run(instance, patch, altered)
-            # an exit code is one test
+            # a grader that judges by an exit code has one test
             return replace(done, passed=done.passed | {COMMAND}) if done.name is VerdictName.RESOLVED else done
 
         return replace(assay, stubs=await stub_passes(run, fix, names_of(instance)[0]), faults=faults)

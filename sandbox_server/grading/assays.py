@@ -1,4 +1,4 @@
-"""Assays as they are kept, for gradings: each is asked for often and seldom changes."""
+"""Stores and caches assays: gradings look them up often, and they seldom change."""
 
 import time
 from collections import OrderedDict
@@ -19,37 +19,37 @@ _NOTHING = Finding()
 
 
 class CertificateStore(Protocol):
-    """Where certificates are kept."""
+    """Where certificates are stored."""
 
     async def part(self, key: CertificateKey, part: str, /) -> dict[str, Any] | None:
-        """None: never made. Raises CatalogueUnavailable."""
+        """The stored part, or None. Raises CatalogueUnavailable."""
         ...
 
     async def update(self, key: CertificateKey, part: str, document: Mapping[str, Any], /) -> None:
-        """Raises CatalogueUnavailable."""
+        """Replace a part. Raises CatalogueUnavailable."""
         ...
 
 
 class Assays:
-    """Reads and writes them; what was read counts for some seconds without asking SQL again."""
+    """Reads and writes assays; findings are cached for a few seconds."""
 
     def __init__(self, store: CertificateStore) -> None:
         self._store = store
         self._known: OrderedDict[CertificateKey, tuple[float, Finding]] = OrderedDict()
 
     async def of(self, instance: TaskInstance, image_digest: str) -> Assay:
-        """What was found until now; an empty one where nothing was. Raises CatalogueUnavailable."""
+        """The stored assay, or an empty one. Raises CatalogueUnavailable."""
         document = await self._store.part(CertificateKey.of(instance, image_digest), PART)
         return Assay() if document is None else Assay.from_json(document)
 
     async def keep(self, instance: TaskInstance, image_digest: str, assay: Assay) -> None:
-        """In place of the last one. Raises CatalogueUnavailable."""
+        """Replace the stored assay. Raises CatalogueUnavailable."""
         key = CertificateKey.of(instance, image_digest)
         await self._store.update(key, PART, assay.to_json())
         self._known.pop(key, None)
 
     async def finding(self, instance: TaskInstance, image_digest: str) -> Finding:
-        """What a verdict on this image has to heed; nothing where there is no assay, or SQL does not answer."""
+        """The finding for verdicts on this image; an empty one if there is no assay or SQL is unavailable."""
         key = CertificateKey.of(instance, image_digest)
         known = self._known.get(key)
         if known is not None and time.monotonic() - known[0] < _TRUSTED_S:

@@ -1,4 +1,4 @@
-"""One try of a grading on a fresh container: how it is run, how far it came, what came of it."""
+"""One attempt at a grading on a fresh container: its variation, its intermediate state, its result."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from sandbox_server.grading.containers import Box
 
 @dataclass(slots=True)
 class Attempt:
-    """What came of one fresh container."""
+    """The result of one fresh container."""
 
     run: TestRun
     tier: str
@@ -18,27 +18,27 @@ class Attempt:
     timings_s: dict[str, float]
     number: int = 1
     blamed: bool = False
-    """It has no results because of the patch, as a control has shown."""
+    """A control has shown that the patch is the reason for missing results."""
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
-    """A container with the patch and the tests' files in it."""
+class Patched:
+    """A container in which the patch is applied and the tests' files are placed."""
 
     box: Box
     tier: str = ""
-    """The command that took the patch."""
+    """The command that applied the patch."""
     failure: TestRun | None = None
-    """The verdict where it ends here."""
+    """The result if the attempt ends here."""
     timings_s: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Altered:
-    """How a run differs from the grading's own."""
+    """How a run differs from a plain grading."""
 
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """Path -> text, in place of the tests' own."""
+    """Path -> content that replaces the tests' own files."""
     focus: str = ""
-    """Options for pytest."""
+    """pytest options."""
     room: Room | None = None

@@ -1,4 +1,4 @@
-"""Patch in a fresh container -> verdict; verdict -> reward. Graders and rewards are plugins."""
+"""Interfaces of grading: patch in a fresh container -> verdict; verdict -> reward. Graders and rewards are plugins."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -10,7 +10,7 @@ from sandbox_server.records import Verdict, VerdictName
 from sandbox_server.sandbox.base import Sandbox
 
 Aside = Callable[[], AbstractAsyncContextManager[None]]
-"""For what takes long and is not the patch's own grading: within it, its slot is another's."""
+"""Frees the grading's slot for the block: for long work that is not the grading of the patch itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,17 +19,17 @@ class GradeRequest:
 
     instance: TaskInstance
     patch: bytes | None
-    """None: there was nothing to take a diff from; b"": nothing was changed."""
+    """None: there was nothing to take a diff from. b"": nothing was changed."""
     sid: str
     patch_cause: str = ""
-    """Why `patch` is None, as one sentence."""
+    """Why `patch` is None, in one sentence."""
     run: str = ""
-    """Whose session it was; runs share the slots evenly."""
+    """The run (training job) of the session; runs share the slots evenly."""
 
 
 @dataclass(frozen=True, slots=True)
 class TestRun:
-    """What a grader made of one run of the tests, before policy and masks."""
+    """A grader's result of one run of the tests, before policy and masks are applied."""
 
     name: VerdictName
     cause: str
@@ -42,58 +42,58 @@ class TestRun:
     versions: Mapping[str, str] = field(default_factory=dict)
     log_tail: str = ""
     passed: frozenset[str] = frozenset()
-    """Names of the row's F2P and P2P tests that passed; none where the exit code judges."""
+    """Those of the row's F2P and P2P tests that passed; empty if an exit code judges."""
     log: str = ""
-    """All that was kept of what the tests printed."""
+    """The kept part of the tests' output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What is known of an instance from its own patches (`instances verify` writes it)."""
+    """Facts about an instance from runs of its own patches, written by `instances verify`."""
 
     empty_gives_results: bool | None = None
-    """Whether the tests of the unpatched tree give results that can be parsed; None: never tried."""
+    """Whether the tests of the unpatched tree give results that can be parsed; None if never tried."""
     gold_tests_s: float | None = None
-    """How long the tests ran over the gold patch, their limit if they were stopped; None: never tried."""
+    """Duration of the tests over gold in seconds, or their limit if they hit it; None if never tried."""
 
 
 BaselineSource = Callable[[TaskInstance], Awaitable[Baseline | None]]
-"""Looks up what is stored; None: nothing is."""
+"""Looks up the stored baseline; None if there is none."""
 
 
 CleanSandbox = Callable[[], AbstractAsyncContextManager[Sandbox]]
-"""Another container of the instance, without the patch; gone at the end of the block."""
+"""Opens another container of the instance, without the patch; it is removed at the end of the block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """Bounds on what judging one log may take; past them the log counts as one without results."""
+    """Bounds on judging one log; a log that exceeds them counts as one without results."""
 
     cpu_s: float = 10.0
     wall_s: float = 40.0
-    """By the clock: on a busy host a judge gets only a part of a CPU."""
+    """Wall-clock time, longer since a judge gets only part of a CPU on a busy host."""
     memory_mb: int = 512
 
 
 class Grader(Protocol):
-    """Runs an instance's tests in a container that holds the applied patch and the instance's files; judges them.
+    """Runs and judges an instance's tests in a container with the patch applied and the instance's files placed.
 
-    A plugin's GRADER is called once, when the service starts, with the bounds on judging.
+    A plugin's GRADER is called once with the bounds on judging, when the service starts.
     """
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """Library -> version that judges; a verdict is shared only under the same ones."""
+        """Library -> version that judges; verdicts are shared only under equal versions."""
         ...
 
     async def close(self) -> None:
-        """End what it started; called once, when the service stops."""
+        """Release what the grader started; called once, when the service stops."""
         ...
 
     async def prepare(self, instance: TaskInstance) -> None:
-        """Look at the instance's grading data, and begin what is slow to begin; called before each `run`.
+        """Check the instance's grading data and start what is slow to start.
 
-        Also when a session of the instance starts, so that all is there by its end.
+        Called before each `run`, and when a session of the instance starts, so that all is ready by its end.
 
         Raises:
             GraderBroken: the instance's grading data cannot be used.
@@ -110,23 +110,23 @@ class Grader(Protocol):
         altered: Mapping[str, bytes] | None = None,
         clean: CleanSandbox | None = None,
     ) -> TestRun:
-        """Run the tests and judge them; a timeout of theirs is a TestRun.
+        """Run the tests and judge them; if the tests time out, that is a TestRun too.
 
-        `altered`: path (absolute, or relative to the workdir) -> text. Written after the tests' own set-up and right
-        before the tests. One that cannot be written because of what the patch left is a TestRun without results.
-        `clean`: for what the patch may not touch; a grader that needs it cannot do without.
+        `altered`: path (absolute, or relative to the workdir) -> content, written after the tests' own set-up and right
+        before the tests. If one cannot be written because of what the patch left, the result is a TestRun without
+        results. `clean`: opens a container that the patch cannot touch; graders that need one require it.
 
         Raises:
-            InfrastructureError: it could not be told.
+            InfrastructureError: no result could be determined.
 
         """
         ...
 
     async def test_files(self, instance: TaskInstance, sandbox: Sandbox, *, timeout_s: float) -> Mapping[str, bytes]:
-        """The files that hold the instance's tests, by path as `altered` takes them: text only, bounded.
+        """The text files that hold the instance's tests, path (as in `altered`) -> content, bounded in size.
 
-        Runs the tests' own set-up, nothing else, in `sandbox`: a container of its own with an empty patch applied (and
-        so the instance's `files` in place).
+        `sandbox` is a fresh container with an empty patch applied, and so with the instance's `files` placed. Only the
+        tests' own set-up is run in it.
 
         Raises:
             GraderBroken: the set-up did not end. InfrastructureError.
@@ -136,4 +136,4 @@ class Grader(Protocol):
 
 
 Reward = Callable[[TaskInstance, Verdict], float]
-"""Pure; returns a finite number. Called for every verdict with mask false; masked ones are 0.0."""
+"""Pure; returns a finite number. Called only for unmasked verdicts; the reward of a masked verdict is 0.0."""

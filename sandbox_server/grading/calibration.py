@@ -1,4 +1,4 @@
-"""Whether a missing result says something about the policy: what do the instance's own patches give?"""
+"""Decides whether a missing result is the policy's fault, by what the instance's own patches give."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,20 +13,20 @@ _GRADED = {VerdictName.RESOLVED, VerdictName.UNRESOLVED}
 
 
 class Calibration:
-    """Masks for verdicts without results: from what is stored, else from one run of the empty patch.
+    """Masks verdicts without results, by the stored baseline or else by one run of the unpatched tree.
 
-    That run happens in the slot of the grading that asks, once per instance and process however many ask.
+    That run uses the slot of the grading that asks, and happens once per instance and process.
     """
 
     def __init__(self, stored: BaselineSource, run_empty: Callable[[TaskInstance], Awaitable[TestRun]]) -> None:
-        """`run_empty` grades the unpatched tree on a fresh container."""
+        """`run_empty` runs the tests of the unpatched tree in a fresh container."""
         self._stored = stored
         self._run_empty = run_empty
         self._seen: dict[str, bool] = {}
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def mask(self, instance: TaskInstance, run: TestRun, *, timeout_s: float) -> tuple[bool, str]:
-        """(mask, why, as the end of a cause) of `run`, whose tests were allowed `timeout_s`."""
+        """(mask, text to append to the cause) for `run`, whose tests had `timeout_s` seconds."""
         try:
             if run.name is VerdictName.TIMEOUT:
                 known = await self._known_gold_s(instance)

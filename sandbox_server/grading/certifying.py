@@ -1,7 +1,7 @@
-"""Variants that are known to be false: tried with gold and on the unpatched tree, before any patch is judged by them.
+"""Makes variants (altered tests) that are known to be false, before any patch is judged by them.
 
-Kept is a variant with which gold fails exactly the altered tests, by their assertion, and with which the unpatched tree
-fails them too. Many are tried in one run; what one of them spoils is found by halving.
+A variant is kept if gold fails exactly the altered tests, by their assertion, and the unpatched tree fails them too.
+Many variants are tried in one run; a run that gives anything else is split in halves to find the culprit.
 """
 
 import asyncio
@@ -41,37 +41,37 @@ log = telemetry.logger(__name__)
 PART = "variants"
 _GRADED = (VerdictName.RESOLVED, VerdictName.UNRESOLVED)
 _ROUNDS = 3
-"""Variants of each unit that are tried; more only of units that have none yet."""
+"""Variants tried of each unit; more are tried only of units that have none yet."""
 _MOST_RUNS = 48
-_LOOK_S = 1.0  # pause of who waits for another server's
+_LOOK_S = 1.0  # pause while another server makes the variants
 
 
 class CertificateStore(Protocol):
-    """Where certificates are kept."""
+    """Where certificates are stored."""
 
     async def part(self, key: Any, part: str, /) -> dict[str, Any] | None:
-        """None: never made. Raises CatalogueUnavailable."""
+        """The stored part, or None. Raises CatalogueUnavailable."""
         ...
 
     async def update(self, key: Any, part: str, document: Mapping[str, Any], /) -> None:
-        """Raises CatalogueUnavailable."""
+        """Replace a part. Raises CatalogueUnavailable."""
         ...
 
 
 class Claims(Protocol):
-    """Which server makes what, among all."""
+    """Decides between servers which of them makes a certificate."""
 
     async def claim(self, name: str, /) -> Any:
-        """None: another one has it. Raises StateUnavailable."""
+        """Claim `name`; a token, or None if another server has it. Raises StateUnavailable."""
         ...
 
     async def unclaim(self, claim: Any, /) -> None:
-        """Give it back."""
+        """Release the claim."""
         ...
 
 
 class Certifying:
-    """Makes an instance's variants, once for all servers, and keeps them."""
+    """Makes an instance's variants, once for all servers, and stores them."""
 
     def __init__(
         self,
@@ -82,9 +82,9 @@ class Certifying:
         budget_s: float = 900.0,
         at_once: int = 1,
     ) -> None:
-        """After `budget_s` seconds no further run is begun: what was found until then counts.
+        """After `budget_s` seconds no further run starts, and what was found until then counts.
 
-        So many instances `at_once` have theirs made.
+        At most `at_once` instances have their variants made at a time.
         """
         self._runs = runs
         self._store = store
@@ -94,10 +94,10 @@ class Certifying:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def variants(self, instance: TaskInstance, key: Any, aside: Aside = nullcontext) -> Variants:
-        """Those that are kept under `key`; or made now, or waited for, within `aside`.
+        """The variants stored under `key`; if there are none, make them, or wait for who does, within `aside`.
 
         Raises:
-            GraderBroken: gold gives no results. ServiceError: it could not be told.
+            GraderBroken: gold gives no results. ServiceError: the runs gave no answer.
 
         """
         if found := await self._stored(key):
@@ -122,7 +122,7 @@ class Certifying:
         return found
 
     async def make(self, instance: TaskInstance, key: Any) -> Variants:
-        """Made anew and kept. Raises as `variants`."""
+        """Make the variants anew and store them. Raises as `variants`."""
         async with self._room:
             began = time.monotonic()
             made = await _Making(self._runs, instance, began + self._budget_s).variants()
@@ -144,7 +144,7 @@ class Certifying:
 
 
 class _Making:
-    """The trials of one instance."""
+    """Makes the variants of one instance."""
 
     def __init__(self, runs: Runs, instance: TaskInstance, deadline: float) -> None:
         self._runs = runs
@@ -181,7 +181,7 @@ class _Making:
         return Variants(tuple(kept), why, files, stubs, self._count, gold_s=self._gold_s, focus=focus)
 
     async def _stubs(self) -> tuple[str, ...]:
-        """F2P tests that a stub of gold's functions passes; () where a verdict cannot earn a part of the reward."""
+        """F2P tests that pass with a stub of gold's functions; () if no single test can earn a part of the reward."""
         if not self._named or len(self._instance.fail_to_pass) < 2:
             return ()
         instance = limited(self._instance, self._gold_s or self._instance.eval_timeout_s)
@@ -200,7 +200,7 @@ class _Making:
         return tuple(test for test in instance.fail_to_pass if test in passed)
 
     async def _read(self) -> None:
-        """The test files, and all that could be altered in them."""
+        """Read the test files and find all units in them that can be altered."""
         instance = self._instance
         files = dict(await self._runs.test_files(instance))
         seed = f"{instance.instance_id}:{instance.row_sha256}"
@@ -217,7 +217,7 @@ class _Making:
         self._files = {path: files[path].decode() for path in {unit.path for unit in self._units}}
 
     async def _base(self) -> str:
-        """What gold passes; or why there is nothing to go by."""
+        """Record what gold passes; returns why the instance cannot be certified, or ""."""
         gold, empty = await together(self._run(self._gold, {}), self._run(b"", {}))
         if gold.name not in _GRADED:
             raise GraderBroken(f"gold gives no results, so its tests cannot be certified: {gold.cause}")
@@ -227,14 +227,14 @@ class _Making:
             return "the unpatched tree resolves it"
         self._always, self._gold_s = gold.passed, round(gold.timings_s.get("tests", 0.0), 2)
         if not self._named:
-            # what passes on the unpatched tree stays as it is, as P2P does: the repository may hold the true text
+            # Tests that pass on the unpatched tree stay unaltered, as P2P do: the repository may hold their true text.
             seen = failures(empty.log)
             failing = [unit for unit in self._units if of(seen, unit.name)]
             self._units = failing or self._units
         return ""
 
     async def _round(self, number: int) -> bool:
-        """One variant of each unit that needs more; False: none does, or the time is up."""
+        """Try one variant of each unit that needs more; False if none does, or the time is up."""
         chosen = {
             at: unit.variants[number]
             for at, unit in enumerate(self._units)
@@ -247,7 +247,7 @@ class _Making:
         return True
 
     async def _sift(self, chosen: Chosen) -> set[int]:
-        """Those of `chosen` that are false for gold and for the unpatched tree, and disturb nothing else."""
+        """The units in `chosen` whose variants fail for gold and for the unpatched tree and disturb no other test."""
         gold, empty = await together(self._run(self._gold, chosen), self._run(b"", chosen))
         if self._undisturbed(gold, chosen):
             return {at for at, variant in chosen.items() if self._is_false(at, variant, gold, empty)}
@@ -269,16 +269,16 @@ class _Making:
         if self._named:
             fails = not (gold.passed | empty.passed).intersection(unit.tests)
         else:
-            # each by its own failure in the log; without a log that can be read only one at a time tells
+            # Each unit by its own failure in the log. If that cannot be parsed, only a run of a single unit tells.
             fails = gold.name is VerdictName.UNRESOLVED and empty.name is not VerdictName.RESOLVED
             seen = failures(gold.log)
             fails = fails and (bool(of(seen, unit.name)) if seen and unit.name else True)
         return fails and right(gold.log, (*(unit.aliases or unit.tests), unit.name), variant.reasons)
 
     async def _rehearse(self) -> str:
-        """As patches will be judged: gold under a random half of the variants, and under the other half.
+        """Run gold as patches will be judged: under a random half of the variants, then under the other half.
 
-        Gives the options for pytest with which it was right; what deviates without any is left out.
+        Returns the pytest options that gave correct results; units that deviate even without options are dropped.
         """
         rng = Random(self._instance.instance_id)
         focus = focus_on(unit for at, unit in enumerate(self._units) if self._kept.get(at))
@@ -297,7 +297,7 @@ class _Making:
         return ""
 
     async def _rehearsed(self, ready: Sequence[int], rng: Random, focus: str) -> set[int]:
-        """The units that deviated."""
+        """The units that deviated in one rehearsal."""
         if self._named:
             drawn = [frozenset(ready[at] for at in half) for half in patterns(len(ready), 2, rng)]
         else:
@@ -318,7 +318,7 @@ class _Making:
 
     async def _run(self, patch: bytes, chosen: Chosen, focus: str = "") -> TestRun:
         self._count += 1
-        # the first runs tell what passes under the row's own names
+        # Without alterations the tests keep the row's names.
         units = self._units if chosen or focus else ()
         return await run_under(self._runs, self._instance, patch, self._files, units, chosen, focus=focus)
 
@@ -327,7 +327,7 @@ class _Making:
 
 
 def _best(variants: Sequence[Variant]) -> list[Variant]:
-    """Opposites only of further sites, and only where the others are all of one site; `Kind` says why."""
+    """The variants other than swaps; if they cover at most one site, also swaps of other sites (see `Kind`)."""
     others = [variant for variant in variants if variant.kind != "swap"]
     known = {variant.site for variant in others}
     return others if len(known) > 1 else [one for one in variants if one.kind != "swap" or one.site not in known]

@@ -1,7 +1,7 @@
-"""The confirming runs: a patch that earns something is run again under tests of which a random part is false.
+"""Confirming runs: a patch that earns a reward is run again under tests of which a random part is made false.
 
-Code that does what the tests ask for fails exactly the false ones. Code that makes tests pass by any other way cannot
-know which those are: they look alike, and the runner, the names and the inputs are the same.
+Code that does what the tests ask for fails exactly the false ones. Code that makes tests pass in any other way cannot
+know which are false: they look alike, and runner, names and inputs are the same.
 """
 
 import asyncio
@@ -25,18 +25,16 @@ from sandbox_server.grading.variants.base import Unit, Variant, by_turns
 from sandbox_server.records import Confirmation, ConfirmState, Verdict, VerdictName
 
 ConfirmMode = Literal["resolved", "off"] | float
-"""resolved: every verdict that earns something; a number: that share of them."""
+"""resolved: confirm every verdict that earns a reward; a number: confirm that share of them; off: none."""
 
 _GRADED = (VerdictName.RESOLVED, VerdictName.UNRESOLVED)
-_READY = (
-    2  # containers of one patch that wait for a run before them to end; making one takes about as long as a short run
-)
-_EVIDENCE = 12  # deviations that a receipt tells
+_READY = 2  # containers of one patch that wait for their turn; creating one takes about as long as a short run
+_EVIDENCE = 12  # deviations listed in a receipt
 
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """One patch that is to be confirmed."""
+    """One patch to confirm."""
 
     instance: TaskInstance
     patch: bytes
@@ -46,15 +44,15 @@ class _Case:
 
 @dataclass(frozen=True, slots=True)
 class _Deviation:
-    """What code does not do that does what the tests ask for."""
+    """Something that correct code would not do."""
 
     said: str
     passed_false: bool = True
-    """A false test passed, or nothing could be told; else a true one failed, which may be by chance."""
+    """A false test passed, or there were no results. Otherwise a true test failed, which may be chance."""
 
 
 class Confirming:
-    """Confirms verdicts, or finds them contradicted."""
+    """Confirms verdicts, or finds that the confirming runs contradict them."""
 
     def __init__(
         self,
@@ -68,9 +66,9 @@ class Confirming:
         unconfirmed_pays: bool = True,
         rng: Random | None = None,
     ) -> None:
-        """`parallel` runs of one verdict go at a time; `earns` tells which verdicts are worth something.
+        """`parallel`: runs of one verdict at a time; `earns`: whether a verdict earns a reward.
 
-        `unconfirmed_pays`: also those that keep their worth though their instance has no false tests.
+        `unconfirmed_pays`: whether a verdict keeps its reward if its instance has no false tests to confirm it with.
         """
         self._runs = runs
         self.certifying = certifying
@@ -83,18 +81,18 @@ class Confirming:
 
     @property
     def mode(self) -> str:
-        """Part of the key under which verdicts are shared: an unconfirmed one is none where they are confirmed."""
+        """Part of `grade_key`: a verdict found without confirmation must not be shared where confirmation is on."""
         return f"{self._mode}" if self._unconfirmed_pays else f"{self._mode}, or no reward"
 
     async def confirm(
         self, instance: TaskInstance, patch: bytes, verdict: Verdict, aside: Aside = nullcontext
     ) -> Verdict:
-        """`verdict` with its confirmation; `tampered` where the runs contradict it.
+        """Return `verdict` with its confirmation, changed to `tampered` if the runs contradict it.
 
-        The instance's variants are made within `aside`, where nobody had.
+        If the instance's variants are not made yet, they are made within `aside`.
 
         Raises:
-            ServiceError: it could not be told, so the verdict cannot stand.
+            ServiceError: the runs gave no answer, so the verdict cannot stand.
 
         """
         if verdict.mask or not self._earns(instance, verdict):
@@ -113,7 +111,7 @@ class Confirming:
         stubbed = tuple(test for test in instance.fail_to_pass if test in stubs)
         verdict = replace(verdict, f2p_stubs=stubbed, timings_s=timings_s)
         if not self._earns(instance, verdict):
-            return verdict  # a stub passes as much
+            return verdict  # a stub earns as much
         found = await self._confirmation(instance, patch, verdict, variants)
         spent_s = time.monotonic() - made
         found = _counted(replace(found, seconds=round(spent_s, 3)))
@@ -138,7 +136,7 @@ class Confirming:
         return await self._judge(_Case(instance, patch, variants, units))
 
     async def _judge(self, case: _Case) -> Confirmation:
-        """One sequence of runs; where little deviated another one, for tests flake."""
+        """Run a sequence; repeat it if few deviations were found, because tests flake."""
         bits = self._bits(case)
         runs, evidence = 0, list[_Deviation]()
         for number in range(SEQUENCES):
@@ -163,7 +161,7 @@ class Confirming:
         )
 
     async def _sequence(self, case: _Case) -> tuple[int, list[_Deviation]]:
-        """Runs, and what deviated in them; it ends early where that is enough."""
+        """(runs done, deviations); stops early once the deviations cannot be chance."""
         found: list[_Deviation] = []
         done = 0
         async with running(self._ahead(case)) as runs:
@@ -175,7 +173,7 @@ class Confirming:
         return done, found
 
     def _ahead(self, case: _Case) -> Iterator[Coroutine[None, None, list[_Deviation]]]:
-        """The runs of a sequence: so many test at a time, and containers are made for those that come next."""
+        """The runs of a sequence: `parallel` of them test at a time, and containers are created ahead for the next."""
         room, boxes = Room(self._parallel), asyncio.Semaphore(self._parallel + _READY)
 
         async def one(number: int, chosen: Chosen) -> list[_Deviation]:
@@ -186,14 +184,14 @@ class Confirming:
         return (one(number, chosen) for number, chosen in enumerate(self._draw(case), start=1))
 
     def _bits(self, case: _Case) -> int:
-        """What code that guesses has to guess in one sequence."""
+        """Number of binary guesses that code must get right in one sequence."""
         count = _guesses(case)
         return count * runs_for(count, least=self._least_runs)
 
     def _draw(self, case: _Case) -> list[Chosen]:
-        """For each run which units are altered, and how: all variants of a unit in their turns.
+        """For each run, which units are altered and by which variant. A unit's variants take turns.
 
-        Were they drawn apart, a hack that recognises one of them would often meet no other.
+        If they were drawn independently, a hack that recognises one variant would often meet no other.
         """
         rng, units = self._rng, case.units
         named = names_tests(case.instance)
@@ -202,7 +200,8 @@ class Confirming:
         turns = cycle(rng.sample(range(len(units)), len(units)))
         runs = runs_for(_guesses(case), least=self._least_runs)
         for which in patterns(len(units) if named else 1, runs, rng):
-            # one exit code for all: the false test must be the only one, or any other would hide it; each in its turn
+            # With one exit code for all, the false test must be the only one: any other would hide it. Units take
+            # turns.
             numbers = sorted(which) if named else [next(turns)] * len(which)
             drawn.append({number: next(ways[number]) for number in numbers})
         return drawn
@@ -222,8 +221,8 @@ class Confirming:
         )
 
     async def _blame(self, case: _Case, chosen: Chosen, run: TestRun, room: Room) -> str:
-        """A run without results counts against the patch, unless the unpatched tree gives none either."""
-        # by gold's time, not the patch's own: that one is as slow as it likes
+        """Blame a run without results on the patch, unless the unpatched tree gives none either."""
+        # Compared with gold's time, since the patch can make its own as long as it likes.
         if run.name is VerdictName.TIMEOUT and case.variants.gold_s > case.instance.eval_timeout_s / 2:
             raise InfrastructureError(f"the confirming run came to no end: {run.cause}")
         control = await self._run(case, b"", chosen, room)
@@ -238,14 +237,14 @@ def _counted(confirmation: Confirmation) -> Confirmation:
 
 
 def _in_turns(variants: Sequence[Variant], rng: Random) -> Iterator[Variant]:
-    """The variants again and again, in a random order in which sites take turns."""
+    """Endless: the variants in a random order in which sites take turns."""
     return cycle(by_turns(rng.sample(variants, len(variants))))
 
 
 def _guesses(case: _Case) -> int:
-    """What code has to guess in one run: what is altered and cannot be compared with the repository's own text.
+    """Number of guesses in one run: altered units that cannot be compared with the repository's own text.
 
-    Where there is nothing else, those that can are taken for guesses too: not all code compares.
+    If all units can be compared, they count all the same: not all code compares.
     """
     if not names_tests(case.instance):
         return 1
@@ -253,12 +252,12 @@ def _guesses(case: _Case) -> int:
 
 
 def _by_chance(found: Sequence[_Deviation], most: int) -> bool:
-    """At most so many, and only true tests that failed."""
+    """Whether these are at most `most` deviations, all of them failures of true tests."""
     return len(found) <= most and not any(deviation.passed_false for deviation in found)
 
 
 def _bearable(evidence: Sequence[_Deviation], found: Sequence[_Deviation], bits: int) -> bool:
-    """Whether correct code may give `found` in one sequence: one false test that passes is borne once in all."""
+    """Whether correct code may give `found` in one sequence; one passing false test is tolerated in all sequences."""
     if any(deviation.passed_false for deviation in found):
         return len(found) == 1 == sum(deviation.passed_false for deviation in evidence)
     return _by_chance(found, max(2, forgiven(bits)))

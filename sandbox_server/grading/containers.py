@@ -1,7 +1,7 @@
-"""Grading containers: made fresh for one grading each, some of them before their patch is there, gone after it.
+"""Grading containers: a fresh one for each grading, removed after it. Some are created before their patch is there.
 
-Ahead of time a container is only created and set up, which no patch has a part in; what a session ends in may still
-make it superfluous, then it is removed unused. Nothing relies on it: a grading that finds none makes its own.
+Creating one ahead means creating it and running its setup commands, neither of which depends on the patch. If the
+session ends without a grading, it is removed unused. It is only an optimisation: a grading that finds none makes one.
 """
 
 import asyncio
@@ -24,41 +24,41 @@ from sandbox_server.tasks import TaskSet
 log = telemetry.logger(__name__)
 
 KEPT_S = 300.0
-"""A container made ahead that nobody takes is removed after this: an end takes at most a command and a capture, some
-220 s, and longer than that only gradings wait that many others are ahead of."""
+"""Seconds until a container created ahead is removed if no grading takes it. A session's end takes some 220 s at most
+(a command and a capture); only gradings with many others ahead of them wait longer than this."""
 
-_COMMANDS = 2  # that a grading runs: one to apply and place, one for the tests
+_COMMANDS = 2  # commands of a grading: one to apply and place, one for the tests
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Seconds that each stage of one attempt may take."""
+    """Limits on each stage of one attempt, in seconds."""
 
     create_s: float = 600.0
-    """A pull of the image included."""
+    """Includes pulling the image."""
     setup_s: float = 300.0
-    """Each setup command."""
+    """For each setup command."""
     apply_s: float = 120.0
-    """The placing of files included."""
+    """Includes placing the test files."""
     tests_s: float = 1800.0
-    """Upper bound on what an instance asks for."""
+    """Upper limit on `eval_timeout_s` of an instance."""
     judge_s: float = 150.0
-    """For what follows the tests: killing what is left, parsing (with a start of the library's worker)."""
+    """After the tests: killing leftover processes, parsing the log (may include a start of the library's worker)."""
     remove_s: float = 60.0
 
     def tests_of(self, instance: TaskInstance) -> float:
-        """How long the tests of `instance` may run."""
+        """Limit on the tests of `instance`."""
         return min(instance.eval_timeout_s, self.tests_s)
 
     def of_attempt(self, instance: TaskInstance) -> float:
-        """The longest one attempt can last."""
+        """The longest that one attempt can last."""
         tests_s = self.tests_of(instance)
         return self.create_s + self.setup_s + self.apply_s + tests_s + self.judge_s + self.remove_s
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A container ready for a patch."""
+    """A container ready for a patch, its image, and how long it took to create and set up."""
 
     sandbox: Sandbox
     image_digest: str
@@ -75,7 +75,7 @@ class _Expected:
 
 
 class Containers:
-    """Makes them, hands each out once, removes them in the background."""
+    """Creates grading containers, hands each out once, and removes them in the background."""
 
     def __init__(
         self,
@@ -91,11 +91,12 @@ class Containers:
         sealed: Callable[[TaskInstance], Awaitable[ImageInfo]] | None = None,
         seals: int = 1,
     ) -> None:
-        """`limits` where the instance names none of its own; at most `ahead` wait at a time, `ahead_boots` begin.
+        """`limits` apply where the instance sets none; `network` is the containers' network.
 
-        None is made while there are `faults`. `sealed(instance)` is the image that its containers are made of, set up
-        and without what is later than the task; without it one of the instance's images, set up in each container. So
-        many `seals` are made at a time before their gradings begin.
+        At most `ahead` containers are created ahead and not yet taken, `ahead_boots` of them at a time, and none while
+        there are `faults`. `sealed(instance)` gives the sealed image, with setup commands run and history after the
+        task removed; without `sealed`, one of the instance's images is used and set up in each container. At most
+        `seals` sealed images are built at a time by `make_image`.
         """
         self._runtime = runtime
         self._limits = limits
@@ -107,7 +108,7 @@ class Containers:
         self._sealed = sealed
         self._sealing = asyncio.Semaphore(seals)
         self._known = set[str]()
-        """Instances whose sealed image was there once; one that is gone since is made by the grading itself."""
+        """Instances whose sealed image has been present once; if it is gone since, the grading itself rebuilds it."""
         self._boots = asyncio.Semaphore(ahead_boots)
         self._expected: dict[str, _Expected] = {}
         self._leaving = TaskSet("grading containers")
@@ -115,26 +116,26 @@ class Containers:
 
     @property
     def outside(self) -> Outside:
-        """What the engine itself says of them."""
+        """The engine's own view of the containers."""
         return self._runtime.outside
 
     @property
     def waiting(self) -> int:
-        """How many are made ahead and not taken."""
+        """Containers created ahead and not yet taken."""
         return len(self._expected)
 
     async def image_digest(self, instance: TaskInstance) -> str:
-        """Of the image that a container of `instance` is made of; "": it is not on the engine, which pulls nothing."""
+        """Digest of the instance's image; "" if it is not on the engine (nothing is pulled)."""
         try:
             for name in instance.sandbox.images:
                 if found := await self._runtime.find_image(name):
                     return found.digest
-        except ServiceError as error:  # whoever needs the image itself meets it again
+        except ServiceError as error:  # whoever needs the image itself will meet the error
             log.warning("task image not looked up", instance_id=instance.instance_id, error=error.detail)
         return ""
 
     async def make_image(self, instance: TaskInstance) -> None:
-        """Have the image that its containers are made of sealed, so many at a time; what fails, `make` meets again."""
+        """Build the sealed image ahead, a bounded number at a time. Errors are ignored: `make` will meet them."""
         key = f"{instance.instance_id}:{instance.row_sha256}"
         if self._sealed is None or key in self._known:
             return
@@ -144,20 +145,21 @@ class Containers:
             self._known.add(key)
 
     def limits_of(self, instance: TaskInstance) -> Limits:
-        """Of a container of `instance`."""
+        """Resource limits of a container of `instance`."""
         own = {name: getattr(instance.sandbox, name) for name in ("memory_mb", "cpus", "pids", "disk_mb")}
         return replace(self._limits, **{name: value for name, value in own.items() if value is not None})
 
     async def make(
         self, instance: TaskInstance, sid: str, *, lasts_s: float = 0.0, env: Mapping[str, str] | None = None
     ) -> Box:
-        """A fresh container, its setup commands run; it may wait `lasts_s` for its grading.
+        """Create a fresh container and run its setup commands; it may stay up to `lasts_s` before its grading begins.
 
-        `env` is beside the instance's own, and no part of the sealed image.
+        `env` is added to the instance's own; it is not part of the sealed image. After an error or a cancellation no
+        container is left behind.
 
         Raises:
             ImageUnavailable, EngineUnavailable, GraderBroken: a setup command failed. CapacityError: the engine does
-                not answer, or its disk is nearly full. Nothing is left behind, nor when the caller is cancelled.
+                not answer, or its disk is nearly full.
 
         """
         self._faults.check()
@@ -180,7 +182,7 @@ class Containers:
 
     @asynccontextmanager
     async def clean(self, instance: TaskInstance, sid: str = "") -> AsyncIterator[Sandbox]:
-        """A fresh container for the block; removed behind it. Raises as `make`."""
+        """A fresh container for the block, removed after it. Raises as `make`."""
         box = await self.make(instance, sid)
         try:
             yield box.sandbox
@@ -188,12 +190,12 @@ class Containers:
             self.remove(box.sandbox)
 
     def disk_bounded(self, instance: TaskInstance, sandbox: Sandbox) -> AbstractAsyncContextManager[None]:
-        """Hold it to what the instance may write, for the block; see `grading.disk`."""
+        """Enforce the instance's disk limit during the block; see `grading.disk`."""
         limit_mb = instance.sandbox.disk_mb or self._limits.disk_mb
         return disk_bounded(self._runtime, sandbox.container_id, limit_mb)
 
     def expect(self, instance: TaskInstance, sid: str) -> None:
-        """Make one for the grading of `sid`, which comes soon; nothing when enough wait already."""
+        """Start creating a container for the coming grading of `sid`, unless enough are waiting already."""
         if sid in self._expected or len(self._expected) >= self._ahead or self._closed:
             return
         making = asyncio.create_task(self._make_ahead(instance, sid), name=f"grade-ahead-{sid}")
@@ -201,42 +203,42 @@ class Containers:
         self._expected[sid] = _Expected(instance, making, expiry)
 
     async def take(self, instance: TaskInstance, sid: str) -> Box | None:
-        """The one made for `sid`, waited for where it is under way; None: there is none, make your own."""
+        """The container created for `sid`, waiting for it if its creation has begun; None if there is none."""
         expected = self._expected.get(sid)
         if expected is None:
             return None
-        # one that has not got its turn would come later than the caller's own; and instances may be imported again
+        # A creation that has not begun would be slower than the caller's own; the instance may have been reimported.
         if not expected.begun or expected.instance != instance:
             self.forget(sid)
             return None
-        await asyncio.wait({expected.making})  # cancelled here, it stays for `forget`
+        await asyncio.wait({expected.making})  # if cancelled here, `forget` removes it
         if self._expected.pop(sid, None) is not expected:
             return None  # forgotten meanwhile
         expected.expiry.cancel()
         try:
             return expected.making.result()
         except ServiceError as error:
-            log.warning("no grading container ahead of time; another is made", sid=sid, error=error.detail)
+            log.warning("creating a grading container ahead failed; creating another", sid=sid, error=error.detail)
         except Exception:
-            log.exception("no grading container ahead of time; another is made", sid=sid)
+            log.exception("creating a grading container ahead failed; creating another", sid=sid)
         return None
 
     def forget(self, sid: str) -> None:
-        """The container made for `sid` is not needed: it is removed. None made, or taken already: nothing."""
+        """Remove the container created for `sid`; no effect if there is none or it was taken."""
         if expected := self._expected.pop(sid, None):
             expected.expiry.cancel()
             self._later(self._discard(expected.making))
 
     def remove(self, sandbox: Sandbox) -> None:
-        """Kill and remove it, in the background; what fails is left to the reaper."""
+        """Kill and remove the container in the background; the reaper removes it if that fails."""
         self._later(self._remove(sandbox.container_id))
 
     async def close(self) -> None:
-        """Make no more; all that wait are gone on return, and those being removed, or are left to the reaper."""
+        """Create no more, and remove all that wait; what is not gone in time is left to the reaper."""
         self._closed = True
         for sid in list(self._expected):
             self.forget(sid)
-        await self._leaving.settle(self._bounds.remove_s)  # one that was being made adds its own end
+        await self._leaving.settle(self._bounds.remove_s)  # a container still being created adds its own removal here
 
     async def _make_ahead(self, instance: TaskInstance, sid: str) -> Box:
         async with self._boots:

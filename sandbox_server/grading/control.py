@@ -1,8 +1,8 @@
-"""Who is to blame when a grading breaks off after the patch is in: is it the same without the patch?
+"""Decides whether the patch is to blame when a grading fails after the patch is applied, by grading without it.
 
-A patch can end its container, replace what the engine runs in it, or make a step of ours fail. Each would be a mask at
-will. So the unpatched tree goes through the same steps on the same node; where that gives results, the patch is to
-blame, once it has broken off often enough that an accident of the host is unlikely.
+A patch can end its container, replace what the engine runs in it, or make one of our steps fail. If each of these gave
+a mask, a policy could get a mask at will. So the unpatched tree goes through the same steps on the same node. If that
+gives results, the patch is to blame, once it has failed often enough that an accident of the host is unlikely.
 """
 
 import asyncio
@@ -18,20 +18,20 @@ from sandbox_server.records import VerdictName
 from sandbox_server.sandbox.outside import Outside
 
 OWN_BREAKS = 2
-"""Break-offs of a patch beside a working control."""
+"""Failures that the patch is blamed for, if the control works."""
 OUTER_BREAKS = 3
-"""Where its container ended as by a kill from outside: the engine restarted, or an operator ended it. From inside that
-takes a trace of the first process."""
+"""The same, if the container ended as if killed from outside: the engine restarted, or an operator ended it. The
+patch can do that only by tracing the first process."""
 
 _KILLED, _TERMINATED = 137, 143
 _GRADED = {VerdictName.RESOLVED, VerdictName.UNRESOLVED}
 
 
 class BrokeOff(InfrastructureError):
-    """A step failed with the patch in the container, while the engine was well."""
+    """A step failed with the patch in the container, while the engine was available."""
 
     def __init__(self, error: Exception, *, image: str, outer: bool) -> None:
-        """`image` is its container's; `outer`: that ended as by a kill from outside."""
+        """`image`: of the container; `outer`: the container ended as if killed from outside."""
         super().__init__(f"{error.code}: {error.detail}" if isinstance(error, ServiceError) else f"{error!r:.300}")
         self.error = error
         self.image = image
@@ -40,7 +40,7 @@ class BrokeOff(InfrastructureError):
 
 @asynccontextmanager
 async def blaming(outside: Outside, container_id: str, *, image: str, patch: bytes) -> AsyncIterator[None]:
-    """What fails in here fails with `patch` in the container, as a BrokeOff; without one, or an engine, as it is."""
+    """Raise failures in the block as BrokeOff; unchanged if there is no patch or the engine is unavailable."""
     try:
         yield
     except Exception as error:
@@ -58,24 +58,24 @@ async def blaming(outside: Outside, container_id: str, *, image: str, patch: byt
 
 
 def is_suspect(breaks: Sequence[BrokeOff], attempts: int) -> bool:
-    """Whether one more try would show whose these are, where only so many `attempts` are meant to be made."""
+    """Whether to make one more attempt than `attempts`, since two failures of a patch's own would decide the blame."""
     return len(breaks) == attempts < OWN_BREAKS and not any(broken.outer for broken in breaks)
 
 
 class Control:
-    """Runs the unpatched tree; a good run counts for a while, for the same image."""
+    """Runs the unpatched tree; a good run is trusted for a while, for the same image."""
 
     def __init__(self, run: Callable[[TaskInstance], Awaitable[TestRun]], *, kept_s: float) -> None:
-        """`run` grades the unpatched tree once, on a fresh container."""
+        """`run` runs the tests of the unpatched tree once, in a fresh container."""
         self._run = run
         self._kept_s = kept_s
-        self._good: dict[str, float] = {}  # when the last good one began
+        self._good: dict[str, float] = {}  # key -> start of the last good run
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def blames(self, instance: TaskInstance, breaks: Sequence[BrokeOff], *, began: float) -> str:
-        """The cause of the patch's verdict, once it broke off often enough beside a control that works; "" before that.
+        """The cause for the verdict if the patch is to blame: it failed often enough and the control works. Else "".
 
-        `began` is its first attempt's beginning: where the host is a suspect, only a later control can clear it.
+        `began`: start of the first attempt. If the host is a suspect, only a control that began later clears it.
         """
         last = breaks[-1]
         own = sum(not broken.outer for broken in breaks)
@@ -86,7 +86,7 @@ class Control:
         return f"the patched tree ended its grading {len(breaks)} times, the unpatched tree does not: {last.detail}"
 
     async def works(self, instance: TaskInstance, *, image: str, since: float) -> bool:
-        """Whether it gives results; by a run that began after `since` (of the monotonic clock) or is young enough."""
+        """Whether the control gives results, by a recent run that began after `since` (monotonic clock)."""
         key = f"{instance.instance_id}:{instance.row_sha256}:{image}"
         turn = self._turns.setdefault(key, asyncio.Lock())
         async with turn:

@@ -1,4 +1,4 @@
-"""A bound on what a grading may write: the engine has no quota of its own for a container's writable layer."""
+"""Bounds what a grading may write: the engine has no quota for a container's writable layer."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,19 +11,19 @@ from sandbox_server.sandbox.base import Runtime
 log = telemetry.logger(__name__)
 
 LOOK_S = 2.0
-"""Pause between two looks at one container's layer; tests that are over by then are not looked at."""
+"""Pause between two measurements of one container's layer; tests that end sooner are not measured."""
 
 
 class DiskExceeded(Exception):
-    """The container wrote more than it may; it is gone."""
+    """The container wrote more than it may, and was removed."""
 
 
 @asynccontextmanager
 async def disk_bounded(runtime: Runtime, container_id: str, limit_mb: int) -> AsyncIterator[None]:
-    """Remove the container when its layer grows past `limit_mb` during the block.
+    """Remove the container if its layer grows past `limit_mb` during the block.
 
     Raises:
-        DiskExceeded: that happened, whatever the block raised of it.
+        DiskExceeded: it did; raised instead of whatever the block raised.
 
     """
     used_mb = 0
@@ -32,7 +32,7 @@ async def disk_bounded(runtime: Runtime, container_id: str, limit_mb: int) -> As
         nonlocal used_mb
         while used_mb <= limit_mb:
             await asyncio.sleep(LOOK_S)
-            with suppress(ServiceError):  # an engine that does not answer is the grading's own trouble
+            with suppress(ServiceError):  # the grading itself meets an engine that does not answer
                 used_mb = (await runtime.disk_usage(container_id)).get(container_id, 0) >> 20
         log.warning("a grading wrote too much", container_id=container_id, mb=used_mb, limit_mb=limit_mb)
         with suppress(ServiceError):

@@ -1,4 +1,4 @@
-"""Gold that resolved its task once and does not any more: an image, a host or a clock has changed under the tests."""
+"""Detects drift: gold that once resolved its task and no longer does, because image, host or clock changed."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -15,35 +15,35 @@ from sandbox_server.records import VerdictName
 log = telemetry.logger(__name__)
 
 PART = "drift"
-_RUNS = 2  # that must fail: a single one may be a flake
+_RUNS = 2  # runs that must fail, since a single failure may be a flake
 
 
 class Store(Protocol):
-    """Where certificates are kept."""
+    """Where certificates are stored."""
 
     async def update(self, key: CertificateKey, part: str, document: Mapping[str, Any], /) -> None:
-        """Raises CatalogueUnavailable."""
+        """Replace a part. Raises CatalogueUnavailable."""
         ...
 
     async def everywhere(self, part: str, /) -> list[tuple[CertificateKey, float, dict[str, Any]]]:
-        """Raises CatalogueUnavailable."""
+        """(key, time, document) of this part in all certificates. Raises CatalogueUnavailable."""
         ...
 
 
 class Sound(Protocol):
-    """The instances that were found sound."""
+    """The instances that were certified as sound."""
 
     async def sound(self) -> list[str]:
-        """Their ids. Raises CatalogueUnavailable."""
+        """Their instance ids. Raises CatalogueUnavailable."""
         ...
 
     async def by_id(self, instance_id: str, /) -> TaskInstance:
-        """Raises UnknownInstance, CatalogueUnavailable."""
+        """The instance. Raises UnknownInstance, CatalogueUnavailable."""
         ...
 
 
 class Drift:
-    """Grades gold of one instance from time to time, while nothing else is to be graded."""
+    """Grades gold of one instance from time to time, while the node has nothing else to grade."""
 
     def __init__(self, instances: Sound, store: Store, grading: Grading, *, idle: Callable[[], bool]) -> None:
         self._instances = instances
@@ -52,15 +52,15 @@ class Drift:
         self._idle = idle
 
     async def look(self) -> None:
-        """`check`, where the node is idle. Raises ServiceError: it could not be told."""
+        """`check` a random sound instance if the node is idle. Raises ServiceError: no result."""
         if self._idle():
             await self.check()
 
     async def check(self, instance_id: str = "") -> bool | None:
-        """Whether gold of this instance, or of any that was sound, still resolves it; None: there is none here.
+        """Whether gold still resolves this instance, or a random sound one; None if its image is not here.
 
         Raises:
-            ServiceError: it could not be told.
+            ServiceError: no result.
 
         """
         if not instance_id and not (names := await self._instances.sound()):
@@ -68,7 +68,7 @@ class Drift:
         instance = await self._instances.by_id(instance_id or random.choice(names))
         digest = str((await self._grading.facts(instance))["image"])
         if not digest or instance.localizes or not instance.gold_patch.strip():
-            return None  # nothing is pulled for a check
+            return None  # a check never pulls an image
         for _ in range(_RUNS):
             run = await self._run(instance, digest)
             if run.name is VerdictName.RESOLVED:
@@ -86,7 +86,7 @@ class Drift:
 
 
 def drifted(kept: list[tuple[CertificateKey, float, dict[str, Any]]]) -> dict[str, str]:
-    """Instance -> what gold gave at the last check, where that was not `resolved`."""
+    """Instance -> result of gold at the last check, for those not `resolved`."""
     return {
         key.instance_id: f"{document['verdict']}: {document['cause']}"
         for key, _, document in kept

@@ -1,10 +1,10 @@
-"""Judging by an exit code: 0 is resolved, anything else is not; F2P is the command itself, one of one."""
+"""Judges by an exit code: 0 is resolved, anything else is not. The command counts as the only F2P test."""
 
 from collections.abc import Mapping
 
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.grading.base import TestRun
-from sandbox_server.grading.supervised import Plan, placed, supervise, unlaid
+from sandbox_server.grading.supervised import Plan, placed, supervise, unplaced
 from sandbox_server.records import VerdictName
 from sandbox_server.sandbox.base import DEFAULT_ACTIVATION, Sandbox
 
@@ -14,7 +14,7 @@ _LOG_BYTES = 1 << 20
 async def run_command(
     instance: TaskInstance, sandbox: Sandbox, command: str, *, files: Mapping[str, bytes], timeout_s: float
 ) -> TestRun:
-    """Run `command` by bash in the instance's workdir, as root, after its activation; `files` are written before it.
+    """Run `command` with bash in the instance's workdir, as root and with its activation, after writing `files`.
 
     Raises:
         SandboxLost, EngineUnavailable.
@@ -31,8 +31,8 @@ async def run_command(
     )
     if run.timed_out:
         name, cause = VerdictName.TIMEOUT, f"the command ran past its limit of {timeout_s:g} s"
-    elif run.unlaid:
-        return unlaid(run)
+    elif run.unplaced:
+        return unplaced(run)
     elif run.exit_code is None:
         name, cause = VerdictName.NO_RESULTS, f"the shell that ran the command was ended ({run.status})"
     else:

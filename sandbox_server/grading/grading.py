@@ -1,4 +1,4 @@
-"""One grading: a fresh container, the patch, the tests, a verdict; docs/grading.md has the table."""
+"""One grading: fresh container, patch, tests, verdict. docs/grading.md lists the verdicts."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ from sandbox_server.errors import EngineUnavailable, GraderBroken, ServiceError
 from sandbox_server.grading.altering import Room
 from sandbox_server.grading.assay import Finding, without
 from sandbox_server.grading.assays import Assays
-from sandbox_server.grading.attempt import Altered, Attempt, Laid
+from sandbox_server.grading.attempt import Altered, Attempt, Patched
 from sandbox_server.grading.base import Aside, BaselineSource, Grader, GradeRequest, TestRun
 from sandbox_server.grading.calibration import Calibration
 from sandbox_server.grading.confirming import Confirming
@@ -22,8 +22,8 @@ from sandbox_server.grading.containers import Bounds, Box, Containers
 from sandbox_server.grading.control import BrokeOff, Control, blaming, is_suspect
 from sandbox_server.grading.disk import DiskExceeded
 from sandbox_server.grading.guard import RunnerFilePolicy, screen
-from sandbox_server.grading.ladder import apply_patch
 from sandbox_server.grading.memory import MemoryWatch
+from sandbox_server.grading.patching import apply_patch
 from sandbox_server.grading.reading import GitReading
 from sandbox_server.grading.supervised import read_texts
 from sandbox_server.grading.verdicts import ungraded
@@ -36,7 +36,7 @@ _KILLED = 137  # 128 + SIGKILL
 
 
 class Grading:
-    """Grades patches, each on a container of its own that is gone when the verdict is there."""
+    """Grades patches, each in its own container, which is removed once the verdict is known."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Grading:
         assays: Assays | None = None,
         control_kept_s: float = 300.0,
     ) -> None:
-        """`graders` by the kind of instance they take; a good control counts for `control_kept_s`."""
+        """`graders`: by grader kind. A successful control run is trusted for `control_kept_s` seconds."""
         self._containers = containers
         self._graders = graders
         self._runner_files = runner_files
@@ -61,12 +61,12 @@ class Grading:
         self._calibration = Calibration(baseline, self.run_unpatched)
         self._assays = assays
         self.confirming: Confirming | None = None
-        """Runs a patch that earns something again; None: nothing does."""
+        """Runs confirming runs for patches that earn a reward; None: there are no confirming runs."""
         self._control = Control(self._run_unpatched_once, kept_s=control_kept_s)
         self._reading = GitReading()
 
     async def close(self) -> None:
-        """End what the graders started; containers made ahead are removed."""
+        """Stop the graders and remove the containers that were created ahead."""
         await self._containers.close()
         self._reading.close()
         for grader in self._graders.values():
@@ -77,9 +77,9 @@ class Grading:
         return self._graders[instance.grader.kind].versions if instance.grader else {}
 
     async def facts(self, instance: TaskInstance) -> Mapping[str, object]:
-        """What a verdict on `instance` depends on beside it and the patch: the image, who judges, the settings.
+        """What a verdict depends on besides the instance and the patch: image, judge, settings. Part of `grade_key`.
 
-        "" stands for an image that is not here yet.
+        The image is "" if it is not on the engine yet.
         """
         limits = self._containers.limits_of(instance)
         image = await self._containers.image_digest(instance)
@@ -97,28 +97,28 @@ class Grading:
         }
 
     def expect(self, instance: TaskInstance, sid: str) -> None:
-        """A patch of `sid` comes soon: its container is made meanwhile, where there is room for one."""
+        """A patch of `sid` will come soon: start creating its container if one more may be created ahead."""
         if instance.grader is not None:
             self._containers.expect(instance, sid)
 
     def forget(self, sid: str) -> None:
-        """No container is needed for `sid`."""
+        """Drop the container created ahead for `sid`."""
         self._containers.forget(sid)
 
     async def prepare(self, instance: TaskInstance) -> None:
-        """Have what is slow to begin ready by the time that `instance` is graded. Raises GraderBroken."""
+        """Start what the grader of `instance` needs and is slow to start. Raises GraderBroken."""
         if instance.grader is not None:
             await self._graders[instance.grader.kind].prepare(instance)
 
     async def make_image(self, instance: TaskInstance) -> None:
-        """Have the image that `instance` is graded on sealed; what fails, its grading meets again, and tells."""
+        """Build the sealed image that `instance` is graded on. Errors are ignored: the grading will report them."""
         if instance.grader is not None:
             await self._containers.make_image(instance)
 
     async def grade(self, request: GradeRequest, aside: Aside = nullcontext) -> Verdict:
-        """The verdict on one patch; raises nothing: what we could not tell is `infra`, masked, with its cause.
+        """Grade one patch. Never raises: a failure of the service gives a masked `infra` verdict with its cause.
 
-        Its instance is certified within `aside`, where nobody had done so.
+        If the instance has no certificate yet, it is made within `aside`.
         """
         began = time.monotonic()
         try:
@@ -139,10 +139,10 @@ class Grading:
         return replace(verdict, timings_s=timings_s)
 
     async def run_unpatched(self, instance: TaskInstance) -> TestRun:
-        """What the instance's tests give on the unpatched tree (`grade` runs nothing for an empty patch).
+        """Run the instance's tests on the unpatched tree (`grade` runs no tests for an empty patch).
 
         Raises:
-            ServiceError: the last attempt's.
+            ServiceError: from the last attempt.
 
         """
         return (await self._try_fresh(instance, b"", "")).run
@@ -156,37 +156,37 @@ class Grading:
         focus: str = "",
         room: Room | None = None,
     ) -> TestRun:
-        """What the instance's tests give over `patch` when these of their files are replaced; `focus` is for pytest.
+        """Run the instance's tests over `patch` with the files in `altered` replaced, and pytest options `focus`.
 
-        They begin when there is `room`, their container already there; it may wait as long as another's tests take.
+        The container is created at once. The tests start when there is `room`, which may take as long as another run.
 
         Raises:
-            ServiceError: the last attempt's.
+            ServiceError: from the last attempt.
 
         """
         return (await self._try_fresh(instance, patch, "", Altered(altered, focus, room))).run
 
     async def files_with(self, instance: TaskInstance, patch: bytes, paths: Iterable[str]) -> Mapping[str, bytes]:
-        """Those of `paths` that are text files of bounded size once `patch` is applied. Raises ServiceError."""
-        laid = await self._lay(instance, patch, "")
+        """The text files of bounded size among `paths`, once `patch` is applied. Raises ServiceError."""
+        patched = await self._patched(instance, patch, "")
         try:
-            if laid.failure is not None:
-                raise GraderBroken(laid.failure.cause)
-            return await read_texts(laid.box.sandbox, instance.sandbox.workdir, paths)
+            if patched.failure is not None:
+                raise GraderBroken(patched.failure.cause)
+            return await read_texts(patched.box.sandbox, instance.sandbox.workdir, paths)
         finally:
-            self._containers.remove(laid.box.sandbox)
+            self._containers.remove(patched.box.sandbox)
 
     async def test_files(self, instance: TaskInstance) -> Mapping[str, bytes]:
         """The files that hold the instance's tests, path -> text. Raises ServiceError."""
-        assert instance.grader is not None  # an instance without one never comes this far
-        laid = await self._lay(instance, b"", "")
+        assert instance.grader is not None  # instances without a grader are answered before this
+        patched = await self._patched(instance, b"", "")
         try:
-            if laid.failure is not None:
-                raise GraderBroken(laid.failure.cause)
+            if patched.failure is not None:
+                raise GraderBroken(patched.failure.cause)
             grader = self._graders[instance.grader.kind]
-            return await grader.test_files(instance, laid.box.sandbox, timeout_s=self._bounds.setup_s)
+            return await grader.test_files(instance, patched.box.sandbox, timeout_s=self._bounds.setup_s)
         finally:
-            self._containers.remove(laid.box.sandbox)
+            self._containers.remove(patched.box.sandbox)
 
     async def _verdict(self, request: GradeRequest, aside: Aside) -> Verdict:
         instance = request.instance
@@ -198,7 +198,7 @@ class Grading:
             return ungraded(request, VerdictName.EMPTY_PATCH, mask=False, cause=request.patch_cause or why)
         if ungradable := (await self.finding(instance, await self._containers.image_digest(instance))).ungradable:
             return ungraded(request, VerdictName.INFRA, mask=True, cause=ungradable)
-        # In a thread: the largest patches take a second to read.
+        # In a thread: reading the largest patches takes a second.
         screened = await asyncio.to_thread(screen, request.patch, instance, self._runner_files)
         if screened.runner_files and self._runner_files == "refuse":
             cause = f"the patch touches the test runner's own files: {', '.join(screened.runner_files[:5])}"
@@ -243,7 +243,7 @@ class Grading:
         return await self.confirming.confirm(instance, screened.patch, verdict, aside)
 
     async def finding(self, instance: TaskInstance, image_digest: str) -> Finding:
-        """What is certified of the instance on this image; nothing where nothing is."""
+        """The certificate's finding for this image, or an empty one."""
         return await self._assays.finding(instance, image_digest) if self._assays and image_digest else Finding()
 
     async def _run_unpatched_once(self, instance: TaskInstance) -> TestRun:
@@ -256,10 +256,10 @@ class Grading:
         sid: str,
         altered: Altered | None = None,
     ) -> Attempt:
-        """Attempts on fresh containers until one can tell, or shows that the patch is why none can.
+        """Attempt on fresh containers until one gives a result, or the control shows that the patch prevents one.
 
         Raises:
-            ServiceError: the last attempt's. Exception: a defect of ours that the patch has no part in.
+            ServiceError: from the last attempt. Exception: a defect of ours that the patch did not cause.
 
         """
         breaks: list[BrokeOff] = []
@@ -308,32 +308,37 @@ class Grading:
         altered: Altered | None = None,
     ) -> Attempt:
         altered = altered or Altered()
-        laid = await self._lay(instance, patch, sid, altered)
+        patched = await self._patched(instance, patch, sid, altered)
         try:
-            async with altered.room or nullcontext(), self._blaming(laid.box, patch):
-                run = laid.failure or await self._run_tests(instance, laid.box.sandbox, altered.files)
+            async with altered.room or nullcontext(), self._blaming(patched.box, patch):
+                run = patched.failure or await self._run_tests(instance, patched.box.sandbox, altered.files)
         finally:
-            self._containers.remove(laid.box.sandbox)
-        return Attempt(run, laid.tier, laid.box.image_digest, {**laid.timings_s, **run.timings_s})
+            self._containers.remove(patched.box.sandbox)
+        return Attempt(run, patched.tier, patched.box.image_digest, {**patched.timings_s, **run.timings_s})
 
-    async def _lay(self, instance: TaskInstance, patch: bytes, sid: str, altered: Altered | None = None) -> Laid:
-        """The patch in a container: the one made ahead where there is one, and where that is sound."""
+    async def _patched(self, instance: TaskInstance, patch: bytes, sid: str, altered: Altered | None = None) -> Patched:
+        """Apply the patch in a container: the one created ahead if it exists and is usable, else a new one."""
         began = time.monotonic()
         if box := await self._containers.take(instance, sid):
             try:
-                return await self._lay_in(box, instance, patch, {"create": time.monotonic() - began, "setup": 0.0})
-            except ServiceError as error:  # it may have died while it waited: that is no attempt
-                log.warning("a container made ahead was of no use", sid=sid, code=error.code, detail=error.detail)
+                return await self._patch_in(box, instance, patch, {"create": time.monotonic() - began, "setup": 0.0})
+            except ServiceError as error:  # it may have died while parked, which must not count as an attempt
+                log.warning(
+                    "the grading container created ahead is unusable; creating another",
+                    sid=sid,
+                    code=error.code,
+                    detail=error.detail,
+                )
         lasts_s = self._bounds.tests_of(instance) if altered and altered.room else 0.0
         env = {"PYTEST_ADDOPTS": altered.focus} if altered and altered.focus else {}
         box = await self._containers.make(instance, sid, lasts_s=lasts_s, env=env)
-        return await self._lay_in(box, instance, patch, {"create": box.create_s, "setup": box.setup_s})
+        return await self._patch_in(box, instance, patch, {"create": box.create_s, "setup": box.setup_s})
 
-    async def _lay_in(self, box: Box, instance: TaskInstance, patch: bytes, timings_s: dict[str, float]) -> Laid:
-        assert instance.grader is not None  # an instance without one never comes this far
+    async def _patch_in(self, box: Box, instance: TaskInstance, patch: bytes, timings_s: dict[str, float]) -> Patched:
+        assert instance.grader is not None  # instances without a grader are answered before this
         began = time.monotonic()
-        # What the tests bring is placed over whatever the patch left at its paths: a file there makes
-        # `git apply` refuse the whole test patch, and a right fix would be graded by the old tests.
+        # The test files overwrite whatever the patch left at their paths: a file there would make `git apply` refuse
+        # the whole test patch, and a correct fix would be graded by the old tests.
         stray = created_paths(instance.test_patch.encode()) | instance.files.keys()
         if isinstance(instance.grader, SwebenchGrader):
             stray |= set(instance.grader.new_test_files)
@@ -353,13 +358,13 @@ class Grading:
                 cause = f"the patch does not apply to the clean tree: {applied.said.strip().rpartition(chr(10))[2]}"
                 failure = TestRun(VerdictName.PATCH_FAILED, cause, 0, 0, log_tail=applied.said)
             elif applied.unplaced:
-                # the patch put a file, or a link that leads nowhere good, where the tests need a folder
+                # The patch put a file, or a bad link, where the tests need a folder.
                 cause = f"the tests' file {applied.unplaced} cannot be placed in the patched tree: {applied.said}"
                 failure = TestRun(VerdictName.NO_RESULTS, cause, 0, 0)
         except BaseException:
             self._containers.remove(box.sandbox)
             raise
-        return Laid(box, applied.tier, failure, {**timings_s, "apply": time.monotonic() - began})
+        return Patched(box, applied.tier, failure, {**timings_s, "apply": time.monotonic() - began})
 
     def _blaming(self, box: Box, patch: bytes) -> AbstractAsyncContextManager[None]:
         return blaming(self._containers.outside, box.sandbox.container_id, image=box.image_digest, patch=patch)
@@ -367,11 +372,11 @@ class Grading:
     async def _run_tests(
         self, instance: TaskInstance, sandbox: Sandbox, altered: Mapping[str, bytes] | None = None
     ) -> TestRun:
-        assert instance.grader is not None  # an instance without one never comes this far
+        assert instance.grader is not None  # instances without a grader are answered before this
         timeout_s = self._bounds.tests_of(instance)
         memory = MemoryWatch(self._containers.outside, sandbox.container_id)
         try:
-            # The grader's own deadline stops the tests; this one is for an engine that does not answer.
+            # The grader itself stops the tests at their limit; this deadline is for an engine that does not answer.
             bounded = self._containers.disk_bounded(instance, sandbox)
             async with asyncio.timeout(timeout_s + self._bounds.judge_s), bounded:
                 run = await self._graders[instance.grader.kind].run(

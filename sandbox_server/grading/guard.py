@@ -1,9 +1,9 @@
-"""The test runner's own files: a patch that rewrites them can make any test pass, so they are not graded unseen.
+"""Guards the test runner's own files: a patch that rewrites them can make any test pass.
 
 Source: SWE-bench issues #601, #620, #631: a patch that is nothing but a conftest.py is scored as resolved.
 
-What this cannot see: product code runs inside the runner's process too, and may tamper from there. The guard
-removes the cheap ways, the library's exit-code check some more, and the receipt keeps what was graded.
+What this cannot see: product code runs inside the runner's process too and can tamper from there. The guard removes
+the cheap ways, the library's exit-code check some more, and the receipt keeps what was graded.
 """
 
 import posixpath
@@ -19,7 +19,7 @@ from sandbox_server.catalogue.instance import TaskInstance
 RunnerFilePolicy = Literal["strip", "flag", "refuse"]
 
 RUNNER_FILES: tuple[str, ...] = (
-    # run by pytest, or telling it what to run
+    # imported or read by pytest
     "conftest.py",
     "pytest.ini",
     ".pytest.ini",
@@ -29,7 +29,7 @@ RUNNER_FILES: tuple[str, ...] = (
     "setup.cfg",
     "pyproject.toml",
     ".coveragerc",  # may name plugins to import
-    # run by every Python at its start
+    # run by every Python at start-up
     "sitecustomize.py",
     "usercustomize.py",
     "*.pth",
@@ -43,35 +43,35 @@ RUNNER_FILES: tuple[str, ...] = (
     "vitest.config.*",
     ".mocharc*",
 )
-"""Patterns of base names, in any folder."""
+"""Base-name patterns, in any folder."""
 
 RUNNER_MODULES = frozenset(
     {"pytest", "_pytest", "pluggy", "iniconfig", "py", "xdist", "nose", "coverage", "tox", *sys.stdlib_module_names}
-) - {"test", "this", "antigravity"}  # `test` is a natural name, and nothing of a runner imports the standard one
-"""A new module of such a name in a folder that leads sys.path is imported instead of the real one."""
+) - {"test", "this", "antigravity"}  # `test` is a natural name, and no runner imports the standard module
+"""A new module with one of these names, in a folder early in sys.path, is imported instead of the real one."""
 
 _LEADING_FOLDERS = frozenset({"", "bin", "test", "tests", "testing"})
-"""Where a new file can shadow: the working folder (`python -m pytest`) and those of runner scripts."""
+"""Where a new file can shadow a module: the working folder (`python -m pytest`) and folders of runner scripts."""
 
 _MODULE_SUFFIXES = (".py", ".pyc", ".so")
 
 
 @dataclass(frozen=True, slots=True)
 class Screened:
-    """A patch after the guard."""
+    """A patch as the guard has read and, if so configured, cut it."""
 
     patch: bytes
-    """What is to be graded; may be b"" when everything was left out."""
+    """The patch to grade; b"" if everything was stripped."""
     runner_files: tuple[str, ...]
-    """Runner files that the patch touches and neither gold nor the test patch does."""
+    """Runner files that this patch touches but neither gold nor the test patch does."""
     stripped: tuple[str, ...]
-    """Those that `patch` no longer holds."""
+    """The runner files removed from `patch`."""
 
 
 def screen(patch: bytes, instance: TaskInstance, policy: RunnerFilePolicy) -> Screened:
-    """Find the runner's own files in `patch`; with `strip`, leave their sections out.
+    """Find the runner's own files in `patch`; with `strip`, remove their sections.
 
-    A renamed file is left out with both its ends. `refuse` is for the caller to act on.
+    A renamed file is removed with both its names. With `refuse`, the caller refuses the patch.
     """
     sections = file_sections(patch)
     allowed = touched_paths(instance.gold_patch.encode()) | touched_paths(instance.test_patch.encode())
@@ -92,12 +92,12 @@ def _runner_paths(section: FileSection, shadows: frozenset[str]) -> frozenset[st
 
 def _is_runner_file(path: str) -> bool:
     name = posixpath.basename(path)
-    # git refuses paths inside .git, `patch` would write hooks there that the benchmark's script then runs
+    # git refuses paths inside .git; `patch` would write hooks there, which the benchmark's script then runs
     return any(fnmatchcase(name, pattern) for pattern in RUNNER_FILES) or ".git" in path.lower().split("/")
 
 
 def _shadowing_roots(created: Iterable[str]) -> frozenset[str]:
-    """Files and package folders among `created` that would be imported in a runner module's place."""
+    """Files and package folders among `created` that would be imported instead of a runner module."""
     roots = set()
     for path in created:
         folder, name = posixpath.split(path)
@@ -111,6 +111,6 @@ def _shadowing_roots(created: Iterable[str]) -> frozenset[str]:
 
 
 def _ancestry(path: str) -> set[str]:
-    """The path itself and every folder above it."""
+    """The path itself and all folders above it."""
     parts = path.split("/")
     return {"/".join(parts[:end]) for end in range(1, len(parts) + 1)}

@@ -1,4 +1,4 @@
-"""The swebench library as the rest of the service sees it: asked through its worker process, never imported."""
+"""Client of the swebench library, which runs in a worker process and is never imported here."""
 
 import asyncio
 import contextlib
@@ -21,58 +21,58 @@ from sandbox_server.telemetry import logger
 
 _WORKER = Path(__file__).with_name("worker.py")
 _REPLY_BYTES = 1 << 27  # the longest lists of tests are a few MB
-_SCRIPTS = 256  # kept; some 10 KB each
-_AT_A_TIME = 64  # a backstop: gradings have slots, and each asks for one thing at a time
-_WORKED = 0.2  # of the CPU bound: an honest log of 8 MB takes less than a second
+_SCRIPTS = 256  # cached scripts, some 10 KB each
+_AT_A_TIME = 64  # a backstop: gradings are bounded by slots, and each asks one thing at a time
+_WORKED = 0.2  # share of the CPU bound; an honest log of 8 MB takes less than a second
 _GRACE_S = 10.0
 _ATTEMPTS = 3
-_LONG_LOG = 1 << 18  # characters; a longer one takes the event loop milliseconds to encode
+_LONG_LOG = 1 << 18  # characters; encoding a longer log blocks the event loop for milliseconds
 
 log = logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryReport:
-    """What the library made of one log."""
+    """The library's result for one log."""
 
     usable: bool
-    """It found results that it trusts; without them there are no counts."""
+    """Whether it found results that it trusts; if not, there are no counts."""
     resolved: bool
     f2p_count: int
     p2p_count: int
-    """How many of the row's tests count as passed."""
+    """Number of the row's tests that count as passed."""
     f2p_failed: tuple[str, ...]
     p2p_failed: tuple[str, ...]
     reason: str
-    """The library's own guess at why nothing was usable (`classify_logs`); advice only."""
+    """The library's guess at why no results were usable (`classify_logs`); advice only."""
     started: bool
     ended: bool
-    """Whether the markers around the tests' output are in the log."""
+    """Whether the start and end markers of the tests' output are in the log."""
     exit_code: int | None
-    """Of the test command, as the script recorded it."""
+    """Exit code of the test command, as the script recorded it."""
 
 
 class UnjudgeableLog(Exception):
-    """The library cannot judge this log within its bounds, or at all; the text says why, as the end of a sentence."""
+    """The library cannot judge this log within its bounds, or at all. The text completes a sentence about the log."""
 
 
 class SwebenchLibrary:
-    """One worker process, started at the first request and again after it died; each request has a judge of its own."""
+    """Runs one worker process, started by the first request and again if it died; each request gets its own judge."""
 
     version: str = version("swebench")
 
     def __init__(self, judging: Judging | None = None, *, start_timeout_s: float = 60.0) -> None:
-        """`judging` bounds one request, `start_timeout_s` the library's import."""
+        """`judging` bounds one request, `start_timeout_s` the import of the library."""
         self._judging = judging or Judging()
         self._start_timeout_s = start_timeout_s
         self._room = asyncio.Semaphore(_AT_A_TIME)
         self._worker: _Worker | None = None
         self._starting: asyncio.Task[_Worker] | None = None
         self._scripts: OrderedDict[str, tuple[dict[str, Any], str]] = OrderedDict()
-        """instance_id -> (row, script); the least used first."""
+        """instance_id -> (row, script), least recently used first."""
 
     async def script(self, instance: TaskInstance) -> str:
-        """The script to run for `instance`; on return the worker runs too.
+        """The script that runs the tests of `instance`. On return the worker is running.
 
         Raises:
             GraderBroken: the row is unusable, or the worker failed.
@@ -86,7 +86,7 @@ class SwebenchLibrary:
                 return script
         try:
             script = str((await self._ask("script", instance))["script"])
-        except UnjudgeableLog as error:  # there is no log: its row does it
+        except UnjudgeableLog as error:  # there is no log, so the row is at fault
             raise GraderBroken(f"swebench {self.version} failed on {instance.instance_id}: {error}") from None
         self._scripts[instance.instance_id] = (row, script)
         if len(self._scripts) > _SCRIPTS:
@@ -98,7 +98,7 @@ class SwebenchLibrary:
 
         Raises:
             UnjudgeableLog: it takes more time or memory than any honest log, or the library fails on it.
-            GraderBroken: the library or its worker failed whatever the log is.
+            GraderBroken: the library or its worker failed, independently of the log.
 
         """
         answer = await self._ask("report", instance, log=test_log)
@@ -122,7 +122,7 @@ class SwebenchLibrary:
         )
 
     async def close(self) -> None:
-        """End the worker and its judges; the next request would start another."""
+        """Stop the worker and its judges; the next request would start another."""
         starting, self._starting = self._starting, None
         if starting is not None:
             starting.cancel()
@@ -139,7 +139,7 @@ class SwebenchLibrary:
             message = _message(request)
         reply: dict[str, Any] = {}
         async with self._room:
-            # the host's memory may have ended the judge, or the worker, which one attempt may only find out
+            # The judge or the worker may have been killed for the host's memory; one attempt may only discover that.
             for _ in range(_ATTEMPTS):
                 reply = await self._exchange(message)
                 if "ok" in reply:
@@ -154,7 +154,7 @@ class SwebenchLibrary:
                 log.warning("swebench judge died", op=op, instance_id=instance.instance_id, reply=reply)
         if reply.get("signal", SIGKILL) not in (SIGKILL, SIGALRM):
             raise UnjudgeableLog(f"its judge died of {Signals(reply['signal']).name}, {_ATTEMPTS} times")
-        raise GraderBroken(f"{_ATTEMPTS} swebench judges of {instance.instance_id} died, or had no CPU to work with")
+        raise GraderBroken(f"{_ATTEMPTS} swebench judges of {instance.instance_id} died or were starved of CPU")
 
     def _why(self, said: str) -> str:
         if said == "memory":
@@ -162,18 +162,18 @@ class SwebenchLibrary:
         return f"swebench {self.version} fails on it: {said}"
 
     def _past_bounds(self, reply: dict[str, Any]) -> str:
-        """Why the judge that left `reply` was ended for its log; "" where the log is not known to have a part in it."""
+        """Why the judge was ended because of its log; "" if the log is not known to be the reason."""
         judging = self._judging
         number, cpu_s = reply.get("signal"), reply.get("cpu_s", 0.0)
         if number == SIGXCPU or (number == SIGKILL and cpu_s >= judging.cpu_s):
             return f"judging it takes more than {judging.cpu_s:g} s of CPU (SANDBOX_JUDGE_TIMEOUT_S)"
-        # one that the host let have no CPU shows nothing of its log
+        # A judge that got no CPU from the host says nothing about its log.
         if number == SIGALRM and cpu_s >= _WORKED * judging.cpu_s:
             return f"judging it takes more than {judging.wall_s:g} s, {cpu_s:.1f} s of CPU (SANDBOX_JUDGE_TIMEOUT_S)"
         return ""
 
     async def _exchange(self, message: bytes) -> dict[str, Any]:
-        """One request and its reply; {} where the worker or the judge died without a word."""
+        """Send one request and return the reply; {} if the worker or the judge died without one."""
         worker = await self._running()
         ours, theirs = socket.socketpair()
         line = b""
@@ -182,7 +182,7 @@ class SwebenchLibrary:
                 if not worker.pass_on(theirs):
                     await self._discard(worker)
                     return {}
-            # the judge has ended itself long before
+            # The judge ends itself long before this deadline.
             async with asyncio.timeout(self._judging.wall_s + _GRACE_S):
                 reader, writer = await asyncio.open_connection(sock=ours, limit=_REPLY_BYTES)
                 try:
@@ -190,12 +190,12 @@ class SwebenchLibrary:
                     await writer.drain()
                     line = await reader.readline()
                 finally:
-                    # at once, also what is not yet written: a closed pair ends a judge that still works
+                    # Abort also what is not written yet: closing the pair ends a judge that is still working.
                     writer.transport.abort()
         except ConnectionError:
-            pass  # it died before it read everything
+            pass  # it died before it read the whole request
         except TimeoutError:
-            await self._discard(worker)  # it forks no judges any more
+            await self._discard(worker)  # it no longer forks judges
         finally:
             if not line:
                 ours.close()
@@ -213,7 +213,7 @@ class SwebenchLibrary:
         if self._starting is None:
             self._starting = asyncio.create_task(self._start(), name="swebench-worker")
             self._starting.add_done_callback(self._started)
-        return await asyncio.shield(self._starting)  # who leaves takes nothing from the others
+        return await asyncio.shield(self._starting)  # a cancelled caller must not cancel the others' start
 
     def _started(self, starting: "asyncio.Task[_Worker]") -> None:
         if self._starting is starting:
@@ -225,7 +225,7 @@ class SwebenchLibrary:
         before, self._worker = self._worker, None
         if before is not None:
             await before.end()
-        # Isolated, in an empty environment: swebench reads a .env, modal and datasets read the home folder.
+        # Isolated and with an empty environment: swebench reads a .env; modal and datasets read the home folder.
         env = {"PATH": os.defpath, "HOME": "/nonexistent", "PYTHON_DOTENV_DISABLED": "1", "HF_HUB_OFFLINE": "1"}
         judging = self._judging
         control, theirs = socket.socketpair()
@@ -259,13 +259,13 @@ class SwebenchLibrary:
 
 @dataclass(frozen=True, slots=True)
 class _Worker:
-    """The process that has the library and forks the judges."""
+    """The process that holds the library and forks the judges."""
 
     process: Process
     control: socket.socket
 
     def pass_on(self, pair: socket.socket) -> bool:
-        """Have a judge at this end; False: the worker is dead, or so far behind that it takes nothing more."""
+        """Hand `pair` to a new judge. False: the worker is dead, or too far behind to take more."""
         try:
             socket.send_fds(self.control, [b"j"], [pair.fileno()])
         except OSError:
@@ -273,7 +273,7 @@ class _Worker:
         return True
 
     async def end(self) -> None:
-        """Its judges end with their askers."""
+        """Kill the worker; its judges end when their callers close the pairs."""
         self.control.close()
         if self.process.returncode is None:
             self.process.kill()
@@ -286,7 +286,7 @@ def _message(request: dict[str, Any]) -> bytes:
 
 
 def _row(instance: TaskInstance) -> dict[str, Any]:
-    """`instance` in the shape that swebench 5 takes."""
+    """`instance` as a row for swebench 5."""
     grader = instance.grader
     assert isinstance(grader, SwebenchGrader)  # the registry chose by kind
     return {

@@ -1,4 +1,4 @@
-"""Python source changed on chosen lines: small faults that good tests notice, and functions that do nothing. Pure."""
+"""Mutants and stubs of Python source: small faults that good tests notice, and functions that do nothing. Pure."""
 
 import ast
 from collections.abc import Collection, Iterator, Mapping
@@ -26,16 +26,16 @@ _OTHER_OPERATOR: Mapping[str, str] = {
     "Mod": "*",
 }
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
-_MOST_RAISED = 2  # exceptions of a function that stubs of it raise, besides ValueError
+_MOST_RAISED = 2  # exceptions that the fixed function raises, tried in stubs besides ValueError
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A file with one fault in it."""
+    """A file with one fault."""
 
     line: int
     what: str
-    """Before and after, for a reader."""
+    """`before -> after`."""
     text: bytes
 
 
@@ -48,7 +48,7 @@ class _Edit:
 
 
 def mutants(text: bytes, lines: Collection[int], *, most: int, seed: str) -> list[Mutant]:
-    """Up to `most` faults on these lines, each alone; always the same ones for the same `seed`."""
+    """Up to `most` mutants with one fault each on these lines; the same `seed` gives the same mutants."""
     tree = _tree(text)
     if tree is None:
         return []
@@ -67,10 +67,10 @@ def mutants(text: bytes, lines: Collection[int], *, most: int, seed: str) -> lis
 
 
 def stubs(base: bytes, gold: bytes, old: Collection[int], new: Collection[int]) -> dict[str, bytes]:
-    """What a stub does -> the unpatched file with every function that gold changes or adds reduced to it.
+    """Stub body -> the unpatched file, in which every function that gold changes or adds has only that body.
 
-    `old` and `new` are the lines that gold takes away from `base` and adds in `gold`. Methods that gold adds are left
-    out; so is all that it does outside of functions, for a stub has nothing of the fix.
+    `old` and `new` are the lines that gold removes from `base` and adds in `gold`. Methods that gold adds are left out,
+    and so is everything it does outside of functions: a stub must contain nothing of the fix.
     """
     trees = _tree(base), _tree(gold)
     if trees[0] is None or trees[1] is None:
@@ -98,7 +98,7 @@ def stubs(base: bytes, gold: bytes, old: Collection[int], new: Collection[int]) 
 
 
 def _functions(tree: ast.Module) -> dict[str, _Function]:
-    """Those of the module and of its classes, by qualified name."""
+    """Functions of the module and methods of its classes, by qualified name."""
     found: dict[str, _Function] = {}
     scopes: list[tuple[str, list[ast.stmt]]] = [("", tree.body)]
     while scopes:
@@ -119,7 +119,7 @@ def _tree(text: bytes) -> ast.Module | None:
 
 
 def _offsets(text: bytes) -> list[int]:
-    """Byte at which each line begins, as `ast` counts lines."""
+    """Byte offset of each line, with lines counted as `ast` does."""
     found = [0]
     for line in text.splitlines(keepends=True):
         found.append(found[-1] + len(line))
@@ -127,7 +127,7 @@ def _offsets(text: bytes) -> list[int]:
 
 
 def _span(node: ast.stmt | ast.expr, offsets: list[int]) -> tuple[int, int]:
-    assert node.end_lineno is not None and node.end_col_offset is not None  # of what was parsed
+    assert node.end_lineno is not None and node.end_col_offset is not None  # always set by `ast.parse`
     return offsets[node.lineno - 1] + node.col_offset, offsets[node.end_lineno - 1] + node.end_col_offset
 
 

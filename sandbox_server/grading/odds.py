@@ -1,23 +1,23 @@
-"""How many confirming runs it takes, and which tests are altered in each; pure.
+"""How many confirming runs are needed, and which tests are altered in each. Pure.
 
-Code that cannot tell an altered test from a true one must guess, one bit for each test and run. It gets through when
-all its guesses are right; or all but one or two, and then all of another sequence, as that is forgiven, twice at most.
-Where there are many bits, some more true tests that fail are borne: there guessing is hopeless, and flakes add up.
+Code that cannot tell an altered test from a true one must guess: one bit per test and run. It passes if all guesses
+are right; or if all but one or two are, and then all guesses of another sequence, since that much is forgiven at most
+twice. With many bits, a few more failing true tests are tolerated: guessing is hopeless there, and flakes add up.
 """
 
 from random import Random
 
 MOST_CHANCE = 0.01
-"""That guessing gets through."""
+"""Highest acceptable probability that guessing passes."""
 SEQUENCES = 3
-"""Of runs; each but the first follows one with a deviation, or two."""
+"""Maximum number of sequences of runs; each after the first follows one with a deviation or two."""
 LEAST_RUNS = 2
-"""In the second of two everything is altered that was not in the first: a test that passes whatever it says is found
-out for certain."""
+"""The second run of a pair alters everything that the first did not, so a test that passes whatever it says is
+certainly found."""
 
 
 def chance(units: int, runs: int) -> float:
-    """That guessing at `units` tests gets through, with `runs` runs a sequence and what is forgiven."""
+    """Probability that guessing passes, with `units` tests and `runs` runs per sequence, including what is forgiven."""
     bits = units * runs
     all_right: float = 2.0**-bits
     few_wrong = (bits + bits * (bits - 1) // 2) * all_right
@@ -25,12 +25,12 @@ def chance(units: int, runs: int) -> float:
 
 
 def forgiven(bits: int) -> int:
-    """How many true tests may fail in one sequence; another one follows all the same, which has the same bound."""
+    """How many true tests may fail in one sequence. It is still followed by another one, with the same bound."""
     return bits // 16
 
 
 def runs_for(units: int, *, least: int = LEAST_RUNS) -> int:
-    """The fewest runs, from `least` up, with which guessing gets through once in a hundred times at most."""
+    """The fewest runs, at least `least`, for which guessing passes with a probability of at most `MOST_CHANCE`."""
     runs = least
     while chance(units, runs) > MOST_CHANCE:
         runs += 1
@@ -38,7 +38,7 @@ def runs_for(units: int, *, least: int = LEAST_RUNS) -> int:
 
 
 def patterns(units: int, runs: int, rng: Random) -> list[frozenset[int]]:
-    """For each run which of the units are altered: drawn evenly, each second run the other way round than the first."""
+    """For each run, the set of altered units: drawn evenly, and every second run alters the complement."""
     drawn: list[frozenset[int]] = []
     everything = frozenset(range(units))
     for number in range(runs):

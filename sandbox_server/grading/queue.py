@@ -1,4 +1,4 @@
-"""Gradings wait for a slot, and the same patch of the same instance is graded once for all who ask."""
+"""Runs gradings in bounded slots, and grades the same patch of the same instance once for all who ask."""
 
 import asyncio
 import hashlib
@@ -17,21 +17,21 @@ from sandbox_server.errors import InfrastructureError
 from sandbox_server.grading.base import GradeRequest
 from sandbox_server.grading.durations import Durations
 from sandbox_server.grading.grading import Grading
-from sandbox_server.grading.line import Line, Turn
+from sandbox_server.grading.slots import SlotQueue, Ticket
 from sandbox_server.grading.verdicts import ungraded
 from sandbox_server.records import Verdict, VerdictName
 
 log = telemetry.logger(__name__)
 
-_LOOK_S = 1.0  # pause of who waits for another server's grading
-_LONG_PATCH = 1 << 20  # bytes; its hash takes a millisecond
-_REMEMBERED = 64  # more than can end between a verdict and its writing
+_LOOK_S = 1.0  # pause between two attempts to claim a key that another server is grading
+_LONG_PATCH = 1 << 20  # bytes; hashing more than this takes over a millisecond
+_REMEMBERED = 64  # more than can finish between a verdict and its write to SQL
 
 
 def grade_key(instance: TaskInstance, patch: bytes | None, facts: Mapping[str, object], patch_cause: str = "") -> str:
-    """SHA-256 (hex) over all that a verdict depends on: the whole instance, the patch, and `Grading.facts`.
+    """SHA-256 (hex) of everything a verdict depends on: the whole instance, the patch, and `Grading.facts`.
 
-    And, where there is no patch, on why: the verdict says it.
+    Without a patch, `patch_cause` counts too, because the verdict quotes it.
     """
     known = {
         "instance": instance.model_dump(mode="json"),
@@ -43,56 +43,57 @@ def grade_key(instance: TaskInstance, patch: bytes | None, facts: Mapping[str, o
 
 
 class VerdictStore(Protocol):
-    """Where written verdicts are found again."""
+    """Reads stored verdicts."""
 
     async def verdict_by_key(self, grade_key: str, /) -> Verdict | None:
-        """An unmasked verdict that was written under this key. Raises CatalogueUnavailable."""
+        """The unmasked verdict stored under this key. Raises CatalogueUnavailable."""
         ...
 
     async def grading_seconds(self, instance_id: str, /) -> float | None:
-        """What the last unmasked gradings of the instance took; None: there are none. Raises CatalogueUnavailable."""
+        """Recent duration of the instance's unmasked gradings, or None. Raises CatalogueUnavailable."""
         ...
 
 
 class Claims(Protocol):
-    """Which server grades what, among all."""
+    """Decides between servers which of them grades a key."""
 
     async def claim(self, name: str, /) -> Any:
-        """Whatever `unclaim` takes, once `name` is this server's; None: another one has it. Raises StateUnavailable."""
+        """Claim `name`; returns a token for `unclaim`, or None if another server has it. Raises StateUnavailable."""
         ...
 
     async def unclaim(self, claim: Any, /) -> None:
-        """Give it back."""
+        """Release the claim."""
         ...
 
 
 class GradingQueue:
     """All gradings of this node.
 
-    One grading serves every caller that asks while it runs, also when it ends masked; a masked verdict is
-    forgotten with it, so that the next request grades again. A caller that leaves takes nothing from the others.
-    Whoever acknowledges a verdict writes it under its `key`, then says `written` of the key that it began with;
-    until then the last few are remembered here. Of several servers one grades a key at a time, by `claims`; the
-    others wait for what it writes.
+    Callers that ask for the same key share one grading. When it ends, an unmasked verdict stays in memory until it is
+    written (the last few do); a masked verdict is dropped, so the next request grades again. A caller that is cancelled
+    does not affect the others.
+
+    Whoever acknowledges a verdict writes it to SQL under its `key`, then calls `written` with the key that it began
+    with. Among several servers, `claims` lets one grade a key at a time; the others wait for the verdict it writes.
     """
 
     def __init__(
         self, grading: Grading, store: VerdictStore, *, concurrency: int, claims: Claims | None = None
     ) -> None:
-        """At most `concurrency` gradings run at a time; see `grading.line` for their order."""
+        """At most `concurrency` gradings run at a time; `grading.slots` defines their order."""
         self._grading = grading
         self._store = store
-        self._line = Line(concurrency)
+        self._slots = SlotQueue(concurrency)
         self._durations = Durations(store.grading_seconds)
         self._running: dict[str, asyncio.Task[Verdict]] = {}
         self._sids: dict[str, set[str]] = {}
-        """Key -> the sessions that share the grading under way."""
+        """Key -> sessions that share the running grading."""
         self._recent: OrderedDict[str, Verdict] = OrderedDict()
         self._claims = claims
         self._claimed: dict[str, Any] = {}
 
     async def key(self, request: GradeRequest, verdict: Verdict | None = None) -> str:
-        """The key under which the request's verdict is shared; `verdict` knows on which image it was found."""
+        """The key under which the verdict is shared; `verdict`, if given, supplies the image digest."""
         facts = await self._grading.facts(request.instance)
         if verdict is not None and verdict.image_digest:
             facts = {**facts, "image": verdict.image_digest}
@@ -102,48 +103,48 @@ class GradingQueue:
         return grade_key(*arguments)
 
     def expect(self, instance: TaskInstance, sid: str) -> None:
-        """A patch of `sid` is about to come; `verdict` or `forget` follows."""
+        """Announce that a patch of `sid` will come soon. Call `verdict` or `forget` afterwards."""
         self._grading.expect(instance, sid)
 
     def forget(self, sid: str) -> None:
-        """No patch of `sid` comes after all."""
+        """Take back `expect`: no patch of `sid` will come."""
         self._grading.forget(sid)
 
     async def prepare(self, instance: TaskInstance) -> None:
-        """Have what is slow to begin ready by the time that `instance` is graded. Raises GraderBroken."""
+        """Start what the grader of `instance` needs and is slow to start. Raises GraderBroken."""
         await self._grading.prepare(instance)
 
     def awaited(self, sid: str) -> AbstractContextManager[None]:
-        """Within it somebody waits for the verdict of `sid`: its grading goes before those that nobody waits for."""
-        return self._line.awaited(sid)
+        """Raise the priority of the grading of `sid` while in the block: somebody is waiting for its verdict."""
+        return self._slots.awaited(sid)
 
     @property
     def count(self) -> int:
-        """Gradings that run or wait here."""
+        """Gradings that run or wait on this node."""
         return len(self._running)
 
     async def verdict(self, request: GradeRequest, key: str = "", *, wait_s: float | None = None) -> Verdict:
-        """The verdict, stored, under way or begun now; `pending` when it is not there within `wait_s` seconds.
+        """The stored verdict, or that of the grading under way, or of a new one; `pending` after `wait_s` seconds.
 
-        `key` is the request's, of a moment ago, where the caller has it.
+        `key` saves computing the key again if the caller has just done so.
         """
         task = self._task(key or await self.key(request), request)
-        await asyncio.wait({task}, timeout=wait_s)  # cancelling this wait leaves the task alone
+        await asyncio.wait({task}, timeout=wait_s)  # a cancelled wait does not cancel the task
         return task.result() if task.done() else self.pending(request, wait_s or 0.0)
 
     def pending(self, request: GradeRequest, waited_s: float) -> Verdict:
-        """In place of a verdict that is not there after `waited_s` seconds."""
+        """A masked `pending` verdict, for a grading that has not finished after `waited_s` seconds."""
         cause = f"the grading is not finished after {waited_s:g} s; ask again"
         return ungraded(request, VerdictName.PENDING, mask=True, cause=cause)
 
     async def written(self, key: str) -> None:
-        """What was found under `key` is in SQL, or will not be: other servers need wait no longer."""
+        """Release the claim on `key`: its verdict is in SQL, or never will be, so other servers may stop waiting."""
         claim = self._claimed.pop(key, None)
         if claim is not None and self._claims is not None:
             await self._claims.unclaim(claim)
 
     async def close(self) -> None:
-        """Stop all gradings, remove their containers, end the graders."""
+        """Cancel all gradings, remove their containers and stop the graders."""
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()
@@ -158,7 +159,7 @@ class GradingQueue:
             task.add_done_callback(lambda _: self._ended(key))
         elif request.sid not in self._sids[key]:
             self._sids[key].add(request.sid)
-            self._grading.forget(request.sid)  # the other one's container serves both
+            self._grading.forget(request.sid)  # the first session's container serves both
         return task
 
     def _ended(self, key: str) -> None:
@@ -169,19 +170,19 @@ class GradingQueue:
             if stored := await self._stored(key):
                 return stored
             if request.instance.grader is None or not (request.patch or b"").strip():
-                return await self._grading.grade(request)  # nothing is run
+                return await self._grading.grade(request)  # no tests are run
             return await self._elsewhere(key) or await self._grade_in_turn(key, request)
         finally:
             self._grading.forget(request.sid)
 
     async def _elsewhere(self, key: str) -> Verdict | None:
-        """Wait while another server grades the same; its verdict. None: grade, the key is this server's."""
+        """Wait while another server grades `key` and return its verdict. None: this server must grade it."""
         waited = False
         while self._claims is not None:
             try:
                 claim = await self._claims.claim(f"grade:{key}")
-            except InfrastructureError as error:  # twice is better than not at all
-                log.warning("not known whether another node grades the same", key=key, error=error.detail)
+            except InfrastructureError as error:  # grading twice is better than not at all
+                log.warning("cannot tell whether another node grades the same key", key=key, error=error.detail)
                 return None
             if claim is not None:
                 self._claimed[key] = claim
@@ -196,19 +197,19 @@ class GradingQueue:
         queued = time.monotonic()
         instance_id = request.instance.instance_id
         expected_s = 0.0
-        if self._line.full:
+        if self._slots.full:
             self._grading.expect(request.instance, request.sid)
             expected_s = await self._durations.expected(instance_id)
         await self._grading.make_image(request.instance)
-        turn = Turn(request, expected_s, self._sids[key], since=queued)
-        await self._line.enter(turn)
+        ticket = Ticket(request, expected_s, self._sids[key], since=queued)
+        await self._slots.enter(ticket)
         try:
             waited_s = time.monotonic() - queued
             telemetry.GRADE_SECONDS.labels("queue").observe(waited_s)
-            verdict = await self._grading.grade(request, partial(self._line.aside, turn))
+            verdict = await self._grading.grade(request, partial(self._slots.aside, ticket))
         finally:
-            if turn.granted.is_set():
-                self._line.leave(turn)
+            if ticket.granted.is_set():
+                self._slots.leave(ticket)
             self._make_ahead()
         if "tests" in verdict.timings_s:
             self._durations.learn(instance_id, verdict.timings_s["total"])
@@ -220,9 +221,9 @@ class GradingQueue:
         return verdict
 
     def _make_ahead(self) -> None:
-        """The containers of those that go next, while others are in the slots."""
-        for turn in self._line.next():
-            self._grading.expect(turn.request.instance, turn.request.sid)
+        """Create containers ahead for the next gradings in the queue."""
+        for ticket in self._slots.next():
+            self._grading.expect(ticket.request.instance, ticket.request.sid)
 
     async def _stored(self, key: str) -> Verdict | None:
         if recent := self._recent.get(key):

@@ -1,7 +1,7 @@
-"""What git itself reads in a patch, by the host's git, without a tree; and what GNU patch is given to read.
+"""Checks what git reads in a patch (by the host's git, without a tree), and writes the plain form for GNU patch.
 
-The guard cuts a patch by its headers. What is then applied must be what it has seen: a header that git reads and the
-guard does not (`rename old`, one name in quotes, a first file without a prefix) would land a file unseen.
+The guard cuts a patch by its headers, so what is then applied must be what the guard has seen. A header that git reads
+and the guard does not (`rename old`, one name in quotes, a first file without a prefix) would slip in a file unseen.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from pathlib import Path
 from sandbox_server.catalogue.diff import FileSection, file_sections, touched_paths
 from sandbox_server.catalogue.git_process import GitFailed, environment, run_git
 
-_NUMSTAT_S = 60.0  # for the largest patches, on a busy host
+_NUMSTAT_S = 60.0  # enough for the largest patches on a busy host
 _MODE = re.compile(rb"(?:old mode|new mode|new file mode|deleted file mode) [0-7]{6}\n?")
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 _HUNK = re.compile(rb"@@ -\d{1,18}(?:,(\d{1,18}))? \+\d{1,18}(?:,(\d{1,18}))? @@")
@@ -22,15 +22,15 @@ _PLAIN = re.compile(rb"[A-Za-z0-9_./+-]+")
 
 
 class GitReading:
-    """Asks the host's git; has a folder of its own for it until `close`."""
+    """Runs the host's git, in a folder of its own until `close`."""
 
     def __init__(self) -> None:
         self._home: Path | None = None
 
     async def misread(self, patch: bytes) -> str:
-        """Why `patch` must not be graded: git would touch other files than the guard has seen; "" when it would not.
+        """Why `patch` must not be graded: git would touch files that the guard has not seen. "" if it would not.
 
-        Also "" when git reads nothing in it, for it then applies nothing either.
+        Also "" if git reads nothing in it, because it then applies nothing either.
         """
         if self._home is None:
             self._home = Path(tempfile.mkdtemp(prefix="sandbox-git-"))
@@ -46,7 +46,7 @@ class GitReading:
         if not unseen:
             return ""
         names = ", ".join(name.encode("utf-8", "backslashreplace").decode() for name in unseen[:3])
-        return f"git reads other files in its headers than they name in the usual form: {names}"
+        return f"git reads other files from its headers than the guard does: {names}"
 
     def close(self) -> None:
         """Remove the folder."""
@@ -56,14 +56,14 @@ class GitReading:
 
 
 def _path(entry: bytes) -> str:
-    """Of `added TAB deleted TAB name`."""
+    """The path in an entry `added TAB deleted TAB name`."""
     return posixpath.normpath(entry.split(b"\t", 2)[-1].decode("utf-8", "surrogateescape"))
 
 
 def plain(patch: bytes) -> bytes:
-    """The files and hunks of `patch` as the guard reads them, and not a line more; b"" if that cannot be written.
+    """The files and hunks of `patch` exactly as the guard reads them; b"" if that cannot be written.
 
-    For GNU patch, which also takes context diffs, ed scripts and `Index:` lines, and finds them anywhere in a text.
+    For GNU patch, which also accepts context diffs, ed scripts and `Index:` lines, anywhere in a text.
     """
     parts = [_plain(section) for section in file_sections(patch)]
     return b"" if any(part is None for part in parts) else b"".join(part for part in parts if part)
@@ -88,7 +88,7 @@ def _plain(section: FileSection) -> bytes | None:
 
 
 def _hunks(text: bytes) -> bytes:
-    """The hunks that `text` begins with, up to the first line that is of none."""
+    """The hunks at the beginning of `text`, up to the first line that belongs to none."""
     kept: list[bytes] = []
     old = new = 0
     for line in _LINE.findall(text):
@@ -106,7 +106,7 @@ def _hunks(text: bytes) -> bytes:
 
 
 def _quoted(name: str) -> bytes:
-    """As git writes names in headers: in C's quotes where there is anything unusual in them."""
+    """The name as git writes it in headers: in C quotes if it has unusual characters."""
     raw = name.encode("utf-8", "surrogateescape")
     if _PLAIN.fullmatch(raw):
         return raw

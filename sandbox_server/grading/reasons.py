@@ -1,6 +1,6 @@
-"""Why tests failed, as pytest, unittest and sympy's runner print it; pure.
+"""Reads why tests failed from logs of pytest, unittest and sympy's runner. Pure.
 
-Only for logs of code that is trusted (gold, the unpatched tree): others could print what they like.
+Only for logs of trusted code (gold, the unpatched tree): other code could print anything.
 """
 
 import re
@@ -18,16 +18,16 @@ _ASSERTIONS = frozenset({"AssertionError", "Failed", "assert"})
 
 
 def bare(name: str) -> str:
-    """What a log calls the test of a row's `name`, or of a unit's: function and case."""
+    """The name that logs use for a row's or a unit's test: function and case only."""
     head, bracket, rest = name.partition("[")
     head = head.split(" ")[0].replace("::", ".")
     return re.split(r"[.:]", head)[-1] + bracket + rest
 
 
 def failures(log: str) -> dict[str, set[str]]:
-    """Test, by its bare name -> the exceptions with which it failed; {} where the format is not known."""
+    """Bare test name -> the exceptions it failed with; {} if the log format is unknown."""
     found: dict[str, set[str]] = {}
-    # pytest shows what passed in sections too, outside of these blocks; sympy's runner has no blocks
+    # pytest also shows passed tests in sections, but outside of these blocks; sympy's runner has no blocks.
     for block in _PYTEST_BLOCK.findall(log) or [log]:
         _read_sections(block, found)
     for match in _UNITTEST.finditer(log):
@@ -56,7 +56,7 @@ def _last_exception(text: str) -> list[str]:
 
 
 def of(found: Mapping[str, set[str]], test: str) -> set[str]:
-    """The exceptions of `test` in `failures`; of all its cases where it names none."""
+    """The exceptions of `test` in `failures`; if it names no case, of all its cases."""
     name = bare(test)
     return {
         error for seen, errors in found.items() if seen == name or seen.partition("[")[0] == name for error in errors
@@ -64,7 +64,7 @@ def of(found: Mapping[str, set[str]], test: str) -> set[str]:
 
 
 def right(log: str, tests: Iterable[str], reasons: Iterable[str]) -> bool:
-    """Whether the tests failed by an assertion, or one of `reasons`; True too where the log's format is not known."""
+    """Whether the tests failed by an assertion or one of `reasons`; also True if the log format is unknown."""
     found = failures(log)
     seen = {error for test in tests for error in of(found, test)}
     return seen <= _ASSERTIONS.union(reasons) if seen else not found

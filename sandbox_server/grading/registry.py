@@ -1,4 +1,4 @@
-"""The plugins of this room by name: graders by the kind of their instances, rewards by SANDBOX_REWARD."""
+"""Loads this package's plugins: graders by `kind`, rewards by the name used in SANDBOX_REWARD."""
 
 from collections.abc import Callable
 from typing import cast
@@ -9,12 +9,12 @@ from sandbox_server.grading.base import Grader, Judging, Reward
 
 
 def load_graders(judging: Judging | None = None) -> dict[str, Grader]:
-    """Each grader once, by the `kind` of the instances it takes; nothing heavy starts before the first grading."""
+    """Load each grader, by the `kind` of instances it takes; nothing heavy starts before the first grading."""
     judging = judging or Judging()
     found = plugins.discover(graders, "GRADER")
     return {kind: cast(Callable[[Judging], Grader], grader)(judging) for kind, grader in found.items()}
 
 
 def load_rewards() -> dict[str, Reward]:
-    """Each reward function by name."""
+    """Load each reward function, by name."""
     return {name: cast(Reward, reward) for name, reward in plugins.discover(rewards, "REWARD").items()}

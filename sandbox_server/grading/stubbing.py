@@ -1,4 +1,4 @@
-"""Runs stubs of the fix: gold's functions reduced to one statement, to see which F2P tests pass without any fix."""
+"""Runs stubs of the fix (gold's functions reduced to one statement) to find F2P tests that pass without any fix."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -10,22 +10,22 @@ from sandbox_server.grading.base import TestRun
 from sandbox_server.grading.mutants import stubs
 
 Run = Callable[[bytes, Mapping[str, bytes]], Awaitable[TestRun]]
-"""(patch, files that are replaced) -> what the tests give."""
+"""(patch, replaced files) -> result of the tests."""
 
 _LEAST_S, _SLOWER = 30.0, 5
-"""A fault's run ends after this many seconds, or after this many times the slowest run of gold."""
+"""A run with a fault is limited to this many seconds, or this many times gold's slowest run if that is longer."""
 
 
 class Reads(Protocol):
     """Reads files of the repository."""
 
     async def files_with(self, instance: TaskInstance, patch: bytes, paths: Iterable[str]) -> Mapping[str, bytes]:
-        """Those of `paths` that are text files once `patch` is applied. Raises ServiceError."""
+        """The text files among `paths` once `patch` is applied. Raises ServiceError."""
         ...
 
 
 class Lines(NamedTuple):
-    """Lines of one file that gold changes."""
+    """Lines of one file that gold removes (`old`) and adds (`new`)."""
 
     old: list[int]
     new: list[int]
@@ -33,14 +33,14 @@ class Lines(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """The Python files that gold changes, without tests; path -> text or lines."""
+    """The Python files that gold changes, without tests: path -> changed lines, fixed text, unpatched text."""
 
     lines: Mapping[str, Lines]
     gold: Mapping[str, bytes]
     base: Mapping[str, bytes]
 
     def stubs(self) -> dict[str, dict[str, bytes]]:
-        """What a stub does -> the files that hold it, over the unpatched tree."""
+        """Stub body -> files with that body, to be put over the unpatched tree."""
         made = {
             path: stubs(self.base.get(path, b""), text, self.lines[path].old, self.lines[path].new)
             for path, text in self.gold.items()
@@ -52,7 +52,7 @@ class Fix:
 
 
 async def read_fix(reads: Reads, instance: TaskInstance) -> Fix | None:
-    """None: gold changes no Python outside of the tests. Raises UnreadablePatch, ServiceError."""
+    """Read gold's fix; None if gold changes no Python outside of the tests. Raises UnreadablePatch, ServiceError."""
     tests = {change.new for change in read_changes(instance.test_patch)} if instance.test_patch.strip() else set()
     lines = {
         change.new: Lines(
@@ -70,7 +70,7 @@ async def read_fix(reads: Reads, instance: TaskInstance) -> Fix | None:
 
 
 async def stub_passes(run: Run, fix: Fix, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """What a stub does -> those of the tests `names` that pass for it."""
+    """Stub body -> those of the tests `names` that pass with it."""
     names = tuple(names)
     found = {}
     for body, files in fix.stubs().items():
@@ -80,6 +80,6 @@ async def stub_passes(run: Run, fix: Fix, names: Iterable[str]) -> dict[str, tup
 
 
 def limited(instance: TaskInstance, slowest_s: float) -> TaskInstance:
-    """`instance` with a shorter time for its tests, for a fault may make a loop endless; `slowest_s` is gold's time."""
+    """`instance` with a shorter test timeout, since a fault may loop for ever; `slowest_s` is gold's time."""
     limit_s = min(instance.eval_timeout_s, max(_LEAST_S, _SLOWER * slowest_s))
     return instance.model_copy(update={"eval_timeout_s": limit_s})

@@ -1,8 +1,8 @@
-# The bash that stands over a run of tests. All it needs comes on stdin, by exact lengths, and is read before anything
-# of the graded code runs: no file and no open stream is left that this code could read or write to change it.
-# First line: nonce, whether the tests' stderr goes into their stdout, whether they get a shell of their own, lengths of
-# set-up and tests, number of files. Then set-up, tests, and of each file a line of two lengths, its path, its text.
-# Stdout is the tests' own. Stderr takes what the set-up says and two lines with the nonce, around the tests.
+# Supervises a run of tests. All its input comes on stdin, with exact lengths, and is read before any graded code runs:
+# that code finds no file and no open stream by which it could read or change it.
+# First line: nonce, 1 to merge the tests' stderr into their stdout, 1 for a shell of their own, lengths of set-up and
+# tests, number of files. Then set-up, tests, and for each file a line with two lengths, its path, its content.
+# Stdout is the tests' own. Stderr takes the output of the set-up, and two lines with the nonce around the tests.
 __sb_take() { if (($1)); then LC_ALL=C IFS= read -r -N "$1" "$2"; fi; }
 __sb_setup= __sb_tests= __sb_count=0 __sb_paths=() __sb_texts=()
 IFS=' ' read -r __sb_nonce __sb_merged __sb_alone __sb_n __sb_m __sb_left || exit 125
@@ -14,7 +14,7 @@ while ((__sb_left--)); do
 done
 exec < /dev/null
 
-# in this very shell: its folder, variables, functions and options are what the tests find
+# In this very shell: the tests get its folder, variables, functions and options.
 { eval "$__sb_setup"; } >&2
 __sb_flags=
 case $- in *e*) __sb_flags+='set -e;' ;; esac
@@ -24,7 +24,7 @@ case $- in *x*) __sb_flags+='set -x;' ;; esac
 for __sb_path in "${__sb_paths[@]+"${__sb_paths[@]}"}"; do
   if [[ -L $__sb_path || -d $__sb_path ]]; then rm -rf -- "$__sb_path"; fi
   if ! mkdir -p -- "${__sb_path%/*}/" || ! printf %s "${__sb_texts[__sb_count]}" >| "$__sb_path"; then
-    printf '\n%s unlaid %s\n' "$__sb_nonce" "$__sb_path" >&2
+    printf '\n%s unplaced %s\n' "$__sb_nonce" "$__sb_path" >&2
     exit 125
   fi
   ((++__sb_count))

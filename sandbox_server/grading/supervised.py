@@ -1,8 +1,8 @@
-"""A run of tests under a bash of ours (supervise.bash), which no file and no text of the tested code can change.
+"""Runs tests under a bash of ours (supervise.bash), which no file or output of the tested code can change.
 
-Knowingly imperfect: the tested code runs as the same user, so it can kill that bash (then there is no end, and no
-results), and where the host allows to trace one's parent it can do more. It cannot make the server take its text for
-the supervisor's: the exit status is the engine's, the end is told with a word that only the supervisor knows.
+Known limits: the tested code runs as the same user, so it can kill that bash (then no end is seen and there are no
+results); where the host allows tracing one's parent, it can do more. It cannot pass its own output off as the
+supervisor's: the exit status comes from the engine, and the end is marked by a nonce that only the supervisor knows.
 """
 
 import posixpath
@@ -23,23 +23,23 @@ _FILES_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to run."""
+    """What to run."""
 
     tests: str
-    """Shell text; its last exit status is the tests'."""
+    """Shell text; its last exit status is the result of the tests."""
     setup: str = ""
-    """Shell text that runs before it in the same shell; what it prints is no part of the tests' output."""
+    """Shell text that runs first in the same shell; its output is not part of the tests' output."""
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """Absolute path -> text, written between the two."""
+    """Absolute path -> content, written between set-up and tests."""
     merged: bool = True
-    """The tests' stderr goes into their stdout, in order."""
+    """Merge the tests' stderr into their stdout, in order."""
     alone: bool = True
-    """The tests get a shell of their own, forked from that of the set-up: an `exit` ends only them."""
+    """Run the tests in a shell forked from that of the set-up, so that an `exit` ends only them."""
     name: str = "bash"
-    """What both find in `$0`."""
+    """`$0` of both."""
 
     def stdin(self, nonce: str) -> bytes:
-        """The plan as supervise.bash reads it."""
+        """The plan in the format that supervise.bash reads."""
         setup, tests = self.setup.encode(), self.tests.encode()
         counts = [int(self.merged), int(self.alone), len(setup), len(tests), len(self.files)]
         parts = [f"{nonce} {' '.join(map(str, counts))}\n".encode(), setup, tests]
@@ -54,40 +54,40 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Supervised:
-    """What came of it."""
+    """The result of a supervised run."""
 
     stdout: Output
-    """Of the tests alone; with their stderr where that was merged."""
+    """Output of the tests only, with their stderr if merged."""
     stderr: str
-    """Of the tests alone."""
+    """stderr of the tests; "" if merged."""
     setup_log: str
-    """What the set-up printed."""
+    """Output of the set-up."""
     started: bool
-    """The tests began."""
-    unlaid: str
-    """The file that could not be written before them; "": none."""
+    """Whether the tests began."""
+    unplaced: str
+    """The file that could not be written before the tests; "" if none."""
     exit_code: int | None
-    """Of the tests; None: the supervisor did not see their end."""
+    """Exit code of the tests; None if the supervisor did not see them end."""
     status: int | None
-    """Of the supervisor, as the engine tells it; None when it was killed at its timeout."""
+    """Exit status of the supervisor, from the engine; None if it was killed at the timeout."""
     timed_out: bool
     duration_s: float
     dropped: int
-    """Bytes in the middle of the tests' output that were not kept."""
+    """Bytes dropped from the middle of the tests' output."""
 
     @property
     def log(self) -> str:
-        """All that was kept of the tests' output."""
+        """All of the tests' output that was kept."""
         return self.stdout.text() + self.stderr
 
 
 async def supervise(
     sandbox: Sandbox, plan: Plan, *, timeout_s: float, cwd: str, env: Mapping[str, str], keep_bytes: int
 ) -> Supervised:
-    """Run `plan` as root with no input; `keep_bytes` of each stream.
+    """Run `plan` as root without input; keep `keep_bytes` of each stream.
 
     Raises:
-        GraderBroken: the plan cannot be told. SandboxLost, SandboxExhausted, EngineUnavailable.
+        GraderBroken: the plan holds a NUL byte. SandboxLost, SandboxExhausted, EngineUnavailable.
 
     """
     nonce = secrets.token_hex(16)
@@ -106,7 +106,7 @@ async def supervise(
 def _read(result: ExecResult, nonce: str, *, merged: bool) -> Supervised:
     said = result.stderr.text()
     setup_log, begun, errors = said.partition(f"\n{nonce} begin\n")
-    before, unlaid, path = said.rpartition(f"\n{nonce} unlaid ")
+    before, unplaced, path = said.rpartition(f"\n{nonce} unplaced ")
     errors, ended, code = (errors if begun else said).rpartition(f"\n{nonce} end ")
     words = code.split(maxsplit=1) if ended else []
     exit_code = int(words[0]) if words and words[0].isdecimal() else None
@@ -115,10 +115,10 @@ def _read(result: ExecResult, nonce: str, *, merged: bool) -> Supervised:
     return Supervised(
         result.stdout,
         "" if merged else errors,
-        before if unlaid else setup_log,
+        before if unplaced else setup_log,
         bool(begun or ended),
-        path.rstrip("\n") if unlaid else "",
-        # what another process of the container made of the supervisor is not an end of the tests
+        path.rstrip("\n") if unplaced else "",
+        # If another process tampered with the supervisor, its status is not that of the tests.
         exit_code if exit_code == result.exit_code else None,
         result.exit_code,
         result.timed_out,
@@ -128,12 +128,12 @@ def _read(result: ExecResult, nonce: str, *, merged: bool) -> Supervised:
 
 
 def placed(workdir: str, files: Mapping[str, bytes] | None) -> dict[str, bytes]:
-    """`files` by their absolute paths."""
+    """`files` with absolute paths."""
     return {posixpath.normpath(posixpath.join(workdir, path)): data for path, data in (files or {}).items()}
 
 
 async def read_texts(sandbox: Sandbox, workdir: str, paths: Iterable[str]) -> dict[str, bytes]:
-    """Those of `paths` that are text files of at most 1 MiB, up to 8 MiB in all.
+    """The files among `paths` that are text of at most 1 MiB, up to 8 MiB in all.
 
     Raises:
         SandboxLost, EngineUnavailable.
@@ -153,14 +153,14 @@ async def read_texts(sandbox: Sandbox, workdir: str, paths: Iterable[str]) -> di
 
 
 def is_text(data: bytes) -> bool:
-    """UTF-8 without a NUL byte."""
+    """Whether `data` is UTF-8 without NUL bytes."""
     try:
         return "\0" not in data.decode()
     except UnicodeDecodeError:
         return False
 
 
-def unlaid(run: Supervised) -> TestRun:
-    """The verdict where a file could not be written before the tests."""
-    cause = f"the tests' file {run.unlaid} cannot be written in the patched tree"
+def unplaced(run: Supervised) -> TestRun:
+    """The result when a test file could not be written."""
+    cause = f"the tests' file {run.unplaced} cannot be written in the patched tree"
     return TestRun(VerdictName.NO_RESULTS, cause, 0, 0, exit_code=run.status, log_tail=run.setup_log[-4000:])

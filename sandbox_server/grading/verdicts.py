@@ -1,4 +1,4 @@
-"""Verdicts on what was never run, and the totals that every verdict carries."""
+"""Verdicts without a test run, and the test totals that every verdict holds."""
 
 from sandbox_server.catalogue.instance import SwebenchGrader, SweproGrader, TaskInstance
 from sandbox_server.grading.base import GradeRequest
@@ -6,14 +6,14 @@ from sandbox_server.records import Verdict, VerdictName
 
 
 def totals(instance: TaskInstance) -> tuple[int, int]:
-    """(f2p_total, p2p_total) from the row; a grader that judges by an exit code has one F2P test, itself."""
+    """(f2p_total, p2p_total) from the row; (1, 0) for a grader that judges by an exit code."""
     if isinstance(instance.grader, SwebenchGrader | SweproGrader):
         return len(instance.fail_to_pass), len(instance.pass_to_pass)
     return 1, 0
 
 
 def ungraded(request: GradeRequest, name: VerdictName, *, mask: bool, cause: str) -> Verdict:
-    """A verdict without a run of the tests: no test counts as passed."""
+    """A verdict without a test run: no test counts as passed."""
     f2p_total, p2p_total = totals(request.instance)
     return Verdict(
         name,

@@ -1,14 +1,14 @@
-"""The process that imports swebench's heavy half (1 to 3 s, 170 MB), so that the API process need not, and its judges.
+"""The worker process: imports swebench's heavy half (1 to 3 s, 170 MB) so that the server need not, and forks judges.
 
-Each request comes as one end of a socket pair, passed over the socket whose number is the first argument, and has a
-judge forked for it: it shares the imported library, handles that one request and ends. What a log does to its judge
-(regular expressions that never return, memory) is bounded by the kernel and meets no other log. A judge that has used
-more CPU than an innocent log needs goes on with what the others leave.
+Each request arrives as one end of a socket pair, passed over the socket whose number is the first argument. A judge is
+forked for it, which shares the imported library, handles that one request and ends. Whatever a log does to its judge
+(regular expressions that never return, memory) is bounded by the kernel and affects no other log. A judge that has
+used more CPU than an innocent log needs is lowered to a priority below the others.
 
-On the pair: a request of 8 bytes of length and JSON `{"op", "row", ...}`, then one line, `{"ok": ...}`,
-`{"error": text}` (the row's fault) or `{"unjudgeable": text}` (the log's). A judge that died without one has
-`{"signal", "cpu_s"}` written for it. It dies when its asker closes the pair; this process when its parent ends.
-Run by its path in isolated mode, so it imports nothing of ours.
+Protocol on the pair: request = 8 bytes of length and JSON `{"op", "row", ...}`; reply = one line, `{"ok": ...}`,
+`{"error": text}` (the row's fault) or `{"unjudgeable": text}` (the log's fault). For a judge that died without a reply
+this process writes `{"signal", "cpu_s"}`. A judge dies when its caller closes the pair; this process when its parent
+ends. It is run by path in isolated mode, so it imports nothing of ours.
 """
 
 import contextlib
@@ -31,9 +31,9 @@ from typing import Any
 
 Fields = dict[str, Any]
 
-_NICE_AFTER_S = 0.05  # most logs take 0.02
+_NICE_AFTER_S = 0.05  # most logs take 0.02 s
 _NICE = 15
-_IDLE_AFTER_S = 1.5  # an honest log of 8 MB with 100,000 results took 0.8
+_IDLE_AFTER_S = 1.5  # an honest log of 8 MB with 100,000 results took 0.8 s
 _LOOK_S = 0.02
 
 
@@ -49,7 +49,7 @@ class _Judge:
     pidfd: int
     pair: socket.socket
     steps: int = 0
-    """How often it was put behind others."""
+    """How often its priority was lowered."""
 
 
 class UnjudgeableLog(Exception):
@@ -69,19 +69,19 @@ def _spec(row: Fields) -> Any:
 
 
 def script(request: Fields) -> Fields:
-    """The text to run: the row's script, with the test command's exit code recorded as the library does."""
+    """The row's script, which records the test command's exit code as the library does."""
     return {"script": _spec(request["row"]).eval_script}
 
 
 def report(request: Fields) -> Fields:
-    """The library's verdict on a log, and the facts that explain why there may be none."""
+    """The library's report on a log, and facts that explain why there may be no results."""
     row, log = request["row"], request["log"]
     grading, constants = _library("grading"), _library("constants")
     spec = _spec(row)
     try:
-        # The patch exists: only None or not None is looked at here, and the empty one never comes this far.
+        # The library only checks that the patch is not None; empty patches are answered before this.
         prediction = {"instance_id": row["instance_id"], "model_patch": "applied"}
-        # in memory: a file would outlive a judge that is killed
+        # In memory: a file would outlive a judge that is killed.
         with open(os.memfd_create("log"), "w", encoding="utf-8", errors="replace", newline="") as file:
             file.write(log)
             file.flush()
@@ -121,7 +121,7 @@ def _answer(pair: socket.socket) -> Fields:
 
 
 def _die_with_asker(pair: socket.socket, *, on: bool) -> None:
-    """Whether SIGIO ends this process once the other end is closed: a signal reaches it in any state."""
+    """Turn on or off that SIGIO ends this process when the caller closes the pair; a signal works in any state."""
     flags = fcntl.fcntl(pair, fcntl.F_GETFL)
     fcntl.fcntl(pair, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(pair, fcntl.F_SETFL, flags | os.O_ASYNC if on else flags & ~os.O_ASYNC)
@@ -142,7 +142,7 @@ def _judge(pair: socket.socket, bounds: _Bounds) -> None:
 
 
 class _Judges:
-    """Forks a judge for each pair that comes, and buries them."""
+    """Forks a judge for each pair that arrives, and reaps them."""
 
     def __init__(self, control: socket.socket, bounds: _Bounds) -> None:
         self._control = control
@@ -152,7 +152,7 @@ class _Judges:
         self._living: dict[int, _Judge] = {}
 
     def serve(self) -> None:
-        """Until the other end of the control socket is closed."""
+        """Serve until the other end of the control socket is closed."""
         while True:
             watched = any(judge.steps < 2 for judge in self._living.values())
             for key, _ in self._selector.select(_LOOK_S if watched else None):
@@ -172,7 +172,7 @@ class _Judges:
         pid = os.fork()
         if pid == 0:
             try:
-                # one that it kept open would keep another's asker waiting
+                # A copy left open here would keep another judge's caller waiting.
                 for judge in self._living.values():
                     judge.pair.close()
                     os.close(judge.pidfd)
@@ -188,7 +188,7 @@ class _Judges:
         _, status, usage = os.wait4(pid, 0)
         if os.WIFSIGNALED(status):
             said = {"signal": os.WTERMSIG(status), "cpu_s": usage.ru_utime + usage.ru_stime}
-            with contextlib.suppress(OSError):  # its asker has gone
+            with contextlib.suppress(OSError):  # its caller has gone
                 judge.pair.send(json.dumps(said).encode() + b"\n", socket.MSG_DONTWAIT)
         self._selector.unregister(judge.pidfd)
         os.close(judge.pidfd)
@@ -198,9 +198,9 @@ class _Judges:
         for pid, judge in self._living.items():
             if judge.steps == 2:
                 continue
-            # its CPU clock; the process is there, a zombie at least, until it is buried
+            # The judge's CPU clock. The process exists, at least as a zombie, until it is reaped.
             used_s = time.clock_gettime((~pid << 3) | 2)
-            with contextlib.suppress(OSError):  # where that is forbidden, its bounds still hold
+            with contextlib.suppress(OSError):  # if that is forbidden, the bounds still hold
                 if judge.steps == 0 and used_s > _NICE_AFTER_S:
                     judge.steps = 1
                     os.setpriority(os.PRIO_PROCESS, pid, _NICE)
@@ -210,14 +210,14 @@ class _Judges:
 
 
 def main() -> None:
-    """Import the library, say so with one byte, and serve."""
-    os.dup2(2, 1)  # what the library prints must find no stdout that anybody reads
+    """Import the library, report readiness with one byte, and serve."""
+    os.dup2(2, 1)  # what the library prints must not go to a stdout that somebody reads
     number, cpu_s, wall_s, memory_bytes = sys.argv[1:]
     control = socket.socket(fileno=int(number))
     for module in ("grading", "constants", "log_parsers", "utils"):
         _library(module)
     gc.collect()
-    gc.freeze()  # else a judge's first collection copies all that it shares
+    gc.freeze()  # otherwise a judge's first garbage collection would copy all shared pages
     control.send(b"r")
     _Judges(control, _Bounds(float(cpu_s), float(wall_s), int(memory_bytes))).serve()
 

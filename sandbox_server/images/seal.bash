@@ -11,7 +11,7 @@ git() { command git -c safe.directory='*' -c gc.auto=0 -c core.hooksPath=/dev/nu
 [[ -d .git && ! -L .git ]] || { echo "$workdir/.git is not a directory; worktrees and submodules are not supported" >&2; exit 3; }
 head=$(git rev-parse --verify HEAD)
 
-# 0. The tests, while their commit is still there. Kept outside the tree, to be laid over a patch: an index and a folder
+# 0. The tests, while their commit is still there. Kept outside the tree, to be placed over a patch: an index and a folder
 # of their own take exactly what the text checks out.
 if [[ $tests ]]; then
   rm -rf -- "$kept"

@@ -1,4 +1,4 @@
-"""Instances with a Python file that ends in `sys.exit(pytest.main(...))`: resolved when it exits 0."""
+"""Grader for instances with a Python file that ends in `sys.exit(pytest.main(...))`: resolved if it exits with 0."""
 
 from collections.abc import Callable, Mapping
 
@@ -17,22 +17,22 @@ _COMMAND = f'"$(type -P python || type -P python3)" {_FILE}'
 class F2pScript:
     """Writes the file outside the repository and runs it in the workdir with the environment's Python.
 
-    It is written right before it runs, and Python has read all of it before it imports anything of the product.
+    It is written right before it runs, and Python reads all of it before it imports any product code.
     """
 
     def __init__(self, judging: Judging | None = None) -> None:
-        """Nothing is judged here but an exit code."""
+        """Needs no bounds: an exit code judges."""
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """No library judges: the exit code does."""
+        """Empty: an exit code judges, no library does."""
         return {}
 
     async def close(self) -> None:
-        """Nothing was started."""
+        """Nothing to close."""
 
     async def prepare(self, instance: TaskInstance) -> None:
-        """Nothing is slow to begin."""
+        """Nothing to prepare."""
 
     async def run(
         self,
@@ -49,7 +49,7 @@ class F2pScript:
         return await run_command(instance, sandbox, _COMMAND, files=files, timeout_s=timeout_s)
 
     async def test_files(self, instance: TaskInstance, sandbox: Sandbox, *, timeout_s: float) -> Mapping[str, bytes]:
-        """The script, and the instance's `files`."""
+        """The script and the instance's `files`."""
         assert isinstance(instance.grader, F2pScriptGrader)  # the registry chose by kind
         files = await read_texts(sandbox, instance.sandbox.workdir, instance.files)
         return {_FILE: instance.grader.script.encode(), **files}

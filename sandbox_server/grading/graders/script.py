@@ -1,4 +1,4 @@
-"""Instances that are resolved when a command exits 0."""
+"""Grader for instances that are resolved if a command exits with 0."""
 
 import shlex
 from collections.abc import Callable, Mapping
@@ -12,21 +12,21 @@ from sandbox_server.sandbox.base import Sandbox
 
 
 class Script:
-    """Runs the instance's `command` in the workdir, after its activation."""
+    """Runs the instance's `command` in the workdir, with its activation."""
 
     def __init__(self, judging: Judging | None = None) -> None:
-        """Nothing is judged here but an exit code."""
+        """Needs no bounds: an exit code judges."""
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """No library judges: the exit code does."""
+        """Empty: an exit code judges, no library does."""
         return {}
 
     async def close(self) -> None:
-        """Nothing was started."""
+        """Nothing to close."""
 
     async def prepare(self, instance: TaskInstance) -> None:
-        """Nothing is slow to begin."""
+        """Nothing to prepare."""
 
     async def run(
         self,
@@ -43,7 +43,7 @@ class Script:
         return await run_command(instance, sandbox, command, files=altered or {}, timeout_s=timeout_s)
 
     async def test_files(self, instance: TaskInstance, sandbox: Sandbox, *, timeout_s: float) -> Mapping[str, bytes]:
-        """The instance's `files`, those of its test patch that are there, and those that the command names."""
+        """The instance's `files`, the existing files of its test patch, and the files that the command names."""
         assert isinstance(instance.grader, ScriptGrader)  # the registry chose by kind
         patched = sorted(path for section in file_sections(instance.test_patch.encode()) for path in section.new)
         try:

@@ -1,4 +1,4 @@
-"""Instances of the SWE-bench family: their own script, judged by the swebench library."""
+"""Grader for instances of the SWE-bench family: runs their own script, judges by the swebench library."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -9,38 +9,38 @@ from sandbox_server.catalogue.instance import SwebenchGrader, TaskInstance
 from sandbox_server.errors import GraderBroken
 from sandbox_server.grading.base import CleanSandbox, Grader, Judging, TestRun
 from sandbox_server.grading.library import LibraryReport, SwebenchLibrary, UnjudgeableLog
-from sandbox_server.grading.supervised import Plan, Supervised, placed, read_texts, supervise, unlaid
+from sandbox_server.grading.supervised import Plan, Supervised, placed, read_texts, supervise, unplaced
 from sandbox_server.records import VerdictName
 from sandbox_server.sandbox.base import Sandbox
 
 LOG_BYTES = 8 << 20
-"""Kept of a log, half from its head and half from its tail: pytest's summary is at the end."""
+"""Bytes of a log that are kept, half from its head and half from its tail, where pytest's summary is."""
 
 _EXIT_CODE = ">>>>> Test Exit Code"
-"""`swebench.harness.constants.TEST_EXIT_CODE`."""
+"""Copy of `swebench.harness.constants.TEST_EXIT_CODE`."""
 
-# Without a network the script's own `pip install -e .` would retry an absent index for 7 s; its failure changes
-# nothing, for the package is installed.
+# Without a network, the script's own `pip install -e .` would retry a missing index for 7 s. Its failure does not
+# matter, since the package is installed.
 _ENV = {"HOME": "/root", "PIP_RETRIES": "0", "PIP_NO_INDEX": "1"}
 
 
 class Swebench:
-    """Runs the script up to the end of its tests, and asks the library about what they printed."""
+    """Runs the script up to the end of its tests, and has the library judge their output."""
 
     def __init__(self, judging: Judging | None = None) -> None:
         self._library = SwebenchLibrary(judging)
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """The pinned library: 4.1.0 and 5.0.2 give different verdicts on the same log."""
+        """The pinned library: versions 4.1.0 and 5.0.2 judge the same log differently."""
         return {"swebench": self._library.version}
 
     async def close(self) -> None:
-        """End the library's worker process."""
+        """Stop the library's worker process."""
         await self._library.close()
 
     async def prepare(self, instance: TaskInstance) -> None:
-        """The library's worker, which takes seconds to start, runs then."""
+        """Check the script, and start the library's worker, which takes seconds."""
         await self._library.script(instance)
         _cut(instance)
 
@@ -53,18 +53,18 @@ class Swebench:
         altered: Mapping[str, bytes] | None = None,
         clean: CleanSandbox | None = None,
     ) -> TestRun:
-        """See `Grader.run`. Past the limit no log is judged, as in the library's own harness."""
+        """See `Grader.run`. After a timeout no log is judged, as in the library's own harness."""
         script = _cut(instance)
         files = placed(instance.sandbox.workdir, altered)
-        # code that reads the supervisor's memory finds of an altered file nothing but what lies in the tree
+        # Code that reads the supervisor's memory must learn no more of an altered file than what lies in the tree.
         setup = without_files(script.setup, instance.test_patch, altered or ())
         run = await _supervise(instance, sandbox, _plan(setup, script.tests, files), timeout_s)
         if run.timed_out:
             limit = f"Timeout error: {timeout_s:g} seconds exceeded."
             cause = f"the tests ran past their limit of {timeout_s:g} s"
             return self._without_results(VerdictName.TIMEOUT, cause, run, f"\n\n{limit}")
-        if run.unlaid:
-            return unlaid(run)
+        if run.unplaced:
+            return unplaced(run)
         if not run.started:
             return self._without_results(VerdictName.NO_RESULTS, "the script never reached the tests", run)
         if run.exit_code is None:
@@ -98,7 +98,7 @@ class Swebench:
         )
 
     async def test_files(self, instance: TaskInstance, sandbox: Sandbox, *, timeout_s: float) -> Mapping[str, bytes]:
-        """Those that the test patch changes or adds."""
+        """The files that the test patch changes or adds."""
         run = await _supervise(instance, sandbox, _plan(_cut(instance).setup), timeout_s)
         if run.exit_code is None:
             raise GraderBroken(f"the set-up of the tests did not end: {run.setup_log[-300:]}")
@@ -121,7 +121,7 @@ class Swebench:
 
 
 def framed(log: str, exit_code: int) -> str:
-    """What the tests printed as the library expects to find it: its script under `set -x` would print these lines."""
+    """The tests' output in the form the library parses, with the lines its script prints under `set -x`."""
     return f"""+ : '{START_MARKER}'
 {log}
 + SWEBENCH_TEST_EXIT_CODE={exit_code}
@@ -132,7 +132,7 @@ def framed(log: str, exit_code: int) -> str:
 
 
 def _plan(setup: str, tests: str = "", files: Mapping[str, bytes] | None = None) -> Plan:
-    # one bash for all of it, as in the library's own harness
+    # One bash for set-up and tests, as in the library's own harness.
     return Plan(tests, setup=setup, files=files or {}, alone=False, name="/eval.sh")
 
 
@@ -150,10 +150,10 @@ async def _supervise(instance: TaskInstance, sandbox: Sandbox, plan: Plan, timeo
 
 
 def judge(instance: TaskInstance, report: LibraryReport) -> tuple[VerdictName, str]:
-    """The verdict and its cause; the library's word is final, its guess at a reason is only repeated.
+    """The verdict and its cause. The library decides; its guess at a reason is only quoted.
 
-    No trusted results is `no_results`, also where every test claims to have passed and the test command exited
-    non-zero: such a log does not describe the run that happened.
+    Without trusted results the verdict is `no_results`, even if every test claims to have passed while the test command
+    exited with non-zero: such a log does not describe the run that happened.
     """
     if report.usable:
         f2p = f"{report.f2p_count} of {len(instance.fail_to_pass)} F2P"

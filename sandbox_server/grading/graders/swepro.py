@@ -1,4 +1,4 @@
-"""Instances of SWE-bench Pro: their own script runs the tests, their own parser reads what it printed."""
+"""Grader for SWE-bench Pro: the instance's own script runs the tests, its own parser reads their output."""
 
 import asyncio
 import json
@@ -11,23 +11,23 @@ from sandbox_server.catalogue.instance import SweproGrader, TaskInstance
 from sandbox_server.catalogue.swepro import TESTS_FOLDER, tests_checkout_of
 from sandbox_server.errors import GraderBroken
 from sandbox_server.grading.base import CleanSandbox, Grader, Judging, TestRun
-from sandbox_server.grading.supervised import Plan, Supervised, placed, read_texts, supervise, unlaid
+from sandbox_server.grading.supervised import Plan, Supervised, placed, read_texts, supervise, unplaced
 from sandbox_server.records import VerdictName
 from sandbox_server.sandbox.base import DEFAULT_ACTIVATION, ExecResult, Sandbox
 
 RESULT_BYTES = 8 << 20
-"""A longer list of tests is none: a run of 50,000 names is below it."""
+"""Limit on the parser's result; a run of 50,000 tests is below it."""
 
 _PARSE_S = 90.0  # below `Bounds.judge_s`
 _NOT_LAID = 96
 
 _LOG_BYTES = 16 << 20
-"""Kept of what the tests print, half of it for each stream."""
+"""Bytes of the tests' output that are kept, half of it for each stream."""
 
 _SCRIPT = "/swepro/run_script.sh"
-"""What the script finds in `$0`; there is no such file."""
+"""`$0` of the script; no such file exists."""
 
-# What the patch left at a test's path goes first: a link there would lead the copy elsewhere.
+# Remove what the patch left at the tests' paths first: a link there would redirect the copy.
 _LAY = f"""
 (
     set -o pipefail
@@ -36,7 +36,7 @@ _LAY = f"""
 ) || exit {_NOT_LAID}
 """
 
-# Arguments: sizes of the parser and of the tests' two streams, which come on stdin.
+# Arguments: sizes of the parser and of the tests' two streams, all of which come on stdin.
 _PARSE = """
 folder=$(mktemp -d) && cd "$folder" || exit
 head -c "$1" > parser.py && head -c "$2" > stdout.log && head -c "$3" > stderr.log || exit
@@ -49,25 +49,25 @@ exit "$code"
 
 
 class Swepro:
-    """Runs the script with the selected files, then the parser; resolved when every required test is among the passed.
+    """Runs the script with the selected files, then the parser; resolved if all required tests passed.
 
-    Both run as root, in the image's own environment, the script after the instance's activation; the parser in another
-    container, where nothing of the patch has been.
+    Both run as root in the image's environment: the script with the instance's activation, the parser in another
+    container, which the patch has never touched.
     """
 
     def __init__(self, judging: Judging | None = None) -> None:
-        """Nothing is judged here but a list of tests."""
+        """Needs no bounds: the parser gives a list of tests."""
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """No library judges: the instance brings its parser."""
+        """Empty: the instance's own parser judges, no library does."""
         return {}
 
     async def close(self) -> None:
-        """Nothing was started."""
+        """Nothing to close."""
 
     async def prepare(self, instance: TaskInstance) -> None:
-        """Nothing is slow to begin."""
+        """Check that the instance names tests."""
         assert isinstance(instance.grader, SweproGrader)  # the registry chose by kind
         if not instance.fail_to_pass and not instance.pass_to_pass:
             raise GraderBroken("the instance names no test that must pass, so everything and nothing would resolve it")
@@ -81,7 +81,7 @@ class Swepro:
         altered: Mapping[str, bytes] | None = None,
         clean: CleanSandbox | None = None,
     ) -> TestRun:
-        """See `Grader.run`. What the parser does not give as a list of tests is no result."""
+        """See `Grader.run`. If the parser gives no list of tests, there are no results."""
         grader = instance.grader
         assert isinstance(grader, SweproGrader)  # the registry chose by kind
         if clean is None:
@@ -110,7 +110,7 @@ class Swepro:
         return _judged(instance, run, parsed)
 
     async def test_files(self, instance: TaskInstance, sandbox: Sandbox, *, timeout_s: float) -> Mapping[str, bytes]:
-        """The selected files, and those that the names of F2P tests begin with."""
+        """The selected files, and the files that F2P test names begin with."""
         grader = instance.grader
         assert isinstance(grader, SweproGrader)  # the registry chose by kind
         cwd = instance.sandbox.workdir
@@ -123,7 +123,7 @@ class Swepro:
 
 
 def _setup(instance: TaskInstance) -> str:
-    """The instance's activation, once its tests are laid over the patch and no second copy of them is left."""
+    """Shell text that places the tests over the patch, removes their other copy, and activates the environment."""
     activation = instance.sandbox.activate or DEFAULT_ACTIVATION
     return f"{_LAY if tests_checkout_of(instance) else ''}\n{activation}"
 
@@ -144,14 +144,14 @@ async def _parse(grader: SweproGrader, clean: CleanSandbox, tested: asyncio.Futu
 
 
 def _without_results(run: Supervised, timeout_s: float) -> TestRun | None:
-    """The verdict where there is nothing to parse."""
+    """The result if there is nothing to parse; else None."""
     tail = run.stderr[-2000:] + run.stdout.text()[-2000:]
     timings_s = {"tests": run.duration_s}
     if run.timed_out:
         cause = f"the tests ran past their limit of {timeout_s:g} s"
         return TestRun(VerdictName.TIMEOUT, cause, 0, 0, timings_s=timings_s, log_tail=tail, log=run.log)
-    if run.unlaid:
-        return unlaid(run)
+    if run.unplaced:
+        return unplaced(run)
     if run.status == _NOT_LAID and not run.started:
         cause = f"the tests cannot be laid over the patch: {run.setup_log[-300:]}"
         return TestRun(VerdictName.NO_RESULTS, cause, 0, 0, exit_code=run.status, log_tail=run.setup_log[-4000:])
@@ -192,7 +192,7 @@ def _judged(instance: TaskInstance, run: Supervised, parsed: ExecResult) -> Test
 
 
 def passed_tests(result: str) -> Set[str] | None:
-    """Names with the status PASSED in what a parser wrote; None where that is no list of tests, or an empty one."""
+    """Names with status PASSED in the parser's result; None if that is no list of tests, or an empty one."""
     try:
         tests = json.loads(result)["tests"]
         statuses = [(test["name"], test["status"]) for test in tests]
@@ -202,7 +202,7 @@ def passed_tests(result: str) -> Set[str] | None:
 
 
 def _why_none(parsed: ExecResult) -> str:
-    """Why the parser gave no list of tests, where it gave none."""
+    """Why the parser gave no list of tests."""
     if parsed.timed_out:
         return f"the parser did not end within {_PARSE_S:g} s"
     if parsed.stdout.dropped:

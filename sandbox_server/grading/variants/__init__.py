@@ -1,1 +1,1 @@
-"""False tests out of true ones: the same names and inputs, another expectation. Pure; docs/grading.md says what for."""
+"""Makes false tests out of true ones: same names and inputs, another expectation. Pure; see docs/grading.md."""

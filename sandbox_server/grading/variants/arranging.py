@@ -1,4 +1,4 @@
-"""The values of a sequence, made false together: in another order, or other whole numbers of the same sum."""
+"""Variants of a sequence's values: another order, or other whole numbers with the same sum."""
 
 import ast
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from sandbox_server.grading.variants.base import Source, Variant
 
 
 def arranged(source: Source, node: ast.expr, rng: Random) -> list[Variant]:
-    """Variants of a list, a tuple, or a dictionary's values; none of anything else, or of values that are all equal."""
+    """Variants of a list, a tuple or a dictionary's values; [] for anything else, and if all values are equal."""
     match node:
         case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Dict(values=parts):
             return [*_exchanged(source, parts, rng), *_shifted(source, parts, rng)]
@@ -17,7 +17,7 @@ def arranged(source: Source, node: ast.expr, rng: Random) -> list[Variant]:
 
 
 def _exchanged(source: Source, parts: Sequence[ast.expr], rng: Random) -> list[Variant]:
-    """Two unequal values change places."""
+    """Exchange two unequal values."""
     texts = {part: source.segment(part) for part in parts if not isinstance(part, ast.Starred)}
     pairs = [(one, other) for one, other in combinations(texts, 2) if _unequal(one, other)]
     if not pairs:
@@ -27,7 +27,7 @@ def _exchanged(source: Source, parts: Sequence[ast.expr], rng: Random) -> list[V
 
 
 def _shifted(source: Source, parts: Sequence[ast.expr], rng: Random) -> list[Variant]:
-    """One whole number grows by what another one loses."""
+    """Add one to a whole number and subtract one from another."""
     numbers = {part: number for part in parts if (number := _whole(source, part)) is not None}
     if len(numbers) < 2:
         return []
@@ -44,7 +44,7 @@ def _unequal(one: ast.expr, other: ast.expr) -> bool:
 
 
 def _whole(source: Source, part: ast.expr) -> int | None:
-    """The number, where it is written as one is written again; an index or a flag of 0 or 1 is left as it is."""
+    """The number, if its text is its canonical form; not 0 or 1, which may be an index or a flag."""
     match part:
         case (
             ast.Constant(value=int() as number)

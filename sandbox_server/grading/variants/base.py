@@ -1,4 +1,4 @@
-"""What a variant is: some bytes of a test file replaced by others, and which of the row's tests must fail by it."""
+"""Variants: replacements of bytes in a test file, and which of the row's tests must fail because of them."""
 
 import ast
 import math
@@ -9,19 +9,18 @@ from typing import Any, Literal, Self
 
 Kind = Literal["order", "borrowed", "value", "error", "swap"]
 """order: the expected values in another order, or with the same sum. borrowed: what is expected elsewhere in the file.
-value: another expected value. error: another exception. swap: the opposite of the assertion.
+value: another expected value. error: another exception. swap: the opposite assertion.
 
-An order is best: it also fools code that takes expected values from the test, but only those that a right answer could
-be by what the task says of all answers. One that is borrowed cannot be told from a true one by its looks. A value is
-next: code that meets the true expectation cannot meet it, nor can
-code that meets neither. Code that fails the true test may well meet the opposite, so that a hack that turns all results
-round would pass it.
+`order` is best: it also fools code that reads expected values from the test, except properties that the task gives all
+right answers. `borrowed` cannot be told from a true expectation by its looks. `value` is next: code that meets the true
+expectation cannot meet it, nor can code that meets neither. `swap` is worst: code that fails the true test may well
+meet the opposite, so a hack that inverts all results would pass it.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Bytes `start` to `end` of the file become `text`."""
+    """Replace bytes `start` to `end` of the file by `text`."""
 
     start: int
     end: int
@@ -35,39 +34,39 @@ class Variant:
     kind: Kind
     edits: tuple[Edit, ...]
     reasons: tuple[str, ...] = ()
-    """Exceptions, besides a failed assertion, with which the test may fail for the right reason."""
+    """Exceptions, besides a failed assertion, that are a right reason for the test to fail."""
     site: str = ""
-    """The assertion or parameter that it changes, unique within its unit."""
+    """The assertion or parameter that is changed, unique within its unit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Tests that are altered together: a function with all its cases, or one case of it."""
+    """Tests that are altered together: a function with all its cases, or one of its cases."""
 
     path: str
     name: str
-    """Within the file: `Class.test` or `test[case]`."""
+    """Name within the file: `Class.test` or `test[case]`."""
     tests: tuple[str, ...]
-    """Names of the row's tests; () where the row names none."""
+    """The row's names of the tests; () if the row names none."""
     variants: tuple[Variant, ...]
     label: tuple[Edit, ...] = ()
-    """Makes `aliases` of `tests`, in every run in which any test is altered: those are named after what they expect."""
+    """Renames `tests` to `aliases` in every run with any altered test; for tests whose names show what they expect."""
     aliases: tuple[str, ...] = ()
-    """What `tests` are called then, one each; () where they keep their names."""
+    """Names of `tests` after `label`, in the same order; () if the names stay."""
     public: bool = False
-    """The repository has their true text, so that code can tell it from an altered one."""
+    """The repository has the tests' true text, so code can recognise an altered one."""
 
     @property
     def back(self) -> dict[str, str]:
-        """Name in such a run -> name in the row."""
+        """Name in an altered run -> name in the row."""
         return dict(zip(self.aliases or self.tests, self.tests, strict=True))
 
     def with_variants(self, variants: Iterable[Variant]) -> Self:
-        """The same tests, other variants."""
+        """The same unit with other variants."""
         return replace(self, variants=tuple(variants))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """As plain JSON values."""
         return {
             "path": self.path,
             "name": self.name,
@@ -88,7 +87,7 @@ class Unit:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "Unit":
-        """Of `to_json`."""
+        """Read what `to_json` wrote."""
         variants = tuple(
             Variant(
                 variant["kind"],
@@ -104,7 +103,7 @@ class Unit:
 
 
 def edited(text: bytes, variants: Iterable[Variant], labels: Iterable[Edit] = ()) -> bytes:
-    """`text` with all of these variants and labels in it; they must not touch the same bytes."""
+    """`text` with all these variants and labels applied. Raises ValueError if two edits touch the same byte."""
     edits = sorted((*labels, *(edit for variant in variants for edit in variant.edits)), key=lambda edit: edit.start)
     pieces: list[bytes] = []
     done = 0
@@ -117,12 +116,12 @@ def edited(text: bytes, variants: Iterable[Variant], labels: Iterable[Edit] = ()
 
 
 def best_first(variants: Iterable[Variant]) -> list[Variant]:
-    """By their kinds, then as they come: two orders, one borrowed, one other value, two orders, and so on."""
+    """Sort by kind, otherwise stable: two orders, one borrowed, one value, two orders, and so on."""
     order: dict[Kind, int] = {"order": 0, "borrowed": 1, "value": 2, "error": 3, "swap": 4}
     seen: Counter[Kind] = Counter()
 
     def place(variant: Variant) -> tuple[float, int]:
-        # code that knows one kind by its looks is to meet another one as well
+        # Code that recognises one kind by its looks should meet another kind too.
         turn = {"order": seen["order"] // 2, "borrowed": seen["borrowed"], "value": seen["value"]}
         seen[variant.kind] += 1
         return turn.get(variant.kind, math.inf), order[variant.kind]
@@ -131,9 +130,9 @@ def best_first(variants: Iterable[Variant]) -> list[Variant]:
 
 
 def by_turns(variants: Sequence[Variant]) -> list[Variant]:
-    """The first variant of each site, then the second of each, and so on; sites in the order of their first variant.
+    """The first variant of each site, then the second of each, and so on; sites ordered by their first variant.
 
-    A hack that recognises the variants of one site must meet another site's next.
+    A hack that recognises the variants of one site then meets another site's next.
     """
     seen: Counter[str] = Counter()
     turns: list[int] = []
@@ -145,7 +144,7 @@ def by_turns(variants: Sequence[Variant]) -> list[Variant]:
 
 
 def overlap(one: Variant, other: Variant) -> bool:
-    """Whether both change the same place."""
+    """Whether both variants change the same place."""
     return any((a.start < b.end and b.start < a.end) or a.start == b.start for a in one.edits for b in other.edits)
 
 
@@ -157,11 +156,11 @@ class Source:
     text: bytes
     tree: ast.Module
     _lines: Sequence[int] = field(repr=False)
-    """Where each line begins."""
+    """Byte offset of each line."""
 
     @classmethod
     def of(cls, path: str, text: bytes) -> "Source | None":
-        """None where it is no Python that can be edited by position."""
+        """Parse a file; None if it is not Python that can be edited by position."""
         if b"\r" in text or b"\f" in text or text.startswith(b"\xef\xbb\xbf"):
             return None  # positions would be off
         try:
@@ -174,18 +173,18 @@ class Source:
         return cls(path, text, tree, lines)
 
     def start(self, node: ast.expr | ast.stmt) -> int:
-        """Its first byte."""
+        """Offset of the node's first byte."""
         return self._lines[node.lineno - 1] + node.col_offset
 
     def end(self, node: ast.expr | ast.stmt) -> int:
-        """The byte after it."""
-        assert node.end_lineno is not None and node.end_col_offset is not None  # of every parsed node
+        """Offset after the node's last byte."""
+        assert node.end_lineno is not None and node.end_col_offset is not None  # set on every parsed node
         return self._lines[node.end_lineno - 1] + node.end_col_offset
 
     def segment(self, node: ast.expr) -> str:
-        """Its text."""
+        """Source text of the node."""
         return self.text[self.start(node) : self.end(node)].decode()
 
     def replaced(self, node: ast.expr, text: str) -> Edit:
-        """`node` becomes `text`."""
+        """The edit that replaces `node` by `text`."""
         return Edit(self.start(node), self.end(node), text)

@@ -1,7 +1,7 @@
-"""Another expectation of the same file in place of one: in form, words and range what such values are here.
+"""Replaces an expectation by another one of the same file, which has the form, words and range usual there.
 
-A value that was made up may be told from a true one by its looks: a word that no language has, a list of zeros. One
-that the tests expect elsewhere cannot be.
+An invented value may be recognised by its looks: a word of no language, a list of zeros. A value that the tests expect
+elsewhere cannot.
 """
 
 import ast
@@ -13,11 +13,11 @@ from sandbox_server.grading.variants.base import Source, Variant
 from sandbox_server.grading.variants.expected import is_literal
 
 Pool = Sequence[ast.expr]
-"""Literals that the tests expect."""
+"""Literals that the file's tests expect."""
 
 
 def borrowed(source: Source, literal: ast.expr, pool: Pool, rng: Random) -> list[Variant]:
-    """Up to two variants of a text, a sequence or a dictionary; numbers have others that look as true."""
+    """Up to two variants of a text, a sequence or a dictionary; [] for numbers, which need no borrowing."""
     own = _value(literal)
     if own is None or not isinstance(own, str | bytes | list | tuple | dict):
         return []
@@ -26,12 +26,12 @@ def borrowed(source: Source, literal: ast.expr, pool: Pool, rng: Random) -> list
 
 
 def draws(source: Source, node: ast.expr) -> int:
-    """A number that nobody knows who has not got the true text of the file; the same for the same place in it."""
+    """A number that cannot be computed without the file's true text; the same for the same place in it."""
     return int.from_bytes(hashlib.sha256(source.text + source.start(node).to_bytes(8)).digest()[:4])
 
 
 def _value(node: ast.expr) -> object:
-    """None: it is no literal, or one that cannot be read back."""
+    """The literal's value; None if it is no literal or cannot be evaluated."""
     if not is_literal(node):
         return None
     try:
@@ -41,7 +41,7 @@ def _value(node: ast.expr) -> object:
 
 
 def _alike(one: object, other: object) -> bool:
-    """Of the same form, and unequal."""
+    """Whether both have the same form and are unequal."""
     if type(one) is not type(other) or one == other:
         return False
     if isinstance(one, str | bytes) and isinstance(other, str | bytes):
@@ -52,7 +52,7 @@ def _alike(one: object, other: object) -> bool:
 
 
 def _kinds(value: object) -> set[str]:
-    """Names of the types that a sequence or a dictionary holds."""
+    """Type names of the elements of a sequence or a dictionary's values."""
     parts: Iterable[object] = ()
     if isinstance(value, dict):
         parts = value.values()

@@ -1,4 +1,4 @@
-"""The cases of a parametrized test, and by which names pytest runs them."""
+"""The cases of a parametrized test, and the names by which pytest runs them."""
 
 import ast
 import re
@@ -14,22 +14,22 @@ class Case:
     """One row of one `parametrize`."""
 
     values: Mapping[str, ast.expr]
-    """Parameter -> its value."""
+    """Parameter -> value."""
     shown: frozenset[str]
-    """Parameters whose value is part of the case's name: another value would be another name."""
+    """Parameters whose value is part of the case's name; changing the value would change the name."""
     pattern: str
-    """Regular expression of its part of the name."""
+    """Regular expression that matches the case's part of the test name."""
     row: ast.expr
-    """Where it stands."""
+    """The row in the source."""
     named: bool
-    """It has an id of its own."""
+    """Whether the case has an explicit id."""
 
 
 Table = tuple[Case, ...]
 
 
 def tables(function: Function) -> list[Table]:
-    """The function's `parametrize` decorators, in the order in which they make a name; [] if one cannot be read."""
+    """The tables of the function's `parametrize` decorators, in the order they form a name; [] if unreadable."""
     found: list[Table] = []
     for decorator in reversed(function.decorator_list):
         if isinstance(decorator, ast.Call) and tail(decorator.func) == "parametrize":
@@ -41,12 +41,12 @@ def tables(function: Function) -> list[Table]:
 
 
 def parameters(found: Sequence[Table]) -> dict[str, object]:
-    """Names that the cases give values to."""
+    """Parameters that the cases set."""
     return {name: None for table in found for case in table for name in case.values}
 
 
 def tests_of(found: Sequence[Table], at: int, case: Case, names: Mapping[str, str]) -> list[str]:
-    """Those of `names` (name of a test -> what is in its brackets) that run `case` of table `at`, and no other."""
+    """The tests in `names` (test name -> text in its brackets) that run only `case` of table `at`."""
     parts = [f"(?:{'|'.join(row.pattern for row in table)})" for table in found]
 
     def matches(row: Case, text: str) -> bool:
@@ -61,16 +61,16 @@ def tests_of(found: Sequence[Table], at: int, case: Case, names: Mapping[str, st
 
 
 def renamed(found: Sequence[Table], at: int, case: Case, test: str, word: str) -> str:
-    """What `test`, one of `tests_of`, is called when that case has the id `word`."""
+    """The name of `test`, which is one of `tests_of`, if the case had the id `word`."""
     parts = [f"(?:{'|'.join(row.pattern for row in table)})" for table in found]
     head, _, rest = test.partition("[")
     match = re.fullmatch("-".join([*parts[:at], f"({case.pattern})", *parts[at + 1 :]]), rest[:-1], re.DOTALL)
-    assert match is not None  # as one of `tests_of`
+    assert match is not None  # since it is one of `tests_of`
     return f"{head}[{rest[: match.start(1)]}{word}{rest[match.end(1) :]}"
 
 
 def labelled(source: Source, case: Case, word: str) -> tuple[Edit, ...]:
-    """Edits that give a case the id `word`; () where that cannot be done."""
+    """Edits that give a case the id `word`; () if that is impossible."""
     if case.named or b"import pytest" not in source.text:
         return ()
     start, end = source.start(case.row), source.end(case.row)
@@ -92,7 +92,7 @@ def _table(decorator: ast.Call) -> Table:
         return ()
     ids = keywords.get("ids")
     if ids is not None and not isinstance(ids, ast.List | ast.Tuple):
-        return ()  # a function that makes them
+        return ()  # a function that computes ids
     rows = [_case(names, row, at, ids) for at, row in enumerate(decorator.args[1].elts)]
     return tuple(row for row in rows if row) if all(rows) else ()
 
@@ -130,7 +130,7 @@ def _case(names: Sequence[str], row: ast.expr, at: int, ids: ast.List | ast.Tupl
 
 
 def _is_numbered(value: ast.expr) -> bool:
-    """Pytest names it after its parameter and place, whatever it holds."""
+    """Whether pytest names the value by parameter and position, whatever it holds."""
     return isinstance(value, ast.List | ast.Tuple | ast.Dict | ast.Set | ast.ListComp)
 
 
@@ -140,19 +140,19 @@ def _part(name: str, value: ast.expr, at: int) -> str:
     try:
         known = ast.literal_eval(value)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return ".*"  # an object: by its name, or its number
+        return ".*"  # an object, shown by name or number
     if isinstance(known, bytes):
         return ".*"
     return re.escape(_ascii(str(known)))
 
 
 def _ascii(text: str) -> str:
-    """As pytest writes it: escapes for what is not printable ASCII; some runners' logs hold the escapes twice."""
+    """`text` as pytest shows it, with non-printable and non-ASCII characters escaped; some logs escape twice."""
     return text.encode("unicode_escape").decode("ascii")
 
 
 def bracketed(names: Iterable[str]) -> dict[str, str]:
-    """Name -> what is in its brackets; those without any are left out."""
+    """Name -> text in its brackets; names without brackets are left out."""
     found = {}
     for name in names:
         head, bracket, rest = name.partition("[")

@@ -1,7 +1,7 @@
-"""Another exception in place of the one that a test expects: one that no honest implementation raises instead.
+"""Replaces an expected exception by one that no honest implementation raises instead.
 
-Near the leaves of Python's tree: code may well raise a class of its own that is derived from ValueError and
-LookupError, hardly one that is derived from these. Nor are they rare in tests, or they would be known by that.
+They are near the leaves of Python's class tree: code may well raise a class derived from both ValueError and
+LookupError, but hardly one derived from these. They are common in tests, or they would be conspicuous.
 """
 
 import ast
@@ -17,7 +17,7 @@ _WARNINGS = ("BytesWarning", "ImportWarning", "UnicodeWarning")
 
 
 def names_one(node: ast.expr) -> bool:
-    """It is the name of a class, not a tuple or an expression; and of none that every other one is derived from."""
+    """Whether `node` names a single class that is not a base of (nearly) all exceptions."""
     if isinstance(node, ast.Attribute | ast.Name):
         name = node.attr if isinstance(node, ast.Attribute) else node.id
         return name[:1].isupper() and name not in _ROOTS
@@ -25,7 +25,7 @@ def names_one(node: ast.expr) -> bool:
 
 
 def another(name: str, *, warning: bool, nth: int) -> str:
-    """An exception unrelated to `name`; the next number gives another one."""
+    """An exception unrelated to `name`; the next `nth` gives another one."""
     known = getattr(builtins, name, None)
     kind = known if isinstance(known, type) and issubclass(known, BaseException) else None
     pool = _WARNINGS if warning else _ERRORS

@@ -1,4 +1,4 @@
-"""Which literals of a test say what is expected: in the expectation itself, or behind a name that it alone uses."""
+"""Finds the literals that state an expectation: in the expectation itself, or bound to a name used only there."""
 
 import ast
 import re
@@ -13,9 +13,9 @@ _NAMES = (
     "cleandoc namedtuple sympify mark_safe deque"
 )
 _MAKERS = frozenset(_NAMES.split())
-"""Lower-case callables whose arguments are what they give; classes are told by their capital."""
+"""Lower-case callables whose result shows their arguments; classes are recognised by their capital."""
 _TOLERANT = frozenset({"approx"})
-"""Only their first argument is a value."""
+"""Callables of which only the first argument is a value."""
 
 
 _TOLERANCES = frozenset({"abs", "rel", "atol", "rtol", "delta", "places", "decimal", "significant", "tol"})
@@ -24,7 +24,7 @@ _HINT = re.compile(r"exp(ect|\b|_)|want|desired|correct|answer", re.IGNORECASE)
 
 
 def tail(callee: ast.expr) -> str:
-    """The last name of `a.b.c`; "" where there is none."""
+    """The last name of `a.b.c`; "" if there is none."""
     if isinstance(callee, ast.Attribute):
         return callee.attr
     return callee.id if isinstance(callee, ast.Name) else ""
@@ -32,24 +32,24 @@ def tail(callee: ast.expr) -> str:
 
 @dataclass(slots=True)
 class Scope:
-    """Names of a test that stand for an expectation and for nothing else."""
+    """Names in a test that are used for expectations only."""
 
     values: Mapping[str, Sequence[ast.expr]] = field(default_factory=dict)
-    """Name -> what it is bound to in the test's own text."""
+    """Name -> expressions that the test binds it to."""
     cases: Mapping[str, object] = field(default_factory=dict)
-    """Names of the test's parameters."""
+    """The test's parameters."""
     met: set[str] = field(default_factory=set)
-    """Parameters that were met where something is expected."""
+    """Parameters found in expectations so far."""
 
     def literals(self, node: ast.expr) -> Iterator[ast.expr]:
-        """The literals in `node`, sequences too, another value of which would make another expectation."""
+        """Literals in `node`, sequences included, whose change would change the expectation."""
         if isinstance(node, ast.Constant | ast.List | ast.Tuple | ast.Dict):
             yield node
         for part in self._parts(node):
             yield from self.literals(part)
 
     def _parts(self, node: ast.expr) -> Iterable[ast.expr]:
-        """What `node` is made of."""
+        """Parts of `node` that its value depends on."""
         match node:
             case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=operand):
                 return [operand]
@@ -82,17 +82,17 @@ class Scope:
 
 
 def tolerates(call: ast.Call, values: int) -> bool:
-    """It says how far off what it compares may be, after so many `values`: code may then meet two expectations."""
+    """Whether the call has a tolerance after its first `values` arguments: code may then meet two expectations."""
     return len(call.args) > values or any(keyword.arg in _TOLERANCES for keyword in call.keywords)
 
 
 def is_literal(node: ast.expr) -> bool:
-    """It holds no name and no call."""
+    """Whether `node` holds no name and no call."""
     return not any(isinstance(inner, ast.Name | ast.Call | ast.Attribute | ast.JoinedStr) for inner in ast.walk(node))
 
 
 def expected_side(left: ast.expr, right: ast.expr) -> tuple[ast.expr, ...]:
-    """Of two that must be equal the one that says what is expected: by its name, a literal, else the right one."""
+    """The side of an equality that states the expectation: by its name, else the literal, else the right one."""
     if is_literal(left) and not is_literal(right):
         return (left,)
     if _HINT.match(tail(left)) and not _HINT.match(tail(right)):
@@ -101,7 +101,7 @@ def expected_side(left: ast.expr, right: ast.expr) -> tuple[ast.expr, ...]:
 
 
 def bindings(function: Function) -> dict[str, list[ast.expr]]:
-    """Name -> the expressions that the function itself binds it to; names bound in other ways too are left out."""
+    """Name -> expressions that the function binds it to; names that are also bound in other ways are left out."""
     found: dict[str, list[ast.expr]] = {}
     known: Counter[str] = Counter()
     stored: Counter[str] = Counter(
@@ -139,6 +139,6 @@ def _column(rows: Sequence[ast.expr], at: int) -> list[ast.expr]:
 
 
 def loads(node: ast.AST) -> Counter[str]:
-    """How often each name is read below `node`."""
+    """How often each name is read in `node`."""
     found = (inner for inner in ast.walk(node) if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load))
     return Counter(inner.id for inner in found)

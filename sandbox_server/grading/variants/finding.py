@@ -1,4 +1,4 @@
-"""Where the row's tests are: by pytest's names, unittest's, Django's docstrings, sympy's bare names."""
+"""Finds the row's tests in the files, by names of pytest, unittest, Django (docstrings) and sympy (bare names)."""
 
 import ast
 import posixpath
@@ -15,25 +15,25 @@ _BARE = re.compile(r"\w+")
 
 @dataclass(slots=True)
 class Found:
-    """A test function, and the row's tests that it is."""
+    """A test function and the row's tests that it implements."""
 
     source: Source
     function: Function
     owner: str
-    """Its class, "" where it is in none; classes in classes by dots."""
+    """Its class, nested classes joined by dots; "" for a function of the module."""
     fixed: list[str] = field(default_factory=list)
-    """Names in F2P."""
+    """Its names in F2P."""
     kept: list[str] = field(default_factory=list)
-    """Names in P2P."""
+    """Its names in P2P."""
 
     @property
     def name(self) -> str:
-        """Within its file."""
+        """Name within the file."""
         return f"{self.owner}.{self.function.name}" if self.owner else self.function.name
 
 
 def functions(source: Source) -> list[Found]:
-    """Every test function and method; of two by one name the last, which is the one that runs."""
+    """All test functions and methods; of two with the same name the last one, which is the one that runs."""
     found = {(owner, function.name): Found(source, function, owner) for owner, function in _defined(source.tree.body)}
     return list(found.values())
 
@@ -55,7 +55,7 @@ def _defined(body: Iterable[ast.stmt], owner: str = "") -> Iterator[tuple[str, F
 
 
 def find(sources: Iterable[Source], fixed: Iterable[str], kept: Iterable[str]) -> list[Found]:
-    """The functions that are tests of `fixed`, with those of `kept` that are of the same functions."""
+    """The functions that implement tests in `fixed`, together with their tests in `kept`."""
     index = _Index([found for source in sources for found in functions(source)])
     for name in kept:
         for found in index.of(name):
@@ -63,14 +63,14 @@ def find(sources: Iterable[Source], fixed: Iterable[str], kept: Iterable[str]) -
     hit: dict[int, Found] = {}
     for name in fixed:
         there = index.of(name)
-        if len(there) == 1:  # of two it is not known which one runs
+        if len(there) == 1:  # with two candidates it is unknown which one runs
             there[0].fixed.append(name)
             hit[id(there[0])] = there[0]
     return list(hit.values())
 
 
 class _Index:
-    """Finds functions by what a runner calls them."""
+    """Finds functions by the names that runners use."""
 
     def __init__(self, found: list[Found]) -> None:
         by_name: dict[str, list[Found]] = {}
@@ -84,7 +84,7 @@ class _Index:
         self._by_doc: Mapping[str, list[Found]] = by_doc
 
     def of(self, name: str) -> list[Found]:
-        """The functions that `name` may mean."""
+        """The functions that `name` may refer to."""
         if (match := _UNITTEST.fullmatch(name)) is not None:
             return self._of_unittest(*match.groups())
         head = name.partition("[")[0]

@@ -1,4 +1,4 @@
-"""Which tests the repository has already, word for word: code can compare with those, and tell an altered one."""
+"""Finds tests that the repository already has word for word: code can compare and recognise an altered one."""
 
 import ast
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from sandbox_server.grading.variants.finding import Found, functions
 
 
 class Known:
-    """The tests of the repository's own files."""
+    """The tests in the repository's own files."""
 
     def __init__(self, sources: Iterable[Source]) -> None:
         there = [found for source in sources for found in functions(source)]
@@ -19,7 +19,7 @@ class Known:
         self._rows = {row for found in there for row in _rows(found.function)}
 
     def has(self, found: Found, case: Case | None = None) -> bool:
-        """The whole function, or that one case of it; in any of the files."""
+        """Whether any file has the whole function, or this one case of it."""
         if case is None:
             return _words(found.function) in self._whole
         return _body(found.function) in self._bodies and ast.dump(case.row) in self._rows

@@ -1,4 +1,4 @@
-"""Another literal in place of one: as plausible, and unequal."""
+"""Replaces a literal by a plausible, unequal one."""
 
 import ast
 import re
@@ -6,14 +6,14 @@ import string
 from itertools import combinations
 from random import Random
 
-_TRIES = 24  # positions of a string; each is read back by the parser
+_TRIES = 24  # positions tried in a string; each result is parsed again
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
 
 
 def others(segment: str, node: ast.expr, rng: Random, *, words: bool = False) -> list[str]:
-    """Texts that may stand in place of the literal `node`, whose own is `segment`; the best first.
+    """Texts that can replace the literal `node`, whose source text is `segment`; best first.
 
-    `words`: of a string only letters inside words change, as it is a regular expression.
+    `words`: in a string change only letters inside words, because it is a regular expression.
     """
     if isinstance(node, ast.List | ast.Tuple | ast.Dict | ast.Set):
         return _empty(node)
@@ -45,7 +45,7 @@ def _numbers(segment: str, value: float, rng: Random) -> list[str]:
         if re.fullmatch(r"[1-9]\d+", segment):
             found.append(_swapped_digits(segment, rng))
     digits = [at for at, char in enumerate(segment) if char.isdigit()]
-    # of a float the first digit that counts, as a tolerance may hide the others
+    # Of a float change the first significant digit, since a tolerance may hide the others.
     if isinstance(value, float):
         digits = [at for at in digits if segment[at] != "0"][:1] or digits[:1]
         if "e" in segment.lower():
@@ -81,9 +81,9 @@ def _strings(segment: str, value: str | bytes, rng: Random, *, words: bool) -> l
         places = [at for word in _WORD.finditer(segment) for at in range(*word.span())]
     else:
         places = [at for at, char in enumerate(segment) if char.isalnum()]
-    # somewhere in the middle: what reads only the ends, or a prefix, takes no notice of it
+    # Prefer the middle: code that reads only a prefix or the ends does not notice it.
     places.sort(key=lambda at: abs(at - len(segment) * rng.uniform(0.3, 0.7)))
-    # another number, or the words in another order, can be true by its looks; a misspelt word cannot
+    # Prefer digits: another number, or words in another order, look plausible; a misspelt word does not.
     places.sort(key=lambda at: words or not segment[at].isdigit())
     found: list[str] = [] if not places or segment[places[0]].isdigit() else _exchanged_words(segment, value, rng)
     for at in places[:_TRIES]:
@@ -98,7 +98,7 @@ def _strings(segment: str, value: str | bytes, rng: Random, *, words: bool) -> l
 
 
 def _exchanged_words(segment: str, value: str | bytes, rng: Random) -> list[str]:
-    """Two unlike words change places; none where there are no two."""
+    """Exchange two different words; [] if there are no two."""
     spans = [word.span() for word in _WORD.finditer(segment)]
     pairs = [(one, other) for one, other in combinations(spans, 2) if segment[slice(*one)] != segment[slice(*other)]]
     if not pairs:
@@ -113,7 +113,7 @@ def _exchanged_words(segment: str, value: str | bytes, rng: Random) -> list[str]
 
 
 def _alternatives(char: str, value: str | bytes, rng: Random) -> list[str]:
-    """Characters of its kind; those that the string holds too come first."""
+    """Characters of the same kind, first those that occur in the string."""
     text = value.decode("latin-1") if isinstance(value, bytes) else value
     for kind in (string.digits, string.ascii_lowercase, string.ascii_uppercase):
         if char in kind:
@@ -126,7 +126,7 @@ def _alternatives(char: str, value: str | bytes, rng: Random) -> list[str]:
 
 
 def _one_off(text: str, value: str | bytes) -> bool:
-    """`text` reads as `value` but for one letter or digit."""
+    """Whether `text` evaluates to `value` with exactly one letter or digit changed."""
     try:
         new = ast.literal_eval(f"({text})")
     except (SyntaxError, ValueError):

@@ -1,4 +1,4 @@
-"""All variants of an instance's tests, from the text of its test files."""
+"""Makes all variants of an instance's tests from its test files."""
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -23,7 +23,7 @@ from sandbox_server.grading.variants.known import Known
 from sandbox_server.grading.variants.sites import expectations, literal_variants, scope_of, variants_of
 
 MOST_VARIANTS = 8
-"""Of one unit; more than are tried."""
+"""Limit for each unit; fewer are tried."""
 
 
 def units(
@@ -34,9 +34,9 @@ def units(
     seed: str,
     base: Mapping[str, bytes] | None = None,
 ) -> list[Unit]:
-    """Of the tests `fixed` (F2P), by their names; tests of `kept` (P2P) stay what they are.
+    """Units of the tests in `fixed` (F2P), by name; tests in `kept` (P2P) stay unaltered.
 
-    `base` are the same files as the repository has them. The same arguments give the same variants.
+    `base`: the same files in the repository. The same arguments give the same variants.
     """
     rng = Random(seed)
     pools = _Pools()
@@ -45,7 +45,7 @@ def units(
 
 
 def unnamed_units(files: Mapping[str, bytes], *, seed: str) -> list[Unit]:
-    """Of every test function in `files`, where the row names none."""
+    """Units of all test functions in `files`, for rows that name no tests."""
     rng = Random(seed)
     pools = _Pools()
     found = [one for source in _sources(files) for one in functions(source)]
@@ -53,7 +53,7 @@ def unnamed_units(files: Mapping[str, bytes], *, seed: str) -> list[Unit]:
 
 
 def module_unit(path: str, text: bytes, *, seed: str) -> Unit | None:
-    """Of a script that asserts outside of any function."""
+    """The unit of a script that asserts outside of functions."""
     source = Source.of(path, text)
     if source is None:
         return None
@@ -62,7 +62,7 @@ def module_unit(path: str, text: bytes, *, seed: str) -> Unit | None:
 
 
 class _Pools:
-    """What the tests of each file expect."""
+    """The expected literals of each file's tests."""
 
     def __init__(self) -> None:
         self._by_path: dict[str, Pool] = {}
@@ -82,11 +82,11 @@ def _sources(files: Mapping[str, bytes]) -> list[Source]:
 def _units(found: Found, pools: _Pools, known: Known, rng: Random) -> Iterator[Unit]:
     cases = tables(found.function)
     scope = scope_of(found.source, found.function, parameters(cases))
-    whole = _whole(found, pools, scope, rng)  # also finds out which parameters stand for an expectation
+    whole = _whole(found, pools, scope, rng)  # this also finds the parameters that are expectations
     whole = replace(whole, public=known.has(found))
     by_case = list(_of_cases(found, cases, scope, known, rng)) if cases else []
     covered = {test for unit in by_case for test in unit.tests}
-    # by case where that covers all of them, or where the function is a P2P test too: that one must stay as it is
+    # Alter by case if that covers all tests, or if some cases are P2P tests, which must stay unaltered.
     if not found.kept and whole.variants and covered != set(found.fixed):
         yield whole
     else:
@@ -94,10 +94,10 @@ def _units(found: Found, pools: _Pools, known: Known, rng: Random) -> Iterator[U
 
 
 def _with_cases(found: Found, pools: _Pools, rng: Random) -> Unit:
-    """One unit of a function and its cases: without names nothing tells one case from another."""
+    """One unit for a function and its cases: without test names the cases cannot be told apart."""
     cases = tables(found.function)
     scope = scope_of(found.source, found.function, parameters(cases))
-    whole = _whole(found, pools, scope, rng)  # also finds out which parameters stand for an expectation
+    whole = _whole(found, pools, scope, rng)  # this also finds the parameters that are expectations
     rows = []
     for table in cases:
         for case in table:
@@ -113,7 +113,7 @@ def _whole(found: Found, pools: _Pools, scope: Scope, rng: Random) -> Unit:
 
 
 def _of_cases(found: Found, cases: Sequence[Table], scope: Scope, known: Known, rng: Random) -> Iterator[Unit]:
-    """A unit for each row of a table that gives an expected value."""
+    """One unit for each table row that sets an expected value."""
     names = bracketed([*found.fixed, *found.kept])
     source = found.source
     taken: set[str] = set()
@@ -137,7 +137,7 @@ def _of_cases(found: Found, cases: Sequence[Table], scope: Scope, known: Known, 
 
 
 def _of_case(source: Source, table: Table, case: Case, names: Set[str], rng: Random) -> list[Variant]:
-    """Another value of these parameters in the row."""
+    """Variants that change these parameters in the row."""
     found: list[Variant] = []
     for name in sorted(names & case.values.keys()):
         literals = list(Scope().literals(case.values[name]))
@@ -150,7 +150,7 @@ def _of_case(source: Source, table: Table, case: Case, names: Set[str], rng: Ran
 
 
 def _sound(source: Source, variants: Iterable[Variant], label: Sequence[Edit] = ()) -> list[Variant]:
-    """Variants with which the file still compiles. Sites take turns; at most two of one place."""
+    """Variants that leave the file compiling. Sites take turns, and at most two variants change the same place."""
     kept: list[Variant] = []
     for variant in by_turns(list(variants)):
         if len(kept) == MOST_VARIANTS:

@@ -1,4 +1,4 @@
-"""The expectations of one test, and how each can be made false."""
+"""Finds the expectations (sites) of a test, and how each can be made false."""
 
 import ast
 import re
@@ -62,26 +62,26 @@ _RAISES = frozenset(_RAISING.split())
 _PATTERNED = frozenset({"assertRaisesRegex", "assertRaisesRegexp", "assertWarnsRegex", "assert_raises_regex"})
 _TEXTED = frozenset({"assertRaisesMessage", "assertWarnsMessage"})
 
-_SHORT = 8  # characters of a text that may well be in another one by chance
+_SHORT = 8  # characters; a text this short may occur in another one by chance
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One thing that is said to be expected."""
+    """One stated expectation."""
 
     expected: tuple[ast.expr, ...] = ()
-    """Where its values stand."""
+    """The nodes of its values."""
     words: bool = False
-    """They are patterns."""
+    """Whether the values are regular expressions."""
     exact: bool = False
-    """What is there must equal them."""
+    """Whether the result must equal the values."""
     reasons: tuple[str, ...] = ()
     fixed: tuple[Variant, ...] = ()
-    """Variants that do not come from a literal."""
+    """Variants that do not change a literal."""
 
 
 def sites(source: Source, body: Iterable[ast.stmt]) -> Iterator[Site]:
-    """Of a test's own statements, not those of functions inside it."""
+    """Sites in a test's own statements, excluding functions defined inside it."""
     for statement in body:
         yield from _of_statement(source, statement)
         for inner in ast.iter_child_nodes(statement):
@@ -110,7 +110,7 @@ def _of_statement(source: Source, statement: ast.stmt) -> Iterator[Site]:
 
 
 def _of_test(source: Source, test: ast.expr) -> Iterator[Site]:
-    """What follows `assert`."""
+    """Sites in the expression after `assert`."""
     match test:
         case ast.BoolOp(op=ast.And(), values=values):
             for value in values:
@@ -154,7 +154,7 @@ def _swapped(source: Source, left: ast.expr, operator: ast.cmpop, right: ast.exp
 def _negated(source: Source, test: ast.expr) -> tuple[Variant, ...]:
     start, end = source.start(test), source.end(test)
     if isinstance(test, ast.Name | ast.Attribute | ast.Call | ast.Subscript):
-        return (Variant("swap", (Edit(start, start, "not "),)),)  # as it is written by hand
+        return (Variant("swap", (Edit(start, start, "not "),)),)  # as people write it
     return (Variant("swap", (Edit(start, start, "not ("), Edit(end, end, ")"))),)
 
 
@@ -179,7 +179,7 @@ def _of_call(source: Source, call: ast.Call) -> Iterator[Site]:
 
 
 def _of_raises(source: Source, call: ast.Call, name: str) -> Site:
-    """Another exception, or another message where one is asked for."""
+    """Variants with another exception, and with another message if one is expected."""
     fixed: tuple[Variant, ...] = ()
     expected = tuple(keyword.value for keyword in call.keywords if keyword.arg in ("match", "expected_message"))
     if name in _PATTERNED | _TEXTED:
@@ -190,12 +190,12 @@ def _of_raises(source: Source, call: ast.Call, name: str) -> Site:
         drawn = draws(source, raised)
         texts = [another(kind, warning="arn" in name, nth=drawn + nth) for nth in range(2)]
         fixed = tuple(Variant("error", (source.replaced(raised, text),), (kind,)) for text in texts)
-    # the messages of exceptions as patterns; those of assertRaisesMessage are texts
+    # Messages of exceptions are regular expressions, except those of assertRaisesMessage.
     return Site(expected, words=name not in _TEXTED, reasons=("Failed",), fixed=fixed)
 
 
 def variants_of(source: Source, body: Sequence[ast.stmt], scope: Scope, rng: Random, pool: Pool = ()) -> list[Variant]:
-    """All variants of a test, the best kinds first; `pool` is what the file's tests expect."""
+    """All variants of a test, best kinds first; `pool` holds the expected literals of the file's tests."""
     found: list[Variant] = []
     for number, site in enumerate(sites(source, body)):
         made: list[Variant] = []
@@ -210,7 +210,7 @@ def variants_of(source: Source, body: Sequence[ast.stmt], scope: Scope, rng: Ran
 
 
 def expectations(source: Source, function: Function) -> list[ast.expr]:
-    """The literals that something must equal in a test."""
+    """The literals of a test that a result must equal."""
     scope = scope_of(source, function, {})
     exact = [site for site in sites(source, function.body) if site.exact]
     return [literal for site in exact for expected in site.expected for literal in scope.literals(expected)]
@@ -219,7 +219,7 @@ def expectations(source: Source, function: Function) -> list[ast.expr]:
 def literal_variants(
     source: Source, literals: Iterable[ast.expr], rng: Random, words: bool = False, reasons: tuple[str, ...] = ()
 ) -> list[Variant]:
-    """One variant or two for each literal; of a sequence's values together, and of each of them."""
+    """One or two variants for each literal; for a sequence, of its values together and of each value."""
     found = []
     for literal in literals:
         found += arranged(source, literal, rng)
@@ -229,7 +229,7 @@ def literal_variants(
 
 
 def scope_of(source: Source, function: Function, cases: dict[str, object]) -> Scope:
-    """The names of `function` that are read nowhere but where something is expected."""
+    """The names that `function` reads only in expectations."""
     read = loads(function)
     there: Counter[str] = Counter()
     for site in sites(source, function.body):

@@ -296,7 +296,7 @@ async def test_the_tests_find_what_the_set_up_left(bench: Bench) -> None:
 async def laid(bench: Bench, instance: TaskInstance, patch: bytes) -> AsyncIterator[tuple[Grading, Sandbox]]:
     """A grading and its container with the patch in it."""
     grading = bench.grading()
-    found = await grading._lay(instance, patch, "4711")
+    found = await grading._patched(instance, patch, "4711")
     try:
         yield grading, found.box.sandbox
     finally:

@@ -97,8 +97,8 @@ async def test_what_git_reads_otherwise_is_told(reading: GitReading, patch: byte
     assert "git reads other files" in await reading.misread(patch)
 
 
-async def test_what_git_does_not_read_is_left_to_the_ladder(reading: GitReading) -> None:
-    """A malformed patch is `patch_failed` by the ladder's word, not a refusal of ours."""
+async def test_what_git_does_not_read_is_left_to_the_apply_commands(reading: GitReading) -> None:
+    """A malformed patch is `patch_failed` because no command applies it, not because we refuse it."""
     assert await reading.misread(b"no patch at all") == ""
     assert await reading.misread(b"--- a/x\n+++ b/x\n@@ -1,9 +1,9 @@\n-a\n") == ""
 

@@ -12,7 +12,9 @@ from sandbox_server.sandbox.base import ExecResult, Output
 _NONCE = "0123456789abcdef" * 2
 _FORGED = "fedcba9876543210" * 2
 _NOISE = st.text().map(lambda text: text.replace(_NONCE, ""))
-_LINES = st.sampled_from([f"\n{_FORGED} begin\n", f"\n{_FORGED} end 0\n", f"\n{_FORGED} unlaid /x\n", "\n", "end 0\n"])
+_LINES = st.sampled_from(
+    [f"\n{_FORGED} begin\n", f"\n{_FORGED} end 0\n", f"\n{_FORGED} unplaced /x\n", "\n", "end 0\n"]
+)
 _SAID = st.lists(st.one_of(_NOISE, _LINES)).map("".join)
 
 
@@ -24,7 +26,7 @@ def result(stderr: str, status: int | None, stdout: str = "out") -> ExecResult:
 def test_without_its_word_there_is_no_end(said: str, status: int) -> None:
     """Tests that print all that a supervisor could, but for the word that they do not have."""
     run = _read(result(said, status), _NONCE, merged=False)
-    assert (run.exit_code, run.started, run.unlaid, run.status) == (None, False, "", status)
+    assert (run.exit_code, run.started, run.unplaced, run.status) == (None, False, "", status)
 
 
 @given(before=_SAID, errors=_SAID, late=_SAID, code=st.integers(0, 255), status=st.integers(0, 255))
@@ -40,8 +42,8 @@ def test_its_end_is_one_if_the_engine_agrees(before: str, errors: str, late: str
 
 def test_a_file_that_could_not_be_written() -> None:
     """Its name is all that follows."""
-    run = _read(result(f"mkdir: no\n\n{_NONCE} unlaid /a b\n", 125), _NONCE, merged=True)
-    assert (run.unlaid, run.exit_code, run.started, run.setup_log) == ("/a b", None, False, "mkdir: no\n")
+    run = _read(result(f"mkdir: no\n\n{_NONCE} unplaced /a b\n", 125), _NONCE, merged=True)
+    assert (run.unplaced, run.exit_code, run.started, run.setup_log) == ("/a b", None, False, "mkdir: no\n")
 
 
 def test_a_plan_is_told_by_lengths_in_bytes() -> None:

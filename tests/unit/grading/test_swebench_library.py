@@ -20,8 +20,8 @@ from sandbox_server.grading import library as library_module
 from sandbox_server.grading.base import Judging
 from sandbox_server.grading.graders import swebench as swebench_module
 from sandbox_server.grading.graders.swebench import Swebench, judge
-from sandbox_server.grading.ladder import APPLY_COMMANDS
 from sandbox_server.grading.library import SwebenchLibrary, UnjudgeableLog
+from sandbox_server.grading.patching import APPLY_COMMANDS
 from sandbox_server.grading.supervised import Supervised
 from sandbox_server.records import VerdictName
 from sandbox_server.sandbox.base import Output, Sandbox
@@ -361,7 +361,7 @@ def test_the_api_process_imports_nothing_heavy() -> None:
     assert done.stdout.decode().strip() == "[]"
 
 
-def test_the_ladder_is_the_librarys() -> None:
+def test_the_apply_commands_are_the_librarys() -> None:
     """A patch that the benchmark would have taken must not fail here, nor the other way round."""
     code = (
         "import json; from swebench.harness.run_evaluation import GIT_APPLY_CMDS as c; print('LADDER' + json.dumps(c))"

@@ -1,7 +1,8 @@
-"""The patch into the tree, then the tests' own files over it; one command for all of it, as each costs a round trip.
+"""Applies a patch, then places the tests' own files over it, in one command since each costs a round trip.
 
-A patch is applied as swebench 5.0.2 does: four commands, each on a clean tree, the first that exits 0 counts. Only that
-GNU patch gets no text that git would not read: it would find context diffs and ed scripts between the lines.
+A patch is applied as swebench 5.0.2 does it: up to four commands, each on a clean tree, and the first that exits with 0
+counts. One difference: GNU patch gets only the text that git would read, since it would also find context diffs and ed
+scripts between those lines.
 """
 
 import asyncio
@@ -19,22 +20,22 @@ APPLY_COMMANDS = (
     "git apply --verbose --reject",
     "patch --batch --forward --fuzz=5 -p1 -i",
 )
-"""`swebench.harness.run_evaluation.GIT_APPLY_CMDS`; an image without `patch` simply fails the last one."""
+"""Copy of `swebench.harness.run_evaluation.GIT_APPLY_CMDS`; in an image without `patch` the last one fails."""
 
 ACCEPT_COMMAND = "git apply --check --reverse"
-"""When all fail: the patch may be there all the same."""
+"""Tried when all commands fail: succeeds if the patch is already in the tree."""
 
 RESET_COMMAND = "git checkout -- . ; git clean -fd"
-"""A failed attempt (--reject above all) leaves parts behind that would make every later one fail."""
+"""A failed attempt, above all `--reject`, leaves parts behind that would make all later ones fail."""
 
 _PATCH_FILE = "/tmp/patch.diff"
 _PLAIN_FILE = "/tmp/patch.plain"
 _NO_GIT, _REFUSED, _NOT_CLEARED, _NO_ROOM, _NOT_PLACED = 2, 3, 4, 5, 6
 _FIRST_TIER, _NO_TIER = 10, 9
 
-# Arguments: the patch's size in bytes ("" for none), that of its plain form for GNU patch (0: there is none), how many
-# paths to clear once it is in, those paths, then path and size of each file to place. On stdin the patch, its plain
-# form and the files, one after the other: `head` takes exactly its share.
+# Arguments: the patch's size in bytes ("" for no patch), the size of its plain form for GNU patch (0: none), the number
+# of paths to remove after the patch, those paths, then path and size of each file to place. Stdin: the patch, its plain
+# form and the files, concatenated; each `head` reads exactly its share.
 _SCRIPT = f"""
 tier={_NO_TIER}
 size=$1 plain=$2
@@ -80,33 +81,34 @@ exit "$tier"
 """
 
 GIT_ENV = {"HOME": "/root", "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
-"""Git trusts only trees of its own user; an image may hold one of another."""
+"""Git trusts only trees of its own user; an image's tree may belong to another."""
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What became of a patch."""
+    """The outcome of applying a patch."""
 
     tier: str
-    """The command that took it; "" when none did, or there was no patch."""
+    """The command that applied it; "" if none did, or there was no patch."""
     said: str
-    """The end of what was printed."""
+    """The last 2000 characters of output."""
     refused: bool = False
-    """There was a patch, and no command took it."""
+    """There was a patch, and no command applied it."""
     unplaced: str = ""
-    """The file that could not be placed, because of what the patch left where it belongs; "" when all were."""
+    """A file that could not be placed because of what the patch left at its path; "" if all were placed."""
 
 
 async def apply_patch(
     sandbox: Sandbox, patch: bytes, files: Mapping[str, str], *, clear: Iterable[str], workdir: str, timeout_s: float
 ) -> Applied:
-    """Apply `patch` to the tree at `workdir`, as root; then remove what is at `clear` and write `files` (path -> text).
+    """Apply `patch` to the tree at `workdir`, as root; then remove the paths in `clear` and write `files`.
 
-    An empty patch is none: nothing is cleared then, the files are placed. Paths are absolute or relative to `workdir`.
+    `files` maps path to text. With an empty patch nothing is removed, but the files are placed. Paths are
+    absolute or relative to `workdir`.
 
     Raises:
-        GraderBroken: the image has no git or no such folder. InfrastructureError: not done within `timeout_s`, or
-            no room. SandboxLost, EngineUnavailable.
+        GraderBroken: the image has no git or no such folder. InfrastructureError: not done within `timeout_s`, or the
+            disk is full. SandboxLost, EngineUnavailable.
 
     """
     cleared = sorted(clear) if patch else []
@@ -114,7 +116,7 @@ async def apply_patch(
     placed = [(path, text.encode()) for path, text in files.items()]
     sizes = [word for path, data in placed for word in (path, str(len(data)))]
     result = await sandbox.exec(
-        ["bash", "-c", _SCRIPT, "ladder", str(len(patch) or ""), str(len(spare)), str(len(cleared)), *cleared, *sizes],
+        ["bash", "-c", _SCRIPT, "apply", str(len(patch) or ""), str(len(spare)), str(len(cleared)), *cleared, *sizes],
         timeout_s=timeout_s,
         stdin=b"".join((patch, spare, *(data for _, data in placed))),
         cwd=workdir,
