@@ -315,7 +315,7 @@ class Settings(BaseSettings):
     """How long ending a session waits for its running action before the action and its commands are interrupted."""
     postprocess_timeout_s: float = 120.0
     """Limit on reading a session's tree for its patch. After two failed reads the image's own tree is read in the same
-    way: if that works within the limit, the session is scored as without a patch; if not, it is lost, and masked."""
+    way. If that works within the limit, the session is scored as without a patch; if not, it is lost, and masked."""
     ending_max_s: Annotated[float, Field(gt=0)] = 900.0
     """Limit on ending a session, all attempts included; past it the session is lost and its container is removed."""
     max_patch_mb: float = 64.0
@@ -347,8 +347,8 @@ class Settings(BaseSettings):
     reward: str = "f2p_if_p2p_kept"
     """Reward function: f2p_if_p2p_kept, f2p_fraction (also rewards patches that break P2P tests), resolved."""
     confirm: Literal["resolved", "off"] | float = "resolved"
-    """Which patches that earn a reward are run again with some tests made false (docs/grading.md): resolved: all; a
-    number: that share; off: none."""
+    """Which patches that earn a reward are run again with some tests made false (docs/grading.md). resolved: all;
+    a number: that share; off: none."""
     confirm_runs: Annotated[int, Field(ge=2)] = 2
     """Minimum confirming runs of one patch. With 7, code that guesses at a single test of many also passes with a
     probability of at most 1 %."""
