@@ -1,8 +1,8 @@
-"""Commands that know nothing of each other, each in a fresh bash, run in parallel within bounds.
+"""Runs independent commands in parallel within limits, each in a fresh bash.
 
-For turns of several tool calls and for `POST /v1/sessions/{sid}/exec`. Nothing persists between commands but files:
-`cd` in one moves no other. What the policy can cause (exit codes, a timeout, a folder that is not there) is a result;
-so is what keeps one command of many from running. Only what ends them all is raised.
+Used for turns of several tool calls and for `POST /v1/sessions/{sid}/exec`. Only files persist between commands: a `cd`
+in one does not affect another. What a policy can cause (exit codes, timeouts, a missing folder) is a result, and so is
+a fault that keeps one of the commands from running. Only faults that end all of them are raised.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ from sandbox_server.sandbox.base import ExecResult, Sandbox
 from sandbox_server.telemetry import COMMAND_SECONDS
 
 MAX_COMMAND_BYTES = 100_000
-"""Of one command or of its environment: the kernel takes 128 KiB as one argument."""
+"""Limit on one command or its environment: the kernel allows 128 KiB per argument."""
 _BATCH_BYTES = 1 << 20
-"""Kept of all streams of a batch: what is journaled must not hold the loop."""
+"""Limit on the kept output of a batch: journaling more would block the event loop."""
 _LONGEST_S = 86_400
 _ENV_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
@@ -42,25 +42,25 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """How one command ended."""
+    """The result of one command."""
 
     exit_code: int | None
     """None: it was killed at its timeout, or did not run."""
     stdout: str
-    """Undecodable bytes replaced; past SANDBOX_EXEC_OUTPUT_BYTES its middle is left out, and marked."""
+    """Undecodable bytes are replaced; past SANDBOX_EXEC_OUTPUT_BYTES the middle is replaced by a mark."""
     stderr: str
     truncated: bool
     timed_out: bool
-    """It was killed with all that it began, or its turn did not come in the batch's time (`wall_ms` is 0 then)."""
+    """Killed with all its children, or not started within the batch's time (then `wall_ms` is 0)."""
     wall_ms: float
     queued_ms: float
-    """Until it began."""
+    """Time until it started."""
     error: str = ""
-    """Code of what kept it from running: sandbox_exhausted, no_capacity; or command_broken: its end was forged."""
+    """Code of the reason why it did not run: sandbox_exhausted, no_capacity; or command_broken: its end was forged."""
 
 
 def fault(command: Command) -> str:
-    """What is wrong with a command before it runs, "" when nothing is."""
+    """Why a command may not run; "" if it may."""
     if not command.command.strip():
         return "the command is empty"
     if "\0" in command.command or "\0" in command.cwd:
@@ -81,30 +81,30 @@ def fault(command: Command) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BatchBounds:
-    """From the settings SANDBOX_EXEC_*."""
+    """Limits from the settings SANDBOX_EXEC_*."""
 
     parallel: int = 8
-    """Commands of one batch at a time."""
+    """Concurrent commands of one batch."""
     node_parallel: int | None = None
-    """Commands of this node at a time; None: 16 for each CPU, at least 64."""
+    """Concurrent commands of this node; None: 16 per CPU, at least 64."""
     commands: int = 64
-    """In one batch."""
+    """Limit on commands in one batch."""
     timeout_s: float = 60.0
-    """For a command that names none."""
+    """Timeout of a command that names none."""
     output_bytes: int = 30_000
-    """Kept of each stream, half of it from its beginning, half from its end."""
+    """Bytes kept of each stream, half from its beginning, half from its end."""
 
 
 class Batches:
-    """Runs batches for all sessions of this node; a session has one action, so one batch, at a time."""
+    """Runs batches for all sessions of this node; a session runs one action, and so one batch, at a time."""
 
     def __init__(self, bounds: BatchBounds) -> None:
         self.bounds = bounds
-        # first come, first served; no batch holds more than its own share of it
+        # first come, first served; no batch holds more than its own share
         self._node = Semaphore(bounds.node_parallel or max(64, 16 * (os.cpu_count() or 1)))
 
     def check(self, commands: Sequence[Command], *, longest_s: float) -> None:
-        """Raise MalformedRequest for a batch that may not run; `longest_s` bounds a command's own timeout."""
+        """Raise MalformedRequest for a batch that may not run; `longest_s` limits a command's own timeout."""
         if not 0 < len(commands) <= self.bounds.commands:
             raise MalformedRequest(f"commands: a batch has 1 to {self.bounds.commands} of them, not {len(commands)}.")
         for number, command in enumerate(commands):
@@ -116,10 +116,10 @@ class Batches:
     async def run(
         self, sandbox: Sandbox, instance: TaskInstance, commands: Sequence[Command], *, timeout_s: float
     ) -> list[CommandResult]:
-        """The results in the order of `commands`, each of them without `fault`; all of it ends after `timeout_s`.
+        """Run the commands, which must pass `fault`; returns results in their order, within `timeout_s` seconds.
 
         Raises:
-            SandboxLost, EngineUnavailable: none of the results counts; what still ran was killed.
+            SandboxLost, EngineUnavailable: no result counts; running commands were killed.
 
         """
         turns = Semaphore(self.bounds.parallel)
@@ -140,7 +140,7 @@ async def _stop(running: Sequence[Task[CommandResult]]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _One:
-    """What the commands of a batch have in common."""
+    """The common parameters of a batch's commands."""
 
     sandbox: Sandbox
     instance: TaskInstance
@@ -158,7 +158,7 @@ class _One:
             async with asyncio.timeout(self.left_s()):
                 await self.turns.acquire()
         except TimeoutError:
-            return self._result(timed_out=True)  # its own siblings took all the time
+            return self._result(timed_out=True)  # the batch's other commands took all the time
         try:
             try:
                 async with asyncio.timeout(self.left_s()):
@@ -184,19 +184,19 @@ class _One:
                 env=command.env,
                 keep_bytes=self.keep_bytes,
             )
-        except (SandboxExhausted, CommandBroken) as error:  # the policy's doing: the batch's others have their results
+        except (SandboxExhausted, CommandBroken) as error:  # the policy's doing: other commands keep their results
             return self._result(error=error.code)
         COMMAND_SECONDS.labels("run").observe(ran.duration_s)
         return _result_of(ran, queued_s)
 
     def _result(self, *, timed_out: bool = False, error: str = "") -> CommandResult:
-        """Of a command that did not run."""
+        """Result of a command that did not run."""
         queued_ms = _ms(time.monotonic() - self.began)
         return CommandResult(None, "", "", False, timed_out, 0.0, queued_ms, error)
 
 
 def argv(command: str, activate: str) -> list[str]:
-    """How bash runs `command`; `activate`, where the instance has one, in a shell that then becomes the command's."""
+    """The argv that runs `command` in bash; `activate` runs first, in a shell that then execs the command's."""
     if not activate:
         return ["bash", "-c", command]
     return ["bash", "-c", f'{activate}\nexec bash -c "$1"', "bash", command]

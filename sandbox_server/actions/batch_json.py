@@ -1,6 +1,6 @@
-"""A batch as the journal keeps it: its commands as the action's content, its results as the observation.
+"""A batch in the journal: its commands as the action's content, its results as the observation.
 
-Both are canonical: keys sorted, no spaces, ASCII, nothing that is as if it were not given.
+Both are canonical JSON: sorted keys, no spaces, ASCII, default values left out of the commands.
 """
 
 import json
@@ -14,16 +14,16 @@ _DEFAULTS = {field.name: getattr(Command("-"), field.name) for field in fields(C
 
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
-    """What came of a batch."""
+    """The outcome of a batch."""
 
     results: tuple[CommandResult, ...] | None
-    """In the order of its commands; None: the service was interrupted while it ran, they are lost."""
+    """In the order of the commands; None: the service was interrupted, and the results are lost."""
     notice: str = ""
-    """What the service has to tell of the session: it was restored, or an action before this one was interrupted."""
+    """Message about the session: it was restored, or an earlier action was interrupted."""
 
 
 def content_of(commands: Sequence[Command]) -> str:
-    """The action's content."""
+    """The action's content for these commands."""
     given = [
         {name: value for name, value in asdict(command).items() if value != _DEFAULTS[name]} for command in commands
     ]
@@ -31,17 +31,17 @@ def content_of(commands: Sequence[Command]) -> str:
 
 
 def commands_of(content: str) -> list[Command]:
-    """The commands of a `content_of`."""
+    """The commands in a `content_of`."""
     return [Command(**given) for given in json.loads(content)["commands"]]
 
 
 def observation_of(outcome: BatchOutcome) -> str:
-    """The action's observation."""
+    """The action's observation for this outcome."""
     return _dumps(asdict(outcome))
 
 
 def outcome_of(observation: str) -> BatchOutcome | None:
-    """The outcome of an `observation_of`; None for any other text."""
+    """The outcome in an `observation_of`; None for any other text."""
     try:
         value = json.loads(observation)
         results = value["results"]

@@ -1,21 +1,21 @@
-"""What every dialect does first: find where the policy's text ends, and make it text that can be encoded."""
+"""Preparations shared by all dialects: find the end of the policy's text, and make the text encodable."""
 
 import re
 
-# Read backwards: the tail `(\s|<\|[a-z_]+\|>|</s>)+$`. Possessive, so that no text is looked at twice.
+# Matched backwards: the tail `(\s|<\|[a-z_]+\|>|</s>)+$`. Possessive, so that no text is scanned twice.
 _TAIL_REVERSED = re.compile(r"\s++|>\|[a-z_]++\|<|>s/<")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def scalar_text(text: str) -> str:
-    """`text` with lone surrogates (JSON can spell them, UTF-8 cannot) replaced by U+FFFD."""
+    """`text` with lone surrogates (possible in JSON, not in UTF-8) replaced by U+FFFD."""
     return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
 
 
 def strip_tail(content: str) -> str:
-    """`content` without the white space and special tokens (`<|im_end|>`, `</s>`) at its end; linear.
+    """`content` without trailing white space and special tokens (`<|im_end|>`, `</s>`); linear time.
 
-    A trainer that decodes without skipping special tokens, or re-appends the matched stop, leaves them there.
+    A trainer that decodes without skipping special tokens, or appends the matched stop again, leaves them there.
     """
     backwards = content[::-1]
     length = 0
@@ -25,9 +25,9 @@ def strip_tail(content: str) -> str:
 
 
 def fenced_blocks(content: str) -> list[tuple[str, str]]:
-    """(language, inside) of each Markdown block whose fences (three backticks) begin a line; linear.
+    """(language, content) of each Markdown block whose fences (three backticks) begin a line; linear time.
 
-    A block that is never closed is not one.
+    Unclosed blocks are ignored.
     """
     blocks: list[tuple[str, str]] = []
     text = "\n" + content
@@ -43,7 +43,7 @@ def fenced_blocks(content: str) -> list[tuple[str, str]]:
 
 
 def _closing_fence(text: str, position: int) -> int:
-    """Position of the newline before the first line from `position` on that is a bare fence; -1 when there is none."""
+    """Position of the newline before the first bare fence at or after `position`; -1 if there is none."""
     fence = text.find("\n```", position)
     while fence >= 0:
         line_end = text.find("\n", fence + 4)

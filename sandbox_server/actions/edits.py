@@ -1,7 +1,7 @@
-"""The editor's texts: pure functions from file text to what the policy sees and what is written.
+"""The editor's texts: pure functions from file text to the policy's view and the text to write.
 
-Source: openhands-aci 0.1.2, read and run. Knowingly the same: tabs become spaces in a file that is edited; an empty
-string counts as a missing argument; a view is cut before its lines are numbered.
+Source: openhands-aci 0.1.2, read and run. Deliberately identical: tabs become spaces in an edited file; an empty string
+counts as a missing argument; a view is cut before its lines are numbered.
 """
 
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ from dataclasses import dataclass
 CONTEXT_LINES = 4
 MAX_VIEW_CHARS = 16_000
 MAX_LINES_NAMED = 1_000
-"""Occurrences that one error names; past it upstream's list is cut short."""
+"""Limit on the occurrences listed in one error; beyond it upstream's list is truncated."""
 _CLIPPED = (
     "<response clipped><NOTE>To save on context only part of this file has been shown to you. You should retry this "
     "tool after you have searched inside the file with `grep -n` in order to find the line numbers of what you are "
     "looking for.</NOTE>"
 )
-# Shorter texts than this are looked for at overlapping places too, as upstream does; longer ones would cost the square.
+# Shorter texts are also searched at overlapping positions, as upstream does; for longer ones that would be quadratic.
 _OVERLAP_CHARS = 1_000
 
 
 class EditRefused(Exception):
-    """The policy asked for what cannot be done; `message` is what it is told, without `ERROR:`."""
+    """The edit is impossible; `message` is shown to the policy, without `ERROR:`."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -29,38 +29,38 @@ class EditRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """An edit that can be made."""
+    """A possible edit."""
 
     before: str
-    """The text to return to; tabs are already spaces in it."""
+    """The text that undo restores; its tabs are already spaces."""
     after: str
     message: str
 
 
 def missing(argument: str, command: str) -> EditRefused:
-    """A command's argument is not there, or empty."""
+    """The error for a missing or empty argument."""
     return EditRefused(f"Parameter `{argument}` is required for command: {command}.")
 
 
 def invalid(argument: str, value: object, hint: str) -> EditRefused:
-    """An argument is there but cannot be used."""
+    """The error for an unusable argument."""
     return EditRefused(f"Invalid `{argument}` parameter: {value}. {hint}")
 
 
 def clip(text: str) -> str:
-    """The first MAX_VIEW_CHARS characters, and a note when there were more."""
+    """The first MAX_VIEW_CHARS characters, with a note if there are more."""
     return text if len(text) <= MAX_VIEW_CHARS else text[:MAX_VIEW_CHARS] + _CLIPPED
 
 
 def numbered(text: str, described_as: str, first_line: int = 1) -> str:
-    """`text` as `cat -n` would show it, under a line that says what it is."""
+    """`text` numbered as by `cat -n`, under a line that describes it."""
     lines = clip(text).expandtabs().split("\n")
     shown = "\n".join(f"{number:6}\t{line}" for number, line in enumerate(lines, first_line))
     return f"Here's the result of running `cat -n` on {described_as}:\n{shown}\n"
 
 
 def view(text: str, path: str, view_range: object) -> str:
-    """All of `text`, or its lines from the first to the second of `view_range` (-1: to the end)."""
+    """All of `text`, or the lines of `view_range` (first, last; -1: to the end)."""
     if not view_range:
         return numbered(text, path)
     if (
@@ -84,7 +84,7 @@ def view(text: str, path: str, view_range: object) -> str:
 
 
 def replace(text: str, path: str, old: str, new: str) -> Edit:
-    """Put `new` in the place of `old`, which must be there exactly once."""
+    """Replace `old`, which must occur exactly once, by `new`."""
     text, old, new = text.expandtabs(), old.expandtabs(), new.expandtabs()
     occurrences = text.count(old)
     if occurrences == 0:
@@ -108,7 +108,7 @@ def replace(text: str, path: str, old: str, new: str) -> Edit:
 
 
 def _lines_of(text: str, old: str) -> list[int]:
-    """The line number of each place of `old`, at most MAX_LINES_NAMED."""
+    """Line number of each occurrence of `old`, at most MAX_LINES_NAMED."""
     lines: list[int] = []
     step = 1 if len(old) < _OVERLAP_CHARS else len(old)
     line, counted = 1, 0
@@ -122,7 +122,7 @@ def _lines_of(text: str, old: str) -> list[int]:
 
 
 def insert(text: str, path: str, insert_line: int, new: str) -> Edit:
-    """Put the lines of `new` after line `insert_line` (0: at the top)."""
+    """Insert the lines of `new` after line `insert_line` (0: at the top)."""
     text, new = text.expandtabs(), new.expandtabs()
     lines, new_lines = text.split("\n"), new.split("\n")
     if not 0 <= insert_line <= len(lines):

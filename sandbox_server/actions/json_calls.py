@@ -1,7 +1,7 @@
-"""One tool call of a turn, as JSON says it -> what to run, or what is wrong with it. Pure; no input raises.
+"""Parses one JSON tool call of a turn into what to run, or an error. Pure; no input raises.
 
-`bash` is a fresh shell's command. `execute_bash` and `str_replace_editor` are the tools of the text dialects, with
-their names and parameters: the persistent shell, and the editor.
+`bash` runs a command in a fresh shell. `execute_bash` (the persistent shell) and `str_replace_editor` are the tools of
+the text dialects, with the same names and parameters.
 """
 
 import json
@@ -19,14 +19,15 @@ _KNOWN = (_COMMANDS[0], _SHELL, _EDITOR, *ANSWERS, _SUBMIT)
 _EDITS = ("view", "create", "str_replace", "insert", "undo_edit")
 _TEXTS = ("file_text", "old_str", "new_str")
 _UNHEEDED = frozenset(("security_risk", "is_input"))
-"""What newer prompts of OpenHands have their policies say beside; text for a running command is known without it."""
+"""Parameters that newer OpenHands prompts add; `is_input` is not needed, since input for a running command is
+detected."""
 _DECODER = json.JSONDecoder()
 
 Understood = Command | Call | Told
 
 
 def understood(written: object) -> Understood:
-    """A call as OpenAI's API or a Hermes block gives it: `name`, and `arguments` or `parameters`."""
+    """Parse a call in the form of OpenAI's API or a Hermes block: `name`, and `arguments` or `parameters`."""
     named = written.get("function", written) if isinstance(written, Mapping) else None
     if isinstance(named, str) and isinstance(written, Mapping):
         named = {**written, "name": named}
@@ -48,7 +49,7 @@ def understood(written: object) -> Understood:
 
 
 def _decoded(arguments: object) -> object:
-    """Arguments as an object; a text is JSON, and may be JSON of JSON."""
+    """The arguments as an object; a text is parsed as JSON, also if it is encoded more than once."""
     for _ in range(3):
         if not isinstance(arguments, str):
             break
@@ -60,13 +61,13 @@ def _decoded(arguments: object) -> object:
 
 
 def _unknown(tool: str, given: Mapping[str, object], known: tuple[str, ...]) -> str:
-    """Which parameter the tool does not have; "" for none."""
+    """An error if a parameter is unknown to the tool, else ""."""
     other = next((name for name in given if name not in known), None)
     return "" if other is None else f"{tool} has no parameter {scalar_text(other[:100])!r}; it has {', '.join(known)}"
 
 
 def _command(tool: str, given: Mapping[str, object]) -> Command | Call | str:
-    """Of a shell, fresh or persistent; or what is wrong."""
+    """A command for a fresh or the persistent shell, or an error."""
     persistent = tool == _SHELL
     spoken = tool if persistent else _COMMANDS[0]
     command, timeout, cwd = given.get("command"), given.get("timeout"), given.get("cwd", "")
@@ -79,7 +80,7 @@ def _command(tool: str, given: Mapping[str, object]) -> Command | Call | str:
     if not isinstance(timeout, int | float | None) or isinstance(timeout, bool):
         return "timeout is a number of seconds"
     asked = Command(scalar_text(command), timeout, scalar_text(cwd))
-    waits = persistent and not asked.command.strip()  # for the command that runs
+    waits = persistent and not asked.command.strip()  # an empty command waits for the running one
     if why := fault(Command("true", timeout) if waits else asked):
         return why
     if not persistent:

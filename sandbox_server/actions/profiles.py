@@ -1,4 +1,4 @@
-"""How observations read, whatever the tool: the profiles' names, the prefix, the bound on length."""
+"""Observation profiles, for all tools: their names, the head line, the length limit."""
 
 OPENHANDS = "openhands-0.17"
 """Texts of OpenHands 0.14 to 0.17 (BashSession; editor of openhands-aci 0.1.2)."""
@@ -10,7 +10,7 @@ _CUT = "\n[... Observation truncated due to length ...]\n"
 
 
 def cut_middle(text: str) -> str:
-    """`text`, its middle left out where it is longer than MAX_OBSERVATION_CHARS. Source: OpenHands truncate_content."""
+    """`text` with its middle cut out if longer than MAX_OBSERVATION_CHARS. Source: OpenHands truncate_content."""
     if len(text) <= MAX_OBSERVATION_CHARS:
         return text
     half = MAX_OBSERVATION_CHARS // 2
@@ -18,5 +18,5 @@ def cut_middle(text: str) -> str:
 
 
 def headed(tool: str, text: str, profile: str) -> str:
-    """`text` under the line that OpenHands puts over every tool result; unchanged in other profiles."""
+    """`text` under the line that OpenHands puts before every tool result; unchanged in other profiles."""
     return f"EXECUTION RESULT of [{tool}]:\n{text}" if profile == OPENHANDS else text

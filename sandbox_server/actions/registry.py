@@ -1,4 +1,4 @@
-"""The dialects and tools there are: one file in a folder adds one."""
+"""The available dialects and tools: each file in a folder adds one."""
 
 from functools import cache
 from typing import cast
@@ -14,19 +14,19 @@ PROFILES = (OPENHANDS, PLAIN)
 
 @cache
 def dialects() -> dict[str, Dialect]:
-    """Every dialect by its file's name."""
+    """All dialects, by file name."""
     return cast(dict[str, Dialect], plugins.discover(dialect_folder, "DIALECT"))
 
 
 @cache
 def tools() -> dict[str, Tool]:
-    """Every tool by the name that calls use (`Tool.name`)."""
+    """All tools, by the name used in calls (`Tool.name`)."""
     found = cast(dict[str, Tool], plugins.discover(tool_folder, "TOOL"))
     return {tool.name: tool for tool in found.values()}
 
 
 def dialect(name: str) -> Dialect:
-    """The dialect called `name`.
+    """The dialect with this name.
 
     Raises:
         ValueError: there is none; the start must stop.
@@ -38,7 +38,7 @@ def dialect(name: str) -> Dialect:
 
 
 def profile(name: str) -> str:
-    """`name`, if it is an observation profile.
+    """Return `name` if it is an observation profile.
 
     Raises:
         ValueError: it is not; the start must stop.

@@ -1,8 +1,8 @@
-"""What a policy is shown of the persistent shell: one class a profile, pure.
+"""The text of observations of the persistent shell: one class per profile. Pure.
 
-OpenHandsFrame is BashSession of OpenHands 0.14 to 0.17 under its agent's exit-code line. Knowingly other: the home
-directory is not written `~` in the prompt; what upstream never answered (the shell ended, everything was killed, a
-NUL byte) is said in one bracketed line of our own.
+OpenHandsFrame reproduces BashSession of OpenHands 0.14 to 0.17, with its agent's exit-code line. Deliberate
+differences: the prompt does not abbreviate the home directory to `~`; cases in which upstream never answered (the shell
+ended, everything was killed, a NUL byte) are reported in one bracketed line of our own.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class ShellFrame(Protocol):
     """The texts of one profile, without the tool's head line."""
 
     def ran(self, steps: Sequence[tuple[str, ShellResult]], *, timeout_s: float) -> str:
-        """After commands (or a text to a running one), each with its result."""
+        """After commands (or input to a running one), each with its result."""
         ...
 
     def polled(self, result: ShellResult | None) -> str:
@@ -41,7 +41,7 @@ class OpenHandsFrame:
     r"""Echo, terminal output with its `\r\n`, interpreter, prompt, exit code."""
 
     def ran(self, steps: Sequence[tuple[str, ShellResult]], *, timeout_s: float) -> str:
-        """Each command and its output, a blank line between; the interpreter and prompt once, at the end."""
+        """Each command and its output, separated by blank lines; interpreter and prompt once, at the end."""
         parts: list[str] = []
         interpreter = ""
         for command, result in steps:
@@ -49,20 +49,20 @@ class OpenHandsFrame:
             if result.python:
                 interpreter = _prompt(result)
             else:
-                # Upstream takes the prompt off by its interpreter line, so without one it stays.
+                # Upstream removes the prompt by its interpreter line, so without that line it stays.
                 shown.append(_prompt(result))
             parts.append("".join(shown))
         return _closed("\r\n".join(parts).rstrip("\r\n") + interpreter, steps[-1][1].exit_code)
 
     def polled(self, result: ShellResult | None) -> str:
-        """What came since, with the prompt once the command has ended."""
+        """New output, with the prompt if the command has ended."""
         if result is None:
             return _closed("", NOTHING_RUNNING_EXIT_CODE)
         text = f"\r\n{result.output.text()}{_fate(result)}\r\n{_prompt(result)}"
         return _closed(text.rstrip("\r\n"), result.exit_code)
 
     def interrupted(self, result: ShellResult | None) -> str:
-        """`^C`, what the command still said, and whether SIGINT was enough."""
+        """`^C`, further output, and whether SIGINT was enough."""
         output = "^C\r\n" if result is None else result.output.text()
         fate = "" if result is None else _fate(result)
         killed = result is not None and result.outcome is ShellOutcome.KILLED
@@ -70,33 +70,33 @@ class OpenHandsFrame:
         return _closed(f"ctrl+c\r\n{output}\r\n\r\n{note}{fate}", interrupt_exit_code(result))
 
     def refused(self) -> str:
-        """Nothing but the reason."""
+        """Only the reason."""
         return _closed(NUL_REFUSED, NUL_EXIT_CODE)
 
 
 class PlainFrame:
-    r"""Output with `\n` alone; everything else only where it matters."""
+    r"""Output with `\n` only; everything else only if it matters."""
 
     def ran(self, steps: Sequence[tuple[str, ShellResult]], *, timeout_s: float) -> str:
-        """The outputs, and at the end a line on a timeout, on the shell, on an exit code other than 0."""
+        """The outputs, then a line each for a timeout, a new shell, a non-zero exit code."""
         last = steps[-1][1]
         return cut_middle(_lines("".join(_unix(result) for _, result in steps), _timeout(last, timeout_s), last))
 
     def polled(self, result: ShellResult | None) -> str:
-        """What came since."""
+        """New output."""
         return "[No command is running.]" if result is None else cut_middle(_lines(_unix(result), "", result))
 
     def interrupted(self, result: ShellResult | None) -> str:
-        """What the command still said."""
+        """Further output of the command."""
         return self.polled(result)
 
     def refused(self) -> str:
-        """Nothing but the reason."""
+        """Only the reason."""
         return NUL_REFUSED
 
 
 def interrupt_exit_code(result: ShellResult | None) -> int:
-    """130 for whatever SIGINT ended, whatever the command made of it. Source: OpenHands 0.17."""
+    """130 for whatever SIGINT ended, whatever code the command returned. Source: OpenHands 0.17."""
     if result is None or result.outcome is ShellOutcome.FINISHED:
         return INTERRUPT_EXIT_CODE
     return result.exit_code
@@ -118,7 +118,7 @@ def _prompt(result: ShellResult) -> str:
 
 
 def _timeout(result: ShellResult, timeout_s: float) -> str:
-    """The note on a command past its time, "" otherwise."""
+    """The note for a command that timed out, else ""."""
     if result.outcome not in (ShellOutcome.INTERRUPTED, ShellOutcome.KILLED):
         return ""
     seconds = int(timeout_s) if timeout_s == int(timeout_s) else timeout_s
@@ -127,7 +127,7 @@ def _timeout(result: ShellResult, timeout_s: float) -> str:
 
 
 def _fate(result: ShellResult) -> str:
-    """The bracketed line on what became of the shell and its processes, "" when nothing did."""
+    """The bracketed line about a lost shell or killed processes, else ""."""
     said: list[str] = []
     restarted = result.restarted or result.outcome is ShellOutcome.RESTARTED
     if result.oom_killed:
@@ -139,7 +139,7 @@ def _fate(result: ShellResult) -> str:
     elif result.shell_replaced:
         said.append("The shell no longer answered.")
     if restarted:
-        # the last environment is on a tmpfs, which went with the container's main process
+        # the last environment was on a tmpfs, which is lost with the container's main process
         said.append(f"A new shell was started in {result.cwd}; variables, functions and aliases are gone.")
     elif result.shell_replaced or result.outcome is ShellOutcome.SHELL_ENDED:
         said.append(
@@ -154,7 +154,7 @@ def _unix(result: ShellResult) -> str:
 
 
 def _lines(output: str, timeout: str, result: ShellResult) -> str:
-    """`output` and what must be said after it, a line each."""
+    """`output` followed by the notes, one per line."""
     lines = [output.rstrip("\n"), timeout.strip(), _fate(result).strip()]
     if result.outcome is ShellOutcome.RUNNING:
         lines.append("[The command is still running. Send an empty command to wait, text as its input, or ctrl+c.]")

@@ -1,8 +1,8 @@
-"""One action's text into the top-level commands of it, at top-level newlines, by tree-sitter-bash.
+"""Splits an action's text into its top-level commands, at top-level newlines, by tree-sitter-bash.
 
-The grammar is not bash itself. Whatever it does not take without doubt is left in one piece, which is always
-right for bash, only echoed as a whole: a text with an error or missing node, a heredoc of which the grammar and
-bash could think differently, a piece that does not stand alone, a text longer than MAX_SPLIT_BYTES.
+The grammar is not bash itself. Text that it does not parse with certainty is left in one piece, which is always right
+for bash and only changes the echo: text with an error or missing node, a heredoc that grammar and bash could read
+differently, a piece that does not parse alone, a text longer than MAX_SPLIT_BYTES.
 """
 
 import re
@@ -12,8 +12,8 @@ import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
 MAX_SPLIT_BYTES = 16_384
-# A usual text of that size takes 5 ms; the way out of an error (`a=(` over and over) grows with the square of the
-# length, to 1 s, and is worth nothing here. CPU time of this thread, so that a busy machine splits no differently.
+# A usual text of that size takes 5 ms. Error recovery (`a=(` over and over) is quadratic, up to 1 s, and useless here.
+# Measured in CPU time of this thread, so that a busy machine splits no differently.
 _MAX_PARSE_CPU_S = 0.05
 
 _LANGUAGE = Language(tree_sitter_bash.language())
@@ -23,17 +23,17 @@ _DELIMITER = re.compile(rb"""(?:\\|(?P<quote>['"]?))(?P<word>[\w.-]+)(?(quote)(?
 
 
 def split_commands(text: str) -> list[str]:
-    """The top-level commands of `text`, in order; a list of one when it cannot be split with certainty.
+    """The top-level commands of `text`, in order; a list of one if it cannot be split with certainty.
 
-    Commands on one line (`a; b`, `a && b`), compound commands, heredocs and strings over several lines stay whole.
-    A comment stays with the command before it; comments before the first command are a piece of their own, as in
-    OpenHands 0.17. Nothing is lost but white space between commands.
+    Commands on one line (`a; b`, `a && b`), compound commands, heredocs and multi-line strings stay whole. A comment
+    stays with the command before it; comments before the first command form a piece of their own, as in OpenHands 0.17.
+    Only white space between commands is lost.
     """
     data = text.encode()
     if b"\n" not in data or len(data) > MAX_SPLIT_BYTES:
         return [text]
     spans = _spans(data)
-    # together: each of 8,192 lines of `a` takes little, and all of them kept the event loop for 0.25 s
+    # one deadline for all: 8,192 lines of `a` take little each, but blocked the event loop for 0.25 s together
     deadline = time.thread_time() + _MAX_PARSE_CPU_S
     if len(spans) < 2 or any(_parse(data[start:end], deadline) is None for start, end in spans):
         return [text]
@@ -41,7 +41,7 @@ def split_commands(text: str) -> list[str]:
 
 
 def _parse(data: bytes, deadline: float) -> Node | None:
-    """The syntax tree; None when it is in doubt or not made by `deadline`, in CPU time of this thread."""
+    """The syntax tree; None if it has errors or is not ready by `deadline` (CPU time of this thread)."""
     if time.thread_time() > deadline:
         return None
     try:
@@ -49,13 +49,13 @@ def _parse(data: bytes, deadline: float) -> Node | None:
             lambda offset, _: data[offset:],
             progress_callback=lambda _offset, _has_error: time.thread_time() > deadline,
         )
-    except ValueError:  # the binding's word for a parse that its callback has stopped
+    except ValueError:  # raised by the binding when the callback stops the parse
         return None
     return None if tree.root_node.has_error else tree.root_node
 
 
 def _spans(data: bytes) -> list[tuple[int, int]]:
-    """[start, end) of each piece; empty when the text must stay whole."""
+    """[start, end) of each piece; empty if the text must stay whole."""
     root = _parse(data, time.thread_time() + _MAX_PARSE_CPU_S)
     if root is None or not _heredocs_are_plain(root, data):
         return []
@@ -77,9 +77,9 @@ def _spans(data: bytes) -> list[tuple[int, int]]:
 
 
 def _heredocs_are_plain(root: Node, data: bytes) -> bool:
-    """Whether each heredoc ends where bash ends it: at the first line that is the delimiter and nothing else.
+    """Whether each heredoc ends where bash ends it: at the first line that is exactly the delimiter.
 
-    The grammar also takes an indented delimiter, or one followed by a space, which bash reads on over.
+    The grammar also accepts an indented delimiter, or one followed by a space; bash reads past those.
     """
     if b"<<" not in data:
         return True
@@ -96,7 +96,7 @@ def _heredocs_are_plain(root: Node, data: bytes) -> bool:
 
 
 def _heredoc_end(data: bytes, start: Node, *, strip_tabs: bool) -> int:
-    """Where bash ends the heredoc whose delimiter is at `start`; -1 when that is not plain to see."""
+    """Offset at which bash ends the heredoc whose delimiter is at `start`; -1 if that is uncertain."""
     plain = _DELIMITER.fullmatch(data[start.start_byte : start.end_byte])
     line_start = data.find(b"\n", start.end_byte) + 1
     while plain and line_start > 0:

@@ -1,4 +1,4 @@
-r"""How the results of a turn's tool calls read: one `<tool_response>` block for each call, in the calls' order.
+r"""Formats the results of a turn's tool calls: one `<tool_response>` block per call, in the calls' order.
 
 A closing tag inside a block is written `<\/tool_response>`, so no output can end its own block or pass for another
 call's, and `<tool_response>\n(.*?)\n</tool_response>` over all lines splits the observation again.
@@ -22,20 +22,20 @@ OVER = (
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A call that runs nothing, answered by the dialect itself."""
+    """A call that runs nothing; the dialect itself answers it."""
 
     text: str
     code: str
-    """As of a `Say`: answer, bad_call, unknown_tool, bad_parameter."""
+    """As `Say.code`: answer, bad_call, unknown_tool, bad_parameter."""
 
 
 def blocks(texts: Sequence[str]) -> str:
-    """One observation of the texts of all calls."""
+    """One observation from the texts of all calls."""
     return "\n".join(f"<tool_response>\n{text.replace(_CLOSE, _ESCAPED)}\n{_CLOSE}" for text in texts)
 
 
 def shown(result: CommandResult, timeout_s: float) -> str:
-    """What a policy sees of one command: stdout, stderr where there is any, and how it ended where that matters."""
+    """What a policy sees of one command: stdout, stderr if any, and how it ended if that matters."""
     parts = [result.stdout.rstrip("\n")]
     if result.stderr.strip():
         parts += ["[stderr]", result.stderr.rstrip("\n")]

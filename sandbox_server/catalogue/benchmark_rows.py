@@ -1,6 +1,6 @@
-"""Rows of the SWE-bench shape, whichever data set they are of: SWE-bench itself, SWE-Gym, SWE-Dev.
+"""Rows in the format of SWE-bench, shared by its data set, SWE-Gym and SWE-Dev.
 
-docs/instances.md lists the keys of our own that such a row may carry.
+docs/instances.md lists the additional keys of ours that such a row may have.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from sandbox_server.catalogue.rows import Converted, SourceRow, Unconvertible
 
 @dataclass(frozen=True, slots=True)
 class Grading:
-    """How a row is graded, or why it is not."""
+    """How a row is graded, or why it cannot be."""
 
     grader: SwebenchGrader | None
     ungradable_because: str = ""
@@ -22,12 +22,12 @@ class Grading:
 
 
 def has_own_command(row: SourceRow) -> bool:
-    """The row says itself how its tests run, so we make its script."""
+    """Whether the row names its test command, from which we make its script."""
     return row.fields.get("test_cmd") is not None
 
 
 def is_complete(row: SourceRow) -> bool:
-    """The row carries the benchmark's script, as those of swebench 5.x do."""
+    """Whether the row has the benchmark's script, as rows of swebench 5.x do."""
     return bool(row.fields.get("eval_script")) and bool(row.fields.get("log_parser"))
 
 
@@ -36,7 +36,7 @@ def benchmark_instance(
 ) -> TaskInstance:
     """The instance of a row; `images` are the data set's own names for its image.
 
-    `otherwise` counts where the row neither says how its tests run nor carries a script.
+    `otherwise` is used if the row has neither a test command nor a script.
 
     Raises:
         RowRejected, pydantic.ValidationError: the row is unusable.
@@ -45,7 +45,7 @@ def benchmark_instance(
     fail_to_pass = row.names("FAIL_TO_PASS", "fail_to_pass")
     grading = _grading(row, otherwise, fail_to_pass)
     given = _given_image(row)
-    # a row with its own command is of no benchmark: nobody publishes its image under the benchmark's names
+    # A row with its own command belongs to no benchmark, so its image is not published under a benchmark's names.
     candidates = given if given and has_own_command(row) else (*given, *images)
     code = row.mapping("code")
     return TaskInstance(

@@ -1,4 +1,4 @@
-"""What boxes are beyond their sessions, for good: from here Redis gets back what it forgot."""
+"""The permanent records of boxes, from which Redis is restored after a loss."""
 
 from collections.abc import Sequence
 
@@ -10,13 +10,13 @@ from sandbox_server.records import BoxRecord
 
 
 class BoxHistory:
-    """Every method raises CatalogueUnavailable when SQL does not answer."""
+    """Box records in SQL. Every method raises CatalogueUnavailable if SQL does not answer."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def save(self, boxes: Sequence[BoxRecord]) -> None:
-        """Write them over what was there, all or none."""
+        """Insert or replace the records, all or none."""
         if not boxes:
             return
         statement = self._database.insert(BoxRow)
@@ -27,7 +27,7 @@ class BoxHistory:
             await connection.execute(statement, [_row(box) for box in boxes])
 
     async def get(self, sid: str) -> BoxRecord | None:
-        """The box; None when there never was one."""
+        """The box, or None if there never was one."""
         async with self._database.reading() as connection:
             body = (await connection.execute(select(BoxRow.body).where(BoxRow.sid == sid))).scalar_one_or_none()
         return None if body is None else BoxRecord.from_json(body)

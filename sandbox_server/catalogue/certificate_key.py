@@ -1,4 +1,4 @@
-"""What a certificate belongs to; apart from the table, for those that need no SQL."""
+"""The key of a certificate; apart from the table, for modules that need no SQL."""
 
 from dataclasses import astuple, dataclass
 
@@ -7,7 +7,7 @@ from sandbox_server.catalogue.instance import TaskInstance
 
 @dataclass(frozen=True, slots=True)
 class CertificateKey:
-    """A row that changed, or an image that was repaired under its tag, has another certificate."""
+    """Identifies a certificate. A changed row, or an image repaired under the same tag, has another certificate."""
 
     instance_id: str
     row_sha256: str
@@ -15,7 +15,7 @@ class CertificateKey:
 
     @classmethod
     def of(cls, instance: TaskInstance, image_digest: str) -> "CertificateKey":
-        """The key of `instance` on the image of this digest."""
+        """The key of `instance` on the image with this digest."""
         return cls(instance.instance_id, instance.row_sha256, image_digest)
 
     def __str__(self) -> str:

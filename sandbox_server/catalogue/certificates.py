@@ -1,4 +1,4 @@
-"""What is known of an instance's tests on one image: the parts of its certificate, each a JSON document."""
+"""Certificates: what is known of an instance's tests on one image. Each part is a JSON document."""
 
 import json
 from collections.abc import Mapping
@@ -13,23 +13,25 @@ from sandbox_server.catalogue.tables import CertificateRow
 
 
 class Certificates:
-    """Parts: `variants` (false tests, for the confirming run), `assay` (what many runs say of the tests), `drift` (what
-    gold gave at the last check). Every method raises CatalogueUnavailable.
+    """Certificates in SQL. Every method raises CatalogueUnavailable.
+
+    Parts: `variants` (false tests, for the confirming runs), `assay` (results of many runs), `drift` (gold's result at
+    the last check).
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def part(self, key: CertificateKey, part: str) -> dict[str, Any] | None:
-        """One part; None: it was never made."""
+        """One part, or None if it was never made."""
         statement = select(CertificateRow.body).where(*_is(key), CertificateRow.part == part)
         async with self._database.reading() as connection:
             body = (await connection.execute(statement)).scalar_one_or_none()
         return None if body is None else json.loads(body)
 
     async def update(self, key: CertificateKey, part: str, document: Mapping[str, Any]) -> None:
-        """Keep `document` as this part, in place of what was there; other parts stay."""
-        # ASCII: a test's NUL and lone surrogates become escapes, which every database holds
+        """Insert or replace this part; other parts are unchanged."""
+        # ASCII: NULs and lone surrogates of a test become escapes, which every database can store
         values = {
             "instance_id": key.instance_id,
             "row_sha256": key.row_sha256,
@@ -47,7 +49,7 @@ class Certificates:
             await connection.execute(statement)
 
     async def everywhere(self, part: str) -> list[tuple[CertificateKey, float, dict[str, Any]]]:
-        """(key, when it was made, document) of this part of all certificates, the newest first."""
+        """(key, creation time, document) of this part in all certificates, newest first."""
         statement = select(CertificateRow).where(CertificateRow.part == part).order_by(CertificateRow.made_at.desc())
         async with self._database.reading() as connection:
             rows = (await connection.execute(statement)).all()
@@ -57,8 +59,9 @@ class Certificates:
         ]
 
     async def without_variants(self) -> list[tuple[CertificateKey, bool]]:
-        """(key, whether it has none) of the part `variants` of all certificates, the newest first."""
-        # told by SQL: a body holds whole test files; within their texts each quotation mark has a backslash before it
+        """(key, whether it has no variants) of all parts `variants`, newest first."""
+        # Decided in SQL, since a body holds whole test files. Quotation marks in their texts are escaped by a
+        # backslash.
         none = CertificateRow.body.contains('"units": []')
         columns = (CertificateRow.instance_id, CertificateRow.row_sha256, CertificateRow.image_digest, none)
         statement = select(*columns).where(CertificateRow.part == "variants").order_by(CertificateRow.made_at.desc())
@@ -67,7 +70,7 @@ class Certificates:
         return [(CertificateKey(*row[:3]), bool(row[3])) for row in rows]
 
     async def of_instance(self, instance_id: str) -> list[tuple[CertificateKey, str, float, dict[str, Any]]]:
-        """(key, part, when it was made, document) of all that is kept of an instance, the newest first."""
+        """(key, part, creation time, document) of all certificates of an instance, newest first."""
         columns = (
             CertificateRow.row_sha256,
             CertificateRow.image_digest,

@@ -1,4 +1,4 @@
-"""A patch as changes of files: which, how, and the lines of both sides. Pure.
+"""A patch as changes of files: paths, kind of change, and the lines of both sides. Pure.
 
 Headers are read by `catalogue.diff`, hunks by unidiff.
 """
@@ -13,34 +13,34 @@ from unidiff.patch import Hunk, PatchSet
 from sandbox_server.catalogue.diff import FileSection, file_sections, without_prefix
 
 _MNEMONIC = re.compile(r"[abciow12]/")
-"""What git writes before a name: a/ b/, or by diff.mnemonicPrefix c/ i/ o/ w/, or by --no-index 1/ 2/."""
+"""Prefixes that git writes before names: a/ b/, c/ i/ o/ w/ with diff.mnemonicPrefix, 1/ 2/ with --no-index."""
 
 _MOST_LINES = 10**9
-_ENOUGH_LINES = 4  # fewer say too little to be looked for elsewhere than where the patch says
+_ENOUGH_LINES = 4  # fewer lines are not distinctive enough to be searched away from the stated position
 
 
 class UnreadablePatch(ValueError):
-    """The text is no unified diff, or one that contradicts itself; the message says where."""
+    """The text is not a unified diff, or contradicts itself; the message says where."""
 
 
 class DoesNotApply(ValueError):
-    """The file is not what the patch was made from; the message says which line."""
+    """The file is not the one the patch was made from; the message names the line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Changed lines without a line of context between them."""
+    """Changed lines with no context line between them."""
 
     after: int
-    """The last old line before the block, from 1; 0: it begins the file."""
+    """Number of the last old line before the block, 1-based; 0 if the block begins the file."""
     removed: tuple[str, ...]
     new_after: int
-    """The same on the new side."""
+    """Number of the last new line before the block."""
     added: tuple[str, ...]
 
     @property
     def span(self) -> tuple[int, int]:
-        """Old lines, both ends in; of a pure insertion the line before and the one after it, were there such or not."""
+        """First and last old line; for a pure insertion the lines before and after it, even if they do not exist."""
         if self.removed:
             return self.after + 1, self.after + len(self.removed)
         return self.after, self.after + 1
@@ -58,25 +58,25 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class FileHunk:
-    """Changed lines and those around them."""
+    """Changed lines with their context."""
 
     old: tuple[int, int]
-    """Start and count of the old side; with a count of 0 the start is the line before."""
+    """Start and count on the old side; with a count of 0 the start is the line before."""
     new: tuple[int, int]
-    """The same of the new side, counted: where single hunks were taken out of a patch, what it says is off."""
+    """The same on the new side, computed: if hunks were removed from a patch, its own numbers are wrong."""
     blocks: tuple[Block, ...]
     before: tuple[str, ...]
-    """The old side's lines."""
+    """Lines of the old side."""
     after: tuple[str, ...]
-    """The new side's."""
+    """Lines of the new side."""
 
     def reversed(self) -> "FileHunk":
-        """What takes it back."""
+        """The hunk that undoes this one."""
         blocks = tuple(Block(it.new_after, it.added, it.after, it.removed) for it in self.blocks)
         return FileHunk(self.new, self.old, blocks, self.after, self.before)
 
     def moved(self, lines: int) -> "FileHunk":
-        """The same so many lines further down, on both sides."""
+        """The hunk shifted down by `lines` on both sides."""
         blocks = tuple(Block(it.after + lines, it.removed, it.new_after + lines, it.added) for it in self.blocks)
         old, new = ((start + lines, count) for start, count in (self.old, self.new))
         return replace(self, old=old, new=new, blocks=blocks)
@@ -84,36 +84,36 @@ class FileHunk:
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """One file's part of a patch; a path may hold lone surrogates where git named bytes that are no UTF-8."""
+    """One file's part of a patch. Paths may hold lone surrogates for bytes that are not UTF-8."""
 
     old: str | None
-    """Its path before; None: the patch makes it (a copy is made, too)."""
+    """Path before; None: the patch creates the file (a copy is created too)."""
     new: str | None
-    """Its path after; None: the patch deletes it."""
+    """Path after; None: the patch deletes the file."""
     hunks: tuple[FileHunk, ...]
     opaque: bool
-    """Binary, or a submodule: there are no lines to speak of."""
+    """Binary or a submodule: it has no lines."""
 
     @property
     def blocks(self) -> list[Block]:
-        """Of all hunks, in order."""
+        """Blocks of all hunks, in order."""
         return [block for hunk in self.hunks for block in hunk.blocks]
 
     @property
     def idle(self) -> bool:
-        """It is there before, and no line or name of it changes: a new mode, or what is no text."""
+        """Whether an existing file changes neither lines nor name: a new mode only, or not text."""
         return self.old is not None and (self.opaque or (self.old == self.new and not self.blocks))
 
     def reversed(self) -> "FileChange":
-        """What takes it back."""
+        """The change that undoes this one."""
         return FileChange(self.new, self.old, tuple(hunk.reversed() for hunk in self.hunks), self.opaque)
 
 
 def read_changes(patch: str) -> tuple[FileChange, ...]:
-    """The changes of a unified diff, git's or plain, in its order; none for a blank text.
+    """The changes of a unified diff (git's or plain), in order; () for a blank text.
 
     Raises:
-        UnreadablePatch: it is not blank and no unified diff that a program could apply.
+        UnreadablePatch: it is not blank, and no unified diff that a program could apply.
 
     """
     raw = patch.encode("utf-8", "surrogatepass")
@@ -124,12 +124,12 @@ def read_changes(patch: str) -> tuple[FileChange, ...]:
 
 
 def _sections(patch: bytes) -> Sequence[FileSection]:
-    """By -p1; by -p0 where the names bear no prefix that could come off."""
+    """Sections by -p1; by -p0 if the names have no prefix to remove."""
     bare = file_sections(patch, strip=lambda name: name)
     if any(_MNEMONIC.match(path) for section in bare for path in section.paths):
         return file_sections(patch)
     if not all(section.paths for section in bare):
-        return file_sections(patch)  # `diff --git a/x b/x` and no more names one file only without its prefixes
+        return file_sections(patch)  # `diff --git a/x b/x` alone names one file only without its prefixes
     for section in bare:
         pair = [path for side in (section.old, section.new) for path in side]
         if len(set(pair)) == 2 and len({without_prefix(path.encode("utf-8", "surrogateescape")) for path in pair}) == 1:
@@ -166,12 +166,12 @@ def _hunks(section: FileSection) -> tuple[FileHunk, ...]:
     text = section.text[section.hunks_at :].decode("utf-8", "surrogateescape")
     try:
         read = PatchSet("--- a/file\n+++ b/file\n" + text)[0]
-    except (UnidiffParseError, ValueError) as error:  # ValueError: a number of more digits than Python reads
+    except (UnidiffParseError, ValueError) as error:  # ValueError: a number with more digits than Python parses
         raise UnreadablePatch(str(error).strip()[:200]) from None
     hunks: list[FileHunk] = []
     end = grown = 0
     for hunk in read:
-        # an empty side's start is the line before the hunk, not the first of it
+        # the start of an empty side is the line before the hunk, not its first line
         start = hunk.source_start - (hunk.source_length > 0)
         if not 0 <= start < _MOST_LINES:
             raise UnreadablePatch(f"no file has a line {hunk.source_start}")
@@ -184,7 +184,7 @@ def _hunks(section: FileSection) -> tuple[FileHunk, ...]:
 
 
 def _hunk(hunk: Hunk, old: int, new: int) -> FileHunk:
-    """`old` and `new` are the lines before it."""
+    """`old` and `new` are the numbers of lines before the hunk."""
     sides = (old + (hunk.source_length > 0), hunk.source_length), (new + (hunk.target_length > 0), hunk.target_length)
     blocks: list[Block] = []
     removed: list[str] = []
@@ -209,12 +209,12 @@ def _hunk(hunk: Hunk, old: int, new: int) -> FileHunk:
 
 
 def located(change: FileChange, text: bytes) -> FileChange:
-    """The change where it belongs in `text`, which may be some lines off what the patch says, as `git apply` takes it.
+    """The change moved to where it fits `text`, which may be off the patch's own numbers, as `git apply` accepts it.
 
-    Line ends do not count, and a character that was lost on the way (U+FFFD) stands for any.
+    Line ends are ignored, and a replacement character (U+FFFD) matches any character.
 
     Raises:
-        DoesNotApply: `text` is not what the patch was made from.
+        DoesNotApply: `text` is not the file that the patch was made from.
 
     """
     lines = _lines(text)
@@ -233,9 +233,9 @@ def located(change: FileChange, text: bytes) -> FileChange:
 
 
 def _places(first: int, least: int, most: int) -> Iterator[int]:
-    """Numbers from `least` to `most`, by how near they are to `first`."""
+    """Numbers from `least` to `most`, ordered by distance from `first`."""
     if least <= first <= most:
-        yield first  # nearly always the one
+        yield first  # fits nearly always
     yield from sorted(range(least, most + 1), key=lambda at: abs(at - first))
 
 
@@ -260,7 +260,7 @@ def _misfit(lines: Sequence[bytes], hunk: FileHunk) -> str:
 
 
 def applied(change: FileChange, text: bytes) -> bytes:
-    """`text` after a change that `located` placed in it."""
+    """`text` after applying a change from `located`."""
     lines = _lines(text)
     after: list[bytes] = []
     done = 0

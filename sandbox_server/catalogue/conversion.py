@@ -1,4 +1,4 @@
-"""Old SWE-bench rows through swebench 4.1.0, in a process of its own, without the network."""
+"""Converts old SWE-bench rows by swebench 4.1.0, in a process of its own and without network."""
 
 import json
 import os
@@ -14,22 +14,22 @@ from sandbox_server.errors import GraderBroken
 
 _PROGRAM = Path(__file__).with_name("convert41.py")
 _TIMEOUT_S = 300.0
-"""2,294 rows take about 4 s, most of it the library's import."""
+"""2,294 rows take about 4 s, mostly for importing the library."""
 
 
 class Swebench41:
-    """An `OldRowConverter`; `folder` is where `pip install --no-deps --target` put swebench 4.1.0."""
+    """An `OldRowConverter`."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        """`folder` None: share/swebench-4.1.0 of the running environment."""
+        """`folder`: target of `pip install --no-deps --target` for swebench 4.1.0; None: share/swebench-4.1.0 here."""
         self._folder = folder or Path(sys.prefix) / "share" / "swebench-4.1.0"
 
     def convert(self, rows: Sequence[SourceRow]) -> list[Converted | Unconvertible]:
-        """The library's answer for each row, its bare checkout repaired; one process for all of them.
+        """The library's answer for each row, with its bare checkout repaired; one process for all rows.
 
         Raises:
-            RowRejected: a row lacks what the library needs.
-            GraderBroken: the library is not there or failed.
+            RowRejected: a row lacks a field that the library needs.
+            GraderBroken: the library is missing or failed.
 
         """
         if not rows:
@@ -49,7 +49,7 @@ class Swebench41:
         inherited = os.environ.get("PYTHONPATH", "")
         path = os.pathsep.join(part for part in (str(self._folder), inherited) if part)
         try:
-            # -P: the program's own folder stays off the path, or its modules would shadow the library's
+            # -P keeps the program's own folder off the path, where its modules would shadow the library's
             done = subprocess.run(
                 [sys.executable, "-P", str(_PROGRAM)],
                 input=asked,

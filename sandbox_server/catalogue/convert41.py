@@ -1,8 +1,8 @@
-"""The benchmark's eval scripts for rows that carry none. A program, run by `conversion` beside the server.
+"""Makes the benchmark's eval scripts for rows without one. A program that `conversion` runs.
 
-swebench 4.1.0, the last release that makes them, must lie ahead of 5.x on the path; importing it takes seconds, 180 MB
-and half of 5.x's dependencies. stdin: one JSON row a line. stdout: for each {eval_script, log_parser, eval_type,
-library} or {because}. Only the eval half of the library is called: the other half asks the network. Source: the
+swebench 4.1.0, the last release that makes them, must precede 5.x on the path; importing it takes seconds, 180 MB and
+half of 5.x's dependencies. stdin: one JSON row per line. stdout: for each row {eval_script, log_parser, eval_type,
+library} or {because}. Only the eval half of the library is called, because the other half uses the network. Source: the
 library's make_test_spec, version 4.1.0.
 """
 
@@ -18,7 +18,7 @@ LIBRARY = f"swebench {swebench.__version__}"
 
 
 def convert(row: dict[str, str]) -> dict[str, str]:
-    """The library's script, parser and rule for `row`, or why it has none."""
+    """The library's script, parser and eval type for `row`, or why it has none."""
     repo, version = row["repo"], row["version"]
     if repo not in MAP_REPO_VERSION_TO_SPECS:
         return {"because": f"{LIBRARY} does not know the repository {repo}"}

@@ -1,4 +1,4 @@
-"""The SQL database: its engine, transactions, migrations and faults. SQLite by default, PostgreSQL by URL."""
+"""The SQL database: engine, transactions, migrations and errors. SQLite by default, PostgreSQL by URL."""
 
 import asyncio
 import importlib
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from sqlalchemy.dialects import sqlite
 
 _BUSY_S = 30.0
-"""How long SQLite waits for another process's transaction; an import holds it for a second or two."""
+"""How long SQLite waits for another process's transaction; an import takes a second or two."""
 _FULL = ("disk is full", "disk I/O error", "No space left")
 _MIGRATION_LOCK = 0x5A4DB0C5
-"""PostgreSQL advisory lock that replicas starting at once take in turn."""
+"""PostgreSQL advisory lock, taken in turn by replicas that start at the same time."""
 
 
 class Database:
     """One pool of connections.
 
-    SQLite allows one writer at a time and its busy handler is not fair, so the writers of this process queue on
-    a lock and those of other processes wait up to 30 s. WAL lets readers go on meanwhile; `synchronous=FULL`
-    makes an acknowledged commit survive a power cut.
+    SQLite allows one writer at a time, and its busy handler is not fair. So the writers of this process queue on a
+    lock, and those of other processes wait up to 30 s. With WAL readers continue meanwhile; with `synchronous=FULL` an
+    acknowledged commit survives a power loss.
 
-    Every SQL failure inside `reading` and `writing` leaves them as CatalogueUnavailable.
+    Every SQL failure inside `reading` and `writing` is raised as CatalogueUnavailable.
     """
 
     def __init__(self, url: str) -> None:
@@ -48,7 +48,7 @@ class Database:
         self._url = _with_driver(url)
         self._sqlite = self._url.get_backend_name() == "sqlite"
         self._writer = asyncio.Lock()
-        # pre-ping: a PostgreSQL that was restarted costs one round trip, not a failed rollout
+        # pre-ping: a restarted PostgreSQL then costs one round trip, not a failed rollout
         try:
             self._engine = create_async_engine(self._url, pool_pre_ping=not self._sqlite, pool_timeout=_BUSY_S)
         except ModuleNotFoundError as error:
@@ -59,7 +59,7 @@ class Database:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
-        """A connection for queries; each of them sees what was committed before it."""
+        """A connection for queries; each query sees what was committed before it."""
         with _faults(self._url):
             async with self._engine.connect() as connection:
                 if not self._sqlite:
@@ -69,7 +69,7 @@ class Database:
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[AsyncConnection]:
-        """A transaction: committed at the end of the block, rolled back when the block raises."""
+        """A transaction: committed at the end of the block, rolled back if the block raises."""
         if not self._sqlite:
             with _faults(self._url):
                 async with self._engine.begin() as connection:
@@ -83,18 +83,18 @@ class Database:
                         yield connection
 
     def insert(self, table: type[Base]) -> "sqlite.Insert":
-        """An INSERT that can say ON CONFLICT, in this database's dialect; PostgreSQL's says it in the same words."""
-        # by name: the dialect that is not in use costs every start 60 ms
+        """An INSERT with ON CONFLICT in this database's dialect (PostgreSQL's has the same methods)."""
+        # imported by name: loading the unused dialect would cost every start 60 ms
         dialect = importlib.import_module(f"sqlalchemy.dialects.{self._engine.dialect.name}")
         return cast("sqlite.Insert", dialect.insert(table))
 
     def json(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
-        """A column of JSON text, so that the database itself can look into it."""
-        # SQLite has no type JSON: a cast would make a number of it
+        """A column of JSON text, which the database itself can query."""
+        # SQLite has no JSON type: a cast would turn the text into a number
         return type_coerce(column, JSON) if self._sqlite else sql_cast(column, JSON)
 
     async def migrate(self) -> None:
-        """Bring the schema to this release's; safe for several processes at once, free when there is nothing to do.
+        """Migrate the schema to this release. Safe for concurrent processes; nearly free if nothing has to be done.
 
         Raises:
             CatalogueUnavailable: no answer, or a newer release has migrated the database further.
@@ -112,7 +112,7 @@ class Database:
             await connection.run_sync(migrations.upgrade)
 
     async def ping(self) -> None:
-        """Raise CatalogueUnavailable unless the database answers and holds the tables."""
+        """Raise CatalogueUnavailable unless the database answers and has the tables."""
         async with self.reading() as connection:
             await connection.execute(text("SELECT 1 FROM instances LIMIT 1"))
 
@@ -138,7 +138,7 @@ def _with_driver(url: str) -> URL:
 
 
 def _begin_file(path: Path) -> None:
-    """Have the file, for its user alone: SQLite gives its journal the same rights. Raises CatalogueUnavailable."""
+    """Create the file for its user alone; SQLite gives its journal the same mode. Raises CatalogueUnavailable."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -147,7 +147,7 @@ def _begin_file(path: Path) -> None:
 
 
 def _prepare_sqlite(connection: Any, _record: ConnectionPoolEntry) -> None:
-    connection.isolation_level = None  # the driver must not begin transactions of its own; `_begin_sqlite` does
+    connection.isolation_level = None  # the driver must not begin transactions itself; `_begin_sqlite` does
     cursor = connection.cursor()
     for pragma in (f"busy_timeout={int(_BUSY_S * 1000)}", "journal_mode=WAL", "synchronous=FULL"):
         cursor.execute(f"PRAGMA {pragma}")
@@ -155,7 +155,7 @@ def _prepare_sqlite(connection: Any, _record: ConnectionPoolEntry) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    # IMMEDIATE: a transaction that reads first and asks for the write lock later fails with "database is locked"
+    # IMMEDIATE: a transaction that reads first and then wants to write fails with "database is locked"
     if connection.get_execution_options().get("writes"):
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
@@ -170,7 +170,7 @@ def _revision(connection: Connection) -> str | None:
 def _faults(url: URL) -> Iterator[None]:
     try:
         yield
-    except (SQLAlchemyError, OSError) as error:  # OSError: refused, unresolved or timed out before SQL was spoken
+    except (SQLAlchemyError, OSError) as error:  # OSError: refused, unresolved or timed out while connecting
         cause = error.orig if isinstance(error, DBAPIError) else error  # without the statement and its parameters
         where = url.render_as_string(hide_password=True)
         hint = "; free space on its disk" if any(word in str(cause) for word in _FULL) else ""

@@ -1,6 +1,6 @@
-"""Which files a patch touches: the headers of `git diff` (and plain unified) text, cut into one section per file.
+"""Splits a patch (git's or plain unified diff) by file and reads which paths each section touches.
 
-Known limits: context, ed and `Index:` diffs have no section here; the service's own captures are never of that kind.
+Known limits: context, ed and `Index:` diffs have no section here; the service's own captures are never of these kinds.
 """
 
 import posixpath
@@ -18,26 +18,26 @@ _Strip = Callable[[bytes], bytes]
 
 @dataclass(frozen=True, slots=True)
 class FileSection:
-    """One file's part of a patch; the texts of all sections joined are the patch."""
+    """One file's part of a patch; the joined texts of all sections are the patch."""
 
     text: bytes
     old: frozenset[str]
-    """Paths that some header line names as before: usually one; empty for a new file."""
+    """Paths that header lines name as the old file: usually one; empty for a new file."""
     new: frozenset[str]
-    """Paths named as after; empty for a deleted file."""
+    """Paths that header lines name as the new file; empty for a deleted file."""
     marks: frozenset[str] = frozenset()
-    """Of `copy`, `rename`, `binary`, `submodule`: those that a header line says."""
+    """Those of `copy`, `rename`, `binary`, `submodule` that header lines state."""
     hunks_at: int | None = None
-    """Where the first hunk begins in `text`; None: there is none."""
+    """Offset of the first hunk in `text`; None: there is none."""
 
     @property
     def paths(self) -> frozenset[str]:
-        """Every path that the section names; headers that disagree all count."""
+        """All paths in the section's headers, even if they disagree."""
         return self.old | self.new
 
     @property
     def created(self) -> frozenset[str]:
-        """Paths that were not there before: new files, targets of renames and copies."""
+        """Paths that did not exist before: new files, targets of renames and copies."""
         return self.new - self.old
 
 
@@ -45,7 +45,7 @@ class FileSection:
 class _Open:
     start: int
     named: bytes = b""
-    """The `diff --git` line, read only where no other line names the file."""
+    """The `diff --git` line; read only if no other line names the file."""
     old: set[str] = field(default_factory=set)
     new: set[str] = field(default_factory=set)
     has_body: bool = False
@@ -64,14 +64,14 @@ class _Open:
 
 
 def without_prefix(name: bytes) -> bytes:
-    """As `-p1`: a/, b/, or whatever mnemonic stands there."""
+    """Strip the prefix as `-p1` does: a/, b/, or whatever stands there."""
     return name.partition(b"/")[2] or name
 
 
 def file_sections(patch: bytes, *, strip: _Strip = without_prefix) -> tuple[FileSection, ...]:
-    """Cut `patch` by file, in order; text before the first file goes with it. Never raises; linear time.
+    """Split `patch` by file, in order; text before the first file belongs to it. Never raises; linear time.
 
-    `strip` takes the prefix off the names of `---`, `+++` and `diff --git` lines.
+    `strip` removes the prefix from names in `---`, `+++` and `diff --git` lines.
     """
     cuts = _scan(patch, strip)
     ends = [cut.start for cut in cuts[1:]] + [len(patch)]
@@ -80,12 +80,12 @@ def file_sections(patch: bytes, *, strip: _Strip = without_prefix) -> tuple[File
 
 
 def touched_paths(patch: bytes) -> frozenset[str]:
-    """Every path that any section names."""
+    """All paths named in any section."""
     return _union(section.paths for section in file_sections(patch))
 
 
 def created_paths(patch: bytes) -> frozenset[str]:
-    """Every path that the patch brings into being."""
+    """All paths that the patch creates."""
     return _union(section.created for section in file_sections(patch))
 
 
@@ -94,7 +94,7 @@ def _union(sets: Iterable[frozenset[str]]) -> frozenset[str]:
 
 
 class _Hunk:
-    """Counts down the lines of a hunk, so that its content is never read as headers."""
+    """Counts down the lines of a hunk, so that its content is not read as headers."""
 
     def __init__(self) -> None:
         self._old = self._new = 0
@@ -109,7 +109,7 @@ class _Hunk:
             return False
         kind = line[:1]
         if kind not in b" -+\\\r\n":
-            self._old = self._new = 0  # the counts lied: read on as headers
+            self._old = self._new = 0  # the counts were wrong: continue with headers
             return False
         self._old -= kind not in b"+\\"
         self._new -= kind not in b"-\\"
@@ -130,7 +130,7 @@ def _scan(patch: bytes, strip: _Strip) -> list[_Open]:
         elif line.startswith(b"--- "):
             before = (match.start(), line[4:])
         elif line.startswith(b"+++ ") and before:
-            if not found or found[-1].has_body:  # a plain unified diff: the pair itself begins a file
+            if not found or found[-1].has_body:  # a plain unified diff, in which the pair begins a file
                 found.append(_Open(before[0]))
             _add_pair(found[-1], before[1], line[4:], strip)
             before = None
@@ -181,7 +181,7 @@ def _name(raw: bytes) -> bytes:
 
 
 def _quoted(raw: bytes) -> tuple[bytes, bytes]:
-    """The C-quoted name that `raw` begins with, and what follows it."""
+    """The C-quoted name at the beginning of `raw`, and the rest."""
     match = re.match(rb'"((?:[^"\\]|\\.)*)"', raw, re.DOTALL)
     if not match:
         return raw.rstrip(b"\r\n"), b""
@@ -194,7 +194,7 @@ def _unescape(match: re.Match[bytes]) -> bytes:
 
 
 def _same_name(line: bytes, strip: _Strip) -> str:
-    """The name in `diff --git a/NAME b/NAME`, where NAME may hold spaces; "" when the halves differ."""
+    """The name in `diff --git a/NAME b/NAME`, where NAME may hold spaces; "" if the halves differ."""
     rest = line.removeprefix(b"diff --git ").rstrip(b"\r\n")
     if rest.startswith(b'"'):
         first, after = _quoted(rest)

@@ -1,4 +1,4 @@
-"""Eval scripts in the benchmark's shape, cut at their markers, and the repair of the one fault of 4.1.0's. Pure.
+"""Eval scripts in the benchmark's format: cutting at their markers, and repairing the one fault of 4.1.0's. Pure.
 
 In the benchmark's own harness the markers reach the log because `set -x` shows the `:` lines on stderr.
 """
@@ -13,14 +13,14 @@ from sandbox_server.catalogue.patch_files import PatchFiles
 
 _DELIMITER = "EOF_114329324912"
 _DATA = (".json", ".png", "csv", ".txt", ".md", ".jpg", ".jpeg", ".pkl", ".yml", ".yaml", ".toml")
-"""Endings of files that are no tests. Source: NON_TEST_EXTS of swebench 4.1.0."""
+"""Endings of files that are not tests. Source: NON_TEST_EXTS of swebench 4.1.0."""
 
 START_MARKER, END_MARKER = ">>>>> Start Test Output", ">>>>> End Test Output"
 
 
 @dataclass(frozen=True, slots=True)
 class EvalScript:
-    """A script without its markers and what follows the tests."""
+    """The parts of a script before and between its markers."""
 
     setup: str
     tests: str
@@ -30,11 +30,11 @@ def split(eval_script: str) -> EvalScript:
     """Cut `eval_script` at the lines that print the markers.
 
     Raises:
-        ValueError: it has no such lines, so nothing tells which of its output is the tests'.
+        ValueError: it has no such lines, so the tests' output cannot be told from the rest.
 
     """
     lines = eval_script.split("\n")
-    # of several the last: a test patch in the script may quote one
+    # Of several start markers take the last one: a test patch in the script may quote one.
     starts = [number for number, line in enumerate(lines) if _marks(START_MARKER, line)]
     ends = [number for number, line in enumerate(lines) if _marks(END_MARKER, line) and number > max(starts, default=0)]
     if not starts or not ends:
@@ -47,10 +47,10 @@ def _marks(marker: str, line: str) -> bool:
 
 
 def without_files(setup: str, test_patch: str, paths: Collection[str]) -> str:
-    """`setup` with a test patch that says nothing of `paths`, which are to be written otherwise.
+    """`setup` with the sections of `paths` removed from its test patch, because these files are written otherwise.
 
-    So nothing in the container tells what they are in the benchmark. A file that the patch renames stays in it, and so
-    do all where `setup` has the patch in another form, or would end at a patch of nothing.
+    Nothing in the container then shows their original text. Sections that rename files are kept. `setup` is returned
+    unchanged if it holds the patch in another form, or if applying an empty patch would end it.
     """
     sections = file_sections(test_patch.encode())
     left = b"".join(section.text for section in sections if not _is_whole(section) or not section.new <= set(paths))
@@ -60,7 +60,7 @@ def without_files(setup: str, test_patch: str, paths: Collection[str]) -> str:
 
 
 def _is_whole(section: FileSection) -> bool:
-    """It leaves one text file, whatever was there before."""
+    """Whether the section results in one text file, whatever was there before."""
     return len(section.new) == 1 and section.old <= section.new and not section.marks
 
 
@@ -74,11 +74,11 @@ def make_eval_script(
     activate: str = "",
     install: str = "",
 ) -> str:
-    """A script that puts the benchmark's tests over the tree, runs them between the markers and takes them away.
+    """Make a script that puts the benchmark's tests into the tree, runs them between the markers and removes them.
 
-    `files` are those of `test_patch`. `test_cmd` is one command or several, in which `{test_files}` stands for the
-    test files of the patch. Without `base_commit` HEAD serves. `activate` (conda and the like) and `install` are
-    left out when empty.
+    `files`: the files of `test_patch`. `test_cmd`: one or more commands, in which `{test_files}` stands for the test
+    files of the patch. An empty `base_commit` means HEAD. An empty `activate` (conda and the like) or `install` is left
+    out.
 
     Raises:
         ValueError: the patch holds the delimiter of the script's here-document.
@@ -112,10 +112,10 @@ def make_eval_script(
 
 
 def bare_checkout_repaired(eval_script: str, base_commit: str, files: PatchFiles) -> str:
-    """4.1.0's script for a test patch that only adds files, without its reset of the whole tree.
+    """Remove the reset of the whole tree from a 4.1.0 script whose test patch only adds files.
 
-    There its `git checkout <base> <files>` names no file and so reverts the image's own set-up commit. Upstream's
-    repair: remove the new files instead, before and after. Source: SWE-bench issues 518, 539, 542.
+    Its `git checkout <base> <files>` names no file there and so reverts the image's own set-up commit. As upstream's
+    fix, the new files are removed instead, before and after. Source: SWE-bench issues 518, 539, 542.
     """
     if files.existing:
         return eval_script

@@ -1,4 +1,4 @@
-"""Where a repository may lie: what is refused before git ever sees it. Pure."""
+"""Validates addresses of repositories before git sees them. Pure."""
 
 import re
 from pathlib import Path, PurePosixPath
@@ -11,12 +11,11 @@ _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
 def checked_url(url: str) -> str:
-    """`url` as it is.
+    """Return `url` unchanged if it is a plain URL of a repository.
 
     Raises:
-        ValueError: it is no plain URL of a repository: another scheme (ssh needs a key, and there are no credentials
-            here), a transport helper (`ext::...` runs commands), a part that a program would take for an option, a user
-            or password, `..` in its path.
+        ValueError: it has another scheme (ssh would need a key, and there are no credentials here), a transport helper
+            (`ext::...` runs commands), a part that a program could take for an option, a user or password, or `..`.
 
     """
     if "::" in url.partition("//")[0]:
@@ -39,7 +38,7 @@ def checked_url(url: str) -> str:
 
 
 def checked_path(path: str) -> str:
-    """`path` as it is.
+    """Return `path` unchanged if it is valid.
 
     Raises:
         ValueError: it is not absolute, or holds `..` or control characters.
@@ -51,10 +50,10 @@ def checked_path(path: str) -> str:
 
 
 def checked_repo(repo: str) -> str:
-    """`owner/name` as it is.
+    """Return `owner/name` unchanged if it is valid.
 
     Raises:
-        ValueError: it could lead elsewhere than to a repository below a URL.
+        ValueError: below a URL it could lead to something else than a repository.
 
     """
     if not _REPO.fullmatch(repo) or any(part in (".", "..") for part in repo.split("/")):
@@ -63,10 +62,10 @@ def checked_repo(repo: str) -> str:
 
 
 def checked_commit(commit: str) -> str:
-    """The full id in lower case; "" stays.
+    """The full commit id in lower case; "" is returned unchanged.
 
     Raises:
-        ValueError: a branch, a tag or a shortened id: these can mean another commit tomorrow.
+        ValueError: a branch, a tag or a shortened id, which may mean another commit tomorrow.
 
     """
     commit = commit.lower()
@@ -76,7 +75,7 @@ def checked_commit(commit: str) -> str:
 
 
 def inside(path: str, folders: tuple[Path, ...]) -> Path | None:
-    """The real folder that `path` leads to, links followed, if it lies in one of `folders`; blocks for a look."""
+    """The folder that `path` resolves to, if it is inside one of `folders`, else None. Blocks on the file system."""
     real = Path(path).resolve()
     return real if any(real.is_relative_to(folder.resolve()) for folder in folders) else None
 

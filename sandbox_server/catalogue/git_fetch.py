@@ -1,4 +1,4 @@
-"""Commits brought into mirrors: one fetch for all that are asked for at a moment, bounded, tried again, never half."""
+"""Fetches commits into mirrors: one bounded, retried fetch for all commits requested at a time; all or nothing."""
 
 import asyncio
 import math
@@ -19,13 +19,13 @@ from sandbox_server.tasks import TaskSet
 
 log = telemetry.logger(__name__)
 
-_GATHER_S = 0.05  # for others to ask for commits of the same repository
+_GATHER_S = 0.05  # wait for other requests for commits of the same repository
 _LOOKS = 3  # a mirror may be removed for room between its fetch and its use
 _REMOVE_S = 5.0
 _TOGETHER = 64  # mirrors in use at a time; each holds a file open
 _HEAD = "HEAD"
 _FETCH = ("--progress", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--update-shallow")
-_ALL = "2147483647"  # git's own number for a depth without end
+_ALL = "2147483647"  # git's own value for unlimited depth
 _TOO_LARGE = "it is larger than SANDBOX_REPOSITORIES_MAX_MB"
 
 _ABSENT = re.compile(r"not our ref ([0-9a-f]{40,64})|couldn't find remote ref (HEAD)")
@@ -38,25 +38,25 @@ _FINAL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class MirrorConfig:
-    """Where mirrors lie, where they may come from, and their bounds."""
+    """Where mirrors are stored, what they may be fetched from, and limits."""
 
     folder: Path
     url: str = "https://github.com/{repo}.git"
-    """Of a source that only names its repository: a URL, or an absolute path."""
+    """Address of a source that only names its repository: a URL or an absolute path."""
     folders: tuple[Path, ...] = ()
-    """That local repositories may lie in."""
+    """Folders that local repositories may be in."""
     protocols: tuple[str, ...] = ("https",)
     fetch_timeout_s: float = 900.0
-    """Of one attempt."""
+    """Limit on one attempt."""
     silence_s: float = 60.0
-    """An attempt that gives no sign of progress for this long is ended."""
+    """An attempt without progress for this long is stopped."""
     attempts: int = 3
     pause_s: float = 2.0
-    """Before the second attempt; each one after waits twice as long."""
+    """Pause before the second attempt; doubled before each further one."""
     concurrency: int = 4
     """Fetches at a time."""
     max_bytes: int = 50 << 30
-    """That all mirrors together may take."""
+    """Limit on the total size of all mirrors."""
 
 
 @dataclass(slots=True)
@@ -76,12 +76,12 @@ class Fetch:
         self._tasks = TaskSet("git fetches")
         self._uses = asyncio.Semaphore(_TOGETHER)
         self._opened = False
-        # an attempt may take its time and twice as long for the pauses
+        # each attempt may use its whole timeout; the pauses double
         self._lock_s = config.attempts * (config.fetch_timeout_s + 60.0) + config.pause_s * 2**config.attempts
 
     @asynccontextmanager
     async def there(self, source: GitSource) -> AsyncIterator[tuple[Path, str]]:
-        """The mirror that has the source's commit, and its id; neither goes before the block ends.
+        """Provide the mirror that has the source's commit, and the commit's id. Both stay until the block ends.
 
         Raises:
             RepositoryUnavailable.
@@ -104,18 +104,18 @@ class Fetch:
         )
 
     async def discard(self, source: GitSource, path: Path) -> None:
-        """Remove a damaged mirror, unless somebody uses it."""
+        """Remove a damaged mirror unless somebody uses it."""
         with suppress(TimeoutError):
             async with self._folder.locked(path.stem, exclusive=True, timeout_s=_REMOVE_S):
                 await asyncio.to_thread(self._folder.remove, path.stem)
         log.warning("mirror discarded", source=str(source), path=str(path))
 
     async def close(self) -> None:
-        """End the fetches under way."""
+        """Stop all fetches."""
         await self._tasks.cancel()
 
     def _kept(self, key: str, wanted: str) -> str:
-        """The commit that `wanted` is, if a fetch has brought it; "" else."""
+        """The commit id of `wanted` if it has been fetched, else ""."""
         try:
             found = (self._folder.mirror(key) / "refs" / "keep" / wanted).read_text().strip()
         except FileNotFoundError:
@@ -124,7 +124,7 @@ class Fetch:
         return found
 
     def _address(self, source: GitSource) -> str:
-        """What git is given.
+        """The address to give to git.
 
         Raises:
             RepositoryUnavailable: the settings do not allow it.
@@ -156,13 +156,13 @@ class Fetch:
             batch.task = self._tasks.start(self._run(address, key, batch), awaited=True)
         batch.wanted.add(wanted)
         assert batch.task is not None
-        # one caller's end must not end the fetch for the others
+        # a cancelled caller must not cancel the others' fetch
         failures = await asyncio.shield(batch.task)
         if why := failures.get(wanted):
             raise RepositoryUnavailable(f"{address} at {wanted}: {why}")
 
     async def _run(self, address: str, key: str, batch: _Batch) -> dict[str, str]:
-        """What could not be had, and why; the rest is there."""
+        """Fetch the batch; returns commit -> reason for each that could not be fetched."""
         try:
             await asyncio.sleep(_GATHER_S)
             async with (
@@ -170,7 +170,7 @@ class Fetch:
                 self._folder.locked(f"{key}.fetch", exclusive=True, timeout_s=self._lock_s) as fetching,
                 self._folder.locked(key, exclusive=False, timeout_s=self._lock_s) as using,
             ):
-                self._gathering.pop(key)  # whoever comes from here on is for the next fetch
+                self._gathering.pop(key)  # later requests go to the next fetch
                 missing = [one for one in sorted(batch.wanted) if not await asyncio.to_thread(self._kept, key, one)]
                 return await _Attempts(self._config, self._folder, address, key, (fetching, using)).bring(missing)
         except TimeoutError:
@@ -184,7 +184,7 @@ class Fetch:
             await self._clear(key)
 
     async def _clear(self, key: str) -> None:
-        """Remove the mirror where nothing of it may be used, and others where all take too much."""
+        """Remove the mirror if it holds no commit that may be used; remove others if all take too much space."""
         with suppress(TimeoutError, OSError):
             if not await asyncio.to_thread(self._any_kept, key):
                 async with self._folder.locked(key, exclusive=True, timeout_s=_REMOVE_S):
@@ -200,7 +200,7 @@ class Fetch:
 
 
 class _Attempts:
-    """One repository's fetch, under its locks."""
+    """The fetch of one repository, while its locks are held."""
 
     def __init__(
         self, config: MirrorConfig, folder: MirrorFolder, address: str, key: str, held: tuple[int, ...]
@@ -214,7 +214,7 @@ class _Attempts:
         self._failures: dict[str, str] = {}
 
     async def bring(self, wanted: Sequence[str]) -> dict[str, str]:
-        """As `Fetch._run`."""
+        """See `Fetch._run`."""
         missing = list(wanted)
         if not missing:
             return {}
@@ -276,7 +276,7 @@ class _Attempts:
         await self._fetch([f"--depth={depth}", "--stdin"], refs)
 
     async def _whole(self, wanted: Sequence[str]) -> list[str]:
-        """All branches and tags, since the server gives no commit by its id; then there is nothing left to bring."""
+        """Fetch all branches and tags, since the server gives no commit by id; returns [] (nothing left to fetch)."""
         refs = "+refs/heads/*:refs/all/heads/*\n+refs/tags/*:refs/all/tags/*\n"
         if _HEAD in wanted:
             refs += f"+{_HEAD}:refs/keep/{_HEAD}\n"
@@ -298,7 +298,7 @@ class _Attempts:
     async def _fetch(self, options: Sequence[str], refs: str) -> None:
         before = await asyncio.to_thread(tree_size, self._mirror)
         most = self._config.max_bytes
-        # one that outlives this process, whose bounds it then lacks, ends by itself where a server says nothing more
+        # If git outlives this process, and so its limits, it must end by itself once the server sends nothing.
         slow = ["-c", "http.lowSpeedLimit=1", "-c", f"http.lowSpeedTime={math.ceil(self._config.silence_s) + 5}"]
         await self._git(
             [*slow, "fetch", *_FETCH, *options, "--", self._address],
@@ -316,6 +316,6 @@ class _Attempts:
 
 
 def _last(said: str) -> str:
-    """The line that says most: git's first complaint, else its last word."""
+    """The most telling line: git's first complaint, else its last line."""
     lines = [line.strip() for line in said.replace("\r", "\n").splitlines() if line.strip()]
     return next((line for line in lines if line.startswith(("fatal:", "error:", "remote: "))), lines[-1])[-300:]

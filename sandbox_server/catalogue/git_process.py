@@ -1,7 +1,7 @@
-"""One git command, apart from the event loop: bounded, with its children, and knowing nobody's credentials.
+"""Runs one git command off the event loop, bounded, together with its children, and without any credentials.
 
-GitPython has no part in this: its own bound ends git, not the programs that git started to talk to a server, and it
-reads what git says of its progress in threads that nothing bounds.
+Not by GitPython: its timeout ends git but not the programs that git started to talk to a server, and it reads git's
+progress in unbounded threads.
 """
 
 import asyncio
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import IO
 
 _LOOK_S = 0.25
-_SAID = 8192  # bytes of its last words that are kept
-_ANSWER = 1 << 26  # bytes of an answer; lists of files and commits are far below
+_SAID = 8192  # bytes kept of the end of stderr
+_ANSWER = 1 << 26  # bytes of an answer; lists of files and commits are far smaller
 _PASSED_ON = ("PATH", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO", "CURL_CA_BUNDLE")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
@@ -46,7 +46,7 @@ _CONFIG = """\
 
 
 class GitFailed(Exception):
-    """A git command ended badly; `said` are its last words, or why it was ended."""
+    """A git command failed; `said` is the end of its stderr, or why it was stopped."""
 
     def __init__(self, said: str, *, ended_by_us: bool = False) -> None:
         super().__init__(said)
@@ -55,9 +55,9 @@ class GitFailed(Exception):
 
 
 def environment(home: Path, protocols: Sequence[str]) -> dict[str, str]:
-    """For git without the host's configuration, credentials, hooks, templates and terminal; makes `home` for it.
+    """Environment for git without the host's configuration, credentials, hooks, templates and terminal; creates `home`.
 
-    Only `protocols` are spoken. Proxies and certificates of the host count.
+    Git may use only `protocols`. The host's proxies and certificates are passed on.
     """
     home.mkdir(parents=True, exist_ok=True)
     config = home / "gitconfig"
@@ -100,12 +100,12 @@ async def run_git(
     held: tuple[int, ...] = (),
     objection: Callable[[], str] = lambda: "",
 ) -> bytes:
-    """What git prints (at most 64 MiB; into `stdout` where that is given: nothing here).
+    """Run git and return its stdout (at most 64 MiB; empty if `stdout` is given, which then receives it).
 
-    It and all that it started are gone when this returns or raises, also when the caller is cancelled. Past `timeout_s`
-    seconds, after `silence_s` seconds without a word (for commands that tell their progress), or once `objection()`,
-    asked every quarter of a second, is not "", it is killed. `held` are open files that it keeps as long as it lives,
-    which may be longer than this process does: locks.
+    Git and everything it started are gone when this returns or raises, also if the caller is cancelled. It is killed
+    after `timeout_s` seconds, after `silence_s` seconds without output on stderr (for commands that report progress),
+    or once `objection()`, called every quarter of a second, returns a text. `held` are open files (locks) that git
+    keeps as long as it lives, which may be longer than this process.
 
     Raises:
         GitFailed.
@@ -128,7 +128,7 @@ async def run_git(
     tasks.append(asyncio.create_task(run.feed(text)))
     try:
         await run.until_ended(timeout_s, silence_s, objection)
-        # its children may hold the pipes still, though not for long: none of its commands leaves any
+        # Its children may still hold the pipes, but not for long: none of its commands leaves any behind.
         await asyncio.wait(tasks, timeout=5.0)
     finally:
         with suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""What happened: sessions, their actions, patches, verdicts and receipts. The durable truth behind Redis."""
+"""Permanent records of sessions, actions, patches, verdicts and receipts; Redis holds only their live state."""
 
 import json
 import time
@@ -26,7 +26,7 @@ from sandbox_server.records import (
 
 
 def _columns(table: type[Base], record: type) -> list[Any]:
-    """The columns that make up a record, in its order: they bear its fields' names."""
+    """The table's columns for a record, in the record's order; they have the names of its fields."""
     return [getattr(table, field.name) for field in fields(record)]
 
 
@@ -45,17 +45,17 @@ _GRADED = [
 ]
 
 _LONGEST_CODE = 60
-_NEWEST = 5  # gradings that tell how long the next one takes
+_NEWEST = 5  # gradings averaged to predict the next one's duration
 
 
 class History:
-    """Every method raises CatalogueUnavailable when SQL does not answer; what it wrote before is then unchanged."""
+    """The history in SQL. Every method raises CatalogueUnavailable if SQL does not answer; nothing is changed then."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def save_session(self, record: SessionRecord) -> None:
-        """Write it over the last one of its sid; but a session that has ended is not revived by a late write."""
+        """Write the session over its last version; a late write does not revive a session that has ended."""
         await self.save_sessions([record])
 
     async def save_sessions(self, records: Sequence[SessionRecord]) -> None:
@@ -72,7 +72,7 @@ class History:
             await connection.execute(statement, [asdict(record) for record in records])
 
     async def session(self, sid: str) -> SessionRecord | None:
-        """The session, None when there never was one."""
+        """The session, or None if there never was one."""
         row = await self._one(select(*_SESSION).where(SessionRow.sid == sid))
         return None if row is None else SessionRecord(*row)
 
@@ -85,7 +85,7 @@ class History:
         owner: str | None = None,
         limit: int = 100,
     ) -> list[SessionRecord]:
-        """Newest first."""
+        """The sessions that match, newest first."""
         filters: list[ColumnElement[bool]] = []
         if state is not None:
             filters.append(SessionRow.state == state)
@@ -99,7 +99,7 @@ class History:
         return [SessionRecord(*row) for row in await self._all(newest)]
 
     async def add_actions(self, records: Sequence[ActionRecord]) -> None:
-        """Append to the journal; what is there already under its (sid, seq) stays as it is."""
+        """Append to the journal; an entry whose (sid, seq) exists is left unchanged."""
         if not records:
             return
         statement = self._database.insert(ActionRow).on_conflict_do_nothing(index_elements=["sid", "seq"])
@@ -109,13 +109,13 @@ class History:
             )
 
     async def actions(self, sid: str, *, after: int = 0, limit: int | None = None) -> list[ActionRecord]:
-        """The session's journal past number `after`, oldest first; `limit` of them at most."""
+        """The session's journal after number `after`, oldest first, at most `limit` entries."""
         journal = select(*_ACTION).where(ActionRow.sid == sid, ActionRow.seq > after).order_by(ActionRow.seq)
         journal = journal.limit(limit)
         return [ActionRecord(*row) for row in await self._all(journal)]
 
     async def save_patch(self, record: PatchRecord) -> PatchRecord:
-        """Keep the session's patch; the first one wins, and is returned."""
+        """Store the session's patch; the first one stored wins and is returned."""
         statement = self._database.insert(PatchRow).values(asdict(record)).on_conflict_do_nothing()
         async with self._database.writing() as connection:
             await connection.execute(statement)
@@ -123,16 +123,16 @@ class History:
         return PatchRecord(*row)
 
     async def patch(self, sid: str) -> PatchRecord | None:
-        """The session's patch, None while it was not captured."""
+        """The session's patch, or None if it has not been captured."""
         row = await self._one(select(*_PATCH).where(PatchRow.sid == sid))
         return None if row is None else PatchRecord(*row)
 
     async def save_graded(self, graded: GradedSession, receipt: Mapping[str, object], grade_key: str) -> GradedSession:
-        """Keep the verdict and its receipt together; returns the session's standing verdict.
+        """Store the verdict and its receipt together; returns the session's final verdict.
 
-        Only an `infra` verdict is ever replaced: of two gradings of one session the first with a result wins.
-        A session answers the same ever after. The receipt's `timings_s`, where it has them, gain `store`: seconds
-        from this call to the receipt's own writing.
+        Only an `infra` verdict is ever replaced: of two gradings of a session the first with a result wins, and the
+        session keeps that answer. If the receipt has `timings_s`, it gets `store`: seconds from this call until the
+        receipt is written.
         """
         began = time.monotonic()
         values = {
@@ -169,20 +169,20 @@ class History:
         return _graded(row)
 
     async def graded(self, sid: str) -> GradedSession | None:
-        """The session's standing verdict, None before the first."""
+        """The session's verdict, or None before the first."""
         row = await self._one(select(*_GRADED).where(VerdictRow.sid == sid))
         return None if row is None else _graded(row)
 
     async def verdict_by_key(self, grade_key: str) -> Verdict | None:
-        """The newest unmasked verdict of this key: what is true of one patch is true of its twin, a fault is not."""
+        """The newest unmasked verdict with this key; an equal patch has the same verdict, but not the same fault."""
         found = select(VerdictRow.body).where(VerdictRow.grade_key == grade_key, VerdictRow.mask.is_(False))
         row = await self._one(found.order_by(VerdictRow.graded_at.desc()).limit(1))
         return None if row is None else _verdict(row[0])
 
     async def grading_seconds(self, instance_id: str) -> float | None:
-        """What the newest gradings of the instance took on the average, their wait for a slot left out.
+        """Average duration of the newest gradings of the instance, without their wait for a slot.
 
-        Of unmasked verdicts on tests that ran; None: there is none.
+        Counts unmasked verdicts whose tests ran; None if there are none.
         """
         found = select(VerdictRow.body).where(VerdictRow.instance_id == instance_id, VerdictRow.mask.is_(False))
         rows = await self._all(found.order_by(VerdictRow.graded_at.desc()).limit(_NEWEST))
@@ -191,7 +191,7 @@ class History:
         return sum(seconds) / len(seconds) if seconds else None
 
     async def receipt(self, receipt_id: str) -> dict[str, object]:
-        """What the grading of this receipt used and found.
+        """The stored receipt: what the grading used and found.
 
         Raises:
             UnknownReceipt.
@@ -204,7 +204,7 @@ class History:
         return receipt
 
     async def receipt_owner(self, receipt_id: str) -> str | None:
-        """The owner of the session that the receipt is of; None: there is no such receipt, or no such session."""
+        """The owner of the receipt's session; None if there is no such receipt or session."""
         found = select(SessionRow.owner).join(ReceiptRow, ReceiptRow.sid == SessionRow.sid)
         row = await self._one(found.where(ReceiptRow.id == receipt_id))
         return None if row is None else str(row[0])
@@ -217,10 +217,10 @@ class History:
         ended_before: float | None = None,
         limit: int = 10_000,
     ) -> list[str]:
-        """The sids whose grading is not done, oldest first: ended, with a patch, without a verdict.
+        """Sids of ended sessions with a patch but without a verdict, oldest first.
 
-        Not those that ended as `infra`: they are graded again when their reward is asked for, not at each start.
-        The bounds are Unix seconds.
+        Sessions with an `infra` verdict are not included: they are graded again when their reward is requested, not at
+        each start. The bounds are Unix seconds.
         """
         undone = (
             select(SessionRow.sid)
@@ -246,9 +246,9 @@ class History:
 
 
 def kind_of(verdict: str, cause: str) -> str:
-    """What a cause is about: the code before its colon where it is an error of ours, defect, lost, other.
+    """Kind of a cause, for `infra`: the error code before its colon, or defect, lost, other.
 
-    Of a verdict that is none of our faults: the verdict.
+    For any other verdict: the verdict itself.
     """
     code, colon, _ = cause.partition(":")
     if verdict != VerdictName.INFRA:
@@ -264,7 +264,7 @@ def _graded(row: Any) -> GradedSession:
 
 
 def _verdict_json(verdict: Verdict) -> str:
-    # ASCII: a log's NUL and lone surrogates become escapes, which every database holds
+    # ASCII: NULs and lone surrogates of a log become escapes, which every database can store
     return json.dumps({field.name: getattr(verdict, field.name) for field in fields(verdict)}, default=_plain)
 
 

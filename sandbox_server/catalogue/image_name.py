@@ -1,4 +1,4 @@
-"""What can be the name of an image at all. Source: distribution/reference, the grammar on top of reference.go. Pure."""
+"""The syntax of image names. Source: distribution/reference, the grammar on top of reference.go. Pure."""
 
 import re
 
@@ -17,7 +17,7 @@ WHY = (
 
 
 def is_image_name(text: str) -> bool:
-    """An engine could have an image of this name, or of this id."""
+    """Whether an engine could have an image with this name or id."""
     if len(text) > 2 * _LONGEST:
         return False
     if _ID.fullmatch(text):

@@ -1,4 +1,4 @@
-"""A file of tasks becomes instances: read, told apart by family, converted, checked as a whole."""
+"""Imports a file of tasks: reads its rows, detects their families, converts them and checks the result."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -21,15 +21,15 @@ _IMPORTERS = {name: cast(Importer, importer) for name, importer in discover(impo
 
 
 def read_instances(path: Path, *, swebench4_dir: Path | None = None, family: str = "") -> list[TaskInstance]:
-    """The instances of every row of `path`, in its order. Blocks: seconds for thousands of rows.
+    """The instances of all rows of `path`, in order. Blocks: seconds for thousands of rows.
 
-    `swebench4_dir` holds swebench 4.1.0 for old SWE-bench rows; None: the environment's own. `family` is what all rows
-    are taken for, whatever they look like; "": each is told apart.
+    `swebench4_dir`: folder with swebench 4.1.0 for old SWE-bench rows; None: the environment's own. `family`: the
+    family of all rows, whatever they look like; "": detect it for each row.
 
     Raises:
-        RowRejected: a row is unusable, of no family, or names an id twice; then there is nothing of the file.
+        RowRejected: a row is unusable, of no known family, or repeats an id; nothing of the file is returned.
         MalformedRequest: the file cannot be read, or there is no such family.
-        GraderBroken: old rows, and swebench 4.1.0 is not there or failed.
+        GraderBroken: there are old rows, and swebench 4.1.0 is missing or failed.
 
     """
     if family and family not in _IMPORTERS:

@@ -1,4 +1,4 @@
-"""The neutral record of a task: every data set's importer fills it, so that grading has no branch per data set."""
+"""The common record of a task. The importer of each data set fills it, so grading has no branch per data set."""
 
 import hashlib
 import json
@@ -19,16 +19,16 @@ class SwebenchGrader(_Record):
 
     kind: Literal["swebench"] = "swebench"
     eval_script: str
-    """The benchmark's script: what stands before its markers is the set-up, between them the tests."""
+    """The benchmark's script: set-up before its markers, tests between them."""
     log_parser: str
     """Name in swebench's PARSER_REGISTRY."""
     eval_type: Literal["pass_and_fail", "fail_only"] = "pass_and_fail"
     new_test_files: tuple[str, ...] = ()
-    """Paths that the test patch creates; removed from the tree before the script runs."""
+    """Paths that the test patch creates; they are removed from the tree before the script runs."""
 
 
 class ScriptGrader(_Record):
-    """Resolved when `command` exits 0 in the workdir; f2p_total is 1."""
+    """Resolved if `command` exits with 0 in the workdir; f2p_total is 1."""
 
     kind: Literal["script"] = "script"
     command: str
@@ -36,31 +36,33 @@ class ScriptGrader(_Record):
 
 
 class F2pScriptGrader(_Record):
-    """A Python file that ends in `sys.exit(pytest.main(...))`; resolved when it exits 0."""
+    """A Python file that ends in `sys.exit(pytest.main(...))`; resolved if it exits with 0."""
 
     kind: Literal["f2p_script"] = "f2p_script"
     script: str
 
 
 class SweproGrader(_Record):
-    """As SWE-bench Pro grades: a script runs the tests, a parser names those that passed; each required one must have.
+    """Graded as SWE-bench Pro does: a script runs the tests, a parser lists the passed ones.
 
-    Required are `fail_to_pass` and `pass_to_pass`; skipped or missing is not passed.
+    Resolved if all tests in `fail_to_pass` and `pass_to_pass` passed; a skipped or missing one has not.
     """
 
     kind: Literal["swepro"] = "swepro"
     run_script: str
     """Bash; its one argument is `selected_test_files`, joined by commas."""
     parser_script: str
-    """Python 3; arguments: stdout and stderr of the tests, where to write `{"tests": [{"name", "status"}]}`."""
+    """Python 3; arguments: files with the tests' stdout and stderr, file to write `{"tests": [{"name", "status"}]}`
+    to."""
     selected_test_files: tuple[str, ...] = ()
     restore_tests: str = ""
-    """Shell text, run once in the task image: checks the tests out of a later commit. Gradings lay them over the patch;
-    a last line of the setup commands that says the same is left out, so sessions do not see them."""
+    """Shell text that checks the tests out of a later commit; run once in the task image. Gradings place these tests
+    over the patch. A setup command's last line with the same text is left out, so that sessions do not see the
+    tests."""
 
 
 class LocalizationGrader(_Record):
-    """Scored by the instance's `localization`: from what the policy answered, without patch or container."""
+    """Scored by the instance's `localization`, from the policy's answer; needs no patch and no container."""
 
     kind: Literal["localization"] = "localization"
 
@@ -71,20 +73,21 @@ GraderSpec = Annotated[
 
 
 class GitSource(_Record):
-    """A repository at one commit, from which the sandbox's tree is made; exactly one of `repo`, `url` and `path`."""
+    """A repository at one commit, put into the sandbox; exactly one of `repo`, `url` and `path` is set."""
 
     repo: str = ""
-    """owner/name: SANDBOX_REPOSITORY_URL says where that lies."""
+    """owner/name; SANDBOX_REPOSITORY_URL turns it into an address."""
     url: str = ""
-    """https, http or git, of SANDBOX_REPOSITORY_PROTOCOLS; without credentials."""
+    """https, http or git URL, as SANDBOX_REPOSITORY_PROTOCOLS allows; without credentials."""
     path: str = ""
     """A repository on the sandbox host, in one of SANDBOX_REPOSITORY_FOLDERS."""
     commit: str = ""
-    """Full id of the base commit; "" is the server's HEAD as it was when this node first fetched it."""
+    """Full id of the base commit; "" is the server's HEAD at this node's first fetch."""
     patch: str = ""
-    """Laid over the base and made part of it, so that no diff shows it: where a patch brings the bug (SWE-smith)."""
+    """Applied to the base commit as part of it, so that no diff shows it; for data whose patch adds the bug
+    (SWE-smith)."""
     history: bool = False
-    """The agent finds the commits before the base too, which make its image larger; never with a `patch`."""
+    """Whether the agent sees commits before the base, which make the image larger; not possible with a `patch`."""
 
     @field_validator("commit")
     @classmethod
@@ -107,7 +110,7 @@ class GitSource(_Record):
 
     @property
     def name(self) -> str:
-        """Of all that it says, for the names of images and what nodes tell of them."""
+        """A name made of all fields, for image names and the nodes' image reports."""
         said = json.dumps([self.repo, self.url, self.path, self.commit, self.patch, self.history])
         return f"git:{hashlib.sha256(said.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
 
@@ -116,22 +119,23 @@ class GitSource(_Record):
 
 
 class SandboxSpec(_Record):
-    """The container the task lives in."""
+    """The container of the task."""
 
     images: tuple[str, ...] = ()
-    """Candidate names, the preferred first; none (with a `source` only): SANDBOX_SEARCH_IMAGE."""
+    """Candidate image names, preferred first; empty (only with a `source`): SANDBOX_SEARCH_IMAGE."""
     source: GitSource | None = None
-    """The repository is put into the image's `workdir`, which is empty or missing there; None: the image has it."""
+    """Repository to put into the image's `workdir`, which must be empty or missing; None: the image has the
+    repository."""
     workdir: str = "/testbed"
-    """Where the repository lies in the image."""
+    """Folder of the repository in the image."""
     env: dict[str, str] = {}
     activate: str = ""
-    """Shell text run once when a shell begins; "" means: conda env `testbed` where the image has it."""
+    """Shell text run when a shell starts; "": activate conda env `testbed` if the image has it."""
     network: Literal["none", "bridge"] = "none"
     setup_commands: tuple[str, ...] = ()
-    """Run as root in the workdir before anything else, once, in the image that sessions and gradings start from."""
+    """Run once as root in the workdir, in the image that sessions and gradings start from."""
     hidden_paths: tuple[str, ...] = ()
-    """Removed for the agent only."""
+    """Removed for the agent, present in gradings."""
     memory_mb: int | None = None
     cpus: float | None = None
     pids: int | None = None
@@ -139,12 +143,12 @@ class SandboxSpec(_Record):
 
     @property
     def told_as(self) -> tuple[str, ...]:
-        """Names by which nodes tell each other that they have its image."""
+        """Names under which nodes report to each other that they have its image."""
         return (self.source.name,) if self.source else self.images
 
 
 class CodeTask(_Record):
-    """For the dialect `code`: `content` is source text."""
+    """For the dialect `code`, where an action's `content` is source text."""
 
     path: str
     """File to write, relative to the workdir."""
@@ -153,7 +157,7 @@ class CodeTask(_Record):
 
 
 class TaskInstance(_Record):
-    """A task: repository at a base commit, problem, image, grading data."""
+    """A task: repository at a base commit, problem statement, image, grading data."""
 
     instance_id: str = Field(min_length=1, max_length=400)
     dataset: str = ""
@@ -165,27 +169,27 @@ class TaskInstance(_Record):
     hints: str = ""
     sandbox: SandboxSpec
     dialect: str | None = None
-    """How this task's policy writes actions; None: SANDBOX_DIALECT."""
+    """Dialect of the task's policy; None: SANDBOX_DIALECT."""
     profile: str | None = None
-    """How observations read; None: the dialect's own."""
+    """Format of observations; None: the dialect's own."""
     code: CodeTask | None = None
     grader: GraderSpec | None = None
-    """None: ungradable."""
+    """None: the instance cannot be graded."""
     localization: LocalizationTask | None = None
-    """What is to be found, where the task is one of code search; scored where the grader is `localization`."""
+    """Ground truth of a code search task; scored if the grader is `localization`."""
     ungradable_because: str = ""
     test_patch: str = ""
     files: dict[str, str] = {}
-    """Placed in the grading container only: absolute path or relative to the workdir -> text."""
+    """Files placed only in grading containers: absolute path, or relative to the workdir -> text."""
     fail_to_pass: tuple[str, ...] = ()
     pass_to_pass: tuple[str, ...] = ()
     eval_timeout_s: float = 1800.0
     gold_patch: str = ""
     """Never leaves the server; used by `instances verify`."""
     row_sha256: str = ""
-    """Of the imported row."""
+    """SHA-256 of the imported row."""
     conversion: str = ""
-    """Library and version that converted the row, "" when it came complete."""
+    """Library and version that converted the row; "" if it needed no conversion."""
 
     @model_validator(mode="after")
     def _localizes_with_a_truth(self) -> "TaskInstance":
@@ -195,22 +199,22 @@ class TaskInstance(_Record):
 
     @property
     def localizes(self) -> bool:
-        """It is scored by what the policy answers: no patch is taken of it."""
+        """Whether it is scored by the policy's answer, so that no patch is taken."""
         return isinstance(self.grader, LocalizationGrader)
 
     @property
     def instance_hash(self) -> int:
-        """int(md5(instance_id)) mod 2^63: how veRL names the instance."""
+        """int(md5(instance_id)) mod 2^63: the name that veRL uses."""
         return instance_hash(self.instance_id)
 
     @property
     def workspace(self) -> str:
-        """`/workspace/<repo>__<version>`, every `/` as `__`; an integer version gains `.0`. Source: OpenHands 0.17."""
+        """`/workspace/<repo>__<version>`, each `/` as `__`; an integer version gains `.0`. Source: OpenHands 0.17."""
         return self._workspace_of(f"{self.version}.0" if self.version.isdigit() else self.version)
 
     @property
     def workspace_aliases(self) -> tuple[str, ...]:
-        """Other names of the same folder: a trainer adds `.0` only where its row has the version as a number."""
+        """Other names of that folder: trainers append `.0` only if the version is a number in their row."""
         return (self._workspace_of(self.version),) if self.version.isdigit() else ()
 
     def _workspace_of(self, version: str) -> str:

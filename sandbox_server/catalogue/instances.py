@@ -1,4 +1,4 @@
-"""The tasks of the catalogue: add, find, list, and what `instances verify` found of them."""
+"""The catalogue's tasks: adding, finding and listing them, and storing the results of `instances verify`."""
 
 import hashlib
 import itertools
@@ -21,16 +21,16 @@ from sandbox_server.errors import RowRejected, UnknownInstance
 T = TypeVar("T")
 
 _CACHED = 256
-"""Instances kept parsed; some 50 KB each with long test lists."""
+"""Number of parsed instances in the cache, some 50 KB each with long test lists."""
 _TRUSTED_S = 1.0
-"""A cached instance younger than this is given without asking SQL whether it changed."""
+"""Seconds for which a cached instance is returned without asking SQL whether it changed."""
 _CHUNK = 500
-"""Values in one IN (...); both databases take more, neither is faster with it."""
+"""Values in one IN (...); both databases allow more, but more is not faster."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """How many instances an import added, changed and left as they were."""
+    """How many instances an import added, changed and left unchanged."""
 
     new: int
     updated: int
@@ -39,7 +39,7 @@ class ImportReport:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """Verdicts of the gold and the empty patch, as the real grader gave them."""
+    """Verdicts of the gold and the empty patch, by the real grader."""
 
     gold: str
     empty: str
@@ -48,7 +48,7 @@ class Verification:
 
     @property
     def sound(self) -> bool:
-        """Gold resolves the task and doing nothing does not."""
+        """Whether gold resolves the task and the empty patch does not."""
         return self.gold == "resolved" and self.empty not in ("resolved", "")
 
 
@@ -62,33 +62,31 @@ class InstanceSummary:
     repo: str
     version: str
     grader: str
-    """Kind of the grader, "" when ungradable."""
+    """Kind of the grader; "" if ungradable."""
     ungradable_because: str
     verification: Verification | None
 
 
 class Instances:
-    """Reads and writes of the table `instances`.
+    """Reads and writes the table `instances`.
 
-    Parsed instances are kept in this process. Each is given for at most one second without asking SQL whether
-    its digest is still the same (unless who asks trusts it for longer), so an import by another process counts within
-    a second; an instance that was not known a moment ago is found at once.
+    Parsed instances are cached in this process. A cached one is returned for at most a second (or as long as the caller
+    allows) without checking its digest in SQL, so an import by another process takes effect within a second. Unknown
+    instances are not cached, so a new one is found at once.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._cache: OrderedDict[str, tuple[float, str, TaskInstance]] = OrderedDict()
-        """instance_id -> (monotonic time of the last check, body_sha256, instance); the least used first."""
+        """instance_id -> (monotonic time of the last check, body_sha256, instance), least recently used first."""
         self._ids: dict[int, str] = {}
-        """Hashes of the cached instances."""
+        """instance_hash -> instance_id of the cached instances."""
 
     async def add(self, instances: Sequence[TaskInstance]) -> ImportReport:
-        """Add or replace all of them, or none.
-
-        A changed instance loses its verification.
+        """Add or replace all instances, or none. A changed instance loses its verification.
 
         Raises:
-            RowRejected: two ids, among them or in the catalogue, have one hash.
+            RowRejected: two ids, among these or in the catalogue, have the same hash.
             CatalogueUnavailable.
 
         """
@@ -112,7 +110,7 @@ class Instances:
         return ImportReport(len(new), len(changed), len(rows) - len(new) - len(changed))
 
     async def by_hash(self, instance_hash: int) -> TaskInstance:
-        """The instance that veRL names by this number.
+        """The instance with this hash, the name that veRL uses.
 
         Raises:
             UnknownInstance, CatalogueUnavailable.
@@ -129,13 +127,13 @@ class Instances:
         return instance
 
     async def by_id(self, instance_id: str, *, trusted_s: float = _TRUSTED_S) -> TaskInstance:
-        """The instance of this id; one that was looked at within `trusted_s` seconds is given as it was then.
+        """The instance with this id; a cached one that was checked within `trusted_s` seconds is returned unchecked.
 
         Raises:
             UnknownInstance, CatalogueUnavailable.
 
         """
-        # control characters and lone surrogates are refused at import, and some cannot even be asked for in SQL
+        # imports refuse control characters and lone surrogates, and some of them cannot even be sent to SQL
         findable = instance_id.isprintable()
         instance = self._trusted(instance_id, trusted_s)
         if instance is None and findable:
@@ -145,7 +143,7 @@ class Instances:
         return instance
 
     async def mark_verified(self, instance_id: str, gold: str, empty: str, at: float) -> None:
-        """Keep the verdicts of the gold and the empty patch, given at `at` (Unix seconds)."""
+        """Store the verdicts of the gold and the empty patch, given at `at` (Unix seconds)."""
         async with self._database.writing() as connection:
             await connection.execute(
                 update(InstanceRow)
@@ -154,7 +152,7 @@ class Instances:
             )
 
     async def verified(self, instance_id: str) -> Verification | None:
-        """What the last verification found; None: not verified since the instance last changed, or unknown."""
+        """The last verification; None: unknown, or not verified since the instance last changed."""
         async with self._database.reading() as connection:
             row = (
                 await connection.execute(
@@ -166,7 +164,7 @@ class Instances:
         return None if row is None else Verification(*row)
 
     async def sound(self) -> "list[str]":
-        """The ids of those whose last verification found them sound and that can be graded."""
+        """Ids of the gradable instances whose last verification found them sound."""
         filters = (InstanceRow.grader != "", InstanceRow.verified_gold == "resolved", InstanceRow.verified_at > 0)
         async with self._database.reading() as connection:
             rows = await connection.execute(
@@ -175,15 +173,15 @@ class Instances:
             return [row[0] for row in rows]
 
     async def count(self, *, dataset: str | None = None, repo: str | None = None, gradable: bool | None = None) -> int:
-        """How many instances `list` would give without its bounds."""
+        """Number of instances that match, as in `list`."""
         statement = select(func.count()).select_from(InstanceRow).where(*_filters(dataset, repo, gradable))
         async with self._database.reading() as connection:
             return (await connection.execute(statement)).scalar_one()
 
     async def of_images(self, names: Collection[str]) -> "list[TaskInstance]":
-        """The instances that live in an image of one of these names: of those that are set up alike, one.
+        """The instances that use one of these images; of those with the same set-up, only one.
 
-        Those whose repository is put into the image (`source`) are left out.
+        Instances whose repository is put into the image (`source`) are left out.
         """
         first = func.min(InstanceImageRow.instance_id)
         statement = select(first).where(InstanceImageRow.image.in_(names)).group_by(InstanceImageRow.setup_sha256)
@@ -192,7 +190,7 @@ class Instances:
         return [await self.by_id(instance_id) for instance_id in ids]
 
     async def images(self) -> frozenset[str]:
-        """The names of all task images. Reads every row, so some seconds for a hundred thousand."""
+        """Names of all task images. Reads every row: some seconds for a hundred thousand."""
         names = self._database.json(InstanceRow.__table__.c.body)["sandbox"]["images"]
         async with self._database.reading() as connection:
             return frozenset(name for row in await connection.execute(select(names)) for name in row[0] or ())
@@ -206,7 +204,7 @@ class Instances:
         after: str = "",
         limit: int = 100,
     ) -> "list[InstanceSummary]":
-        """Summaries ordered by id, those past `after`; the last one's id is the next page's `after`."""
+        """Summaries after the id `after`, ordered by id; pass the last one's id to get the next page."""
         statement = (
             select(
                 InstanceRow.instance_id,
@@ -237,7 +235,7 @@ class Instances:
         ]
 
     def _trusted(self, known_id: str | None, trusted_s: float) -> TaskInstance | None:
-        """The cached instance, if it was looked at within `trusted_s` seconds."""
+        """The cached instance, if it was checked within `trusted_s` seconds."""
         cached = self._cache.get(known_id) if known_id is not None else None
         if cached is None or time.monotonic() - cached[0] >= trusted_s:
             return None

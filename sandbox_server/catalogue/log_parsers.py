@@ -1,6 +1,6 @@
-"""The log parsers of the pinned swebench, by name, so that an import refuses a misspelt one without loading it.
+"""Names of the log parsers of the pinned swebench, so that an import can check a name without loading the library.
 
-Source: PARSER_REGISTRY of swebench 5.0.2; a test holds the two equal.
+Source: PARSER_REGISTRY of swebench 5.0.2; a test compares the two.
 """
 
 LOG_PARSERS = frozenset(

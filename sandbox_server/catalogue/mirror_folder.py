@@ -1,12 +1,12 @@
-"""The folder that mirrors lie in: their names, their locks, how much they take, and which go first.
+"""The folder of the mirrors: their names, locks and sizes, and which are removed first.
 
     gitconfig, HOME of git       home/
-    two locks for each mirror    locks/<key> (who uses it, and who removes it), locks/<key>.fetch (who fetches)
-    bare repositories            mirrors/<key>.git, `.new-*` and `.gone-*` on their way in and out
-    packs on their way out       work/
+    two locks for each mirror    locks/<key> (for users and removal), locks/<key>.fetch (for fetching)
+    bare repositories            mirrors/<key>.git, `.new-*` and `.gone-*` while created and removed
+    packs being made       work/
 
-A mirror is there as a whole or not at all: it is made under another name. What of it may be used is what
-refs/keep and refs/patched name, and git writes a ref only once all that it leads to is there.
+A mirror is created under another name, so it exists as a whole or not at all. Only what refs/keep and
+refs/patched name may be used: git writes a ref only once everything it leads to is there.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 _LONGEST_PAUSE_S = 0.25
-_LEFT_OVER_S = 3600.0  # what is on its way for longer than this is nobody's
+_LEFT_OVER_S = 3600.0  # temporary files older than this have no owner
 
 
 class MirrorFolder:
-    """Blocking, but for `locked`: call it in a thread."""
+    """The folder of the mirrors. All methods but `locked` block: call them in a thread."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -34,7 +34,7 @@ class MirrorFolder:
         self._mirrors = root / "mirrors"
 
     def open(self) -> None:
-        """Make it; remove what a process that was killed has left."""
+        """Create the folder, and remove what killed processes have left."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)  # repositories may be private
         for folder in (self.home, self.work, self._locks, self._mirrors):
             folder.mkdir(exist_ok=True)
@@ -46,17 +46,17 @@ class MirrorFolder:
 
     @staticmethod
     def key(address: str, *, history: bool) -> str:
-        """Snapshots and whole histories lie apart: one shallow commit cuts every history that passes through it."""
+        """The mirror's name. Snapshots and histories are kept apart: a shallow commit cuts every history through it."""
         digest = hashlib.sha256(address.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         return f"{digest}-history" if history else digest
 
     def mirror(self, key: str) -> Path:
-        """Where it lies, if it does."""
+        """Path of the mirror, whether or not it exists."""
         return self._mirrors / f"{key}.git"
 
     @asynccontextmanager
     async def locked(self, key: str, *, exclusive: bool, timeout_s: float) -> AsyncIterator[int]:
-        """Hold the mirror's lock, against other tasks and other processes; the open file.
+        """Hold the mirror's lock, against other tasks and other processes; yields the open file.
 
         Raises:
             TimeoutError.
@@ -75,7 +75,7 @@ class MirrorFolder:
             os.close(handle)
 
     def tidy(self, key: str) -> None:
-        """Remove what a fetch that was killed has left in the mirror; under its fetch lock."""
+        """Remove what a killed fetch has left in the mirror; call it under its fetch lock."""
         mirror = self.mirror(key)
         objects = mirror / "objects"
         left = [*mirror.glob("*.lock"), *mirror.glob("shallow_*"), *mirror.glob("refs/keep/*.lock")]
@@ -85,25 +85,25 @@ class MirrorFolder:
             _remove(path)
 
     def used(self, key: str) -> None:
-        """The mirror is used now."""
+        """Record that the mirror is used now."""
         with suppress(OSError):
             (self.mirror(key) / "used").touch()
 
     def remove(self, key: str) -> None:
-        """Remove the mirror; under its exclusive lock."""
+        """Remove the mirror; call it under its exclusive lock."""
         gone = self._mirrors / f".gone-{key}-{os.getpid()}-{time.monotonic_ns()}"
         with suppress(FileNotFoundError):
             self.mirror(key).rename(gone)
             _remove(gone)
 
     def growing(self, key: str) -> int:
-        """Bytes that a fetch under way has brought so far."""
+        """Bytes received so far by the fetch under way."""
         return sum(_size(path) for path in (self.mirror(key) / "objects" / "pack").glob("tmp_*"))
 
     def make_room(self, most: int, spared: str) -> int:
-        """Remove mirrors that nobody uses, the least recently used first, until all take at most `most` bytes.
+        """Remove unused mirrors, least recently used first, until the total is at most `most` bytes; never `spared`.
 
-        Never `spared`. Returns what they take then.
+        Returns the total afterwards.
         """
         found = []
         for path in self._mirrors.glob("*.git"):
@@ -131,7 +131,7 @@ class MirrorFolder:
 
 
 def tree_size(folder: Path) -> int:
-    """Bytes of all files below `folder`."""
+    """Total size in bytes of the files in `folder`."""
     return sum(_size(Path(where, name)) for where, _, names in os.walk(folder) for name in names)
 
 
@@ -139,7 +139,7 @@ def _size(path: Path) -> int:
     try:
         return path.stat(follow_symlinks=False).st_size
     except OSError:
-        return 0  # gone meanwhile
+        return 0  # removed meanwhile
 
 
 def _try_lock(handle: int, kind: int) -> bool:

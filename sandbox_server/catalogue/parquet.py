@@ -1,4 +1,4 @@
-"""Parquet files. Apart from `read`, which imports this only when it meets one: pyarrow is heavy."""
+"""Reads parquet files. Apart from `read`, which imports this only if needed: pyarrow is heavy."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,14 +12,14 @@ _BATCH = 256
 
 
 def read_parquet(path: Path) -> Iterator[dict[str, object]]:
-    """The rows, each column as its Python value; some hundred are held at a time.
+    """The rows, each column as its Python value; some hundred are in memory at a time.
 
     Raises:
-        MalformedRequest: it is no whole parquet file.
+        MalformedRequest: the file is not a complete parquet file.
 
     """
     try:
-        # one file, one thread: the CLI shares its machine with sandboxes
+        # single-threaded: the CLI shares its machine with sandboxes
         for batch in pyarrow.parquet.ParquetFile(path).iter_batches(_BATCH, use_threads=False):
             yield from batch.to_pylist()
     except (pyarrow.ArrowException, OSError) as error:

@@ -1,4 +1,4 @@
-"""Which files a diff changes and which it makes. Pure."""
+"""Which files a diff changes and which it creates. Pure."""
 
 from dataclasses import dataclass
 
@@ -10,16 +10,16 @@ class PatchFiles:
     """Paths relative to the repository, in the diff's order."""
 
     existing: tuple[str, ...]
-    """There before: modified, deleted, or renamed away."""
+    """Existed before: modified, deleted, or renamed away."""
     new: tuple[str, ...]
-    """Made by the diff: added, or the new name of what was renamed or copied."""
+    """Created by the diff: added, or the new name of a renamed or copied file."""
 
 
 def patch_files(diff: str) -> PatchFiles:
-    """The files that a diff touches; none for an empty one.
+    """The files that a diff touches; none for an empty diff.
 
     Raises:
-        ValueError: it is not empty and no readable diff.
+        ValueError: it is not empty and not a readable diff.
 
     """
     try:

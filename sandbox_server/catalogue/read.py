@@ -1,4 +1,4 @@
-"""Rows out of a file: JSON Lines, JSON (a list or one object), parquet. Told apart by content, not by suffix."""
+"""Reads rows from JSON Lines, JSON (a list or one object) or parquet. The format is detected by content, not suffix."""
 
 import importlib
 import json
@@ -11,11 +11,11 @@ from sandbox_server.errors import MalformedRequest, RowRejected
 
 
 def read_rows(path: Path) -> list[SourceRow]:
-    """All rows of `path`; blank lines are skipped, a byte order mark is taken off.
+    """All rows of `path`; blank lines and a byte order mark are skipped.
 
     Raises:
         RowRejected: a line is not a JSON object.
-        MalformedRequest: the file cannot be read, or holds no row.
+        MalformedRequest: the file cannot be read, or has no rows.
 
     """
     rows: list[SourceRow] = []
@@ -27,11 +27,11 @@ def read_rows(path: Path) -> list[SourceRow]:
 
 
 def stream_rows(path: Path) -> Iterator[SourceRow | RowRejected]:
-    """The rows of `path` in order, a bad one as the error that names it; a JSON list is held in memory, else one row.
+    """Iterate over the rows of `path`; a bad row comes as its error. A JSON list is read whole, else row by row.
 
     Raises:
-        MalformedRequest: the file cannot be read, or holds no row.
-        RowRejected: what begins like a JSON list is none.
+        MalformedRequest: the file cannot be read, or has no rows.
+        RowRejected: the file begins like a JSON list but is none.
 
     """
     none = True
@@ -50,10 +50,10 @@ _ReadParquet = Callable[[Path], Iterator[dict[str, object]]]
 
 
 def _values(path: Path, file: BinaryIO) -> Iterator[tuple[int, object]]:
-    """(line, value), a RowRejected for what is no value."""
+    """(line, value) pairs; the value is a RowRejected if it cannot be parsed."""
     begin = file.read(4)
     if begin == b"PAR1":
-        # at this point, not at the top: pyarrow costs 0.3 s and 60 MB that no server needs
+        # imported here: pyarrow costs 0.3 s and 60 MB that no server needs
         parquet = importlib.import_module("sandbox_server.catalogue.parquet")
         yield from enumerate(cast(_ReadParquet, parquet.read_parquet)(path), start=1)
         return
@@ -85,7 +85,7 @@ def _content(path: Path, start: int) -> bytes:
 
 
 def _parsed(text: bytes, line: int) -> object:
-    """The JSON value, or what is wrong with it."""
+    """The JSON value, or the error."""
     try:
         return json.loads(text.decode())
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""Repositories as bare mirrors in a folder of this host: fetched once, read without a checkout, packed for a sandbox.
+"""Bare mirrors of repositories in a folder of this host: fetched once, read without checkout, packed for sandboxes.
 
 Commits that are asked for at the same moment come by one fetch, others are there already. Exact commits are asked
 for, without the history around them; a server that refuses that is mirrored as a whole. What a fetch brought counts
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from threading import Lock
 
-os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # on a host without git only the repositories are missing
+os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # without git on the host only repositories are unavailable
 from git import Blob, Repo
 from git.exc import GitError
 from gitdb.exc import ODBError
@@ -28,35 +28,35 @@ from sandbox_server.catalogue.instance import GitSource
 from sandbox_server.catalogue.mirror_folder import MirrorFolder
 from sandbox_server.errors import RepositoryUnavailable
 
-_OPEN = 16  # mirrors whose `git cat-file` waits for the next read
-_LOCAL_S = 600.0  # for a command on objects that are here: packing 1 GB takes about a minute
+_OPEN = 16  # mirrors whose `git cat-file` stays open for the next read
+_LOCAL_S = 600.0  # limit on local git commands: packing 1 GB takes about a minute
 
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """A commit that is here; `path` may go once nobody has it in use."""
+    """A fetched commit; `path` may be removed once nobody uses it."""
 
     path: Path
     """The bare repository."""
     base_commit: str
-    """What the source names."""
+    """The commit that the source names."""
     commit: str
-    """What the sandbox holds: the same, or the one that stands for it with the source's patch in it."""
+    """The commit that the sandbox gets: the same, or one made from it by the source's patch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """All objects of a commit, and with `history` of those before it."""
+    """All objects of a commit; with `history` also those of the commits before it."""
 
     path: Path
-    """One pack file, as `git index-pack` takes it."""
+    """One pack file, as `git index-pack` reads it."""
     commit: str
     shallow: tuple[str, ...]
-    """Commits whose parents are not in it."""
+    """Commits whose parents are not in the pack."""
 
 
 class Mirrors:
-    """The mirrors of one folder; other processes may use the same one."""
+    """The mirrors of one folder, which other processes may share."""
 
     def __init__(self, config: MirrorConfig) -> None:
         self._config = config
@@ -68,17 +68,17 @@ class Mirrors:
         self._env: dict[str, str] | None = None
 
     async def ensure(self, source: GitSource) -> Mirror:
-        """The source's commit, fetched now if it is not here; its patch applied.
+        """Fetch the source's commit if it is not here, and apply its patch.
 
         Raises:
-            RepositoryUnavailable: it cannot be had, within its bounds; the next call tries again.
+            RepositoryUnavailable: it could not be fetched within the limits; the next call tries again.
 
         """
         async with self._using(source) as mirror:
             return mirror
 
     async def read(self, source: GitSource, path: str) -> bytes | None:
-        """The file's bytes at the source's commit, patch included; of a link, where it leads. None: no such file.
+        """The file's content at the source's commit, with its patch; for a link, its target. None: no such file.
 
         Raises:
             RepositoryUnavailable: as `ensure`.
@@ -88,7 +88,7 @@ class Mirrors:
             return await asyncio.to_thread(self._read, mirror, path)
 
     async def paths(self, source: GitSource) -> list[str]:
-        """All files at the source's commit, links too, without submodules; not UTF-8: by surrogates.
+        """All files and links at the source's commit, without submodules; non-UTF-8 bytes become surrogates.
 
         Raises:
             RepositoryUnavailable: as `ensure`.
@@ -101,7 +101,7 @@ class Mirrors:
 
     @asynccontextmanager
     async def packed(self, source: GitSource) -> AsyncIterator[Pack]:
-        """The source's commit as one file, which is gone after the block. `.gitattributes` have no part in it.
+        """The source's commit as one pack file, removed after the block; `.gitattributes` have no effect on it.
 
         Raises:
             RepositoryUnavailable: as `ensure`.
@@ -114,7 +114,7 @@ class Mirrors:
                 async with self._using(source) as mirror:
                     pack = await self._pack(source, mirror, target)
             except GitFailed as e:
-                # whatever it is, a fresh copy mends it or says better what is wrong
+                # whatever is wrong, a fresh copy repairs it or gives a better error
                 if mirror is not None:
                     await self._fetch.discard(source, mirror.path)
                 raise RepositoryUnavailable(
@@ -125,7 +125,7 @@ class Mirrors:
             await asyncio.to_thread(target.unlink, missing_ok=True)
 
     async def close(self) -> None:
-        """End the fetches under way; close what is open."""
+        """Stop the fetches and close all open files."""
         await self._fetch.close()
         for repo, lock in self._readers.values():
             with lock:
@@ -134,7 +134,7 @@ class Mirrors:
 
     @asynccontextmanager
     async def _using(self, source: GitSource) -> AsyncIterator[Mirror]:
-        """The source's commit, which stays as long as the block lasts."""
+        """The source's commit, kept for the duration of the block."""
         async with self._fetch.there(source) as (path, base):
             if not source.patch:
                 yield Mirror(path, base, base)
@@ -142,9 +142,9 @@ class Mirrors:
             yield Mirror(path, base, await self._patched(source, path, base))
 
     async def _patched(self, source: GitSource, path: Path, base: str) -> str:
-        """The commit that stands for `base` with the patch in it: without parents, else its diff would tell.
+        """The commit of `base` with the patch applied, without parents, since its diff would show the patch.
 
-        Author, dates and message are those of `base`, so the same commit comes out on every host.
+        Author, dates and message are those of `base`, so that every host makes the same commit.
         """
         digest = hashlib.sha256(f"{base}\0{source.patch}".encode("utf-8", "surrogateescape")).hexdigest()
         ref = f"refs/patched/{digest}"
@@ -166,13 +166,13 @@ class Mirrors:
             commit = await self._commit_like(path, base, tree)
             await self._git(path, "update-ref", ref, commit)
         except GitFailed as e:
-            raise RepositoryUnavailable(f"{source}: laying its patch over it failed: {e.said[-300:]}") from e
+            raise RepositoryUnavailable(f"{source}: applying its patch failed: {e.said[-300:]}") from e
         finally:
             await asyncio.to_thread(index.unlink, missing_ok=True)
         return commit
 
     async def _commit_like(self, path: Path, base: str, tree: str) -> str:
-        """A commit of `tree` that is `base` in all else but has no parents."""
+        """A commit of `tree` without parents, otherwise equal to `base`."""
         head, _, message = (await self._git(path, "cat-file", "commit", base)).partition(b"\n\n")
         kept = [line for line in head.split(b"\n") if line.split(b" ")[0] in (b"author", b"committer", b"encoding")]
         text = b"\n".join([b"tree " + tree.encode(), *kept]) + b"\n\n" + message
@@ -230,7 +230,7 @@ class Mirrors:
                 raise RepositoryUnavailable(f"{mirror.path}: {path} cannot be read: {e}; try again") from e
 
     def _reader(self, path: Path) -> tuple[Repo, Lock]:
-        """An open repository; it reads through one `git cat-file`, which takes one question at a time."""
+        """An open repository; it reads by one `git cat-file`, one request at a time."""
         with self._opening:
             if path not in self._readers:
                 repo = Repo(path)

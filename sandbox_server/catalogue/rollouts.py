@@ -1,4 +1,4 @@
-"""Metrics of graded sessions, a number a row so that the database makes the means; and what trainers report."""
+"""Metrics of graded sessions, one number per row so that the database can average them, and trainers' reports."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,12 +14,12 @@ from sandbox_server.records import TurnTokens
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What the trainer said of one session."""
+    """A trainer's report on one session."""
 
     rewards: tuple[RewardItem, ...] = ()
-    """(): nothing, so the instance's or the service's."""
+    """Rewards to use; (): the instance's or the service's."""
     tokens: tuple[TurnTokens, ...] = ()
-    """Of each turn, the first one first; () when it did not say."""
+    """Tokens of each turn, in order; () if not reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Rollup:
 
 
 class Rollouts:
-    """Every method raises CatalogueUnavailable when SQL does not answer."""
+    """Metrics and reports in SQL. Every method raises CatalogueUnavailable if SQL does not answer."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -42,7 +42,7 @@ class Rollouts:
     async def report(
         self, sid: str, *, rewards: Sequence[RewardItem] | None = None, tokens: Sequence[TurnTokens] | None = None
     ) -> None:
-        """Keep what is given; None leaves what was there."""
+        """Store the given values; None leaves the stored one unchanged."""
         values = {
             "sid": sid,
             "rewards": "" if rewards is None else json.dumps([item.model_dump(mode="json") for item in rewards]),
@@ -57,7 +57,7 @@ class Rollouts:
                 await connection.execute(statement)
 
     async def reported(self, sid: str) -> Reported:
-        """What was said of the session; nothing, where nothing was."""
+        """The report on the session; an empty one if there is none."""
         async with self._database.reading() as connection:
             found = select(RolloutRow.rewards, RolloutRow.tokens).where(RolloutRow.sid == sid)
             row = (await connection.execute(found)).one_or_none()
@@ -69,7 +69,7 @@ class Rollouts:
         )
 
     async def save_metrics(self, sid: str, metrics: Mapping[str, float], *, run: str, at: float) -> None:
-        """Keep the session's numbers; those of the same names are replaced."""
+        """Store the session's metrics, replacing those with the same names."""
         if not metrics:
             return
         statement = self._database.insert(MetricRow)
@@ -81,7 +81,7 @@ class Rollouts:
             await connection.execute(statement, rows)
 
     async def rollup(self, *, since: float, run: str | None = None, owner: str | None = None) -> list[Rollup]:
-        """Each metric of the sessions graded at or after `since` (Unix seconds), of one run, one owner, or all."""
+        """Each metric over the sessions graded at or after `since` (Unix seconds), by run, by owner, or over all."""
         value = MetricRow.value
         found = select(MetricRow.name, func.count(), func.avg(value), func.min(value), func.max(value))
         found = found.where(MetricRow.at >= since).group_by(MetricRow.name).order_by(MetricRow.name)

@@ -1,15 +1,15 @@
-"""Which repository a row of a data set means."""
+"""Determines the repository of a data set row."""
 
 from sandbox_server.catalogue.instance import GitSource
 from sandbox_server.catalogue.rows import SourceRow
 
 
 def row_source(row: SourceRow, *, commit: str, patch: str = "") -> GitSource:
-    """What the row names itself (`source`, or a URL or absolute path), else its `repo`, at `commit`.
+    """The source that the row names (`source`, or a URL or absolute path), else its `repo`, at `commit`.
 
     Raises:
-        RowRejected: one of the fields is of the wrong kind.
-        ValidationError: no repository may be taken from there, or `commit` is no full id.
+        RowRejected: a field has the wrong type.
+        ValidationError: the address is not allowed, or `commit` is not a full id.
 
     """
     given = row.mapping("source")

@@ -1,4 +1,4 @@
-"""One row of a data set, and the ways its fields are spelled."""
+"""One row of a data set, and the spellings of its fields."""
 
 import ast
 import hashlib
@@ -13,33 +13,33 @@ from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.patch_files import PatchFiles, patch_files
 from sandbox_server.errors import RowRejected
 
-_FILE_BYTES = 1 << 20  # an instance is read whole, from SQL, for each of its sessions
+_FILE_BYTES = 1 << 20  # an instance is read whole from SQL for each of its sessions
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
-    """A row as the file has it."""
+    """A row as it is in the file."""
 
     line: int
-    """Line of a JSON Lines file; of a JSON list or a parquet file the row's number. From 1."""
+    """Line in a JSON Lines file, or row number in a JSON list or a parquet file; 1-based."""
     fields: Mapping[str, object]
     folder: Path = Path()
-    """Of its file: what a path in the row is relative to."""
+    """Folder of its file; paths in the row are relative to it."""
 
     @property
     def sha256(self) -> str:
-        """Of the row as JSON with sorted keys, so that it is the same from every file format."""
+        """SHA-256 of the row as JSON with sorted keys, so that it is the same for every file format."""
         return hashlib.sha256(json.dumps(self.fields, sort_keys=True, default=str).encode()).hexdigest()
 
     def rejected(self, why: str) -> RowRejected:
-        """The error that names this row."""
+        """An error that names this row."""
         return RowRejected(why, line=self.line)
 
     def text(self, *keys: str, default: str | None = None) -> str:
-        """The first of `keys` that is there and not null, as text; a number is spelled out.
+        """The first of `keys` that is present and not null, as text; numbers are converted.
 
         Raises:
-            RowRejected: it is no text, or none is there and `default` is None.
+            RowRejected: it is not text, or none is present and `default` is None.
 
         """
         value = self._first(keys)
@@ -54,12 +54,12 @@ class SourceRow:
         raise self.rejected(f"{keys[0]} is not a text: {_shown(value)}")
 
     def names(self, *keys: str) -> tuple[str, ...]:
-        """The first of `keys` that is there, as a list of texts: a list, a JSON string or a Python literal of one.
+        """The first of `keys` that is present, as a list of texts: a list, or a JSON string or Python literal of one.
 
-        Nothing there, null and "" are the empty list.
+        A missing key, null and "" give an empty list.
 
         Raises:
-            RowRejected: it is neither of these.
+            RowRejected: it is none of these.
 
         """
         value = self._first(keys)
@@ -71,7 +71,7 @@ class SourceRow:
         raise self.rejected(f"{keys[0]} is not a list of texts: {_shown(value)}")
 
     def mapping(self, key: str) -> Mapping[str, object]:
-        """`key` as an object, also where it is a JSON string of one; {} when it is not there."""
+        """`key` as an object, or as a JSON string of one; {} if missing."""
         value = self.fields.get(key)
         parsed = _literal(value)
         if parsed is None:
@@ -81,10 +81,10 @@ class SourceRow:
         raise self.rejected(f"{key} is not an object: {_shown(value)}")
 
     def number(self, key: str, *, default: float) -> float:
-        """`key` as a positive number, also where it is spelled as a text.
+        """`key` as a positive number, or as a text of one.
 
         Raises:
-            RowRejected: it is none.
+            RowRejected: it is not.
 
         """
         spelled = self.text(key, default=str(default))
@@ -97,10 +97,10 @@ class SourceRow:
         return value
 
     def file_text(self, path: str) -> str:
-        """The text of a file that the row names; relative paths begin at the folder of the row's own file.
+        """The content of a file that the row names; relative paths start at the folder of the row's own file.
 
         Raises:
-            RowRejected: it is not there, no UTF-8, or longer than 1 MiB.
+            RowRejected: it is missing, not UTF-8, or longer than 1 MiB.
 
         """
         file = self.folder / path
@@ -120,7 +120,7 @@ class SourceRow:
         """The files of `test_patch`.
 
         Raises:
-            RowRejected: it is no readable diff.
+            RowRejected: it is not a readable diff.
 
         """
         try:
@@ -133,16 +133,16 @@ class SourceRow:
 
 
 class OldRowConverter(Protocol):
-    """Makes the benchmark's eval scripts for rows that carry none."""
+    """Makes the benchmark's eval scripts for rows without one."""
 
     def convert(self, rows: Sequence[SourceRow]) -> list["Converted | Unconvertible"]:
-        """One answer a row, in their order."""
+        """One answer per row, in order."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """What the benchmark's library made of an old row."""
+    """The benchmark library's conversion of an old row."""
 
     eval_script: str
     log_parser: str
@@ -159,27 +159,27 @@ class Unconvertible:
 
 
 class Importer(Protocol):
-    """One family of data sets. `importers/x.py` holds one as IMPORTER; no two of them match the same row."""
+    """One family of data sets: IMPORTER in `importers/x.py`. No two importers match the same row."""
 
     general: bool
-    """Asked only about rows that no importer with `general` False matches."""
+    """A general importer is asked only if no other matches the row."""
 
     def matches(self, row: Mapping[str, object]) -> bool:
-        """Whether a row with these fields is of this family. Looks at the keys, seldom at values; never raises."""
+        """Whether a row with these fields belongs to the family. Checks keys, rarely values; never raises."""
         ...
 
     def convert(self, rows: Sequence[SourceRow], converter: OldRowConverter) -> Iterator[TaskInstance]:
-        """One instance a row, in their order, each made when it is asked for.
+        """Yield one instance per row, in order.
 
         Raises:
-            RowRejected: a row is unusable. A ValidationError is taken for the rejection of the row it came up for.
+            RowRejected: a row is unusable. A ValidationError counts as the rejection of the current row.
 
         """
         ...
 
 
 def _literal(value: object) -> object:
-    """A text as the JSON or Python literal that it spells (blank: None); any other value as it is. Runs nothing."""
+    """Parse a text as JSON or a Python literal (blank: None); return any other value unchanged. Executes nothing."""
     if not isinstance(value, str):
         return value
     if not value.strip():

@@ -1,6 +1,6 @@
-"""SWE-bench Pro's way of grading, out of a row: of the benchmark itself, or of slime's copy of it.
+"""SWE-bench Pro's grading data from a row, of the benchmark itself or of slime's copy.
 
-Its tests lie in a commit after the base, which nobody but the grader is to see.
+Its tests are in a commit after the base, which only the grader may see.
 """
 
 import re
@@ -8,13 +8,13 @@ import re
 from sandbox_server.catalogue.instance import SweproGrader, TaskInstance
 
 TESTS_FOLDER = "/var/lib/sandbox/tests"
-"""Where a sealed image keeps the tests that were checked out, by their paths; no other image has it."""
+"""Where a sealed image keeps the tests that were checked out, by their paths; other images do not have it."""
 
 _CHECKOUT = re.compile(r"git checkout [0-9A-Za-z][0-9A-Za-z._/^~-]* (?:-- )?[^-\s].*")
 
 
 def tests_checkout(before_repo_set_cmd: str) -> str:
-    """Its last line, where that takes the tests out of a later commit, as the benchmark's harness runs it; else ""."""
+    """The last line, if it checks the tests out of a later commit as the benchmark's harness does; else ""."""
     last = before_repo_set_cmd.strip().rpartition("\n")[2].strip()
     return last if _CHECKOUT.fullmatch(last) else ""
 
@@ -22,7 +22,7 @@ def tests_checkout(before_repo_set_cmd: str) -> str:
 def swepro_grader(
     *, run_script: str, parser_script: str, selected_test_files: tuple[str, ...], before_repo_set_cmd: str
 ) -> SweproGrader:
-    """The grader; the tests are put over the patch by the last line of `before_repo_set_cmd` if that does so."""
+    """The grader; if the last line of `before_repo_set_cmd` checks tests out, they are placed over the patch."""
     return SweproGrader(
         run_script=run_script,
         parser_script=parser_script,
@@ -32,12 +32,12 @@ def swepro_grader(
 
 
 def tests_checkout_of(instance: TaskInstance) -> str:
-    """Shell text that takes the tests of `instance` out of a later commit; "" where none does."""
+    """Shell text that checks the tests of `instance` out of a later commit; "" if there is none."""
     return instance.grader.restore_tests if isinstance(instance.grader, SweproGrader) else ""
 
 
 def setup_commands(instance: TaskInstance) -> tuple[str, ...]:
-    """Those of `instance`, without a last line that would lay the tests into the tree."""
+    """The instance's setup commands, without a last line that would put the tests into the tree."""
     tests = tests_checkout_of(instance)
     commands = instance.sandbox.setup_commands
     return tuple(_without_last(command, tests) for command in commands) if tests else commands

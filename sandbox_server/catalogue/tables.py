@@ -1,4 +1,4 @@
-"""The tables. Columns that mirror a record of `sandbox_server.records` bear its field's name.
+"""The tables. Columns that mirror a record of `sandbox_server.records` have the name of its field.
 
 Times are Unix seconds (UTC). No foreign keys: the journal may reach SQL before the session's own row does.
 """
@@ -11,11 +11,11 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
 REVISION = "0011"
-"""The migration that makes these tables; a test holds it to be alembic's head."""
+"""The migration that creates these tables; a test compares it with alembic's head."""
 
 
 class PolicyText(TypeDecorator[str]):
-    """Text that a policy may have written, kept to the last character.
+    """Text that a policy may have written, stored without any loss.
 
     PostgreSQL's text takes no NUL, and neither database takes the lone surrogates that JSON can carry, so it
     is stored as bytes: UTF-8 with `surrogatepass`. To read it in psql: convert_from(column, 'UTF8').
@@ -34,7 +34,7 @@ class PolicyText(TypeDecorator[str]):
 
 
 class Seconds(TypeDecorator[Mapping[str, float]]):
-    """Names with seconds, as a JSON object."""
+    """Name -> seconds, as a JSON object."""
 
     impl = Text
     cache_ok = True
@@ -49,7 +49,7 @@ class Seconds(TypeDecorator[Mapping[str, float]]):
 
 
 class Counted(TypeDecorator[Mapping[str, int]]):
-    """Names with how often, as a JSON object."""
+    """Name -> count, as a JSON object."""
 
     impl = Text
     cache_ok = True

@@ -1,4 +1,4 @@
-"""What boxes are beyond their sessions, in Redis, and the ways to find one: by its sid, by its access token."""
+"""Boxes in Redis (what they have besides their sessions), found by sid or by access token."""
 
 import hashlib
 from collections.abc import Sequence
@@ -11,15 +11,15 @@ from sandbox_server.state.connection import Connection, Script
 from sandbox_server.state.keys import Keys
 
 _KEY_S = 600.0
-"""A client that sends a create again does so within its own bound, a minute or two."""
+"""A client retries a create within its own timeout, a minute or two."""
 
 _PARSED = 1024
-"""Boxes whose record is kept parsed; each request into one asks for it, and it seldom changes."""
+"""Number of boxes whose parsed record is cached: every request into a box needs it, and it seldom changes."""
 
 # KEYS: session, box
 _BOTH = Script("return {redis.call('HGETALL', KEYS[1]), redis.call('GET', KEYS[2])}")
 
-# KEYS: session, box, token. ARGV: ms that all are kept, now, fields... -> 0: it is not live, or past its end
+# KEYS: session, box, token. ARGV: ms to keep all three, now, fields... -> 0: not live, or past its deadline
 _PROLONG = Script("""
 local old = redis.call('HMGET', KEYS[1], 'state', 'deadline')
 if old[1] ~= 'live' or tonumber(old[2]) < tonumber(ARGV[2]) then return 0 end
@@ -29,7 +29,7 @@ return 1
 """)
 
 
-# KEYS: session, box, token. ARGV: ms that all are kept, the box, fields... -> 0: it is not live
+# KEYS: session, box, token. ARGV: ms to keep all three, box, fields... -> 0: not live
 _CHANGE = Script("""
 if redis.call('HGET', KEYS[1], 'state') ~= 'live' then return 0 end
 redis.call('HSET', KEYS[1], unpack(ARGV, 3))
@@ -40,70 +40,70 @@ return 1
 
 
 class BoxFacts:
-    """Every method raises StateUnavailable when Redis does not answer."""
+    """The records of boxes. Every method raises StateUnavailable if Redis does not answer."""
 
     def __init__(self, connection: Connection, keys: Keys, *, result_ttl_s: float) -> None:
-        """`result_ttl_s`: how long an ended box is still known, as any session."""
+        """`result_ttl_s`: how long an ended box is still known, as for sessions."""
         self._connection = connection
         self._keys = keys
         self._result_ttl_s = result_ttl_s
 
     async def put(self, box: BoxRecord, deadline: float) -> None:
-        """Write it, new, changed or rebuilt; its session ends at `deadline`."""
+        """Write a new, changed or rebuilt box; its session ends at `deadline`."""
         ms = self._kept_ms(deadline)
         await self._connection.send("SET", self._keys.box(box.sid), box.to_json(), "PX", ms)
         await self._connection.send("SET", self._keys.box_token(_digest(box.token)), box.sid, "PX", ms)
 
     async def with_session(self, sid: str) -> tuple[SessionRecord | None, BoxRecord | None]:
-        """The session and its box, of one moment; None: unknown."""
+        """The session and its box, read atomically; None: unknown."""
         session, text = await self._connection.script(_BOTH, [self._keys.session(sid), self._keys.box(sid)], [])
         return session_of(session), None if text is None else _parsed(text)
 
     async def all(self, sids: Sequence[str]) -> dict[str, BoxRecord]:
-        """Those of them that are known."""
+        """The known boxes among `sids`."""
         if not sids:
             return {}
         texts = await self._connection.send("MGET", *map(self._keys.box, sids))
         return {sid: _parsed(text) for sid, text in zip(sids, texts, strict=True) if text is not None}
 
     async def of_token(self, token: str) -> str | None:
-        """The sid of the box that the token opens."""
+        """The sid of the box that this access token opens, or None."""
         sid = await self._connection.send("GET", self._keys.box_token(_digest(token)))
         return None if sid is None else str(sid.decode())
 
     async def prolong(self, box: BoxRecord, deadline: float) -> bool:
-        """The box ends at `deadline`, earlier or later than before; False: it has ended already."""
+        """Move the end of the box to `deadline`, earlier or later; False: it has already ended."""
         keys = [self._keys.session(box.sid), self._keys.box(box.sid), self._keys.box_token(_digest(box.token))]
         now = clock.now()
         fields = flat({"deadline": deadline, "touched_at": now})
         return bool(await self._connection.script(_PROLONG, keys, [self._kept_ms(deadline), now, *fields]))
 
     async def change(self, box: BoxRecord, deadline: float) -> bool:
-        """Write a live box's changes with its new end, both or none; False: it is not live."""
+        """Write a live box's changes and its new deadline atomically; False: it is not live."""
         keys = [self._keys.session(box.sid), self._keys.box(box.sid), self._keys.box_token(_digest(box.token))]
         fields = flat({"deadline": deadline, "touched_at": clock.now()})
         return bool(await self._connection.script(_CHANGE, keys, [self._kept_ms(deadline), box.to_json(), *fields]))
 
     async def remember(self, key: str, sid: str) -> None:
-        """A create with this idempotency key made the box."""
+        """Note that a create with this idempotency key made the box `sid`."""
         await self._connection.send("SET", self._keys.box_key(_digest(key)), sid, "PX", round(1000 * _KEY_S))
 
     async def made(self, key: str) -> str | None:
-        """The sid of the box that a create with this idempotency key made lately."""
+        """The sid of the box recently made by a create with this idempotency key, or None."""
         sid = await self._connection.send("GET", self._keys.box_key(_digest(key)))
         return None if sid is None else str(sid.decode())
 
     async def note_command(self, sid: str, pid: int, text: str) -> None:
-        """A command runs in the box; another server that takes the box over would else not know of it."""
+        """Note a command that runs in the box, for a server that takes the box over."""
         await self._connection.send("HSET", self._keys.box_runs(sid), str(pid), text)
         await self._connection.send("PEXPIRE", self._keys.box_runs(sid), round(1000 * self._result_ttl_s))
 
     async def forget_command(self, sid: str, pid: int) -> None:
-        """It has ended."""
+        """Note that the command has ended."""
         await self._connection.send("HDEL", self._keys.box_runs(sid), str(pid))
 
     async def commands(self, sid: str) -> dict[int, str]:
-        """Process id -> what `note_command` was told."""
+        """Process id -> text passed to `note_command`."""
         found = await self._connection.send("HGETALL", self._keys.box_runs(sid))
         return {int(pid): text.decode() for pid, text in zip(found[::2], found[1::2], strict=True)}
 
@@ -117,5 +117,5 @@ def _parsed(text: bytes) -> BoxRecord:
 
 
 def _digest(secret: str) -> str:
-    """Keys are seen in places where values are not: in Redis's log of slow commands, in lists of keys."""
+    """Hash of a secret for use in a key: keys show up in Redis's slow log and in key lists, values do not."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,4 +1,4 @@
-"""Records as Redis keeps them: a session as a hash, actions as JSON in ASCII, which any text survives."""
+"""Encodes records for Redis: a session as a hash, an action as ASCII JSON, which holds any text."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -9,13 +9,13 @@ from sandbox_server.records import ActionRecord, InFlight, SessionRecord
 
 _JSON = json.JSONEncoder(separators=(",", ":"))
 _FORMS: Mapping[object, tuple[type | tuple[type, ...], Callable[[Any], str], Callable[[str], object]]] = {
-    # records carry enum members where they say str: str() of a StrEnum is its value
+    # StrEnum members may stand in str fields: str() gives their value
     str: (str, str, str),
     int: (int, str, int),
     float: ((float, int), lambda value: repr(float(value)), float),
     Mapping[str, float]: (Mapping, lambda value: _JSON.encode(dict(value)), json.loads),
 }
-"""Of a field's type: what it may hold, to text, from text."""
+"""Field type -> (allowed value types, to text, from text)."""
 _FIELDS = {name: _FORMS[kind] for name, kind in get_type_hints(SessionRecord).items()}
 _READERS = {name.encode(): (name, read) for name, (_, _, read) in _FIELDS.items()}
 _ACTION = [field.name for field in fields(ActionRecord)]
@@ -26,7 +26,7 @@ def session_fields(values: Mapping[str, object]) -> dict[str, str]:
     """Fields of a SessionRecord as texts.
 
     Raises:
-        TypeError: a name that SessionRecord does not have, or a value of another type.
+        TypeError: an unknown field name, or a value of the wrong type.
 
     """
     texts: dict[str, str] = {}
@@ -39,14 +39,14 @@ def session_fields(values: Mapping[str, object]) -> dict[str, str]:
 
 
 def flat(values: Mapping[str, object]) -> list[str]:
-    """`session_fields` as name, value, name, value."""
+    """`session_fields` as a flat list: name, value, name, value."""
     return [part for pair in session_fields(values).items() for part in pair]
 
 
 def session_of(stored: Sequence[bytes]) -> SessionRecord | None:
-    """The record of a hash given as name, value, name, value; None for an empty one.
+    """The record from a hash given as name, value, name, value; None for an empty hash.
 
-    Unknown fields (of a newer server) are left out.
+    Unknown fields (of a newer server) are ignored.
     """
     if not stored:
         return None
@@ -59,18 +59,18 @@ def session_of(stored: Sequence[bytes]) -> SessionRecord | None:
 
 
 def dump(record: ActionRecord | InFlight) -> str:
-    """As JSON."""
-    # not asdict(): it copies each value deeply, for six times what this costs
+    """The record as JSON."""
+    # not asdict(): it deep-copies each value and takes six times as long
     names = _ACTION if isinstance(record, ActionRecord) else _IN_FLIGHT
     return _JSON.encode({name: getattr(record, name) for name in names})
 
 
 def action_of(text: bytes) -> ActionRecord:
-    """The record of `dump`."""
+    """Read what `dump` wrote."""
     return ActionRecord(**json.loads(text))
 
 
 def in_flight_of(text: bytes) -> InFlight:
-    """The record of `dump`; fields of a server of another version are left out."""
+    """Read what `dump` wrote; unknown fields of another server version are ignored."""
     values = json.loads(text)
     return InFlight(**{name: values[name] for name in _IN_FLIGHT if name in values})

@@ -1,7 +1,7 @@
-"""The two bounded ways to speak to Redis: every exchange has a deadline, every fault is a StateUnavailable.
+"""The two ways to talk to Redis. Every exchange has a deadline, and every fault becomes a StateUnavailable.
 
-What each action needs goes over the one line of `Pipeline`; what is large or rare (the journal's way to SQL, lists of
-sessions) over redis-py's pool, so that it holds up no action.
+Exchanges needed by each action go over the single connection of `Pipeline`. Large or rare ones (moving the journal to
+SQL, lists of sessions) go over redis-py's pool, so that they do not delay actions.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ from sandbox_server.errors import StateUnavailable
 from sandbox_server.state.pipeline import ErrorAnswer, Pipeline, Word, packed
 
 _CONNECTIONS = 16
-"""Of one process, for what is large or rare."""
+"""Size of the pool of one process."""
 
 
 class Script:
-    """A Lua script, sent by digest; its text goes over the wire once per Redis."""
+    """A Lua script, sent by its digest; the text itself is sent once per Redis."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -34,9 +34,9 @@ class Connection:
     """The connections to one Redis."""
 
     def __init__(self, url: str, *, timeout_s: float, outage_s: float = 0.0) -> None:
-        """`url`: redis://, rediss:// or unix://; `timeout_s` bounds each exchange, connecting included.
+        """`url`: redis://, rediss:// or unix://. `timeout_s` bounds each exchange, including connecting.
 
-        `outage_s`: how long `send` and `script` wait for a Redis that is away, before they fail.
+        `outage_s`: how long `send` and `script` wait for an unavailable Redis before they fail.
         """
         self.timeout_s = timeout_s
         pool = BlockingConnectionPool.from_url(
@@ -45,9 +45,9 @@ class Connection:
             timeout=timeout_s,
             socket_timeout=timeout_s,
             socket_connect_timeout=timeout_s,
-            encoding_errors="surrogatepass",  # a cwd may hold bytes that are no UTF-8
-            # once more at once: a connection that died while idle shows only when it is used; every script
-            # here gives the same result when it arrives twice
+            encoding_errors="surrogatepass",  # a cwd may hold bytes that are not UTF-8
+            # Retry once at once: a connection that died while idle is noticed only when it is used. Every script here
+            # gives the same result if it arrives twice.
             retry=Retry(NoBackoff(), 1),
         )
         self.redis = Redis(connection_pool=pool)
@@ -55,10 +55,10 @@ class Connection:
         self._pipeline = Pipeline(pattern, timeout_s, outage_s)
 
     async def run(self, exchange: Awaitable[Any]) -> Any:
-        """The exchange's result, as redis-py gives it: bytes, never str, with this pool.
+        """The result of a redis-py exchange; with this pool bytes, never str.
 
         Raises:
-            StateUnavailable: no answer in time, no connection, or an error answer.
+            StateUnavailable: no answer in time, no connection, or an error reply.
 
         """
         task = cast(asyncio.Task[object], asyncio.current_task())
@@ -68,8 +68,8 @@ class Connection:
                 try:
                     return await exchange
                 finally:
-                    # seen with redis-py 8.1: a cancellation that comes while it connects is swallowed, and the
-                    # waiter's deadline or the shutdown with it
+                    # seen with redis-py 8.1: a cancellation during connecting is swallowed, and with it the caller's
+                    # timeout or the shutdown
                     if task.cancelling() > cancelled_before:
                         raise asyncio.CancelledError
         except TimeoutError:
@@ -78,7 +78,7 @@ class Connection:
             raise StateUnavailable(f"Redis: {error or type(error).__name__}") from error
 
     async def send(self, *words: Word) -> Any:
-        """The answer to one command: bytes, int, None or a list. Raises StateUnavailable."""
+        """Send one command; the reply is bytes, int, None or a list. Raises StateUnavailable."""
         try:
             return await self._pipeline.exchange(packed(words))
         except ErrorAnswer as error:
@@ -91,10 +91,10 @@ class Connection:
         except ErrorAnswer as error:
             if not str(error).startswith("NOSCRIPT"):
                 raise StateUnavailable(f"Redis: {error}") from error
-        return await self.send("EVAL", script.text, len(keys), *keys, *args)  # a fresh or restarted Redis
+        return await self.send("EVAL", script.text, len(keys), *keys, *args)  # a fresh Redis lacks it
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Close all connections."""
         self._pipeline.close()
         await self.redis.aclose()
         await self.redis.connection_pool.disconnect()

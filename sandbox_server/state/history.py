@@ -1,8 +1,8 @@
-"""The editor's undo stacks in Redis, so that they outlive the server and follow the session to any replica.
+"""The editor's undo stacks in Redis, so that they outlive the server and are available on every replica.
 
-Bounded per session, by count and by compressed bytes; past a bound the oldest text of any path goes, so a stack
-only ever loses its far end. A text too large to keep at all takes its whole history with it: an undo that
-skipped it would restore a state that never was.
+Each session's stacks are bounded by count and by compressed bytes; past a bound the oldest text of any path is dropped,
+so a stack only loses its oldest entries. A text that alone exceeds the bound removes its path's whole history, since an
+undo that skipped it would restore a state that never existed.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from sandbox_server.state.pipeline import Word
 MAX_TEXTS = 256
 MAX_BYTES = 16 * 1024 * 1024
 _WORTH_A_THREAD = 64 * 1024
-"""Bytes; zlib at level 1 takes about 1 ms for these."""
+"""Bytes; zlib level 1 takes about 1 ms for this many."""
 
 # KEYS: undo, undotext, session. ARGV: id, digest of the path, compressed text, most texts, most bytes
 _PUSH = Script("""
@@ -53,14 +53,14 @@ return redis.call('HDEL', KEYS[2], string.match(ARGV[1], '^%x+'))
 
 
 class RedisEditorHistory:
-    """One session's stacks, one a path."""
+    """The undo stacks of one session, one per path."""
 
     def __init__(self, connection: Connection, keys: Keys, sid: str) -> None:
         self._connection = connection
         self._keys = [keys.undo(sid), keys.undo_text(sid), keys.session(sid)]
 
     async def push(self, path: str, text: str) -> None:
-        """Remember `text` as the state before an edit. Raises StateUnavailable."""
+        """Push `text`, the state before an edit. Raises StateUnavailable."""
         data = text.encode("utf-8", "surrogatepass")
         if len(data) > _WORTH_A_THREAD:
             packed = await asyncio.to_thread(zlib.compress, data, 1)
@@ -70,17 +70,17 @@ class RedisEditorHistory:
         await self._connection.script(_PUSH, self._keys, args)
 
     async def pop(self, path: str) -> str | None:
-        """The newest remembered text, removed; None when there is none. Raises StateUnavailable."""
+        """Remove and return the newest text; None if there is none. Raises StateUnavailable."""
         top = await self._connection.script(_TOP, self._keys[:2], [_digest(path)])
         if top is None:
             return None
-        # apart, so that an exchange which is sent twice does not take two texts
+        # In two exchanges, so that a repeated exchange does not remove two texts.
         ref, packed = top
         await self._connection.script(_DROP, self._keys[:2], [ref])
         return zlib.decompress(packed).decode("utf-8", "surrogatepass")
 
     async def clear(self) -> None:
-        """Forget everything: the files will be made anew. Raises StateUnavailable."""
+        """Drop all stacks, because the files will be recreated. Raises StateUnavailable."""
         await self._connection.send("DEL", *self._keys[:2])
 
 

@@ -1,10 +1,10 @@
-"""Gradings as jobs, by repid's Redis broker: a stream for each node, read by that node and by who helps it.
+"""Gradings as jobs, by repid's Redis broker: one stream per node, read by that node and by nodes that help it.
 
-A job is a sid, delivered at least once. Its entry stays in the stream until the work is done; whoever has it says so
-every third of `lost_after_s`, and when it no longer does, another reader of the stream takes the entry over, by
-Redis's clock. docs/decisions/0001-grading-jobs.md says why repid, and of what it leaves to us: acknowledged entries
-are deleted here; its passes over dead readers' jobs end with a connection that breaks, and its group is gone from a
-Redis that comes back empty, so `tend` looks whether that work is done, and subscribes anew where it is not.
+A job is a sid, delivered at least once. Its entry stays in the stream until the work is done. Its worker renews it
+every third of `lost_after_s`; if it stops doing so, another reader of the stream takes the entry over, by Redis's
+clock. docs/decisions/0001-grading-jobs.md says why repid, and what it leaves to us: acknowledged entries are deleted
+here; its takeover of dead readers' jobs stops when a connection breaks, and its group is missing from a Redis that
+comes back empty, so `tend` checks whether takeovers happen and subscribes again if not.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from sandbox_server.tasks import TaskSet
 from sandbox_server.telemetry import logger
 
 log = logger(__name__)
-# A Redis that is away is told by whoever asks it, once, and not with the library's trace every second.
+# Callers report an unavailable Redis themselves, once, and not with the library's traceback every second.
 logging.getLogger("repid").addHandler(logging.NullHandler())
 logging.getLogger("repid").propagate = False
 
@@ -32,14 +32,14 @@ _GROUP = "graders"
 _BLOCK_MS = 1000  # below redis-py's bound on reading a socket, 5 s
 _SUBMITTED_S = 600.0
 _PAGE = 1000
-_CLAIMS = 4  # passes of a new reader before it counts as one that does not claim
+_CLAIMS = 4  # takeover passes after which a new reader counts as one that does not claim
 _READER_KEPT_MS = 3_600_000
 
 Work = Callable[[str, str], Awaitable[bool]]
-"""(sid, node of the stream) -> whether it is done; else it is given back to the stream's readers."""
+"""(sid, node of the stream) -> whether it is done; if not, it is returned to the stream's readers."""
 
-# -> how many entries nobody has touched for ARGV[2] ms although somebody took them. Of readers that have nothing and
-# were not seen for ARGV[3] ms, nothing is kept: each reading has a name of its own.
+# -> number of entries that were taken but not renewed for ARGV[2] ms. Readers without entries that were idle for
+# ARGV[3] ms are deleted: each subscription uses a new name.
 _TEND = Script("""
 redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[1], '0', 'MKSTREAM')
 for _, fields in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
@@ -61,7 +61,7 @@ _FORGET = Script("return redis.call('XLEN', KEYS[1]) == 0 and redis.call('DEL', 
 
 @dataclass(eq=False, slots=True)
 class _Reader:
-    """How one node's stream is read here."""
+    """A subscription of this server to one node's stream."""
 
     node: str
     subscriber: SubscriberT
@@ -72,10 +72,10 @@ class _Reader:
 
 
 class GradingJobs:
-    """One server's view of all jobs. Methods raise StateUnavailable when Redis does not answer."""
+    """One server's view of all jobs. Methods raise StateUnavailable if Redis does not answer."""
 
     def __init__(self, url: str, connection: Connection, keys: Keys, *, node: str, lost_after_s: float) -> None:
-        """A job whose server has said nothing for `lost_after_s` seconds is another's."""
+        """A job that its server has not renewed for `lost_after_s` seconds is taken over by another."""
         self._connection = connection
         self._keys = keys
         self._node = node
@@ -87,7 +87,7 @@ class GradingJobs:
             consumer_group_strategy=lambda _: _GROUP,
             dlq_stream_strategy=None,
             block_ms=_BLOCK_MS,
-            batch_size=1,  # what is read and waits is nobody's
+            batch_size=1,  # entries read but not started would have no worker
             claim_interval=self._claim_every_s,
             min_idle_ms=int(lost_after_s * 1000),
         )
@@ -97,13 +97,13 @@ class GradingJobs:
         self._room: Callable[[], bool] = lambda: True
 
     async def open(self, work: Work, room: Callable[[], bool]) -> None:
-        """Take this node's jobs while `room()`, and those of who is `helped`."""
+        """Run `work` on this node's jobs while `room()` is true, and on those of the nodes in `helped`."""
         self._work, self._room = work, room
         await self._connection.run(self._server.connect())
         await self.help(self._node)
 
     async def close(self) -> None:
-        """Give back what is under way: others take it at once."""
+        """Return the jobs under way; others take them at once."""
         self._work = None
         for reader in self._readers.values():
             await reader.subscriber.pause()
@@ -111,15 +111,15 @@ class GradingJobs:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        # by us: `disconnect` passes over every second one, for each leaves its list as it is closed
+        # Close them ourselves: `disconnect` skips every second one, since each leaves its list while it iterates.
         ends = (reader.subscriber.close() for reader in self._readers.values())
         await asyncio.gather(*ends, *self._later, return_exceptions=True)
         await self._server.disconnect()
 
     async def submit(self, sid: str, node: str, *, again: bool = False) -> None:
-        """Have the session graded, by `node` or who helps it; nothing where it is submitted already.
+        """Have the session graded by `node` or a node that helps it; no effect if it is already submitted.
 
-        `again`: it is known that no stream has it.
+        `again`: the caller knows that no stream has it.
         """
         marked = await self._connection.send(
             "SET", self._keys.submitted(sid), node, "PX", int(_SUBMITTED_S * 1000), *([] if again else ["NX"])
@@ -142,16 +142,16 @@ class GradingJobs:
         return found
 
     async def nodes(self) -> set[str]:
-        """All that may have a stream."""
+        """All nodes that may have a stream."""
         return {name.decode() for name in await self._connection.send("SMEMBERS", self._keys.nodes)} | {self._node}
 
     async def waiting(self, node: str) -> tuple[int, int]:
-        """Of a node's stream: jobs that nobody has taken, jobs that somebody has."""
+        """(jobs not taken, jobs taken) of a node's stream."""
         length, taken = await self._connection.script(_WAITING, [self._keys.gradings(node)], [_GROUP])
         return max(0, length - taken), taken
 
     async def help(self, node: str) -> None:
-        """Read that node's stream too, beginning with what its dead readers had."""
+        """Read that node's stream too, starting with the jobs of its dead readers."""
         if (reader := self._readers.get(node)) is None:
             self._readers[node] = await self._subscribed(node)
         else:
@@ -159,19 +159,19 @@ class GradingJobs:
             await reader.subscriber.resume()
 
     async def hold(self, node: str) -> None:
-        """Take no more of that node's jobs; what is under way goes on."""
+        """Take no more jobs of that node for now; jobs under way continue."""
         if reader := self._readers.get(node):
             reader.full = False
             await reader.subscriber.pause()
 
     async def leave(self, node: str) -> None:
-        """Read that node's stream no longer; what is under way goes on."""
+        """Stop reading that node's stream; jobs under way continue."""
         if reader := self._readers.pop(node, None):
             await reader.subscriber.pause()
             self._later.start(self._ended(reader))
 
     async def forget(self, node: str) -> None:
-        """Nothing is kept of a node that is gone, if its stream is empty."""
+        """Delete the stream of a node that is gone, if it is empty."""
         await self.leave(node)
         await self._connection.script(_FORGET, [self._keys.gradings(node)], [])
 
@@ -181,12 +181,12 @@ class GradingJobs:
         return self._readers.keys() - {self._node}
 
     def behind(self) -> bool:
-        """Whether this node has jobs of its own that it has not read, for want of room."""
+        """Whether this node has not read all of its own jobs, for lack of room."""
         reader = self._readers.get(self._node)
         return reader is None or reader.full
 
     def freed(self) -> None:
-        """There may be room again."""
+        """Call when there may be room again."""
         if self._room():
             for reader in self._readers.values():
                 if reader.full:
@@ -194,20 +194,22 @@ class GradingJobs:
                     self._later.start(self._resume(reader))
 
     async def tend(self) -> None:
-        """Mend what the library does not after Redis was away."""
+        """Repair what the library does not repair after an outage of Redis."""
         for node, reader in list(self._readers.items()):
             idle_ms = int(2000 * self._lost_after_s)
             forgotten = await self._connection.script(
                 _TEND, [self._keys.gradings(node)], [_GROUP, idle_ms, _READER_KEPT_MS]
             )
-            # a new reader needs some time to claim what it found
+            # A new reader needs some time to take over what it found.
             if forgotten and time.monotonic() - reader.since > _CLAIMS * self._claim_every_s:
-                log.warning("jobs of dead workers were left lying; reading their stream anew", stream_of=node)
+                log.warning(
+                    "jobs of dead workers were not taken over; subscribing to their stream again", stream_of=node
+                )
                 await self.leave(node)
                 await self.help(node)
 
     async def _subscribed(self, node: str) -> _Reader:
-        readers: list[_Reader] = []  # the callback may run before there is a reader to give it
+        readers: list[_Reader] = []  # the callback may run before the reader exists
 
         async def delivered(message: ReceivedMessageT) -> None:
             await self._delivered(readers[0], message)
@@ -231,7 +233,7 @@ class GradingJobs:
         try:
             done = await self._work(message.payload.decode(), reader.node)
         except Exception:
-            log.exception("a grading job broke; it is delivered again", sid=message.payload.decode())
+            log.exception("a grading job failed; it will be delivered again", sid=message.payload.decode())
             done = None
         finally:
             keeping.cancel()
@@ -245,20 +247,21 @@ class GradingJobs:
             try:
                 await self._connection.run(message.keep_alive())
             except StateUnavailable as error:
-                log.warning("a grading job is not kept", sid=message.payload.decode(), error=error.detail)
+                log.warning("a grading job could not be renewed", sid=message.payload.decode(), error=error.detail)
 
     async def _settle(self, reader: _Reader, message: ReceivedMessageT, *, done: bool) -> None:
         sid = message.payload.decode()
         try:
             if done:
-                # first: a job without its mark may come twice, a mark without a job hides that there is none
+                # First the mark: a job without a mark may come twice; a mark without a job would hide that there is
+                # none.
                 await self._connection.send("DEL", self._keys.submitted(sid))
                 await self._connection.run(message.ack())
             else:
                 await self._connection.run(message.reject())
             await self._connection.send("XDEL", self._keys.gradings(reader.node), message.message_id or "")
-        except StateUnavailable as error:  # it is delivered again, and found done
-            log.warning("a grading job is not settled", sid=sid, error=error.detail)
+        except StateUnavailable as error:  # it will be delivered again, and found done
+            log.warning("a grading job could not be settled", sid=sid, error=error.detail)
 
     async def _ended(self, reader: _Reader) -> None:
         await reader.subscriber.close()

@@ -1,7 +1,7 @@
-"""From Redis into SQL: every acknowledged action, soon, and none lost.
+"""Moves every acknowledged action from Redis to SQL, soon and without loss.
 
-An entry leaves Redis only after SQL has it, so a server killed anywhere in between writes it again after its
-restart; the sink must take the same (sid, seq) twice without harm.
+An entry is removed from Redis only after SQL has it. A server killed in between writes it again after its restart, so
+the sink must accept the same (sid, seq) twice.
 """
 
 import time
@@ -19,31 +19,31 @@ from sandbox_server.telemetry import logger
 log = logger(__name__)
 
 _BATCH_BYTES = 1 << 20
-"""Of one write, about: reading and binding as much keeps the loop for some 5 ms."""
+"""Approximate bytes of one write; reading and binding as much blocks the event loop for some 5 ms."""
 _BATCH = (8, 256)
-"""Least and most entries of one write; each may hold an action and an observation of tens of kilobytes."""
+"""Minimum and maximum entries of one write; an entry may hold tens of kilobytes."""
 _ADOPT_AFTER_S = 60.0
-"""Another node's entries this old are drained too: its server has not come back."""
+"""Another node's entries are drained too once they are this old: its server has not come back."""
 _LONGEST_PAUSE_S = 30.0
 _REJECTED_KEPT_S = 7 * 86400
 
 
 class ActionSink(Protocol):
-    """Where acknowledged actions stay for good."""
+    """Permanent storage of acknowledged actions."""
 
     async def add_actions(self, actions: Sequence[ActionRecord]) -> None:
-        """Write all or none; one that is there already, by (sid, seq), is left as it is.
+        """Write all or none; an action whose (sid, seq) exists is left unchanged.
 
         Raises:
-            InfrastructureError: the database does not answer; the same call later may succeed. Anything else
-                means that one of the actions itself is at fault.
+            InfrastructureError: the database does not answer; a later call may succeed. Any other exception means
+                that one of the actions is at fault.
 
         """
         ...
 
 
 class JournalFlusher:
-    """Moves one node's pending entries, and those of nodes that went away, into the sink."""
+    """Moves the pending entries of one node, and of nodes that are gone, into the sink."""
 
     def __init__(self, connection: Connection, keys: Keys, sink: ActionSink, *, node: str) -> None:
         self._connection = connection
@@ -54,14 +54,14 @@ class JournalFlusher:
         self._adopted_at = 0.0
 
     async def flush(self) -> None:
-        """`drain`, and now and then the same for nodes that went away. Raises as `drain`."""
+        """`drain`, and from time to time the same for nodes that are gone. Raises as `drain`."""
         await self.drain()
         if time.monotonic() - self._adopted_at > _ADOPT_AFTER_S:
             await self._adopt()
             self._adopted_at = time.monotonic()
 
     async def drain(self) -> int:
-        """Move everything pending of this node; how many entries that were.
+        """Move all pending entries of this node; returns their number.
 
         Raises:
             StateUnavailable, CatalogueUnavailable: the rest stays pending.
@@ -88,7 +88,7 @@ class JournalFlusher:
                 await self._sink.add_actions([action_of(text) for text in texts])
             except InfrastructureError:
                 raise
-            except Exception:  # noqa: BLE001 - one unwritable action must not hold up all others
+            except Exception:  # noqa: BLE001 - one unwritable action must not block all others
                 await self._one_by_one(node, texts)
             await run(redis.xdel(pending, *(entry_id for entry_id, _ in entries)))
             moved += len(entries)

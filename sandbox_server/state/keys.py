@@ -1,42 +1,42 @@
-"""Every key in Redis, what it holds and how long.
+"""All keys in Redis: what each holds and when it is removed.
 
-| key after the prefix | type   | holds                                     | goes                                   |
+| key after the prefix | type   | holds                                     | removed                                |
 | -------------------- | ------ | ----------------------------------------- | -------------------------------------- |
 | session:<sid>        | hash   | the fields of SessionRecord               | deadline + result TTL, then result TTL |
-| live:<node>          | set    | its sids neither ended nor lost           | emptied as sessions end                |
-| nodes                | set    | every node                                | once it is dead and nothing is left    |
-| node:<node>          | string | its heartbeat, NodeRecord as JSON         | its time to live after the last one    |
+| live:<node>          | set    | sids that are not ended or lost           | emptied as sessions end                |
+| nodes                | set    | every node                                | once dead with nothing left            |
+| node:<node>          | string | heartbeat, NodeRecord as JSON             | the node's TTL after the last one      |
 | placed               | hash   | node -> sessions sent there since its     | a field at the node's next heartbeat   |
 |                      |        | last heartbeat                            |                                        |
-| images:<node>        | set    | `<kind>:<image>` that it told             | 7 days after it was told               |
-| holders:<kind>:<img> | set    | nodes with the image present or prepared  | 7 days after the last was told         |
-| wishes:<node>        | list   | instance ids announced to it              | once it takes them, else four times    |
-|                      |        |                                           | a node's time to live                  |
-| drain:<node>         | string | it was asked to drain                     | when it is empty, or starts anew       |
+| images:<node>        | set    | `<kind>:<image>` that it reported         | 7 days after it was reported           |
+| holders:<kind>:<img> | set    | nodes with the image present or prepared  | 7 days after the last report           |
+| wishes:<node>        | list   | instance ids announced to it              | once it takes them, else after four    |
+|                      |        |                                           | times a node's TTL                     |
+| drain:<node>         | string | set if it was asked to drain              | when it is empty or restarts           |
 | gradings:<node>      | stream | sids whose grading is not done            | each once its verdict is in SQL        |
-| submitted:<sid>      | string | its grading is in one of those streams    | with it, else 10 minutes later         |
-| boots                | hash   | node -> id of its present boot            | as the node                            |
+| submitted:<sid>      | string | set if its grading is in a stream         | with it, else 10 minutes later         |
+| boots                | hash   | node -> id of its current boot            | as the node                            |
 | lock:<sid>           | string | token of the lease's holder               | lease, renewed while held              |
-| inflight:<sid>       | string | InFlight as JSON                          | as the session; at its end             |
-| journal:<sid>        | list   | ActionRecord as JSON, seq 1 first         | as the session; ended: 1 hour          |
-| replies:<sid>        | hash   | idempotency key -> seq                    | as the journal                         |
-| pending:<node>       | stream | ActionRecord as JSON that SQL has not got | each once SQL has it                   |
-| rejected:<node>      | list   | entries that SQL refuses                  | 7 days after the last                  |
-| undo:<sid>           | list   | `<id>:<path digest>:<bytes>`, newest last | as the session; at its end             |
-| undotext:<sid>       | hash   | id -> zlib of the text before an edit     | as the session; at its end             |
-| imageuse:<node>      | hash   | image name -> when it was used last       | each with its image                    |
-| box:<sid>            | string | BoxRecord as JSON                         | as the session's deadline, and later   |
-|                      |        |                                           | by the result TTL                      |
-| boxtoken:<digest>    | string | sid of the box with this access token     | with it                                |
-| boxruns:<sid>        | hash   | process id -> a command that runs long    | result TTL after the last one began    |
+| inflight:<sid>       | string | InFlight as JSON                          | with the session; at its end           |
+| journal:<sid>        | list   | ActionRecord as JSON, seq 1 first         | with the session; ended: 1 hour        |
+| replies:<sid>        | hash   | idempotency key -> seq                    | with the journal                       |
+| pending:<node>       | stream | ActionRecord as JSON, not in SQL yet      | each once SQL has it                   |
+| rejected:<node>      | list   | entries that SQL rejects                  | 7 days after the last                  |
+| undo:<sid>           | list   | `<id>:<path digest>:<bytes>`, newest last | with the session; at its end           |
+| undotext:<sid>       | hash   | id -> zlib of the text before an edit     | with the session; at its end           |
+| imageuse:<node>      | hash   | image name -> time of last use            | each with its image                    |
+| box:<sid>            | string | BoxRecord as JSON                         | the session's deadline plus            |
+|                      |        |                                           | the result TTL                         |
+| boxtoken:<digest>    | string | sid of the box with this access token     | with the box                           |
+| boxruns:<sid>        | hash   | process id -> a long-running command      | result TTL after the last start        |
 | boxkey:<digest>      | string | sid of the box that a create with this    | 10 minutes                             |
 |                      |        | idempotency key made                      |                                        |
-| runowner:<run>       | string | name of the API key that the run is of    | 30 days after it was claimed           |
-| runleases            | hash   | run -> until when it lives, as JSON       | a field 2 days after that              |
+| runowner:<run>       | string | name of the API key that owns the run     | 30 days after it was claimed           |
+| runleases            | hash   | run -> end of its lease, as JSON          | a field 2 days after that              |
 | start:<digest>       | string | sid that a start with this idempotency    | 15 minutes                             |
-|                      |        | key was answered with                     |                                        |
-| ends:<node>          | list   | sids of its sessions that are to end      | once it takes them, else 10 minutes    |
-| boxcmd:<sid>:<id>    | string | the command was begun in the box          | at the box's last moment               |
+|                      |        | key returned                              |                                        |
+| ends:<node>          | list   | sids of its sessions to be ended          | once it takes them, else 10 minutes    |
+| boxcmd:<sid>:<id>    | string | set once the command was started          | when the box's time is over            |
 
 Scripts build `live:<node>` from the session's own node field, so this needs one Redis (or one primary with
 replicas), not a Redis Cluster.
@@ -47,7 +47,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Names under one prefix; tests use their own."""
+    """Key names under one prefix; tests use prefixes of their own."""
 
     prefix: str = "sandbox:"
 
@@ -56,7 +56,7 @@ class Keys:
         return f"{self.prefix}session:{sid}"
 
     def live(self, node: str) -> str:
-        """The node's sessions that still own something."""
+        """The node's sessions that are not ended or lost."""
         return f"{self.prefix}live:{node}"
 
     @property
@@ -70,11 +70,11 @@ class Keys:
 
     @property
     def placed(self) -> str:
-        """Sessions on their way to each node."""
+        """Sessions sent to each node since its last heartbeat."""
         return f"{self.prefix}placed"
 
     def images(self, node: str) -> str:
-        """What the node told of its images."""
+        """Images that the node has reported."""
         return f"{self.prefix}images:{node}"
 
     def holders(self, image: str) -> str:
@@ -86,12 +86,12 @@ class Keys:
         return f"{self.prefix}wishes:{node}"
 
     def drain(self, node: str) -> str:
-        """The node was asked to drain."""
+        """Set if the node was asked to drain."""
         return f"{self.prefix}drain:{node}"
 
     @property
     def boots(self) -> str:
-        """Each node's present boot."""
+        """Each node's current boot."""
         return f"{self.prefix}boots"
 
     def lock(self, sid: str) -> str:
@@ -107,7 +107,7 @@ class Keys:
         return f"{self.prefix}journal:{sid}"
 
     def replies(self, sid: str) -> str:
-        """Which action an idempotency key stands for."""
+        """Idempotency key -> action."""
         return f"{self.prefix}replies:{sid}"
 
     def pending(self, node: str) -> str:
@@ -115,70 +115,70 @@ class Keys:
         return f"{self.prefix}pending:{node}"
 
     def rejected(self, node: str) -> str:
-        """Acknowledged actions that SQL refuses."""
+        """Acknowledged actions that SQL rejects."""
         return f"{self.prefix}rejected:{node}"
 
     def undo(self, sid: str) -> str:
-        """Order of the editor's remembered texts."""
+        """Order of the texts in the editor's undo stacks."""
         return f"{self.prefix}undo:{sid}"
 
     def undo_text(self, sid: str) -> str:
-        """The editor's remembered texts."""
+        """The texts in the editor's undo stacks."""
         return f"{self.prefix}undotext:{sid}"
 
     def image_uses(self, node: str) -> str:
-        """When the node's images were used last."""
+        """Time of last use of the node's images."""
         return f"{self.prefix}imageuse:{node}"
 
     def box(self, sid: str) -> str:
-        """What a box is beyond its session."""
+        """The box's record."""
         return f"{self.prefix}box:{sid}"
 
     def box_token(self, digest: str) -> str:
-        """Which box an access token opens."""
+        """The box that an access token opens."""
         return f"{self.prefix}boxtoken:{digest}"
 
     def box_runs(self, sid: str) -> str:
-        """The commands that have been running in a box for some time."""
+        """Long-running commands of the box."""
         return f"{self.prefix}boxruns:{sid}"
 
     def box_key(self, digest: str) -> str:
-        """Which box a create with an idempotency key made."""
+        """The box made by a create with an idempotency key."""
         return f"{self.prefix}boxkey:{digest}"
 
     def box_command(self, sid: str, command: str) -> str:
-        """The command was begun in the box."""
+        """Set once the command was started in the box."""
         return f"{self.prefix}boxcmd:{sid}:{command}"
 
     def run_owner(self, run: str) -> str:
-        """Whose the run is."""
+        """The owner of the run."""
         return f"{self.prefix}runowner:{run}"
 
     @property
     def run_leases(self) -> str:
-        """Until when runs live."""
+        """The leases of runs."""
         return f"{self.prefix}runleases"
 
     def start(self, digest: str) -> str:
-        """What a start was answered with."""
+        """The session returned for a start with an idempotency key."""
         return f"{self.prefix}start:{digest}"
 
     def ends(self, node: str) -> str:
-        """Sessions of the node that are to end."""
+        """Sessions of the node to be ended."""
         return f"{self.prefix}ends:{node}"
 
     def gradings(self, node: str) -> str:
-        """The gradings that the node is the first to be asked for."""
+        """The stream of gradings that go to this node first."""
         return f"{self.prefix}gradings:{node}"
 
     def submitted(self, sid: str) -> str:
-        """Mark of a session whose grading is in a stream."""
+        """Set while the session's grading is in a stream."""
         return f"{self.prefix}submitted:{sid}"
 
     def graded(self, sid: str) -> str:
-        """Channel: the session's verdict is in SQL."""
+        """Channel: announces that the session's verdict is in SQL."""
         return f"{self.prefix}graded:{sid}"
 
     def awaited(self, node: str) -> str:
-        """Channel: sids that somebody on another node waits for."""
+        """Channel: sids whose verdict somebody on another node is waiting for."""
         return f"{self.prefix}awaited:{node}"

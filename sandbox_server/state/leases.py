@@ -1,8 +1,7 @@
-"""Who may act on a session: first come, first served within this process, one lease in Redis among all.
+"""Leases on sessions: within a process requests are served in order, between servers one lease in Redis decides.
 
-A holder's token is `<node>/<boot>/<random>`, and `boots` names each node's present boot: a lease whose boot is
-over was left by a server that died, and whoever asks next takes it at once. A lease of a node that never came
-back runs out by itself.
+A holder's token is `<node>/<boot>/<random>`, and `boots` holds each node's current boot. A lease of an earlier boot was
+left by a server that died, and the next caller takes it at once. A lease of a node that never came back expires.
 """
 
 import asyncio
@@ -24,9 +23,9 @@ log = logger(__name__)
 _FIRST_PAUSE_S = 0.002
 _LONGEST_PAUSE_S = 0.05
 
-# Also the first lines of the script that begins an action. The same token may take twice: an exchange is sent
-# again when its connection breaks. So may another one of the same boot: within a process the queue lets one try at a
-# time, so what is still held is the leaving of one whose release never arrived.
+# Also used by the script that begins an action. The same token may take the lease twice, since an exchange is sent
+# again if its connection breaks. So may another token of the same boot: within a process the queue lets one caller
+# try at a time, so a lease still held was left by a caller whose release did not arrive.
 TAKE = """
 local function take(lock, boots, token, lease_ms)
   local holder = redis.call('GET', lock)
@@ -42,8 +41,8 @@ end
 """
 _LOCK = Script(TAKE + "return take(KEYS[1], KEYS[2], ARGV[1], ARGV[2]) and 1 or 0")
 _RELEASE = Script("if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0")
-# -> {leases that another holds, leases that nobody holds}. It never takes one: it may arrive after its lease was
-# given up, and one taken then would be nobody's until it runs out.
+# -> {leases that another holds, leases that nobody holds}. It never takes a lease: it may arrive after the lease was
+# given up, and would then take one that has no holder.
 _RENEW = Script("""
 local lost, absent = {}, {}
 for i, lock in ipairs(KEYS) do
@@ -58,7 +57,7 @@ return {lost, absent}
 
 @dataclass(slots=True)
 class Lease:
-    """A try to hold a session; `held` once it succeeded, until it is given up."""
+    """An attempt to hold a session; `held` from its success until it is given up."""
 
     key: str
     token: str
@@ -88,25 +87,25 @@ class Leases:
         self._renewing: Loop | None = None
 
     async def open(self) -> None:
-        """Make this the node's present boot, which frees what its former boots held; begin to renew."""
+        """Make this the node's current boot, which frees the leases of its former boots, and start renewing."""
         await self._connection.send("HSET", self._keys.boots, self._node, self.boot)
         self._renewing = self._loops.start(self.lease_ms / 3000, self._renew, name="leases", at_once=False)
 
     async def close(self) -> None:
-        """Stop renewing."""
+        """Stop renewing leases."""
         if self._renewing is not None:
             await self._renewing.stop()
 
     async def take(self, name: str) -> Lease | None:
-        """One try, without waiting, by one asker of this process at a time; renewed until `give_back`.
+        """Try once, without waiting; only one caller per process may try at a time. Renewed until `give_back`.
 
-        None: another server that lives has it. Raises StateUnavailable.
+        None: another live server has it. Raises StateUnavailable.
         """
         lease = Lease(self._keys.lock(name), f"{self.boot}/{secrets.token_hex(8)}")
         try:
             await self.lock(lease)
         except BaseException:
-            await asyncio.shield(self._release(lease))  # the answer was lost, so perhaps it was taken
+            await asyncio.shield(self._release(lease))  # the reply was lost, so the lease may have been taken
             raise
         if not lease.held:
             return None
@@ -114,18 +113,18 @@ class Leases:
         return lease
 
     async def give_back(self, lease: Lease) -> None:
-        """Others may take it."""
+        """Release the lease."""
         self.settle(lease)
         await self._release(lease)
 
     async def lock(self, lease: Lease) -> bool | None:
-        """An attempt for `hold` that takes the lease and does nothing else."""
+        """An attempt for `hold` that only takes the lease."""
         taken = await self._connection.script(_LOCK, [lease.key, self._keys.boots], [lease.token, self.lease_ms])
         lease.held = taken == 1
         return True if lease.held else None
 
     def settle(self, lease: Lease) -> None:
-        """Renew it no more: it is about to be given up."""
+        """Stop renewing the lease, which is about to be released."""
         self._held.pop(lease.token, None)
 
     def is_taken(self, sid: str) -> bool:
@@ -136,7 +135,7 @@ class Leases:
     async def hold(
         self, sid: str, wait_s: float, attempt: Callable[[Lease], Awaitable[T | None]]
     ) -> AsyncIterator[tuple[Lease, T]]:
-        """Wait for the sid's turn, at most `wait_s` seconds, until `attempt` gives something; it sets `lease.held`.
+        """Wait up to `wait_s` seconds for the caller's turn and a value from `attempt`, which sets `held`.
 
         Raises:
             SessionBusy: not in time.
@@ -179,7 +178,7 @@ class Leases:
             try:
                 value = await attempt(lease)
             except BaseException:
-                # the answer was lost, so perhaps the lease was taken
+                # the reply was lost, so the lease may have been taken
                 await asyncio.shield(self._release(lease))
                 raise
             if value is not None:
@@ -193,7 +192,7 @@ class Leases:
         lease.held = False
         try:
             await self._connection.script(_RELEASE, [lease.key], [lease.token])
-        except StateUnavailable as error:  # it runs out by itself, for nobody renews it any more
+        except StateUnavailable as error:  # it expires, since nobody renews it
             log.warning("lease not released", key=lease.key, error=error.detail)
 
     async def _renew(self) -> None:
@@ -208,9 +207,9 @@ class Leases:
             log.error("lease lost to another server", key=key.decode())
 
     async def _take_again(self, expired: list[Lease]) -> None:
-        """Leases that ran out while this process or Redis was stopped, and that nobody took since."""
+        """Take leases again that expired while this process or Redis was stopped, if nobody has taken them."""
         for lease in expired:
-            if lease.token in self._held:  # else it was given up meanwhile
+            if lease.token in self._held:  # otherwise it was given up meanwhile
                 await self._connection.script(_LOCK, [lease.key, self._keys.boots], [lease.token, self.lease_ms])
                 if lease.token not in self._held:
                     await self._release(lease)

@@ -1,8 +1,8 @@
-"""One connection to Redis for the short exchanges of every action: written as they come, answered in order.
+"""One connection to Redis for the short exchanges of every action, pipelined: written at once, answered in order.
 
-A pool lends a connection for each exchange; its bookkeeping, tasks and timers cost more than the exchange (measured
-with redis-py 8.1: 90 to 200 us of CPU, here 12 to 80, the less the more of them come together). Here an exchange is a
-write and a future, and one timer bounds all of them: the oldest is the first that can be late.
+A pool lends one connection per exchange, and its bookkeeping, tasks and timers cost more than the exchange (with
+redis-py 8.1 90 to 200 us of CPU; here 12 to 80, less the more exchanges coincide). Here an exchange is a write and a
+future, and one timer bounds them all, since the oldest one is the first to be late.
 """
 
 import asyncio
@@ -19,23 +19,23 @@ Word = str | bytes | int | float
 
 
 class ErrorAnswer(Exception):
-    """Redis answers that it will not; its words are the message."""
+    """An error reply of Redis; the message is its text."""
 
 
 class _Broken(Exception):
-    """The connection ended before the answer came; whether the exchange arrived is not known."""
+    """The connection ended before the reply came; it is unknown whether the command arrived."""
 
 
 def packed(words: Sequence[Word]) -> bytes:
-    """A command as it goes over the wire."""
-    pack = cast(Callable[[tuple[Word, ...]], bytes], hiredis.pack_command)  # its own hint says a tuple of one
+    """A command in Redis's wire format."""
+    pack = cast(Callable[[tuple[Word, ...]], bytes], hiredis.pack_command)  # its own type hint says a tuple of one
     try:
         return pack(tuple(words))
-    except UnicodeEncodeError:  # a cwd may hold bytes that are no UTF-8
+    except UnicodeEncodeError:  # a cwd may hold bytes that are not UTF-8
         return pack(tuple(word.encode("utf-8", "surrogatepass") if isinstance(word, str) else word for word in words))
 
 
-class _Line(asyncio.Protocol):
+class _Link(asyncio.Protocol):
     """One open connection."""
 
     def __init__(self, timeout_s: float) -> None:
@@ -48,12 +48,12 @@ class _Line(asyncio.Protocol):
         self.open = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It stands."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but ancestry
+        """Called when the connection is established."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's class does not inherit from it
         self.open = True
 
     def data_received(self, data: bytes) -> None:
-        """Give each answer to the exchange it belongs to."""
+        """Pass each reply to the exchange it belongs to."""
         self._reader.feed(data)
         try:
             while (answer := self._reader.gets()) is not False:
@@ -64,11 +64,11 @@ class _Line(asyncio.Protocol):
                     waiter.set_exception(answer)
                 else:
                     waiter.set_result(answer)
-        except (hiredis.ProtocolError, IndexError):  # not Redis, or an answer to nothing
+        except (hiredis.ProtocolError, IndexError):  # not Redis, or a reply to nothing
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """All who wait learn it."""
+        """Fail all waiting exchanges."""
         self.open = False
         if self._timer is not None:
             self._timer.cancel()
@@ -78,7 +78,7 @@ class _Line(asyncio.Protocol):
         self._waiting.clear()
 
     def send(self, command: bytes, deadline: float) -> asyncio.Future[Any]:
-        """The answer to come; StateUnavailable past `deadline` (of the loop's clock), _Broken when the line ends."""
+        """A future reply: StateUnavailable after `deadline` (loop clock), _Broken if the connection ends."""
         waiter: asyncio.Future[Any] = self._loop.create_future()
         if self._transport is None or not self.open:
             waiter.set_exception(_Broken("the connection is closed"))
@@ -90,7 +90,7 @@ class _Line(asyncio.Protocol):
         return waiter
 
     def close(self) -> None:
-        """End it at once."""
+        """Close it at once."""
         self.open = False
         if self._transport is not None:
             self._transport.abort()
@@ -102,36 +102,36 @@ class _Line(asyncio.Protocol):
         for waiter in late:
             waiter.set_exception(StateUnavailable(f"Redis gave no answer within {self._timeout_s:g} s."))
         if late:
-            # it hangs, or its host is gone without a word: a new connection tells which
+            # Redis hangs, or its host is gone without closing: a new connection will show which.
             self.close()
         elif self._waiting:
             self._timer = self._loop.call_at(self._waiting[0][1], self._late)
 
 
 _PASSING = ("LOADING", "READONLY", "MASTERDOWN")
-"""Error answers of a Redis that restarts, or whose place another one takes."""
+"""Error replies during a restart or failover of Redis."""
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
 
 
 class Pipeline:
-    """Opens the line when it is needed, again when it broke."""
+    """Opens the connection on first use, and again after it broke."""
 
     def __init__(self, pattern: AbstractConnection, timeout_s: float, outage_s: float) -> None:
-        """`pattern` is never opened: it says where Redis is and how to enter.
+        """`pattern` is a connection that is never opened; it holds the address and credentials.
 
-        `timeout_s` bounds each try of an exchange; a Redis that is away is tried again for `outage_s`.
+        `timeout_s` bounds each attempt of an exchange; an unavailable Redis is retried for `outage_s` seconds.
         """
         self._pattern = pattern
         self._timeout_s = timeout_s
         self._outage_s = outage_s
-        self._line: _Line | None = None
-        self._opening: asyncio.Task[_Line] | None = None
+        self._link: _Link | None = None
+        self._opening: asyncio.Task[_Link] | None = None
 
     async def exchange(self, command: bytes) -> Any:
-        """The answer: bytes, int, None or a list of them.
+        """Send a command; the reply is bytes, int, None or a list of them.
 
-        What the line's end cut off is sent again, so the command must give the same result when it arrives twice.
+        A command whose connection broke is sent again, so it must give the same result if it arrives twice.
 
         Raises:
             ErrorAnswer, StateUnavailable.
@@ -151,11 +151,11 @@ class Pipeline:
     async def _try(self, command: bytes) -> Any:
         deadline = asyncio.get_running_loop().time() + self._timeout_s
         for _ in range(2):
-            line = self._line
-            if line is None or not line.open:
-                line = await self._opened(deadline)
+            link = self._link
+            if link is None or not link.open:
+                link = await self._opened(deadline)
             try:
-                return await line.send(command, deadline)
+                return await link.send(command, deadline)
             except _Broken as broken:
                 error = broken
             except ErrorAnswer as answer:
@@ -165,48 +165,48 @@ class Pipeline:
         raise StateUnavailable(f"Redis: {error}")
 
     def close(self) -> None:
-        """End the line."""
+        """Close the connection."""
         if self._opening is not None:
             self._opening.cancel()
-        if self._line is not None:
-            self._line.close()
+        if self._link is not None:
+            self._link.close()
 
-    async def _opened(self, deadline: float) -> _Line:
+    async def _opened(self, deadline: float) -> _Link:
         if self._opening is None:
             self._opening = asyncio.create_task(self._open())
             self._opening.add_done_callback(self._settled)
         try:
-            # a task that all who need it share: the cancellation of one is none of the others'
+            # A task shared by all callers, so that cancelling one does not affect the others.
             async with asyncio.timeout_at(deadline):
                 return await asyncio.shield(self._opening)
         except TimeoutError:
             raise StateUnavailable(f"Redis gave no answer within {self._timeout_s:g} s.") from None
 
-    def _settled(self, task: asyncio.Task[_Line]) -> None:
+    def _settled(self, task: asyncio.Task[_Link]) -> None:
         self._opening = None
         if not task.cancelled() and task.exception() is None:
-            self._line = task.result()
+            self._link = task.result()
 
-    async def _open(self) -> _Line:
+    async def _open(self) -> _Link:
         loop, pattern = asyncio.get_running_loop(), self._pattern
-        line = _Line(self._timeout_s)
+        link = _Link(self._timeout_s)
         try:
             async with asyncio.timeout(self._timeout_s):
                 if isinstance(pattern, UnixDomainSocketConnection):
-                    await loop.create_unix_connection(lambda: line, pattern.path)
+                    await loop.create_unix_connection(lambda: link, pattern.path)
                 else:
                     tcp = cast(Connection, pattern)
                     tls = pattern.ssl_context.get() if isinstance(pattern, SSLConnection) else None
-                    await loop.create_connection(lambda: line, tcp.host, int(tcp.port), ssl=tls)
+                    await loop.create_connection(lambda: link, tcp.host, int(tcp.port), ssl=tls)
                 for words in _greeting(pattern):
-                    await line.send(packed(words), loop.time() + self._timeout_s)
+                    await link.send(packed(words), loop.time() + self._timeout_s)
         except (OSError, TimeoutError, ErrorAnswer, _Broken) as error:
-            line.close()
+            link.close()
             raise StateUnavailable(f"Redis: {error or type(error).__name__}") from error
         except BaseException:
-            line.close()
+            link.close()
             raise
-        return line
+        return link
 
 
 def _greeting(pattern: AbstractConnection) -> list[list[Word]]:

@@ -1,7 +1,6 @@
-"""Word of gradings between servers, by Redis's publish and subscribe.
+"""Notifications about gradings between servers, by Redis's publish and subscribe.
 
-Nobody keeps it: what is said while a connection is down is lost, so whoever waits for a word also looks for itself
-now and then.
+They are not stored: one that is sent while a connection is down is lost, so whoever waits for one also polls.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ _READ_S = 1.0
 
 
 class Signals:
-    """One connection that listens, for all who wait in this process. `open` before, `close` after."""
+    """One listening connection for all waiters of this process. Call `open` first and `close` last."""
 
     def __init__(self, connection: Connection, keys: Keys, *, node: str, loops: Loops | None = None) -> None:
         self._connection = connection
@@ -37,14 +36,14 @@ class Signals:
         self._reading: Loop | None = None
 
     async def open(self, awaited: Callable[[str], None]) -> None:
-        """Listen; `awaited(sid)` is called when somebody elsewhere waits for it. Raises StateUnavailable."""
+        """Listen; `awaited(sid)` is called when somebody on another node waits for it. Raises StateUnavailable."""
         self._heard = awaited
         self._pubsub = self._connection.redis.pubsub(ignore_subscribe_messages=True)
         await self._connection.run(self._pubsub.subscribe(self._own))
         self._reading = self._loops.start(0, partial(self._read, self._pubsub), name="signals")
 
     async def close(self) -> None:
-        """Stop."""
+        """Stop listening."""
         if self._reading is not None:
             await self._reading.stop()
         if self._pubsub is not None:
@@ -52,16 +51,16 @@ class Signals:
                 await self._pubsub.aclose()  # type: ignore[no-untyped-call] # redis-py leaves it bare
 
     async def tell_awaited(self, sid: str, node: str) -> None:
-        """Have `node` know that somebody here waits for the verdict of `sid`. Raises StateUnavailable."""
+        """Tell `node` that somebody here waits for the verdict of `sid`. Raises StateUnavailable."""
         await self._connection.send("PUBLISH", self._keys.awaited(node), sid)
 
     async def tell_graded(self, sid: str) -> None:
-        """Have all who wait know that the verdict of `sid` is in SQL. Raises StateUnavailable."""
+        """Tell all waiters that the verdict of `sid` is in SQL. Raises StateUnavailable."""
         await self._connection.send("PUBLISH", self._keys.graded(sid), "")
 
     @contextlib.asynccontextmanager
     async def graded(self, sid: str) -> AsyncIterator[asyncio.Event]:
-        """Within it the event is set when the verdict of `sid` comes; never, where Redis does not answer."""
+        """During the block, the event is set when the verdict of `sid` arrives; never if Redis does not answer."""
         channel = self._keys.graded(sid)
         event = asyncio.Event()
         self._waiting.setdefault(channel, set()).add(event)
@@ -81,13 +80,13 @@ class Signals:
         try:
             await self._connection.run(change(channel))
         except StateUnavailable as error:
-            log.warning("word of other servers not heard", channel=channel, error=error.detail)
+            log.warning("notifications of other servers are not received", channel=channel, error=error.detail)
 
     async def _read(self, pubsub: PubSub) -> None:
         try:
             message = await pubsub.get_message(timeout=_READ_S)
         except (RedisError, OSError) as error:
-            raise StateUnavailable(f"word of other servers not heard: {error}") from error
+            raise StateUnavailable(f"notifications of other servers are not received: {error}") from error
         if message is None or message["type"] != "message":
             return
         channel = message["channel"].decode()

@@ -1,4 +1,4 @@
-"""The sessions, their locks and their journal in Redis, as every replica sees them."""
+"""Sessions in Redis, with their locks and journals, as all replicas see them."""
 
 import asyncio
 import contextlib
@@ -18,9 +18,8 @@ from sandbox_server.state.leases import Lease, Leases
 from sandbox_server.state.turns import Turn, Turns
 from sandbox_server.tasks import Loops
 
-"""States in which a session owns nothing any more."""
 JOURNAL_AFTER_END_S = 3600.0
-"""For late retries with an idempotency key; SQL has the actions for good."""
+"""Seconds; for late retries with an idempotency key. SQL keeps the actions permanently."""
 
 _PUT = Script("""
 redis.call('DEL', KEYS[1])
@@ -37,7 +36,7 @@ redis.call('HSET', KEYS[1], unpack(ARGV))
 return 1
 """)
 # KEYS: session, inflight, undo, undotext, journal, replies
-# ARGV: sid, prefix of the live sets, "1" for the last state, its TTL, the journal's TTL, sources "|a|b|", fields...
+# ARGV: sid, prefix of the live sets, "1" for a final state, its TTL, the journal's TTL, sources "|a|b|", fields...
 _MOVE = Script("""
 local old = redis.call('HMGET', KEYS[1], 'state', 'node')
 if not old[1] or not string.find(ARGV[6], '|' .. old[1] .. '|', 1, true) then return 0 end
@@ -52,7 +51,7 @@ end
 return 1
 """)
 # KEYS: session, live of the former node, live of the new one, nodes, inflight. ARGV: sid, former node, new node,
-# fields... -> 0: it is not the former node's any more
+# fields... -> 0: it no longer belongs to the former node
 _ADOPT = Script("""
 local now = redis.call('HGET', KEYS[1], 'node')
 if now == ARGV[3] then return 1 end
@@ -67,7 +66,7 @@ return 1
 
 
 class Store:
-    """One server's view of Redis. `open` before, `close` after."""
+    """One server's view of Redis. Call `open` first and `close` last."""
 
     def __init__(
         self,
@@ -88,15 +87,15 @@ class Store:
 
     @property
     def boot(self) -> str:
-        """Names this process among all that the node ever had."""
+        """Identifies this process among all of the node's server processes."""
         return self._leases.boot
 
     async def open(self) -> None:
-        """Register this boot of the node: what its former boots had locked is free from now on."""
+        """Register this boot of the node, which frees all locks of its former boots."""
         await self._leases.open()
 
     async def close(self) -> None:
-        """Stop renewing leases; the connection is its owner's to close."""
+        """Stop renewing leases; the owner of the connection closes it."""
         await self._leases.close()
 
     async def time(self) -> float:
@@ -105,11 +104,11 @@ class Store:
         return int(seconds) + int(micros) / 1e6
 
     async def ping(self) -> None:
-        """Raises StateUnavailable when Redis does not answer within its bound."""
+        """Raise StateUnavailable if Redis does not answer in time."""
         await self._connection.send("PING")
 
     async def put_session(self, record: SessionRecord) -> None:
-        """Write a session, new or rebuilt, over whatever was there."""
+        """Write a session, new or rebuilt, replacing any former record."""
         ended = record.state in OVER
         left_s = 0.0 if ended else max(0.0, record.deadline - clock.now())
         await self._connection.script(
@@ -119,11 +118,11 @@ class Store:
         )
 
     async def drop(self, sid: str) -> None:
-        """As if the session had never been written; for a start that nobody waits for any more."""
+        """Remove the session as if it had never been written; for a start that nobody waits for any more."""
         await self._connection.script(_DROP, [self._keys.session(sid), self._keys.live(self._node)], [sid])
 
     async def rebuild(self, record: SessionRecord, actions: Sequence[ActionRecord]) -> None:
-        """Put a session back that Redis has forgotten, with its journal and its idempotency keys."""
+        """Restore a session that Redis has lost, with its journal and idempotency keys."""
         journal, replies = self._keys.journal(record.sid), self._keys.replies(record.sid)
         ttl_ms = _ms(max(0.0, record.deadline - clock.now()) + self._result_ttl_s)
         async with self._connection.redis.pipeline() as batch:
@@ -135,20 +134,20 @@ class Store:
             batch.pexpire(journal, ttl_ms)
             batch.pexpire(replies, ttl_ms)
             await self._connection.run(batch.execute())
-        await self.put_session(record)  # last: until then no action can come between
+        await self.put_session(record)  # last, so that no action can come before the journal is complete
 
     async def session(self, sid: str) -> SessionRecord | None:
-        """The session; None when it is unknown."""
+        """The session, or None if unknown."""
         return session_of(await self._connection.send("HGETALL", self._keys.session(sid)))
 
     async def touch(self, sid: str) -> bool:
-        """Count idle time from now; False when the session is unknown."""
+        """Restart the session's idle time; False if the session is unknown."""
         return bool(await self._connection.script(_TOUCH, [self._keys.session(sid)], flat({"touched_at": clock.now()})))
 
     async def move(self, sid: str, new_state: str, sources: frozenset[str], **fields: object) -> bool:
-        """Go to `new_state` if the session is in one of `sources`; False: it is not, and nothing changed.
+        """Change the state to `new_state` if it is one of `sources`; False: it is not, and nothing was changed.
 
-        Into an ended state: the session leaves `live`, its editor history goes, the rest is kept for a while.
+        In an ended state the session leaves `live` and loses its editor history; the rest is kept for a while.
         """
         keys = self._keys
         ttl_s = self._result_ttl_s
@@ -168,9 +167,9 @@ class Store:
         return bool(moved)
 
     async def adopt(self, record: SessionRecord, former: str) -> bool:
-        """The session of the dead node `former` is `record.node`'s, as `record` has it; False: somebody was quicker.
+        """Move the session of the dead node `former` to `record.node`, as `record` says; False: another was first.
 
-        What was in flight died with the former node.
+        The action in flight died with the former node.
         """
         keys, sid = self._keys, record.sid
         taken = await self._connection.script(
@@ -181,7 +180,7 @@ class Store:
         return bool(taken)
 
     async def live(self, node: str | None = None) -> list[SessionRecord]:
-        """The sessions of a node, or of all, that are neither ended nor lost."""
+        """The sessions of a node, or of all nodes, that are not ended or lost."""
         run, redis = self._connection.run, self._connection.redis
         nodes = [node.encode()] if node is not None else sorted(await run(redis.smembers(self._keys.nodes)))
         found: list[SessionRecord] = []
@@ -191,7 +190,7 @@ class Store:
             records = await asyncio.gather(*(self.session(sid.decode()) for sid in sids))
             found += [record for record in records if record is not None]
             gone = [sid for sid, record in zip(sids, records, strict=True) if record is None]
-            if gone:  # their records ran out: the node was away for longer than anything is kept
+            if gone:  # their records expired: the node was away for longer than records are kept
                 await run(redis.srem(live, *gone))
         return found
 
@@ -202,24 +201,24 @@ class Store:
 
     @contextlib.asynccontextmanager
     async def lock(self, sid: str, wait_s: float) -> AsyncIterator[None]:
-        """Hold the session against every other request, on this server and on others.
+        """Hold the session exclusively, on this server and all others.
 
         Raises:
-            SessionBusy: not got within `wait_s` seconds. StateUnavailable.
+            SessionBusy: not acquired within `wait_s` seconds. StateUnavailable.
 
         """
         async with self._leases.hold(sid, wait_s, self._leases.lock):
             yield
 
     async def claim(self, name: str) -> Lease | None:
-        """Be the one server that does what `name` stands for, until `unclaim`; None: another one that lives does it.
+        """Claim the task `name` for this server, until `unclaim`; None: another live server has it.
 
-        One asker of this process at a time. Raises StateUnavailable.
+        Only one caller per process may try at a time. Raises StateUnavailable.
         """
         return await self._leases.take(name)
 
     async def unclaim(self, claim: Lease) -> None:
-        """Others may do it."""
+        """Release the claim."""
         await self._leases.give_back(claim)
 
     def turn(
@@ -229,9 +228,10 @@ class Store:
         return self._turns.turn(sid, in_flight, idempotency_key=idempotency_key, wait_s=wait_s)
 
     async def actions(self, sid: str, *, after: int = 0, limit: int | None = None) -> list[ActionRecord]:
-        """The acknowledged actions that Redis has, oldest first; the first `after` of them left out.
+        """The acknowledged actions in Redis, oldest first, without the first `after` ones.
 
-        Fewer than `record.actions` after a loss of Redis, none an hour after the session's end: SQL has them.
+        After a loss of Redis they may be fewer than `record.actions`, and an hour after the session's end there are
+        none; SQL has them all.
         """
         last = -1 if limit is None else after + limit - 1
         texts = await self._connection.run(self._connection.redis.lrange(self._keys.journal(sid), after, last))
@@ -242,7 +242,7 @@ class Store:
         return RedisEditorHistory(self._connection, self._keys, sid)
 
     def image_uses(self) -> ImageUses:
-        """When this node's images were used last."""
+        """Times of last use of this node's images."""
         return ImageUses(self._connection, self._keys, node=self._node)
 
 

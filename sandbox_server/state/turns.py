@@ -1,7 +1,7 @@
-"""One action's turn on a session, in two round trips.
+"""One action's turn on a session, in two exchanges with Redis.
 
-`Turns.turn` takes the lease, reads the session and notes the action as in flight in one script; `Turn.acknowledge`
-writes the journal, the counters and the idempotency key and frees the lease in another.
+`Turns.turn` takes the lease, reads the session and records the action as in flight in one script; `Turn.acknowledge`
+writes the journal, the counters and the idempotency key and releases the lease in another.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from sandbox_server.state.leases import TAKE, Lease, Leases
 LIVE = "live"
 
 # KEYS: lock, boots, session, inflight, replies, journal. ARGV: token, lease, inflight, idempotency key, state `live`,
-# this node -> {held, session, stored action, former inflight}; {-1} while another holds it
+# this node -> {held, session, stored action, former inflight}; {-1} while another holds the lease
 _BEGIN = Script(
     TAKE
     + """
@@ -37,8 +37,8 @@ return {1, session, false, former}
 """
 )
 # KEYS: lock, session, inflight, journal, replies, pending. ARGV: token, seq, action, idempotency key, node, fields...
-# -> 1 acknowledged, 0 another action has this seq, or another node the session. A session that Redis forgot meanwhile
-# still reaches SQL.
+# -> 1: acknowledged; 0: another action has this seq, or the session belongs to another node. If Redis has lost the
+# session meanwhile, the action still reaches SQL.
 _ACKNOWLEDGE = Script("""
 local at = redis.call('HMGET', KEYS[2], 'actions', 'node')
 local seq, count = tonumber(ARGV[2]), tonumber(at[1])
@@ -87,29 +87,29 @@ class Turn:
 
     def __init__(self, turns: "Turns", lease: Lease, begun: _Begun, in_flight: InFlight) -> None:
         self.record = begun.record
-        """The session as it is now; None: unknown. Unless it is live and this node's, nothing may run."""
+        """The current session; None: unknown. Nothing may run unless it is live and on this node."""
         self.stored = begun.stored
-        """The action that this idempotency key already stands for: give its observation again, run nothing."""
+        """The action already stored under this idempotency key: repeat its observation and run nothing."""
         self.interrupted = begun.interrupted
-        """What was in flight when a server died, or failed without being acknowledged."""
+        """An action that was in flight when a server died, or that failed without being acknowledged."""
         self._turns = turns
         self._lease = lease
         self._in_flight = in_flight
 
     @property
     def may_run(self) -> bool:
-        """The session is live, ours for now, and the action is a new one."""
+        """Whether the session is live and held by this turn, and the action is new."""
         return self._lease.held
 
     async def acknowledge(
         self, action: ActionRecord, *, cwd: str, talk_turns: int, timings_s: Mapping[str, float]
     ) -> None:
-        """Write the action down; it cannot be lost from now on. Ends the turn: the next request may act.
+        """Store the action, which cannot be lost afterwards, and end the turn: the next request may act.
 
-        `action.seq` is `record.actions + 1`; `timings_s` takes the place of the record's, whose notice is told.
+        `action.seq` is `record.actions + 1`; `timings_s` replaces the record's. The record's notice is cleared.
 
         Raises:
-            StateUnavailable: Redis does not answer, or another server acted meanwhile (a lease that ran out);
+            StateUnavailable: Redis does not answer, or another server acted meanwhile because the lease expired;
                 the action is not acknowledged.
 
         """
@@ -117,12 +117,12 @@ class Turn:
         await self._turns.acknowledge(self._lease, action, changes)
 
     async def withdraw(self, sid: str) -> None:
-        """Nothing of the action ran, nor will: as if it had never begun. Ends the turn. Raises StateUnavailable."""
+        """End the turn as if the action had never begun: nothing of it ran, or will. Raises StateUnavailable."""
         await self._turns.withdraw(self._lease, sid, self._in_flight, self.interrupted)
 
 
 class Turns:
-    """Gives turns to one server's requests."""
+    """Gives turns to the requests of one server."""
 
     def __init__(self, connection: Connection, keys: Keys, leases: Leases, *, node: str) -> None:
         self._connection = connection
@@ -134,14 +134,14 @@ class Turns:
     async def turn(
         self, sid: str, in_flight: InFlight, *, idempotency_key: str = "", wait_s: float
     ) -> AsyncIterator[Turn]:
-        """Hold the session for one action and note it as in flight.
+        """Hold the session for one action and record the action as in flight.
 
-        Nothing is held or noted, and nobody waited for, when the session is not live or another node's; nor is anything
-        held or noted when the idempotency key is known (see `Turn`). Left without `acknowledge`, the session is free
-        again and the next turn finds the action as `interrupted`.
+        If the session is not live or belongs to another node, it yields at once without holding or recording anything;
+        likewise if the idempotency key is known (see `Turn`). If the block ends without `acknowledge`, the session is
+        released and the next turn finds the action as `interrupted`.
 
         Raises:
-            SessionBusy: not got within `wait_s` seconds. StateUnavailable.
+            SessionBusy: not acquired within `wait_s` seconds. StateUnavailable.
 
         """
         if self._leases.is_taken(sid):
@@ -173,7 +173,7 @@ class Turns:
             yield Turn(self, lease, begun, in_flight)
 
     async def acknowledge(self, lease: Lease, action: ActionRecord, changes: Mapping[str, object]) -> None:
-        """As `Turn.acknowledge`; `changes` are fields of the session."""
+        """See `Turn.acknowledge`; `changes` are fields of the session."""
         keys, sid = self._keys, action.sid
         names = [of(sid) for of in (keys.session, keys.in_flight, keys.journal, keys.replies)]
         self._leases.settle(lease)
@@ -195,7 +195,7 @@ class Turns:
         lease.held = False
 
     async def withdraw(self, lease: Lease, sid: str, in_flight: InFlight, former: InFlight | None) -> None:
-        """As `Turn.withdraw`."""
+        """See `Turn.withdraw`."""
         self._leases.settle(lease)
         before = "" if former is None else dump(former)
         await self._connection.script(
