@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from sandbox_server.actions.base import Call
 from sandbox_server.actions.batch import Command, fault
 from sandbox_server.actions.content import scalar_text
-from sandbox_server.actions.tool_responses import OVER, RECORDED, Told
+from sandbox_server.actions.tool_responses import OVER, RECORDED, Reply
 
 ANSWERS = ("localization_finish", "result", "finish")
 _COMMANDS = ("bash", "terminal")
@@ -23,7 +23,7 @@ _UNHEEDED = frozenset(("security_risk", "is_input"))
 detected."""
 _DECODER = json.JSONDecoder()
 
-Understood = Command | Call | Told
+Understood = Command | Call | Reply
 
 
 def understood(written: object) -> Understood:
@@ -32,20 +32,20 @@ def understood(written: object) -> Understood:
     if isinstance(named, str) and isinstance(written, Mapping):
         named = {**written, "name": named}
     if not isinstance(named, Mapping) or not isinstance(named.get("name"), str):
-        return Told("Error: the tool call was not understood: it has no name.", "bad_call")
+        return Reply("Error: the tool call was not understood: it has no name.", "bad_call")
     name = scalar_text(named["name"])
     if name in ANSWERS:
-        return Told(RECORDED, "answer")
+        return Reply(RECORDED, "answer")
     if name == _SUBMIT:
-        return Told(OVER, "finish")
+        return Reply(OVER, "finish")
     if name not in (*_COMMANDS, _SHELL, _EDITOR):
-        return Told(f"Error: there is no tool {name[:100]!r}; there are {', '.join(_KNOWN)}.", "unknown_tool")
+        return Reply(f"Error: there is no tool {name[:100]!r}; there are {', '.join(_KNOWN)}.", "unknown_tool")
     arguments = _decoded(named.get("arguments", named.get("parameters")))
     if not isinstance(arguments, Mapping):
-        return Told("Error: Invalid tool arguments - they are not a JSON object.", "bad_parameter")
+        return Reply("Error: Invalid tool arguments - they are not a JSON object.", "bad_parameter")
     given = {name: value for name, value in arguments.items() if value is not None and name not in _UNHEEDED}
     made = _editing(given) if name == _EDITOR else _command(name, given)
-    return Told(f"Error: Invalid tool arguments - {made}.", "bad_parameter") if isinstance(made, str) else made
+    return Reply(f"Error: Invalid tool arguments - {made}.", "bad_parameter") if isinstance(made, str) else made
 
 
 def _decoded(arguments: object) -> object:

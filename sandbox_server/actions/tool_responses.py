@@ -21,7 +21,7 @@ OVER = (
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Reply:
     """A call that runs nothing; the dialect itself answers it."""
 
     text: str

@@ -25,7 +25,7 @@ from sandbox_server.app.access import has, send_error
 from sandbox_server.app.relay import MISDIRECTED, Relay, of_one_hop
 from sandbox_server.errors import NodeUnreachable, OwnedElsewhere, StateUnavailable
 from sandbox_server.protocols._by_host import TARGET, passed_on
-from sandbox_server.state.nodes import HOP, Fate, Hop, NodeRecord, Nodes
+from sandbox_server.state.nodes import HOP, Hop, Liveness, NodeRecord, Nodes
 from sandbox_server.telemetry import FORWARDED, logger
 
 log = logger(__name__)
@@ -154,7 +154,7 @@ class Forward:
 
     async def _is_gone(self, node: str) -> bool:
         try:
-            return await self._nodes().fate(node) is Fate.DEAD
+            return await self._nodes().liveness(node) is Liveness.DEAD
         except StateUnavailable:
             return False
 

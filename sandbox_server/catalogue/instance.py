@@ -142,7 +142,7 @@ class SandboxSpec(_Record):
     disk_mb: int | None = None
 
     @property
-    def told_as(self) -> tuple[str, ...]:
+    def image_keys(self) -> tuple[str, ...]:
         """Names under which nodes report to each other that they have its image."""
         return (self.source.name,) if self.source else self.images
 

@@ -12,7 +12,7 @@ from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.scoring.rewards import Rewards
 from sandbox_server.state.jobs import GradingJobs
-from sandbox_server.state.nodes import Fate, NodeRecord, Nodes
+from sandbox_server.state.nodes import Liveness, NodeRecord, Nodes
 from sandbox_server.state.store import Store
 
 log = telemetry.logger(__name__)
@@ -143,7 +143,7 @@ class Helping:
             if node in self._jobs.helped:
                 await self._jobs.forget(node)
             return False
-        return self._rewards.room() and await self._nodes.fate(node) is Fate.DEAD
+        return self._rewards.room() and await self._nodes.liveness(node) is Liveness.DEAD
 
     def _silent(self, record: NodeRecord) -> bool:
         """It may be ending, and has given back what it had."""
@@ -160,6 +160,6 @@ class Helping:
         if session is None:
             return True
         instance = await self._instances.by_id(session.instance_id)
-        present = (await self._nodes.holders(instance.sandbox.told_as)).present
+        present = (await self._nodes.holders(instance.sandbox.image_keys)).present
         takers = {name for name, record in self._alive.items() if record.takes}
         return self._node in present or not present & takers

@@ -2,7 +2,7 @@
 
 from sandbox_server.errors import NodeUnreachable, OwnedElsewhere, StateUnavailable
 from sandbox_server.records import SessionRecord
-from sandbox_server.state.nodes import HOP, Fate, Hop, Nodes
+from sandbox_server.state.nodes import HOP, Hop, Liveness, Nodes
 
 
 class Owners:
@@ -24,11 +24,11 @@ class Owners:
             NodeUnreachable: that was tried for as long as there was hope. StateUnavailable.
 
         """
-        fate = await self._nodes.fate(record.node)
-        if fate is Fate.DEAD:
+        liveness = await self._nodes.liveness(record.node)
+        if liveness is Liveness.DEAD:
             return
         if HOP.get() is Hop.TRIED:
-            if fate is Fate.UNKNOWN:
+            if liveness is Liveness.UNKNOWN:
                 raise StateUnavailable(
                     f"node {record.node} has no heartbeat in Redis, but this server has not seen Redis for long enough"
                     " to call it dead; send the request again"

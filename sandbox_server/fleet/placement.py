@@ -107,7 +107,7 @@ class Placement:
             OwnedElsewhere: there is a better place. CapacityError: this node drains, and there is no other.
 
         """
-        await self.settle_as(instance.instance_id, instance.sandbox.told_as, count)
+        await self.settle_as(instance.instance_id, instance.sandbox.image_keys, count)
 
     async def settle_as(self, name: str, images: Sequence[str], count: int = 1) -> None:
         """As `settle`, for what alike starts are known by, and any of these images."""
@@ -123,7 +123,7 @@ class Placement:
 
     async def choose(self, instance: TaskInstance, count: int = 1) -> str:
         """The best node for `count` sessions; this one where nobody else takes any."""
-        return await self._choose(instance.instance_id, instance.sandbox.told_as, count)
+        return await self._choose(instance.instance_id, instance.sandbox.image_keys, count)
 
     async def _choose(self, name: str, images: Sequence[str], count: int) -> str:
         if time.monotonic() - self._named_at > _NAMES_FOR_S:

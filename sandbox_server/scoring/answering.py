@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from sandbox_server.actions.base import Call, Say
 from sandbox_server.actions.content import scalar_text, strip_tail
-from sandbox_server.actions.tool_responses import RECORDED, Told
+from sandbox_server.actions.tool_responses import RECORDED, Reply
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.grading.localization.answers import AUTO
 from sandbox_server.grading.localization.messages import FINISH, message_of
@@ -55,7 +55,7 @@ def recorded(parsed: Call | Say, content: str, instance: TaskInstance) -> Call |
         return parsed
     calls = tuple(
         replace(one, text=told, code="answer" if answer else "no_answer")
-        if isinstance(one, Told) and one.code == "answer"
+        if isinstance(one, Reply) and one.code == "answer"
         else one
         for one in several
     )

@@ -10,7 +10,7 @@ from itertools import zip_longest
 
 from sandbox_server.actions import batch_json
 from sandbox_server.actions.base import Call, Dialect, Say
-from sandbox_server.actions.tool_responses import Told
+from sandbox_server.actions.tool_responses import Reply
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.grading.localization.base import Events, Turn
 from sandbox_server.grading.localization.messages import FINISH, message_of
@@ -56,9 +56,9 @@ def _calls(content: str, dialect: Dialect) -> tuple[str, ...]:
     several = parsed.arguments.get("calls")
     if not isinstance(several, tuple):
         return (parsed.tool,)
-    understood = [one for one in several if not isinstance(one, Told) or one.code == "answer"]
+    understood = [one for one in several if not isinstance(one, Reply) or one.code == "answer"]
     return tuple(
-        FINISH if isinstance(one, Told) else one.tool if isinstance(one, Call) else _SHELL for one in understood
+        FINISH if isinstance(one, Reply) else one.tool if isinstance(one, Call) else _SHELL for one in understood
     )
 
 

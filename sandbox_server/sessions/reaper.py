@@ -24,7 +24,7 @@ from sandbox_server.sessions.ending import Ending
 from sandbox_server.sessions.restoring import Restoring
 from sandbox_server.sessions.starts import Starts
 from sandbox_server.state.boxes import BoxFacts
-from sandbox_server.state.nodes import Fate, Nodes
+from sandbox_server.state.nodes import Liveness, Nodes
 from sandbox_server.state.runs import RunState
 from sandbox_server.state.store import Store
 
@@ -152,7 +152,7 @@ class Reaper:
         """End what has run out of the sessions of nodes that died and that nobody asked for since."""
         gate = asyncio.Semaphore(_TOGETHER)
         for node in await self._store.other_nodes():
-            if await self._nodes.fate(node) is not Fate.DEAD:
+            if await self._nodes.liveness(node) is not Liveness.DEAD:
                 continue
             records = await self._store.live(node)
             if not records:

@@ -88,7 +88,7 @@ class Status(StrEnum):
     """Finishes its sessions and gradings, and takes no new ones."""
 
 
-class Fate(StrEnum):
+class Liveness(StrEnum):
     """What this server knows about a node."""
 
     ALIVE = "alive"
@@ -202,12 +202,12 @@ class Nodes:
         """Whether it failed to answer within the last TTL."""
         return time.monotonic() - self._shunned.get(node, -math.inf) < self._ttl_s
 
-    async def fate(self, node: str) -> Fate:
+    async def liveness(self, node: str) -> Liveness:
         """Whether the node is alive; DEAD also voids all leases that it holds."""
         if not self._sees_clearly():
-            return Fate.ALIVE if await self.get(node) is not None else Fate.UNKNOWN
+            return Liveness.ALIVE if await self.get(node) is not None else Liveness.UNKNOWN
         buried = await self._connection.script(_BURY, [self._keys.node(node), self._keys.boots], [node])
-        return Fate.DEAD if buried else Fate.ALIVE
+        return Liveness.DEAD if buried else Liveness.ALIVE
 
     async def hold(self, present: Iterable[str], prepared: Iterable[str]) -> None:
         """Report the task images on this node, and those of them that are prepared."""

@@ -1,4 +1,4 @@
-"""Prose with exactly one fenced block of shell text."""
+"""Dialect `bash`: prose with exactly one fenced block of shell text."""
 
 from sandbox_server.actions.base import Call, Say
 from sandbox_server.actions.content import fenced_blocks, scalar_text, strip_tail
@@ -15,7 +15,7 @@ class Bash:
     default_profile = PLAIN
 
     def parse(self, content: str, *, talk_turns: int) -> Call | Say:
-        """The block's inside as `execute_bash`; blocks in other languages are prose."""
+        """The block's content as a call of `execute_bash`; blocks in other languages count as prose."""
         blocks = [
             inside for language, inside in fenced_blocks(strip_tail(scalar_text(content))) if language in _LANGUAGES
         ]

@@ -1,4 +1,4 @@
-"""The protocol document's own example: the whole content is the source text of the file that the instance names."""
+"""Dialect `code`, from the protocol document's example: the content is the source text of the instance's file."""
 
 from sandbox_server.actions.base import Call, Say
 from sandbox_server.actions.content import fenced_blocks, scalar_text, strip_tail
@@ -12,13 +12,13 @@ class Code:
     default_profile = PLAIN
 
     def parse(self, content: str, *, talk_turns: int) -> Call | Say:
-        """Every content is a call; the only fenced block in it, if there is one, is the source."""
+        """Every content is a call; if it has exactly one fenced block, that is the source."""
         content = scalar_text(content)
         kept = strip_tail(content)
         blocks = fenced_blocks(kept)
         if len(blocks) == 1:
             return Call("code", {"source": blocks[0][1]})
-        # White space before the special tokens is the source's own (its last newline).
+        # White space before the special tokens belongs to the source (its last newline).
         after = content[len(kept) :]
         return Call("code", {"source": kept + after[: len(after) - len(after.lstrip())]})
 

@@ -1,10 +1,10 @@
-"""The OpenHands calls without native tool calling: `<function=NAME>`, `<parameter=P>value</parameter>`, `</function>`.
+"""OpenHands calls without native tool calling: `<function=NAME>`, `<parameter=P>value</parameter>`, `</function>`.
 
-Parses what OpenHands 0.14 to 0.18 parses and answers errors in its words. Knowingly the same: a value loses the
-white space around it; a parameter that is not closed (a text cut at its length limit) is none, so that half a command
-never runs; a parameter given twice has its last value. Knowingly other: sets in error texts are in the tools' order
-(there: any), a repeated `<parameter=P>` line is dropped (the prompt's own example has one), and parameters
-of `finish` are ignored (there: a crash).
+Parses what OpenHands 0.14 to 0.18 parses, and reports errors in its words. Deliberately the same: a value is stripped
+of surrounding white space; an unclosed parameter (text cut at its length limit) is ignored, so that half a command
+never runs; of a repeated parameter the last value counts. Deliberately different: sets in error texts are in the
+tools' order (there in any order), a repeated `<parameter=P>` line is dropped (the prompt's own example has one), and
+parameters of `finish` are ignored (there they cause a crash).
 """
 
 import json
@@ -58,7 +58,7 @@ def _one_of(*names: str) -> "_Parameter":
 @dataclass(frozen=True, slots=True)
 class _Parameter:
     read: Callable[[str], object] = _string
-    """Raises ValueError (RecursionError: deeply nested JSON) when the value is not what `expected` says."""
+    """Parse the value. Raises ValueError (RecursionError: deeply nested JSON) if it is not what `expected` says."""
     expected: str = ""
     required: bool = False
 
@@ -85,7 +85,7 @@ class OpenHandsXml:
     default_profile = OPENHANDS
 
     def parse(self, content: str, *, talk_turns: int) -> Call | Say:
-        """The first call of `content`; an error text; or, without a call, OpenHands' reminder."""
+        """The first call in `content`, or an error text, or OpenHands' reminder if there is no call."""
         found = _find_call(_close(strip_tail(scalar_text(content))))
         if found is None:
             return Say(_REMINDER + (_MAY_GIVE_UP if talk_turns >= 1 else ""), "no_call", is_talk=True)
@@ -97,7 +97,7 @@ class OpenHandsXml:
 
 
 def _close(text: str) -> str:
-    """Repair an only call whose end was taken by the stop word or the length limit."""
+    """Repair the end of a single call that was cut by the stop word or the length limit."""
     if text.count("<function=") != 1:
         return text
     return text + "function>" if text.endswith("</") else text + "\n</function>"
@@ -108,15 +108,15 @@ def _find_call(text: str) -> tuple[str, str] | None:
     for _, begin, close in _tags(text, "<function="):
         if text.startswith("\n", close + 1):
             end = text.find("</function>", close + 2)
-            # No end after this tag is none after any later one.
+            # Without an end after this tag there is none after later ones.
             return (text[begin:close], text[close + 2 : end]) if end >= 0 else None
     return None
 
 
 def _tags(text: str, opening: str) -> Iterator[tuple[int, int, int]]:
-    """Each `OPENING name>` that has a name: where it starts, its name starts and its name ends.
+    """Each `OPENING name>` with a name: offsets of its start, its name's start and its name's end.
 
-    Looks at each character once, and cuts nothing out: tags without `>` share the next one's, and their names overlap.
+    Scans each character once and copies nothing: tags without `>` share the next one's, and their names overlap.
     """
     start, close = text.find(opening), -1
     while start >= 0:
@@ -138,7 +138,7 @@ def _arguments(tool: str, body: str) -> dict[str, object]:
     past = 0
     for start, begin, close in _tags(body, "<parameter="):
         if start < past:
-            continue  # text of the value before
+            continue  # part of the previous value
         end = body.find("</parameter>", close)
         if end < 0:
             break

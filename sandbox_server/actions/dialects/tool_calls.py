@@ -1,11 +1,11 @@
-"""Tool calls as JSON: Hermes' `<tool_call>` blocks in a text, or what OpenAI's API gives (a list of calls, a message).
+"""Tool calls as JSON: Hermes' `<tool_call>` blocks in a text, or OpenAI's form (a list of calls, or a message).
 
-Calls of `bash` run in parallel, each in a fresh shell. Where one call of a turn is of the persistent shell
-(`execute_bash`) or the editor (`str_replace_editor`), all of the turn run in the policy's order, one after another. A
-malformed one is answered in its own place and costs the others nothing. Calls inside `<think>` are thoughts. The answer
-of code search (`<files>` and the like, or a call of `localization_finish`, `result` or `finish`) runs nothing: it is
-recorded by being in the journal, and read when the session is graded. Whether a turn without calls is one is not for
-the dialect to say (`scoring.answering`).
+Calls of `bash` run in parallel, each in a fresh shell. If a call of a turn uses the persistent shell (`execute_bash`)
+or the editor (`str_replace_editor`), all calls of the turn run in the policy's order, one after another. A malformed
+call gets an error in its place and does not affect the others. Calls inside `<think>` are ignored. The answer of a code
+search (`<files>` and the like, or a call of `localization_finish`, `result` or `finish`) runs nothing: it is recorded
+by being in the journal, and read when the session is graded. Whether a turn without calls is an answer is decided
+elsewhere (`sessions.answering`).
 """
 
 import json
@@ -17,10 +17,10 @@ from sandbox_server.actions.base import Call, Say
 from sandbox_server.actions.content import scalar_text, strip_tail
 from sandbox_server.actions.json_calls import Understood, understood
 from sandbox_server.actions.profiles import PLAIN
-from sandbox_server.actions.tool_responses import OVER, Told, blocks
+from sandbox_server.actions.tool_responses import OVER, Reply, blocks
 
 MAX_CALLS = 64
-"""In one turn; a text with more is answered as a whole, so that reading it stays linear."""
+"""Limit per turn; a longer turn gets one error for all of it, so that parsing stays linear."""
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _TAG = re.compile("</?tool_call>")
 _SPACE = re.compile(r"\s*")
@@ -44,7 +44,7 @@ class ToolCalls:
     default_profile = PLAIN
 
     def parse(self, content: str, *, talk_turns: int) -> Call | Say:
-        """A call of `bash`, or of `calls`, with all calls of the turn; what is said to a turn that runs nothing."""
+        """A call of `bash` or `calls` with all calls of the turn, or the reply to a turn that runs nothing."""
         text = strip_tail(scalar_text(content))
         written = _calls(text)
         if len(written) > MAX_CALLS:
@@ -52,7 +52,7 @@ class ToolCalls:
         if not written:
             return Say(OVER, "over") if _is_tagged(text) else Say(_HOW, "no_call", is_talk=True)
         calls = [_understood(one) for one in written]
-        told = [one for one in calls if isinstance(one, Told)]
+        told = [one for one in calls if isinstance(one, Reply)]
         if any(isinstance(one, Call) for one in calls):
             return Call("calls", {"calls": tuple(calls)})
         if len(told) < len(calls):
@@ -62,7 +62,7 @@ class ToolCalls:
 
 
 def _calls(text: str) -> Sequence[object]:
-    """The calls of a turn as they were written."""
+    """The turn's calls as written."""
     if text.lstrip()[:1] in ("{", "["):
         try:
             value = _DECODER.decode(text)
@@ -81,7 +81,7 @@ def _calls(text: str) -> Sequence[object]:
 
 
 def _text_of(content: object) -> str:
-    """A message's content: a text, or a list of parts."""
+    """A message's content, which is a text or a list of parts, as text."""
     match content:
         case str():
             return scalar_text(content)
@@ -102,21 +102,21 @@ def _hermes(text: str) -> Sequence[object]:
 
 
 def _without_thoughts(text: str) -> str:
-    """`text` from behind its thoughts on; some templates put their opening tag into the prompt."""
+    """`text` after its thoughts; some templates put the opening tag into the prompt."""
     opened = text.lstrip().startswith("<think>")
     end = text.find("</think>")
     if end < 0:
         return "" if opened else text
     if not opened and text.rfind(_OPEN, 0, end) > text.rfind(_CLOSE, 0, end):
-        return text  # it stands inside a call: an argument
+        return text  # it is inside a call, as part of an argument
     return text[end + len("</think>") :]
 
 
 def _block(text: str, begin: int) -> tuple[object, int]:
-    """The value of the block whose inside begins there, and where the block ends.
+    """The value of the block whose content begins at `begin`, and the block's end.
 
-    Its JSON is read first, so that a tag in an argument is that argument's. Its closing tag may be missing at the end
-    of the text, where a stop word or the length limit took it.
+    Its JSON is parsed first, so a tag inside an argument is part of the argument. The closing tag may be missing at the
+    end of the text, where a stop word or the length limit removed it.
     """
     begin = _end_of_space(text, begin)
     try:
@@ -145,7 +145,7 @@ def _why(error: Exception) -> str:
 
 
 def _is_tagged(text: str) -> bool:
-    """Whether a turn without calls gives an answer in tags: where none is asked for, the policy has ended its work."""
+    """Whether a turn without calls has an answer in tags; if none is asked for, the policy has ended its work."""
     said = _without_thoughts(text)
     starts = ((said.find(f"<{tag}>"), tag) for tag in _ANSWER_TAGS)
     return any(start >= 0 and said.find(f"</{tag}>", start) >= 0 for start, tag in starts)
@@ -153,7 +153,7 @@ def _is_tagged(text: str) -> bool:
 
 def _understood(written: object) -> Understood:
     if isinstance(written, _Malformed):
-        return Told(f"Error: the tool call was not understood: {written.why}.", "bad_call")
+        return Reply(f"Error: the tool call was not understood: {written.why}.", "bad_call")
     return understood(written)
 
 

@@ -5,17 +5,17 @@ from typing import cast
 
 from sandbox_server.actions.base import Call, Observation, ToolContext, observed
 from sandbox_server.actions.batch import Command
-from sandbox_server.actions.tool_responses import Told, blocks, shown
+from sandbox_server.actions.tool_responses import Reply, blocks, shown
 from sandbox_server.actions.tools import calls as in_order
 
 
 class Bash:
-    """See the module. The call's `calls` are Commands, or Told where nothing is to run, in the policy's order."""
+    """See the module. The call's `calls` are Commands, or Replies where nothing is to run, in the policy's order."""
 
     name = "bash"
 
     async def run(self, call: Call, context: ToolContext) -> Observation:
-        """One block for each call.
+        """Run the commands; the observation has one block per call.
 
         Raises:
             SandboxLost, EngineUnavailable.
@@ -23,7 +23,7 @@ class Bash:
         """
         if context.calls_in_order:
             return await in_order.TOOL.run(call, context)
-        calls = cast(Sequence[Command | Told], call.arguments["calls"])
+        calls = cast(Sequence[Command | Reply], call.arguments["calls"])
         bounds = context.batches.bounds
         commands = [one for one in calls if isinstance(one, Command)]
         taken = commands[: bounds.commands]
@@ -33,7 +33,7 @@ class Bash:
         ended = iter(results)
         texts = []
         for one in calls:
-            if isinstance(one, Told):
+            if isinstance(one, Reply):
                 texts.append(one.text)
             elif (result := next(ended, None)) is None:
                 texts.append(f"Error: only {bounds.commands} commands run in one turn; this one did not.")

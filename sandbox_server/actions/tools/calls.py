@@ -1,4 +1,4 @@
-"""`calls`: the tool calls of one turn, one after another, where one is of the persistent shell or the editor."""
+"""`calls`: the tool calls of one turn, run in order because one uses the persistent shell or the editor."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import cast
 
 from sandbox_server.actions.base import Call, Observation, Tool, ToolContext
 from sandbox_server.actions.batch import Command
-from sandbox_server.actions.tool_responses import Told, blocks, shown
+from sandbox_server.actions.tool_responses import Reply, blocks, shown
 from sandbox_server.actions.tools import editor, shell
 
 _OUT_OF_TIME = "[This call did not run: the other calls of this turn took all its time.]"
@@ -17,12 +17,12 @@ _TOOLS: Mapping[str, Tool] = {tool.name: tool for tool in (shell.TOOL, editor.TO
 
 
 class Calls:
-    """See the module. The call's `calls` are Calls, Commands, or Told where nothing is to run, as the policy wrote."""
+    """See the module. The call's `calls` are Calls, Commands, or Replies where nothing is to run, as written."""
 
     name = "calls"
 
     async def run(self, call: Call, context: ToolContext) -> Observation:
-        """One block for each call; all within the action's time. One that fails keeps none after it from running.
+        """Run the calls within the action's time; one block per call. A failed call does not stop the later ones.
 
         Raises:
             SandboxLost, EngineUnavailable, SandboxDiskFull.
@@ -30,17 +30,17 @@ class Calls:
         """
         began = time.monotonic()
         seen: list[Observation] = []
-        for one in cast(Sequence[Call | Command | Told], call.arguments["calls"]):
+        for one in cast(Sequence[Call | Command | Reply], call.arguments["calls"]):
             left_s = context.command_timeout_s - (time.monotonic() - began)
             seen.append(await self._one(one, replace(context, command_timeout_s=left_s), first=not seen))
         ended = [one for one in seen if one.exit_code is not None]
         exit_code = next((one.exit_code for one in ended if one.exit_code), 0 if ended else None)
-        # of a single call its own; of several, what the policy must look at
+        # the outcome of a single call, or of several the first that needs the policy's attention
         outcome = next((one.outcome for one in seen if one.outcome != "finished"), "finished")
         return Observation(blocks([one.text for one in seen]), exit_code, any(one.timed_out for one in seen), outcome)
 
-    async def _one(self, one: Call | Command | Told, context: ToolContext, *, first: bool) -> Observation:
-        if isinstance(one, Told):
+    async def _one(self, one: Call | Command | Reply, context: ToolContext, *, first: bool) -> Observation:
+        if isinstance(one, Reply):
             return Observation(one.text)
         if context.command_timeout_s <= 0:
             return Observation(_OUT_OF_TIME, outcome="no_time")

@@ -1,4 +1,4 @@
-"""`code`: write the source text to the instance's file and run the instance's test command."""
+"""`code`: writes the source text to the instance's file and runs the instance's test command."""
 
 from pathlib import PurePosixPath
 
@@ -15,7 +15,7 @@ class Code:
     name = "code"
 
     async def run(self, call: Call, context: ToolContext) -> Observation:
-        """PASSED when the command exits 0, else what it printed.
+        """Return PASSED if the command exits with 0, else its output.
 
         Raises:
             SandboxLost, EngineUnavailable, SandboxDiskFull.

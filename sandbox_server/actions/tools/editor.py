@@ -1,9 +1,8 @@
-r"""`str_replace_editor`: views and edits files of the sandbox from outside it, in the words of openhands-aci 0.1.2.
+r"""`str_replace_editor`: views and edits files of the sandbox from outside it, with the texts of openhands-aci 0.1.2.
 
-As there, files are UTF-8 text with universal newlines: an edit writes `\n` where the file had `\r\n` or `\r`, and
-never adds a newline at the end. Knowingly other: a directory given by a symbolic link is listed (0.1.2 shows the link
-alone, and the workspace is a link); files past MAX_FILE_BYTES are refused; a text that cannot be written leaves the
-file as it was.
+As there, files are UTF-8 text with universal newlines: an edit writes `\n` where the file had `\r\n` or `\r`, and never
+adds a newline at the end. Deliberate differences: a directory given by a symbolic link is listed (0.1.2 shows only the
+link, and the workspace is a link); files past MAX_FILE_BYTES are refused; a failed write leaves the file unchanged.
 """
 
 import errno
@@ -20,7 +19,7 @@ from sandbox_server.actions.profiles import cut_middle, headed
 from sandbox_server.errors import InfrastructureError
 
 MAX_FILE_BYTES = 8 << 20
-"""Longest file that is read or written; the undo stack holds texts of this size too."""
+"""Longest file that is read or written; the undo stack holds texts of up to this size."""
 _TOO_LONG = f"a text of more than {MAX_FILE_BYTES} bytes (use grep -n, sed -n or head in a shell)"
 _MAX_PATH_BYTES = 4095
 _LIST_TIMEOUT_S = 30.0
@@ -39,7 +38,7 @@ class StrReplaceEditor:
     name = "str_replace_editor"
 
     async def run(self, call: Call, context: ToolContext) -> Observation:
-        """Check the path, then the arguments, then read and write: errors come in upstream's order.
+        """Check the path, then the arguments, then read and write, so that errors come in upstream's order.
 
         Raises:
             SandboxLost, EngineUnavailable, SandboxDiskFull.
@@ -58,7 +57,7 @@ class StrReplaceEditor:
 
 @dataclass(frozen=True, slots=True)
 class _Editing:
-    """One call's path, and what can be done with it."""
+    """One call's path and the operations on it."""
 
     context: ToolContext
     path: PurePosixPath
@@ -80,7 +79,7 @@ class _Editing:
             hint = f"The path {self.path} is a directory and only the `view` command can be used on directories."
             raise edits.invalid("path", self.path, hint) from None
         except (OSError, OverflowError) as error:
-            content = error  # told once the arguments are in order
+            content = error  # reported after the arguments were checked
         return await self._on_file(command, content, arguments)
 
     async def _on_file(self, command: str, content: bytes | Exception, arguments: Mapping[str, object]) -> str:

@@ -12,7 +12,7 @@ from sandbox_server.actions import batch_json
 from sandbox_server.actions.base import Call
 from sandbox_server.actions.batch import BatchBounds, Batches, Command, CommandResult, argv
 from sandbox_server.actions.batch_json import BatchOutcome
-from sandbox_server.actions.tool_responses import Told, blocks, shown
+from sandbox_server.actions.tool_responses import Reply, blocks, shown
 from sandbox_server.actions.tools.bash import TOOL
 from sandbox_server.catalogue.instance import SandboxSpec, TaskInstance
 from sandbox_server.errors import MalformedRequest, SandboxExhausted, SandboxLost
@@ -158,7 +158,7 @@ def test_what_may_not_run_is_refused_before_anything_does(commands, why):
 
 async def test_the_tool_answers_each_call_in_its_place():
     """A malformed call shifts the answers of the others."""
-    calls = (Told("bad", "bad_call"), Command("0 a"), Told("worse", "bad_call"), Command("9 b", 0.05), Command("0 c"))
+    calls = (Reply("bad", "bad_call"), Command("0 a"), Reply("worse", "bad_call"), Command("9 b", 0.05), Command("0 c"))
     around = context(Lanes(), instance=task(), bounds=BatchBounds(commands=2))
     observation = await TOOL.run(Call("bash", {"calls": calls}), around)
     late = "9 b\n[The command was killed after 0.05 s, with all that it had started.]"

@@ -13,7 +13,7 @@ from sandbox_server.actions.base import Call, Say
 from sandbox_server.actions.batch import Command
 from sandbox_server.actions.dialects.tool_calls import DIALECT, MAX_CALLS
 from sandbox_server.actions.profiles import PLAIN
-from sandbox_server.actions.tool_responses import OVER, RECORDED, Told, blocks
+from sandbox_server.actions.tool_responses import OVER, RECORDED, Reply, blocks
 from sandbox_server.sandbox.base import ShellOutcome
 from tests.golden.play import context
 from tests.unit.actions.fakes import FakeSandbox, FakeShell, result
@@ -36,7 +36,7 @@ def openai(name: str, arguments: object, number: int = 0) -> dict[str, object]:
     return {"id": f"call_{number}", "type": "function", "function": {"name": name, "arguments": said}}
 
 
-def calls(content: str) -> list[Command | Told]:
+def calls(content: str) -> list[Command | Reply]:
     parsed = parse(content)
     assert isinstance(parsed, Call) and parsed.tool == "bash", parsed
     return list(parsed.arguments["calls"])
@@ -154,7 +154,7 @@ def test_a_malformed_call_is_answered_in_its_place(call, code, text):
     assert error(call) == (code, text)
     assert calls(f"{ls()}{call}")[0] == Command("ls")
     told = calls(f"{ls()}{call}")[1]
-    assert isinstance(told, Told) and (told.code, told.text) == (code, text)
+    assert isinstance(told, Reply) and (told.code, told.text) == (code, text)
 
 
 @pytest.mark.parametrize("name", ["timeout", "cwd"])
@@ -170,7 +170,7 @@ def test_an_answer_may_be_a_call(name):
     """It is run, or called unknown."""
     assert error(hermes(name, {"locations": [{"file": "a.py"}]})) == ("answer", RECORDED)
     assert error(json.dumps([openai(name, {"file_paths": ["a.py"]})])) == ("answer", RECORDED)
-    assert calls(ls() + hermes(name, {})) == [Command("ls"), Told(RECORDED, "answer")]
+    assert calls(ls() + hermes(name, {})) == [Command("ls"), Reply(RECORDED, "answer")]
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ def test_the_shell_and_the_editor_of_the_text_dialects():
     content = hermes("execute_bash", {"command": "cd /tmp", "is_input": "false"}) + hermes("str_replace_editor", view)
     parsed = parse(content + ls() + hermes("submit", {}))
     editor = Call("str_replace_editor", {"command": "view", "path": "/a", "view_range": [1, 2]})
-    assert parsed == Call("calls", {"calls": (SHELL, editor, Command("ls"), Told(OVER, "finish"))})
+    assert parsed == Call("calls", {"calls": (SHELL, editor, Command("ls"), Reply(OVER, "finish"))})
     assert parse(hermes("execute_bash", {"command": "", "timeout": 5})) == Call(
         "calls", {"calls": (Call("execute_bash", {"command": "", "timeout": 5}),)}
     )
@@ -361,7 +361,7 @@ async def test_calls_of_a_turn_share_the_shell_in_their_order():
     sandbox = FakeSandbox(shell=shell)
     sandbox.mkdir("/tmp")
     create = Call("str_replace_editor", {"command": "create", "path": "/tmp/x", "file_text": "x"})
-    calls = (SHELL, create, Command("pwd"), Told("told", "bad_call"), Command("ls", None, "src"), SHELL, SHELL)
+    calls = (SHELL, create, Command("pwd"), Reply("told", "bad_call"), Command("ls", None, "src"), SHELL, SHELL)
     around = replace(context(sandbox, profile=PLAIN, soft_timeout_s=1.0), calls_in_order=True)
     observation = await registry.tools()["bash"].run(Call("bash", {"calls": calls}), around)
     texts = [text.removeprefix("<tool_response>\n") for text in observation.text.split("\n</tool_response>")[:-1]]

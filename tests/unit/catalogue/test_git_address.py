@@ -100,8 +100,8 @@ def test_name_holds_all_of_it() -> None:
     ]
     assert len({source.name for source in sources}) == len(sources)
     assert GitSource(repo="a/b", commit=COMMIT.upper()).name == sources[0].name
-    assert SandboxSpec(source=sources[0]).told_as == (sources[0].name,)
-    assert SandboxSpec(images=("i",)).told_as == ("i",)
+    assert SandboxSpec(source=sources[0]).image_keys == (sources[0].name,)
+    assert SandboxSpec(images=("i",)).image_keys == ("i",)
 
 
 def test_links_out_of_a_folder(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sandbox_server.actions.base import Call, Say
 from sandbox_server.actions.batch import Command
 from sandbox_server.actions.dialects.tool_calls import DIALECT
-from sandbox_server.actions.tool_responses import RECORDED, Told
+from sandbox_server.actions.tool_responses import RECORDED, Reply
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.records import ActionRecord, Answer
 from sandbox_server.scoring.answering import recorded
@@ -35,7 +35,7 @@ def told(content: str, task: TaskInstance = TASK) -> str:
     if isinstance(parsed, Say):
         return parsed.text
     last = parsed.arguments["calls"][-1]  # type: ignore[index]
-    return last.text if isinstance(last, Told) else ""
+    return last.text if isinstance(last, Reply) else ""
 
 
 def scored(content: str, task: TaskInstance = TASK) -> Answer | None:
