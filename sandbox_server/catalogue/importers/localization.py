@@ -11,7 +11,7 @@ _TRUE = {"1", "true", "yes"}
 
 
 class LocalizationImporter:
-    """Told by the columns of a row that cannot be run: repository and commit (or `use_patch`), but no tests."""
+    """Recognised by the columns of a row that cannot be run: repository and commit (or `use_patch`), but no tests."""
 
     general = True
 

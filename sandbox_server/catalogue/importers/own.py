@@ -7,7 +7,7 @@ from sandbox_server.catalogue.rows import OldRowConverter, SourceRow
 
 
 class OwnImporter:
-    """Told by `sandbox`, which no other family has."""
+    """Recognised by `sandbox`, which no other family has."""
 
     general = False
 

@@ -23,7 +23,7 @@ _LONGEST_LABEL = 255  # slime takes a longer one for an answer, not a name
 
 
 class SlimeImporter:
-    """Told by `metadata` with an image, or with one of slime's graders."""
+    """Recognised by `metadata` with an image, or with one of slime's graders."""
 
     general = False
 

@@ -10,7 +10,7 @@ _TAG_LENGTH = 128  # of Docker; the data set's longer tags are published cut
 
 
 class SwebenchProImporter:
-    """Told by the columns that only Pro has."""
+    """Recognised by the columns that only Pro has."""
 
     general = False
 

@@ -12,7 +12,7 @@ _NO_RECIPE = Unconvertible(
 
 
 class SwedevImporter:
-    """Told by the generated tests, the version 0.0 that its formatter writes, or the trajectories beside the tasks."""
+    """Recognised by generated tests, the version 0.0 that its formatter writes, or trajectories beside the tasks."""
 
     general = False
 

@@ -27,7 +27,7 @@ _FORK = Unconvertible(
 
 
 class SwegymImporter:
-    """Told by the repository."""
+    """Recognised by the repository."""
 
     general = False
 

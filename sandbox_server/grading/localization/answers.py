@@ -17,14 +17,14 @@ _SPAN = re.compile(
     r"""[(\[]\s*("[^"\n]*"|'[^'\n]*')\s*,\s*[(\[]\s*(-?\d{1,9})\s*,\s*(-?\d{1,9})\s*[)\]]\s*,?\s*[)\]]"""
 )
 _TEXT = frozenset({"", "text", "txt", "plain", "plaintext", "markdown", "md", "yaml", "python", "py"})
-"""Languages under which people write a list of locations."""
+"""Languages that people use for a list of locations."""
 _CODE = frozenset({"python", "py"})
-"""Those of them under which code is more likely."""
+"""Those of them that more likely hold code."""
 _DATA = _TEXT | {"json"}
 
 
 def parse_answer(text: str, *, written: str = AUTO, roots: Iterable[str] = (), acts: bool = False) -> Answer | None:
-    """The answer in `text`; None: there is none.
+    """The answer in `text`, or None.
 
     `written` is one of FORMATS; `auto` takes whatever is there: a finishing call, else the last complete pair of tags,
     else a block of nothing but locations. A named format is looked for alone, and read more leniently. In a message
@@ -52,7 +52,7 @@ def structured_answer(value: object, *, roots: Iterable[str] = ()) -> Answer:
 
 
 def after_thinking(text: str) -> str:
-    """What was said, without what was thought."""
+    """The message without its thoughts."""
     text = text.rpartition("</think>")[2]
     return text.partition("<think>")[0]  # a thought that was cut off answers nothing
 
@@ -67,7 +67,7 @@ def _structured(text: str, roots: Roots) -> Answer | None:
 
 
 def _pairs(text: str, tag: str) -> Iterator[tuple[int, str]]:
-    """The complete pairs of `tag`, the last one first: where each begins, and what is in it."""
+    """The complete pairs of `tag`, last one first: (offset, content)."""
     opening, closing = f"<{tag}>", f"</{tag}>"
     before = len(text)
     while (close := text.rfind(closing, 0, before)) >= 0 and (begin := text.rfind(opening, 0, close)) >= 0:
@@ -77,7 +77,7 @@ def _pairs(text: str, tag: str) -> Iterator[tuple[int, str]]:
 
 
 def _last_pair(text: str, tag: str) -> tuple[int, str] | None:
-    """The last complete pair of `tag` that is not empty; where all are, the last one."""
+    """The last complete pair of `tag` that is not empty; if all are empty, the last one."""
     last = None
     for pair in _pairs(text, tag):
         if pair[1].strip():
@@ -113,7 +113,7 @@ def _spans(text: str, roots: Roots) -> Answer | None:
 
 
 def _fenced(text: str, roots: Roots) -> Answer | None:
-    """The last block that names a file; without any block, the whole text."""
+    """The last block that names a file; the whole text if there are no blocks."""
     found = blocks(text)
     for block in reversed(found):
         if answer := _block(block, roots, well_formed=len(found) == 1):
@@ -150,7 +150,7 @@ def _sound(block: Block, roots: Roots, *, well_formed: bool) -> Answer | None:
 
 
 def _partly(block: Block, roots: Roots) -> Answer | None:
-    """The answer in a block that is not code, its other lines left out and told."""
+    """The answer in a block that is not code; its other lines are left out and reported as problems."""
     if block.language in _CODE or block.language not in _TEXT:
         return None
     locations = Locations(roots)
@@ -170,7 +170,7 @@ def _block(block: Block, roots: Roots, *, well_formed: bool) -> Answer | None:
 
 
 def _answer_tag(text: str, roots: Roots) -> Answer | None:
-    """What `<answer>` holds: spans, else data, a block, or lines of locations."""
+    """The content of `<answer>`: spans, else data, a block, or lines of locations."""
     if (pair := _last_pair(text, "answer")) is None:
         return None
     spans = _spans(text, roots)
@@ -188,7 +188,7 @@ def _answer_tag(text: str, roots: Roots) -> Answer | None:
 
 
 def _tagged(text: str, roots: Roots) -> Answer | None:
-    """The pair that begins last and is not empty; where all are, the last one."""
+    """The pair that begins last and is not empty; if all are empty, the last one."""
     pairs = [(pair[0], tag) for tag in _BY_TAG if (pair := _last_pair(text, tag)) is not None]
     empty = None
     for _, tag in sorted(pairs, reverse=True):

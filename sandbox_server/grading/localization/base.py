@@ -1,4 +1,4 @@
-"""What a reward of code search sees, and what it is: one pure function with its arguments, bounds and words."""
+"""Interface of code search rewards: what a reward gets, and a pure function with its arguments and bounds."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,32 +15,32 @@ class Turn:
     """One message of the policy."""
 
     calls: tuple[str, ...] = ()
-    """Names of the tools it called, in order; () for an answer, or where nothing could be parsed."""
+    """Names of the called tools, in order; () for an answer, or if nothing could be parsed."""
     prompt_tokens: int | None = None
-    """None: the trainer did not say; so for the next."""
+    """None if the trainer did not report it; the same for the next field."""
     response_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """The way to the answer."""
+    """The turns that led to the answer."""
 
     turns: tuple[Turn, ...] = ()
     wall_clock_s: float | None = None
 
     @property
     def turn_count(self) -> int:
-        """Messages of the policy, the answer's included."""
+        """Number of messages of the policy, the answer included."""
         return len(self.turns)
 
     @property
     def call_count(self) -> int:
-        """Tool calls of all turns."""
+        """Number of tool calls in all turns."""
         return sum(len(turn.calls) for turn in self.turns)
 
     @property
     def response_tokens(self) -> int | None:
-        """Of all turns; None unless each is known."""
+        """Tokens of all turns; None unless each is known."""
         known = [turn.response_tokens for turn in self.turns if turn.response_tokens is not None]
         return sum(known) if len(known) == len(self.turns) else None
 
@@ -50,7 +50,7 @@ class RewardContext:
     """One finished rollout."""
 
     answer: Answer | None
-    """None: it ended without one."""
+    """None: it ended without an answer."""
     truth: Truth
     events: Events | None = None
     """None: only an answer was given."""
@@ -58,13 +58,13 @@ class RewardContext:
 
 
 class RewardArgs(BaseModel):
-    """The arguments of one reward, with their defaults; anything else in a configuration is an error."""
+    """The arguments of one reward, with their defaults; unknown arguments are an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
 
 
 Worth = float | tuple[float, Mapping[str, float]]
-"""A value, or a value and what it was made of."""
+"""A value, or a value and its components."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +72,15 @@ class LocalizationReward:
     """A plugin's REWARD."""
 
     score: Callable[[RewardContext, Any], Worth]
-    """Pure; takes the context and the `args`. Raises for nothing that a policy can cause."""
+    """Compute the reward from the context and `args`. Pure; never raises because of what a policy did."""
     args: type[RewardArgs]
     bounds: Callable[[Any], tuple[float, float]]
-    """Least and greatest value under the given arguments."""
+    """Lowest and highest value with the given arguments."""
     formula: str
-    """One line."""
+    """Description in one line."""
     edges: str
-    """What it gives where the formula says nothing; one line."""
+    """Value in cases that the formula does not cover; one line."""
     needs_events: bool = False
-    """It cannot be told from an answer alone."""
+    """Whether it needs the turns, not only an answer."""
     needs_tokens: Callable[[Any], bool] = lambda _: False
-    """It cannot be told, under the given arguments, unless the trainer says how many tokens each turn had."""
+    """Whether, with the given arguments, it needs each turn's token count from the trainer."""

@@ -1,4 +1,4 @@
-"""Rewards composed by YAML: read and checked once, then applied to any number of rollouts.
+"""Rewards composed in YAML: parsed and checked once, then applied to any number of rollouts.
 
 reward:
   - fn: multilevel_localization_f1_reward
@@ -26,7 +26,7 @@ from sandbox_server.grading.localization.base import LocalizationReward, RewardA
 from sandbox_server.records import RewardValue, Score
 
 DEFAULT = "multilevel"
-"""The shipped composition in force where nobody chose one."""
+"""The default composition."""
 MAX_ITEMS = 32
 _SHIPPED = resources.files(__package__).joinpath("presets")
 _EXPERIMENT = frozenset({"name", "description", "reward", "discount", "tools", "prompts"})
@@ -63,12 +63,12 @@ class Composition:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Least and greatest total."""
+        """Lowest and highest total."""
         ends = [sorted(part.weight * end for end in part.reward.bounds(part.args)) for part in self._parts]
         return math.fsum(low for low, _ in ends), math.fsum(high for _, high in ends)
 
     def lacks(self, context: RewardContext) -> str:
-        """What would have to be known to score `context`, as one sentence; "" for nothing."""
+        """What is missing to score `context`, in one sentence; "" if nothing is."""
         for part in self._parts:
             if part.reward.needs_events and context.events is None:
                 return f"{part.fn} cannot be told from an answer alone: {_EVENTS}."
@@ -151,29 +151,29 @@ def load(named: str) -> Composition:
 
 @cache
 def shipped() -> list[str]:
-    """Names of the compositions that come with the service."""
+    """Names of the shipped compositions."""
     return sorted(Path(entry.name).stem for entry in _SHIPPED.iterdir() if entry.name.endswith(".yaml"))
 
 
 def shipped_items(name: str) -> tuple[RewardItem, ...]:
-    """What a shipped composition is made of, but for its discount; none has one."""
+    """The items of a shipped composition; none of them has a discount."""
     document = yaml.safe_load(_SHIPPED.joinpath(f"{name}.yaml").read_text())
     return tuple(_item(item, name) for item in document["reward"])
 
 
 @cache
 def rewards() -> Mapping[str, LocalizationReward]:
-    """Every reward by its file's name."""
+    """All rewards, by file name."""
     return cast(Mapping[str, LocalizationReward], plugins.discover(folder, "REWARD"))
 
 
 def discounted(total: float, turns: int, gamma: float) -> tuple[float, ...]:
-    """`total` for each turn: undiscounted for the last one, times `gamma` for each turn before it."""
+    """`total` for each turn: undiscounted for the last one, multiplied by `gamma` for each turn before it."""
     return tuple(total * gamma ** (turns - 1 - turn) for turn in range(turns))
 
 
 def flags(truth: Truth) -> tuple[str, ...]:
-    """What is remarkable of a task."""
+    """Flags of a task."""
     found = {
         "unanswerable": truth.unanswerable or not truth.files,
         "no_modules": not truth.modules,

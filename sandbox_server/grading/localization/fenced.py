@@ -38,7 +38,7 @@ class Block:
 
 
 def blocks(text: str) -> list[Block]:
-    """The fenced blocks of `text`, the last one perhaps cut off."""
+    """The fenced blocks of `text`; the last one may be unclosed."""
     found: list[Block] = []
     language: str | None = None
     fence = ""
@@ -54,7 +54,7 @@ def blocks(text: str) -> list[Block]:
         elif stripped.startswith(_FENCES):
             fence = stripped[:3]
             if len(stripped) > 2 * len(fence) and stripped.endswith(fence):
-                found.append(Block("", stripped.strip(fence[0]), closed=True))  # a block of one line
+                found.append(Block("", stripped.strip(fence[0]), closed=True))  # a one-line block
             else:
                 language, inside = stripped.removeprefix(fence).strip().lower(), []
     if language is not None:
@@ -85,7 +85,7 @@ def read_lines(text: str, into: Locations) -> bool:
 
 
 def _labelled(label: str, text: str, path: str, in_class: str, into: Locations) -> tuple[str, str]:
-    """Add what stands after a label; the file and the class that hold from here on."""
+    """Add the value after a label; returns the file and class for the next lines."""
     if label != "file" and not path:
         into.problem(f"{label} before any file")
         return "", ""
@@ -102,7 +102,7 @@ def _labelled(label: str, text: str, path: str, in_class: str, into: Locations) 
 
 
 def _values(text: str) -> Iterator[str]:
-    """What is listed after a label: commas separate, but not those within brackets."""
+    """The list after a label, split at commas outside brackets."""
     depth = begin = 0
     for place, character in enumerate(text):
         if character in "([{":
@@ -140,5 +140,5 @@ def _file_line(line: str, into: Locations) -> tuple[str, bool]:
         into.entity(path, named)
     elif named:
         into.problem(f"not read: {line[:80]}")
-        return path, not named[0].isdigit()  # `a.py:10: text` is what a search printed
+        return path, not named[0].isdigit()  # `a.py:10: text` is output of a search
     return path, True

@@ -1,4 +1,4 @@
-"""Collects what an answer names, each thing once, up to a bound."""
+"""Collects what an answer names, without duplicates and up to a bound."""
 
 import re
 
@@ -6,7 +6,7 @@ from sandbox_server.grading.localization.paths import Roots
 from sandbox_server.records import Answer
 
 MAX_LOCATIONS = 5_000
-"""Of one answer; more is a tree listing, no answer."""
+"""Limit per answer; more is a tree listing, not an answer."""
 _MAX_PROBLEMS = 20
 _LAST_LINE = 10**9
 _SPAN = re.compile(r"[(\[]?\s*L?(\d{1,9})(?:\s*(?:-|\u2013|:|,|to)\s*L?(\d{1,9}))?\s*[)\]]?")
@@ -14,7 +14,7 @@ _NAME = re.compile(r"(?:(?:async\s+)?def\s+|class\s+)?([^\s(]*)")
 
 
 class Locations:
-    """One answer in the making. Takes any text; what it cannot use becomes a problem."""
+    """An answer under construction. Accepts any text; unusable parts become problems."""
 
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
@@ -30,16 +30,16 @@ class Locations:
 
     @property
     def sound(self) -> bool:
-        """Nothing had to be left out."""
+        """Whether nothing had to be left out."""
         return not self._problems
 
     def problem(self, why: str) -> None:
-        """Something was left out."""
+        """Record that something was left out."""
         if len(self._problems) < _MAX_PROBLEMS:
             self._problems.append(why)
 
     def file(self, text: str) -> str:
-        """Add the file of this path; the path as the base tree has it, "" when it names none."""
+        """Add a file; returns its path in the base tree, or "" if there is none."""
         path = self._roots.relative(text)
         if not path:
             self.problem(f"no path: {_shown(text)}")
@@ -48,7 +48,7 @@ class Locations:
         return path
 
     def module(self, path: str, name: str) -> str:
-        """Add a class, as `Foo`, `class Foo(Bar):` or the like; its bare name, "" when there is none."""
+        """Add a class given as `Foo`, `class Foo(Bar):` or the like; returns its bare name, or ""."""
         name = bare_name(name)
         if not name:
             self.problem(f"a class without a name in {_shown(path)}")
@@ -57,7 +57,7 @@ class Locations:
         return name
 
     def entity(self, path: str, name: str, *, of: str = "") -> None:
-        """Add a function or method of the class `of`, if there is one; `name` may repeat it (`Foo.bar`)."""
+        """Add a function, or a method of the class `of`; `name` may repeat the class (`Foo.bar`)."""
         name = bare_name(name)
         if not name:
             self.problem(f"a function without a name in {_shown(path)}")
@@ -70,21 +70,21 @@ class Locations:
             self._modules[f"{path}:{name.rpartition('.')[0] or name}"] = None
 
     def span(self, path: str, first: int, last: int) -> None:
-        """Add a span of lines, from 1, both ends in; a reversed one is none."""
+        """Add a 1-based span of lines, both ends included; reversed spans are ignored."""
         if not 1 <= first <= last <= _LAST_LINE:
             self.problem(f"no span of lines: {first}-{last} of {_shown(path)}")
         elif self._room():
             self._lines.setdefault(path, []).append((first, last))
 
     def spelled_span(self, path: str, text: str) -> None:
-        """Add a span spelled `10-19`, `L10`, `10 to 19`."""
+        """Add a span written as `10-19`, `L10`, `10 to 19`."""
         if (spelled := _SPAN.fullmatch(text.strip())) is None:
             self.problem(f"no span of lines: {_shown(text)}")
         else:
             self.span(path, int(spelled[1]), int(spelled[2] or spelled[1]))
 
     def answer(self, written: str, *, well_formed: bool) -> Answer:
-        """All of it; `well_formed` as far as the form goes."""
+        """The answer; `well_formed`: whether its form was correct."""
         return Answer(
             format=written,
             files=tuple(self._files),
@@ -103,12 +103,12 @@ class Locations:
 
 
 def is_span(text: str) -> bool:
-    """Whether `Locations.spelled_span` can read it."""
+    """Whether `Locations.spelled_span` can parse it."""
     return _SPAN.fullmatch(text.strip()) is not None
 
 
 def bare_name(text: str) -> str:
-    """The name in `def f(a, b):`, `f()`, `Foo(Base):`, `Foo::bar`, with or without quotes; "" for none."""
+    """The name in `def f(a, b):`, `f()`, `Foo(Base):`, `Foo::bar`, with or without quotes; "" if there is none."""
     found = _NAME.match(text.strip().strip("`'\"*").strip())
     name = "" if found is None else found[1]
     return name.replace("::", ".").strip("`'\"*:,;.")

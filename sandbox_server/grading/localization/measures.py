@@ -1,4 +1,4 @@
-"""Sets and spans compared: F-beta, intersection over union. Pure."""
+"""Measures for sets and spans: F-beta, intersection over union. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -11,7 +11,7 @@ Spans = Sequence[tuple[int, int]]
 
 
 def f_beta(found: Collection[str], truth: Collection[str], *, beta: float = 1.0, empty: float = 1.0) -> float:
-    """(1 + b^2) P R / (b^2 P + R) of the sets, 0 to 1; 0 without a hit; `empty` when both are empty."""
+    """(1 + b^2) P R / (b^2 P + R) of the sets, 0 to 1; 0 without a hit; `empty` if both are empty."""
     if not found and not truth:
         return empty
     hits = len(set(found) & set(truth))
@@ -22,13 +22,13 @@ def f_beta(found: Collection[str], truth: Collection[str], *, beta: float = 1.0,
 
 
 def level_truth(truth: Truth, level: str) -> tuple[str, ...]:
-    """What was to be found at a level; () also where it could not be told."""
+    """The ground truth of a level; () if there is none."""
     of_level = {"file": truth.files, "module": truth.modules, "entity": truth.entities}[level]
     return of_level or ()
 
 
 def level_found(answer: Answer, truth: Truth, level: str) -> tuple[str, ...]:
-    """What was found at a level, without the files that the patch creates: nobody could have found those."""
+    """The answer at a level, without files that the patch creates, which nobody could have found."""
     of_level = {"file": answer.files, "module": answer.modules, "entity": answer.entities}[level]
     added = set(truth.added_files)
     return tuple(name for name in of_level if _path(name, level) not in added)
@@ -56,7 +56,7 @@ def line_iou(found: Mapping[str, Spans], truth: Mapping[str, Spans], *, empty: f
 
 
 def merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """In order and disjoint; spans that are reversed or begin before line 1 are none."""
+    """Sorted, disjoint spans; reversed spans and spans before line 1 are dropped."""
     result: list[tuple[int, int]] = []
     for first, last in sorted(span for span in spans if 1 <= span[0] <= span[1]):
         if result and first <= result[-1][1] + 1:

@@ -1,4 +1,4 @@
-"""Messages of a chat as trainers keep them -> what was said, which tools were called, what was answered. Pure."""
+"""Parses chat messages as trainers store them into text, tool calls and answers. Pure."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,20 +20,20 @@ class Message:
 
     text: str
     calls: tuple[object, ...] = ()
-    """OpenAI's, as they came."""
+    """Calls in OpenAI's format, unchanged."""
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """Names of the tools it calls, also by `<tool_call>` blocks in its text; "" where a call has none."""
+        """Names of the called tools, also from `<tool_call>` blocks in the text; "" for a call without a name."""
         return tuple(map(_name, self._all_calls()))
 
     @property
     def acts(self) -> bool:
-        """It calls a tool that runs something."""
+        """Whether it calls a tool that runs something."""
         return any(name not in FINISHING and name != FINISH for name in self.tools)
 
     def answer(self, *, written: str = AUTO, roots: Iterable[str] = (), acts: bool = False) -> Answer | None:
-        """Its answer; of one that `acts` only a tagged one or a finishing call, for what it quotes is no answer."""
+        """Its answer. If it `acts`, only a tagged answer or a finishing call counts, since quoted text is no answer."""
         roots = tuple(roots)
         for call in reversed(self._all_calls()):
             arguments = finishing_arguments(call)
@@ -52,7 +52,7 @@ class Message:
 
 
 def message_of(content: str) -> Message:
-    """The message that a text is: itself, or OpenAI's message or list of calls as JSON."""
+    """The message in a text: the text itself, or OpenAI's message or list of calls as JSON."""
     value = _json(content) if content.lstrip()[:1] in ("{", "[") else None
     if isinstance(value, Mapping) and ("role" in value or "tool_calls" in value):
         return read(value)
@@ -62,7 +62,7 @@ def message_of(content: str) -> Message:
 
 
 def read(message: Mapping[str, object]) -> Message:
-    """The message of OpenAI's form; parts that are no text are left out."""
+    """A message in OpenAI's format; parts that are not text are ignored."""
     calls = message.get("tool_calls")
     return Message(_text(message.get("content")), tuple(calls) if isinstance(calls, list) else ())
 
@@ -70,7 +70,7 @@ def read(message: Mapping[str, object]) -> Message:
 def conversation(
     messages: Sequence[Mapping[str, object]], *, written: str = AUTO, roots: Iterable[str] = ()
 ) -> tuple[Answer | None, Events]:
-    """The newest answer of the assistant, and the way there."""
+    """The assistant's latest answer, and the turns before it."""
     ours = [read(message) for message in messages if message.get("role") == "assistant"]
     events, roots = Events(tuple(Turn(message.tools) for message in ours)), tuple(roots)
     for message in reversed(ours):
@@ -87,7 +87,7 @@ def _text(content: object) -> str:
 
 
 def _blocks(text: str) -> list[str]:
-    """What stands in each `<tool_call>`."""
+    """The content of each `<tool_call>`."""
     found: list[str] = []
     end = 0
     while (begin := text.find(_OPEN, end)) >= 0:
@@ -98,7 +98,7 @@ def _blocks(text: str) -> list[str]:
 
 
 def _finishing_texts(call: object) -> list[str]:
-    """What a call of `finish` says to the user."""
+    """What a call of `finish` tells the user."""
     if _name(call) != FINISH:
         return []
     arguments = _of_call(call).get("arguments", _of_call(call).get("parameters"))
@@ -107,7 +107,7 @@ def _finishing_texts(call: object) -> list[str]:
 
 
 def _finishing_data(call: object) -> object | None:
-    """The locations that a call of `finish` gives as arguments; None: it gives none."""
+    """The locations in the arguments of a call of `finish`; None if it has none."""
     if _name(call) != FINISH:
         return None
     arguments = _of_call(call).get("arguments", _of_call(call).get("parameters"))

@@ -1,4 +1,4 @@
-"""F-beta at all levels, for the rewards that are made of it."""
+"""F-beta at all levels, for rewards based on it."""
 
 from collections.abc import Mapping
 
@@ -9,27 +9,27 @@ from sandbox_server.grading.localization.measures import LEVELS, level_f_beta, l
 
 
 class MultilevelArgs(RewardArgs):
-    """Weights and shape; also part of other rewards' arguments."""
+    """Weights and shape; also used in other rewards' arguments."""
 
     file_level_weight: float = Field(1.0, ge=0, le=100)
     module_level_weight: float = Field(1.0, ge=0, le=100)
     entity_level_weight: float = Field(1.0, ge=0, le=100)
     beta: float = Field(1.0, gt=0, le=100)
-    """Above 1 recall counts more, below it precision."""
+    """Above 1 favours recall, below 1 precision."""
     normalise: bool = False
-    """Divide by the weights of the levels that have a truth, so that every instance can reach 1."""
+    """Divide by the weights of the levels that have a ground truth, so that every instance can reach 1."""
     empty: float = Field(1.0, ge=0, le=1)
-    """Of the file level when there is no file to find and none was named."""
+    """Value of the file level if there is no file to find and none was named."""
 
     @property
     def greatest(self) -> float:
-        """What a perfect answer to a task with all levels gets."""
+        """Score of a perfect answer to a task with all levels."""
         total = self.file_level_weight + self.module_level_weight + self.entity_level_weight
         return float(total > 0) if self.normalise else total
 
 
 def multilevel(context: RewardContext, args: MultilevelArgs) -> tuple[float, Mapping[str, float]]:
-    """The weighted sum, and each level's F-beta; a level without truth is left out."""
+    """The weighted sum, and the F-beta of each level; levels without ground truth are left out."""
     weights = {level: float(getattr(args, f"{level}_level_weight")) for level in LEVELS}
     parts = {
         f"{level}_f1": level_f_beta(context.answer, context.truth, level, beta=args.beta, empty=args.empty)

@@ -1,4 +1,4 @@
-"""Paths as a policy writes them -> paths of the base tree. Pure, linear, never raises."""
+"""Converts paths as a policy writes them to paths of the base tree. Pure, linear, never raises."""
 
 import json
 import re
@@ -11,14 +11,14 @@ _NUMBER = re.compile(r"[-+]?[\d.]+")
 _QUOTES = "\"'`"
 _ESCAPED = re.compile(r"\\([0-7]{3}|[abtnvfr\"\\])")
 _ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92}
-_LONGEST = 4096  # PATH_MAX of Linux: nothing longer is in any tree
+_LONGEST = 4096  # PATH_MAX of Linux: no tree has longer paths
 
 
 class Roots:
-    """Where the repository lies, as a policy may have seen it."""
+    """The folders under which a policy may have seen the repository."""
 
     def __init__(self, roots: Iterable[str] = ()) -> None:
-        """`roots`: absolute prefixes, taken off the paths; the longest that fits."""
+        """`roots`: absolute prefixes; the longest matching one is removed from a path."""
         parts = {tuple(part for part in root.split("/") if part) for root in roots}
         self._roots = sorted((root for root in parts if root), key=len, reverse=True)
 
@@ -44,7 +44,7 @@ class Roots:
 
 
 def entries(body: str) -> Iterator[str]:
-    """The entries of a list of paths: JSON, a Python literal, or one a line; not yet cleaned."""
+    """The entries of a list of paths: JSON, a Python literal, or one per line; not cleaned yet."""
     body = body.strip()
     if body.startswith(("[", "(", "{")) and body.endswith(("]", ")", "}", ",")):
         yield from _of_list(body)
@@ -89,7 +89,7 @@ def _like_path(text: str) -> bool:
 
 
 def _bare(text: str) -> str:
-    """`text` without what people put around a path."""
+    """`text` without the quotes and marks that people put around a path."""
     text = text.strip()
     if (bullet := _BULLET.match(text)) is not None:
         text = text[bullet.end() :]
@@ -100,13 +100,13 @@ def _bare(text: str) -> str:
     if text[:1] == '"' and "\\" in text and (closing := text.rfind('"')) > 0:
         text = _of_git(text[1:closing])
     elif text[:1] and text[0] in _QUOTES and (closing := text.find(text[0], 1)) > 0:
-        text = text[1:closing]  # what follows is a remark
+        text = text[1:closing]  # the rest is a remark
     text = text.strip(" \t,;").strip(_QUOTES).strip()
     return _AT_LINES.sub("", text)
 
 
 def _of_git(quoted: str) -> str:
-    """A path as git quotes it (core.quotePath): its bytes past ASCII as octal numbers."""
+    """Decode a path as git quotes it (core.quotePath): non-ASCII bytes as octal numbers."""
     found = bytearray()
     end = 0
     for escape in _ESCAPED.finditer(quoted):

@@ -1,4 +1,4 @@
-"""Answers as data: the arguments of a finishing call, or the JSON of one."""
+"""Answers as data: the arguments of a finishing call, or their JSON."""
 
 import json
 import re
@@ -39,7 +39,7 @@ def calls_in(text: str) -> Iterator[object]:
 
 
 def of_text(text: str) -> object | None:
-    """What `text` says as JSON, if that has the shape of an answer or is a finishing call; None otherwise."""
+    """Parse `text` as JSON if it has the form of an answer or of a finishing call; else None."""
     if text.lstrip()[:1] not in ("{", "["):
         return None
     value = _json(text)
@@ -60,7 +60,7 @@ def function_calls(text: str) -> Iterator[Mapping[str, object]]:
 
 
 def finishing_arguments(call: object) -> object | None:
-    """The arguments of `call`, `{name, arguments}` or OpenAI's `{function: {...}}`, if it is a finishing one."""
+    """The arguments of `call`, `{name, arguments}` or OpenAI's `{function: {...}}`, if it is a finishing call."""
     if isinstance(call, Mapping) and isinstance(call.get("function"), Mapping):
         call = call["function"]
     if not isinstance(call, Mapping) or call.get("name") not in FINISHING:
@@ -125,7 +125,7 @@ def _numbers(value: list[object] | tuple[object, ...]) -> bool:
 
 
 def _has_shape(value: object) -> bool:
-    """Whether bare JSON is an answer: a list under one of the names, or a list of locations."""
+    """Whether bare JSON is an answer: a list under a known name, or a list of locations."""
     if isinstance(value, Mapping):
         return any(name in value for name in _LISTS)
     return isinstance(value, list) and bool(value) and all(_is_location(element) for element in value)
@@ -136,7 +136,7 @@ def _is_location(value: object) -> bool:
 
 
 def _parameters(body: str) -> dict[str, object] | None:
-    """`<parameter=NAME>value</parameter>` pairs of a call; None when it has none."""
+    """The `<parameter=NAME>value</parameter>` pairs of a call; None if it has none."""
     found: dict[str, object] = {}
     end = 0
     while (begin := body.find("<parameter=", end)) >= 0:

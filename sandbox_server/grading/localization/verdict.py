@@ -1,4 +1,4 @@
-"""What a score means in the words of verdicts. Pure."""
+"""Expresses a score as a verdict. Pure."""
 
 from sandbox_server.catalogue.localization.truth import Truth
 from sandbox_server.grading.localization.measures import level_f_beta, level_found
@@ -6,7 +6,7 @@ from sandbox_server.records import Score, Verdict, VerdictName
 
 
 def verdict_of(score: Score, truth: Truth) -> Verdict:
-    """Resolved where exactly the files were named that had to be (F1 of 1); counted as one test."""
+    """Resolved if exactly the right files were named (F1 of 1); counts as one test."""
     if score.answer is None:
         name, cause = VerdictName.NO_ANSWER, "The session ended without an answer."
     else:

@@ -1,4 +1,4 @@
-"""The protocol's own example of a reward."""
+"""The example reward of the protocol document."""
 
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.grading.base import Reward

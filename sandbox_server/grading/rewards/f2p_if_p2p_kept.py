@@ -1,4 +1,4 @@
-"""Partial credit for fixes that break nothing, and none for what a stub gets too."""
+"""Partial credit for fixes that break nothing, excluding tests that a stub also passes."""
 
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.grading.base import Reward

@@ -6,7 +6,7 @@ from sandbox_server.records import Verdict
 
 
 def resolved(instance: TaskInstance, verdict: Verdict) -> float:
-    """1.0 when every F2P and every P2P test passes, else 0.0."""
+    """1.0 if all F2P and P2P tests pass, else 0.0."""
     return float(verdict.resolved)
 
 
