@@ -7,6 +7,20 @@ from enum import StrEnum
 from typing import Any
 
 
+class SessionKind(StrEnum):
+    """What a session runs; `sessions.kinds.Kind` has what differs when sessions are watched and ended."""
+
+    TASK = "task"
+    """An instance: actions are journaled; the session can be restored, its patch is taken and graded."""
+    BOX = "box"
+    """An image: no journal, no restoring, no patch, no grading."""
+
+    @property
+    def is_rollout(self) -> bool:
+        """Whether there are actions, a patch and a grading."""
+        return self is SessionKind.TASK
+
+
 @dataclass(frozen=True, slots=True)
 class SessionRecord:
     """One session, as all replicas see it."""
@@ -47,9 +61,9 @@ class SessionRecord:
     """Name of the API key that started it; "" for a key without a name, or none. Other named keys do not see it."""
 
     @property
-    def is_box(self) -> bool:
-        """Whether it runs an image instead of an instance: no actions, patch, grading or restoring."""
-        return not self.instance_id
+    def kind(self) -> SessionKind:
+        """Only a session of a task has an instance id."""
+        return SessionKind.TASK if self.instance_id else SessionKind.BOX
 
 
 class BoxKind(StrEnum):

@@ -21,6 +21,7 @@ from sandbox_server.app.workspaces import captures_of, open_workspaces
 from sandbox_server.boxes.blobs import Blobs
 from sandbox_server.boxes.boxes import Boxes
 from sandbox_server.boxes.commands import Commands
+from sandbox_server.boxes.kind import BoxesKind
 from sandbox_server.boxes.lives import BoxLives
 from sandbox_server.boxes.processes import Processes
 from sandbox_server.boxes.session_boxes import SessionBoxes
@@ -42,6 +43,7 @@ from sandbox_server.images.engine_disk import DiskMarks, EngineDisk
 from sandbox_server.insight.overview import Insight
 from sandbox_server.pool.lookahead import TOGETHER as lookahead_together
 from sandbox_server.pool.lookahead import Lookahead
+from sandbox_server.records import SessionKind
 from sandbox_server.sandbox.base import Runtime
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
@@ -53,6 +55,7 @@ from sandbox_server.scoring.rewards import Rewards
 from sandbox_server.sessions.acting import Acting
 from sandbox_server.sessions.disk import DiskWatch
 from sandbox_server.sessions.ending import Ending
+from sandbox_server.sessions.kinds import Kinds, TaskKind
 from sandbox_server.sessions.log import SessionLog
 from sandbox_server.sessions.reaper import Reaper
 from sandbox_server.sessions.restoring import Restoring
@@ -282,13 +285,16 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
         )
         runs = Runs(store, state.runs, nodes, node=config.node, end_apart=service.end_apart)
         lives = BoxLives(runtime, store, state.boxes, session_log, wait_s=config.action_wait_s)
+        disk_mb = config.limits.disk_mb
+        kinds: Kinds = {
+            SessionKind.TASK: TaskKind(instances, idle_s=config.session_idle_s, disk_mb=disk_mb),
+            SessionKind.BOX: BoxesKind(state.boxes, box_history, lives, disk_mb=disk_mb),
+        }
         reaper = Reaper(
             runtime,
             store,
             history,
-            state.boxes,
-            box_history,
-            lives,
+            kinds,
             nodes,
             state.runs,
             owners,
@@ -348,7 +354,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             await stack.enter_async_context(loops.every(drift_s, drift.look, name="drift", at_once=False))
         room = _engine_disk(settings, runtime, store, instances, faults, await disk_path(settings, runtime))
         await stack.enter_async_context(loops.every(settings.disk_period_s, room.look, name="engine-disk"))
-        disk = DiskWatch(runtime, store, instances, state.boxes, config, service.end)
+        disk = DiskWatch(runtime, store, kinds, service.end, node=config.node)
         await stack.enter_async_context(loops.every(settings.disk_period_s, data_disk.look, name="data-disk"))
         watch_s = settings.disk_watch_s
         await stack.enter_async_context(loops.every(watch_s, disk.look, name="session-disk", at_once=False))

@@ -33,7 +33,7 @@ from sandbox_server.fleet.owners import Owners
 from sandbox_server.fleet.placement import Placement
 from sandbox_server.images.box_images import BoxImages
 from sandbox_server.lifecycle import OVER, SessionState
-from sandbox_server.records import BoxKind, BoxRecord, OnTimeout
+from sandbox_server.records import BoxKind, BoxRecord, OnTimeout, SessionKind
 from sandbox_server.sandbox.base import Runtime, Sandbox
 from sandbox_server.sandbox.image_names import tagged
 from sandbox_server.sessions.ending import Ending
@@ -258,7 +258,7 @@ class Boxes:
             record = await self._history.session(sid)
             if record is not None and record.state == SessionState.LIVE:
                 raise StateUnavailable(f"Redis has lost session {sid}; the reaper puts it back, ask again")
-        if record is None or (box is None and record.is_box):
+        if record is None or (box is None and record.kind is SessionKind.BOX):
             raise UnknownSession(f"no box {sid}")
         return None if box is None else BoxView(record, box)
 
@@ -271,7 +271,9 @@ class Boxes:
 
     async def list(self, *, owner: str | None = None) -> list[BoxView]:
         """All that run or are paused, on all nodes, the newest first; `owner`: only those of this key."""
-        records = [one for one in await self._store.live() if one.is_box and owner in (None, one.owner)]
+        records = [
+            one for one in await self._store.live() if one.kind is SessionKind.BOX and owner in (None, one.owner)
+        ]
         boxes = await self._facts.all([record.sid for record in records])
         views = [BoxView(record, boxes[record.sid]) for record in records if record.sid in boxes]
         return sorted((view for view in views if view.live), key=BoxView.order, reverse=True)

@@ -11,7 +11,7 @@ from sandbox_server import clock, telemetry
 from sandbox_server.boxes.view import BoxView
 from sandbox_server.errors import MalformedRequest, SandboxPaused, SandboxRunning, ServiceError, UnknownSession
 from sandbox_server.lifecycle import SessionState
-from sandbox_server.records import OnTimeout, SessionRecord
+from sandbox_server.records import OnTimeout, SessionKind, SessionRecord
 from sandbox_server.sandbox.base import ContainerInfo, Runtime
 from sandbox_server.sessions.log import SessionLog
 from sandbox_server.state.boxes import BoxFacts
@@ -103,7 +103,11 @@ class BoxLives:
     async def follow(self, containers: Sequence[ContainerInfo], sessions: Sequence[SessionRecord]) -> None:
         """Have the engine hold paused what is paused, and let run what is not."""
         frozen = {c.container_id: c.paused for c in containers if c.running or c.paused}
-        found = [s for s in sessions if s.is_box and s.state == SessionState.LIVE and s.container_id in frozen]
+        found = [
+            s
+            for s in sessions
+            if s.kind is SessionKind.BOX and s.state == SessionState.LIVE and s.container_id in frozen
+        ]
         boxes = await self._facts.all([record.sid for record in found])
         for record in found:
             if (box := boxes.get(record.sid)) and frozen[record.container_id] != (box.paused_at > 0):

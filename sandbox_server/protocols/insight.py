@@ -195,7 +195,7 @@ async def _lines(sessions: Sessions, wanted: SessionFilter, *, actions: bool) ->
     """Yield lines, fetching one page of sessions and one page of actions at a time."""
     while page := await sessions.list(wanted, limit=_PAGE):
         for seen in page:
-            if seen.record.is_box:
+            if not seen.record.kind.is_rollout:
                 continue
             line = await _exported(sessions, seen.record.sid)
             if actions:

@@ -163,10 +163,10 @@ class Acting:
                     raise StateUnavailable(f"Redis has lost session {sid}; the reaper puts it back, send it again")
             if record is None or record.state != SessionState.LIVE:
                 raise refusal(record)
-            if not turn.may_run and not record.is_box:
+            if not turn.may_run and record.kind.is_rollout:
                 return record
             try:
-                if record.is_box:
+                if not record.kind.is_rollout:
                     raise IsBox(f"session {sid} is a box: it takes commands by the protocol that made it, no actions")
                 instance = await self._instances.by_id(record.instance_id, trusted_s=_INSTANCE_TRUSTED_S)
             except ServiceError:

@@ -3,12 +3,10 @@
 from collections.abc import Awaitable, Callable
 
 from sandbox_server import telemetry
-from sandbox_server.catalogue.instances import Instances
 from sandbox_server.errors import ServiceError
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import Runtime
-from sandbox_server.sessions.config import SessionConfig
-from sandbox_server.state.boxes import BoxFacts
+from sandbox_server.sessions.kinds import Kinds
 from sandbox_server.state.store import Store
 
 log = telemetry.logger(__name__)
@@ -23,17 +21,16 @@ class DiskWatch:
         self,
         runtime: Runtime,
         store: Store,
-        instances: Instances,
-        boxes: BoxFacts,
-        config: SessionConfig,
+        kinds: Kinds,
         end: Callable[[str, str], Awaitable[SessionRecord | None]],
+        *,
+        node: str,
     ) -> None:
         """`end(sid, reason)` ends a session."""
         self._runtime = runtime
         self._store = store
-        self._instances = instances
-        self._boxes = boxes
-        self._config = config
+        self._kinds = kinds
+        self._node = node
         self._end = end
 
     async def look(self) -> None:
@@ -43,7 +40,7 @@ class DiskWatch:
             StateUnavailable, EngineUnavailable: the sessions, or their sizes, are not known.
 
         """
-        sessions = await self._store.live(self._config.node)
+        sessions = await self._store.live(self._node)
         if not sessions:
             return
         used = await self._runtime.disk_usage()
@@ -56,15 +53,8 @@ class DiskWatch:
                 log.exception("disk limit not enforced", sid=session.sid)
 
     async def _look_at(self, session: SessionRecord, size_mb: int) -> None:
-        limit_mb = await self._limit_mb(session)
+        limit_mb = await self._kinds[session.kind].disk_mb(session)
         if size_mb > limit_mb:
             telemetry.REAPED.labels(REASON).inc()
             log.warning("session wrote too much", sid=session.sid, mb=size_mb, limit_mb=limit_mb)
             await self._end(session.sid, REASON)
-
-    async def _limit_mb(self, session: SessionRecord) -> int:
-        if session.is_box:
-            _, box = await self._boxes.with_session(session.sid)
-            return self._config.limits.disk_mb if box is None else box.disk_mb
-        instance = await self._instances.by_id(session.instance_id)
-        return instance.sandbox.disk_mb or self._config.limits.disk_mb

@@ -102,7 +102,7 @@ class Ending:
             return record
         if record.state in OVER:
             return record
-        return await (self._end_box if record.is_box else self._end_task)(record, reason)
+        return await (self._end_task if record.kind.is_rollout else self._end_box)(record, reason)
 
     async def _end_task(self, task: SessionRecord, reason: str) -> SessionRecord | None:
         sid, config = task.sid, self._config
@@ -198,7 +198,7 @@ class Ending:
                 return record
             if not self._owners.is_here(record):
                 await self._owners.nobodys(record)  # what was lost is not what it has now
-            if record.is_box or not self._owners.is_here(record) or await self._localizes(record):
+            if not record.kind.is_rollout or not self._owners.is_here(record) or await self._localizes(record):
                 return await self._lose(record, cause)
             return await self._end_here(record, record.end_reason or "died", cause)
 

@@ -6,12 +6,10 @@ start is under way in this process (`ContainerInfo.held`), and sessions whose lo
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Protocol
 
 from sandbox_server import clock, telemetry
-from sandbox_server.catalogue.boxes import BoxHistory
 from sandbox_server.catalogue.history import History
 from sandbox_server.errors import OwnedElsewhere, ServiceError
 from sandbox_server.fleet.owners import Owners
@@ -21,9 +19,9 @@ from sandbox_server.sandbox.base import ContainerInfo, Role, Runtime
 from sandbox_server.scoring.rewards import Rewards
 from sandbox_server.sessions.config import SessionConfig
 from sandbox_server.sessions.ending import Ending
+from sandbox_server.sessions.kinds import Kinds
 from sandbox_server.sessions.restoring import Restoring
 from sandbox_server.sessions.starts import Starts
-from sandbox_server.state.boxes import BoxFacts
 from sandbox_server.state.nodes import Liveness, Nodes
 from sandbox_server.state.runs import RunState
 from sandbox_server.state.store import Store
@@ -34,18 +32,6 @@ _DEAD_EVERY_S = 30.0  # every node looks after the sessions of dead ones
 _TOGETHER = 4  # sessions ended at a time, so that a mass expiry leaves live ones their latency
 
 
-class Pauses(Protocol):
-    """The pauses of boxes (`boxes.lives`)."""
-
-    async def pause_at_end(self, sid: str) -> bool:
-        """Freeze a box whose timeout is a pause; False: the box is to end. Raises ServiceError."""
-        ...
-
-    async def follow(self, containers: Sequence[ContainerInfo], sessions: Sequence[SessionRecord]) -> None:
-        """Pause and unpause containers where the engine differs from the records."""
-        ...
-
-
 class Reaper:
     """One pass every SANDBOX_REAPER_PERIOD_S, and one, with recovery, when the server starts."""
 
@@ -54,9 +40,7 @@ class Reaper:
         runtime: Runtime,
         store: Store,
         history: History,
-        facts: BoxFacts,
-        boxes: BoxHistory,
-        lives: Pauses,
+        kinds: Kinds,
         nodes: Nodes,
         runs: RunState,
         owners: Owners,
@@ -71,9 +55,7 @@ class Reaper:
         self._runtime = runtime
         self._store = store
         self._history = history
-        self._facts = facts
-        self._boxes = boxes
-        self._lives = lives
+        self._kinds = kinds
         self._nodes = nodes
         self._runs = runs
         self._lapsed: Mapping[str, float] = {}
@@ -91,8 +73,8 @@ class Reaper:
         await self._rebuild()
         live = await self._store.live(self._config.node)
         await self._starts.adopt(live)
-        boxes = await self._facts.all([record.sid for record in live if record.is_box])
-        await self._boxes.save(list(boxes.values()))
+        for kind in self._kinds.values():
+            await kind.save(live)
         await self._history.save_sessions(live)  # of some the start may have been acknowledged and not yet written
         gate = asyncio.Semaphore(_TOGETHER)
         halfway = [record for record in live if record.state == SessionState.ENDING]
@@ -133,11 +115,12 @@ class Reaper:
         due = [self._session(gate, record, present) for record in sessions.values()]
         due += [self._container(gate, c) for c in containers if self._is_orphan(c, sessions, left_behind)]
         await asyncio.gather(*due)
-        await self._lives.follow(containers, list(sessions.values()))
+        for kind in self._kinds.values():
+            await kind.follow(containers, list(sessions.values()))
 
     def _still_mine(self, record: SessionRecord) -> bool:
-        """A box is nobody's once it was lost, as others may have said while this node was taken for dead."""
-        return self._owners.is_here(record) and not (record.is_box and record.state == SessionState.LOST)
+        """Not a box that is lost: another node may have declared it so while this node was taken for dead."""
+        return self._owners.is_here(record) and (record.kind.is_rollout or record.state != SessionState.LOST)
 
     def _is_orphan(self, container: ContainerInfo, sessions: dict[str, SessionRecord], left_behind: set[str]) -> bool:
         if container.role is Role.SESSION and container.sid in left_behind:
@@ -158,7 +141,7 @@ class Reaper:
             if not records:
                 await self._nodes.forget(node)
             now = clock.now()
-            due = [(record, "lost" if record.is_box else self._run_out(record, now)) for record in records]
+            due = [(record, self._run_out(record, now) if record.kind.is_rollout else "lost") for record in records]
             await asyncio.gather(*(self._finish(gate, record, reason) for record, reason in due if reason))
 
     async def _session(self, gate: asyncio.Semaphore, record: SessionRecord, present: set[str]) -> None:
@@ -182,7 +165,8 @@ class Reaper:
                     clear_for_s=self._nodes.clear_for_s()
                 ):
                     return  # its trainer was late, and lives
-                if record.is_box and reason == "timeout" and await self._lives.pause_at_end(record.sid):
+                kind = self._kinds[record.kind]
+                if reason == kind.at_deadline and await kind.pause_at_end(record):
                     return
                 telemetry.REAPED.labels(reason).inc()
                 log.info("session ended", sid=record.sid, instance_id=record.instance_id, reason=reason)
@@ -207,11 +191,12 @@ class Reaper:
         return self._run_out(record, now)
 
     def _run_out(self, record: SessionRecord, now: float) -> str:
+        kind = self._kinds[record.kind]
         if now > record.deadline:
-            return "timeout" if record.is_box else "max_age"
+            return kind.at_deadline
         if record.created_at < self._lapsed.get(record.run, 0.0):
             return "lease"
-        if not record.is_box and now - record.touched_at > self._config.session_idle_s:
+        if now - record.touched_at > kind.idle_s:
             return "idle"
         return ""
 
@@ -251,8 +236,7 @@ class Reaper:
         actions = await self._history.actions(sid)
         # its idle time is unknown, and the next action's number must be a new one
         rebuilt = replace(record, touched_at=clock.now(), actions=actions[-1].seq if actions else 0)
-        if record.is_box and (box := await self._boxes.get(sid)):
-            await self._facts.put(box, record.deadline)
+        await self._kinds[record.kind].rebuild(record)
         await self._store.rebuild(rebuilt, actions)
         return rebuilt
 

@@ -267,7 +267,12 @@ class SessionService:
     async def end(self, sid: str, reason: str) -> SessionRecord | None:
         """End the session for `reason` and begin its grading."""
         record = await self._ending.end(sid, reason)
-        if record is None or record.is_box or record.state != SessionState.ENDED or self._rewards.known(sid):
+        if (
+            record is None
+            or not record.kind.is_rollout
+            or record.state != SessionState.ENDED
+            or self._rewards.known(sid)
+        ):
             return record
         if await self._history.graded(sid) is None:
             self._rewards.begin(record)
@@ -278,7 +283,7 @@ class SessionService:
         began = time.monotonic()
         wait_s = self._config.reward_wait_s  # for all of it: past the client's own limit it would record 0.0
         record = await self._store.session(sid) or await self._history.session(sid)
-        if record is not None and record.is_box:
+        if record is not None and not record.kind.is_rollout:
             cause = f"session {sid} is a box: nothing of it is graded"
             return RewardAnswer(Verdict(VerdictName.UNKNOWN_SESSION, mask=True, cause=cause), 0.0)
         if record is not None and record.state not in OVER:
@@ -349,7 +354,7 @@ class SessionService:
     async def patch(self, sid: str) -> PatchRecord:
         """See `sessions.base.Sessions.patch`."""
         record = await self._known(sid)
-        if record.is_box:
+        if not record.kind.is_rollout:
             raise IsBox(f"session {sid} is a box: no patch is taken of it")
         patch = await self._history.patch(sid)
         if patch is None:

@@ -211,7 +211,7 @@ def _shortened(text: str) -> str:
 
 async def _siblings(sessions: Sessions, view: SessionView) -> list[Seen]:
     record = view.record
-    if record.is_box:
+    if not record.kind.is_rollout:
         return []
     found = await sessions.list(SessionFilter(run=record.run, instance=record.instance_id), limit=32)
     return [seen for seen in found if seen.record.sid != record.sid]

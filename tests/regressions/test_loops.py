@@ -19,7 +19,7 @@ from sandbox_server.grading.drift import Drift
 from sandbox_server.images.engine_disk import EngineDisk
 from sandbox_server.pool.lookahead import Lookahead
 from sandbox_server.pool.pool import Pool
-from sandbox_server.records import SessionRecord
+from sandbox_server.records import SessionKind, SessionRecord
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sessions.disk import REASON, DiskWatch
 from sandbox_server.sessions.log import SessionLog
@@ -109,7 +109,7 @@ async def test_a_session_that_cannot_be_ended_does_not_keep_the_others(settings:
     over = (config.limits.disk_mb + 1) << 20
     store = SimpleNamespace(live=AsyncMock(return_value=live))
     runtime = SimpleNamespace(disk_usage=AsyncMock(return_value=dict.fromkeys(("c0", "c1", "c2"), over)))
-    boxes = SimpleNamespace(with_session=AsyncMock(return_value=(None, None)))
-    watch = DiskWatch(runtime, store, None, boxes, config, end)  # type: ignore[arg-type]
+    kinds = {SessionKind.BOX: SimpleNamespace(disk_mb=AsyncMock(return_value=config.limits.disk_mb))}
+    watch = DiskWatch(runtime, store, kinds, end, node=settings.node_id)  # type: ignore[arg-type]
     await watch.look()
     assert ended == [("2", REASON)]

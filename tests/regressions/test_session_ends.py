@@ -9,11 +9,13 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from sandbox_server.app.build import build
+from sandbox_server.boxes.kind import BoxesKind
 from sandbox_server.boxes.lives import BoxLives
 from sandbox_server.catalogue.insight.records import SessionFilter
 from sandbox_server.errors import CatalogueUnavailable, EngineUnavailable
-from sandbox_server.records import SessionRecord, VerdictName
+from sandbox_server.records import SessionKind, SessionRecord, VerdictName
 from sandbox_server.sandbox.base import Role
+from sandbox_server.sessions.kinds import Kinds, TaskKind
 from sandbox_server.sessions.reaper import Reaper
 from sandbox_server.sessions.service import SessionService
 from sandbox_server.settings import Settings
@@ -40,6 +42,17 @@ async def service(settings: Settings) -> AsyncIterator[SessionService]:
         yield parts.sessions
 
 
+def kinds(service: SessionService) -> Kinds:
+    """As `build` makes them."""
+    config, facts, log = service._config, FACTS[service], service._starts._log
+    lives = BoxLives(service._ending._runtime, service._store, facts, log, wait_s=5)
+    disk_mb = config.limits.disk_mb
+    return {
+        SessionKind.TASK: TaskKind(service._instances, idle_s=config.session_idle_s, disk_mb=disk_mb),
+        SessionKind.BOX: BoxesKind(facts, log._boxes, lives, disk_mb=disk_mb),
+    }
+
+
 def reaper(service: SessionService) -> Reaper:
     """As `build` makes it."""
     ending = service._ending
@@ -47,9 +60,7 @@ def reaper(service: SessionService) -> Reaper:
         ending._runtime,
         service._store,
         service._history,
-        FACTS[service],
-        service._starts._log._boxes,
-        BoxLives(ending._runtime, service._store, FACTS[service], service._starts._log, wait_s=5),
+        kinds(service),
         service._nodes,
         service._run_state,
         ending._owners,

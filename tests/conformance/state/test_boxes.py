@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from sandbox_server.records import BoxRecord
+from sandbox_server.records import BoxRecord, SessionKind
 from sandbox_server.state.boxes import BoxFacts
 from sandbox_server.state.connection import Connection
 from sandbox_server.state.keys import Keys
@@ -96,7 +96,7 @@ async def test_what_is_over_is_not_prolonged(facts: BoxFacts, store: Store) -> N
     await store.put_session(session(instance_id="", deadline=time.time() + 60))
     await store.move("7", "ending", frozenset({"live"}))
     assert not await facts.prolong(BOX, time.time() + 60)
-    assert (await store.session("7")).is_box
+    assert (await store.session("7")).kind is SessionKind.BOX
 
 
 async def test_a_change_is_of_live_boxes_only(facts: BoxFacts, store: Store) -> None:

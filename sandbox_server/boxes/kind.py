@@ -1,0 +1,47 @@
+"""Boxes as the reaper and the disk watch see them."""
+
+import math
+from collections.abc import Sequence
+
+from sandbox_server.boxes.lives import BoxLives
+from sandbox_server.catalogue.boxes import BoxHistory
+from sandbox_server.records import SessionKind, SessionRecord
+from sandbox_server.sandbox.base import ContainerInfo
+from sandbox_server.state.boxes import BoxFacts
+
+
+class BoxesKind:
+    """A `sessions.kinds.Kind`. A box ends at its deadline however idle it is; its end may be a pause."""
+
+    at_deadline = "timeout"
+    idle_s = math.inf
+
+    def __init__(self, facts: BoxFacts, history: BoxHistory, lives: BoxLives, *, disk_mb: int) -> None:
+        """`disk_mb`: for boxes that Redis has forgotten."""
+        self._facts = facts
+        self._history = history
+        self._lives = lives
+        self._disk_mb = disk_mb
+
+    async def disk_mb(self, record: SessionRecord) -> int:
+        """See `Kind.disk_mb`."""
+        _, box = await self._facts.with_session(record.sid)
+        return self._disk_mb if box is None else box.disk_mb
+
+    async def pause_at_end(self, record: SessionRecord) -> bool:
+        """See `Kind.pause_at_end`."""
+        return await self._lives.pause_at_end(record.sid)
+
+    async def follow(self, containers: Sequence[ContainerInfo], sessions: Sequence[SessionRecord]) -> None:
+        """See `Kind.follow`."""
+        await self._lives.follow(containers, sessions)
+
+    async def save(self, records: Sequence[SessionRecord]) -> None:
+        """See `Kind.save`."""
+        boxes = await self._facts.all([record.sid for record in records if record.kind is SessionKind.BOX])
+        await self._history.save(list(boxes.values()))
+
+    async def rebuild(self, record: SessionRecord) -> None:
+        """See `Kind.rebuild`."""
+        if box := await self._history.get(record.sid):
+            await self._facts.put(box, record.deadline)
