@@ -8,6 +8,7 @@ fails for good counts as masked.
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 import time
 from types import ModuleType
@@ -48,6 +49,8 @@ async def fetch_reward(_manager: Any, sid: Any, *_: Any, **__: Any) -> float:
         value = calc_reward(answer)
         if isinstance(value, bool) or not isinstance(value, (int, float, str)):
             raise BadAnswer(f"the reward of session {number} is no number: {value!r}")
+        if not math.isfinite(float(value)):
+            raise BadAnswer(f"the reward of session {number} is not finite: {value!r}")
         return float(value)
     except SandboxError as error:
         return _masked(number, error.code, str(error))

@@ -18,6 +18,8 @@ PATHS = {
 }
 _KEYED = ("start", "action")
 """What must happen once however often it is sent."""
+_ANY_OF = {"start": ("sid",), "action": ("content",), "postprocess": (), "reward": ("reward", "f2p_count")}
+"""Without one of these keys a 200 came from something else, such as a balancer: upstream makes such a reward 0.0."""
 
 
 def total_s(api: str) -> float:
@@ -39,7 +41,13 @@ def submit(api: str, body: dict[str, Any]) -> Future[dict[str, Any]]:
 
     async def request() -> dict[str, Any]:
         return await home.transport(urls).post(
-            PATHS[api], body, timeout_s=timeout_s, retry_s=retry_s, attempt_s=attempt_s, idempotency_key=key
+            PATHS[api],
+            body,
+            timeout_s=timeout_s,
+            retry_s=retry_s,
+            attempt_s=attempt_s,
+            idempotency_key=key,
+            any_of=_ANY_OF[api],
         )
 
     return home.submit(request())

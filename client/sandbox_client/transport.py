@@ -47,6 +47,8 @@ class Request:
     params: Mapping[str, str] = field(default_factory=dict)
     wants_json: bool = False
     """An answer that is no JSON object is not the service's."""
+    any_of: tuple[str, ...] = ()
+    """With `wants_json`: a success without any of these keys is not the service's. Empty: any object will do."""
 
 
 class Transport:
@@ -83,19 +85,21 @@ class Transport:
         attempt_s: float | None = None,
         idempotency_key: str = "",
         method: str = "POST",
+        any_of: tuple[str, ...] = (),
     ) -> dict[str, Any]:
         """Send `body` and give the JSON object of the answer.
 
         Broken connections, attempts past `attempt_s`, 429, 502, 503, 504, and answers that are not the service's (a
-        success without a JSON object, a 5xx without a code) are tried again, on a host that was not tried yet at once,
-        else with growing pauses (or Retry-After) as long as the next attempt begins within `retry_s`. All of it ends
-        after `timeout_s`.
+        success without a JSON object or without any key of `any_of`, a 5xx without a code) are tried again: at once on
+        a host that was not tried yet, else with growing pauses (or Retry-After), as long as the next attempt begins
+        within `retry_s`. All of it ends after `timeout_s`.
 
         Raises:
             Unreachable, CallTimedOut, BadAnswer, RequestRejected, ServiceFault.
         """
         # ASCII: a lone surrogate in a decoded action still travels
-        request = Request(method, path, json.dumps(body).encode("ascii"), "application/json", idempotency_key)
+        content = json.dumps(body).encode("ascii")
+        request = Request(method, path, content, "application/json", idempotency_key, any_of=any_of)
         answer = await self.send(request, timeout_s=timeout_s, retry_s=retry_s, attempt_s=attempt_s, wants_json=True)
         return json_object(answer, path)
 
@@ -181,14 +185,16 @@ class Transport:
                 MEMORY.answered(host.url)
                 parsed = _json_or_none(answer) if request.wants_json or answer.status_code >= 400 else None
                 if answer.status_code < 400:
-                    if not request.wants_json or isinstance(parsed, dict):
+                    fault = _fault_of(request, parsed)
+                    if not fault:
                         return answer
-                    failure = BadAnswer(f"the answer of {request.path} is not a JSON object")
+                    failure = BadAnswer(f"the answer of {host.url}{request.path} {fault}")
                 else:
                     failure = answered_error(answer.status_code, parsed)
                     if not _may_be_tried_again(answer.status_code, parsed):
                         raise failure
-                    pause = _retry_after_s(answer) or pause
+                    # A Retry-After past the last start must not end the call early: it is tried once more just before.
+                    pause = min(_retry_after_s(answer), max(pause, last_start - time.monotonic() - 1.0)) or pause
             failures.append(failure)
             if hosts.has_another:
                 continue  # it may be well, and a Retry-After speaks for its own
@@ -242,6 +248,17 @@ def _may_be_tried_again(status: int, parsed: object) -> bool:
     if isinstance(parsed, dict) and "code" in parsed:  # the service's own word
         return status in _RETRIED and parsed.get("retryable") is not False
     return status >= 500  # of something between
+
+
+def _fault_of(request: Request, parsed: object) -> str:
+    """What shows that a success is not the service's answer; "" if nothing does."""
+    if not request.wants_json:
+        return ""
+    if not isinstance(parsed, dict):
+        return "is not a JSON object"
+    if request.any_of and not any(key in parsed for key in request.any_of):
+        return f"has no {' and no '.join(request.any_of)}: check that SANDBOX_URL names the sandbox service"
+    return ""
 
 
 def _json_or_none(answer: httpx.Response) -> object:

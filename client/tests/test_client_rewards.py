@@ -82,9 +82,26 @@ def test_answers_that_are_none(stand: Stand, manager: type[SWEDevRewardManager])
     away = {**REWARD_FIELDS, "reward": 0.0, "verdict": "infra", "mask": True, "receipt": ""}
     stand.answer("/compute_reward", pending, away)
     stand.fail("/compute_reward", Fault(), Fault(502, b"<html>"), Fault(503), Fault(504), Fault(after_work=True))
+    stand.fail("/compute_reward", Fault(200), Fault(200, b'{"status": "ok"}'), Fault(200, b""))
     before = masked_rewards()
     assert rewards(solved(stand), manager) == [1.0] * N
     assert masked_rewards() == before
+
+
+def test_a_retry_after_longer_than_the_call_may_last(
+    stand: Stand, manager: type[SWEDevRewardManager], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first 503 of a balancer that says "in an hour" gave the reward up."""
+    monkeypatch.setenv("SANDBOX_REWARD_RETRY_S", "3")
+    stand.fail("/compute_reward", Fault(503, b"<html>", {"Retry-After": "3600"}))
+    assert rewards(solved(stand, 1), manager) == [1.0]
+
+
+def test_a_reward_that_is_not_finite_is_masked(stand: Stand, manager: type[SWEDevRewardManager]) -> None:
+    stand.answer("/compute_reward", {**REWARD_FIELDS, "reward": float("nan")})
+    before = masked_rewards()
+    assert rewards(solved(stand, 1), manager) == [0.0]
+    assert masked_rewards() != before
 
 
 def test_what_fails_for_good_is_masked_counted_and_told(
