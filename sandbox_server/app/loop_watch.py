@@ -7,15 +7,14 @@ now and then and keeps the stack of a loop that is overdue.
 """
 
 import asyncio
+import faulthandler
 import os
-import sys
+import tempfile
 import threading
 import time
-import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from types import FrameType
 
 from sandbox_server.telemetry import LOOP_STALL_SECONDS, logger
 
@@ -27,7 +26,7 @@ _IDLE_CPU_S = 0.0005  # between two beats; a request takes more
 _LOOK_S = 0.05
 _BUSY_S = 0.05  # worth a warning: CPU time of the loop's thread, so a full machine is no excuse
 _BLOCKED_S = 0.25  # likewise; more, for the thread that holds the GIL may itself be waiting for a CPU
-_FRAMES = 12  # innermost; those of the server's start are of no use
+_FRAMES = 12  # innermost ones; those of the server's start are of no use
 _BUSY, _BLOCKED = LOOP_STALL_SECONDS.labels("busy"), LOOP_STALL_SECONDS.labels("blocked")
 
 
@@ -93,8 +92,7 @@ class _Watch:
     def _look(self) -> None:
         while not self._over.wait(max(_LOOK_S, self._period_s)):
             if not self._stack and time.monotonic() > self._due + _LOOK_S / 2:
-                frame = sys._current_frames().get(self._thread_id)
-                self._stack = _shown(frame) if frame is not None else ""
+                self._stack = _stack_of(self._thread_id)
 
 
 def _opened(path: Path) -> int | None:
@@ -103,5 +101,15 @@ def _opened(path: Path) -> int | None:
     return None
 
 
-def _shown(frame: FrameType) -> str:
-    return "".join(traceback.format_stack(frame)[-_FRAMES:])
+def _stack_of(thread_id: int) -> str:
+    """The innermost frames of a thread, the last call first.
+
+    By faulthandler, which holds the GIL for the whole dump. Walking another thread's frames in Python does not: that
+    thread runs meanwhile, and its frames were seen to turn into other objects under the walk.
+    """
+    with tempfile.TemporaryFile() as file:
+        faulthandler.dump_traceback(file, all_threads=True)
+        file.seek(0)
+        threads = file.read().decode(errors="replace").split("\n\n")
+    mine = next((lines for lines in threads if f"0x{thread_id:016x}" in lines.partition("\n")[0]), "")
+    return "\n".join(mine.splitlines()[1 : _FRAMES + 1])
