@@ -18,7 +18,7 @@ PATHS = {
 }
 _KEYED = ("start", "action")
 """What must happen once however often it is sent."""
-_ANY_OF = {"start": ("sid",), "action": ("content",), "postprocess": (), "reward": ("reward", "f2p_count")}
+_ANY_OF = {"reward": ("reward", "f2p_count")}
 """Without one of these keys a 200 came from something else, such as a balancer: upstream makes such a reward 0.0."""
 
 
@@ -47,7 +47,7 @@ def submit(api: str, body: dict[str, Any]) -> Future[dict[str, Any]]:
             retry_s=retry_s,
             attempt_s=attempt_s,
             idempotency_key=key,
-            any_of=_ANY_OF[api],
+            any_of=_ANY_OF.get(api, ()),
         )
 
     return home.submit(request())

@@ -193,8 +193,7 @@ class Transport:
                     failure = answered_error(answer.status_code, parsed)
                     if not _may_be_tried_again(answer.status_code, parsed):
                         raise failure
-                    # A Retry-After past the last start must not end the call early: it is tried once more just before.
-                    pause = min(_retry_after_s(answer), max(pause, last_start - time.monotonic() - 1.0)) or pause
+                    pause = _retry_after_s(answer) or pause
             failures.append(failure)
             if hosts.has_another:
                 continue  # it may be well, and a Retry-After speaks for its own

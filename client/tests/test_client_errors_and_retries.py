@@ -157,12 +157,12 @@ async def test_a_lost_sandbox_is_an_observation_with_an_error(client: SandboxCli
 
 async def test_a_slow_answer_ends_at_the_bound(stand: Stand) -> None:
     """A hung service would hang its caller."""
-    stand.delay_s = 1.0
+    stand.delay_s = 5.0
     async with SandboxClient(stand.url, timeouts=Timeouts(action_s=0.3)) as client:
         with pytest.raises(CallTimedOut):
             await client.act("1", "x")
     stand.fail("/process_action", Fault(502))
-    async with SandboxClient(stand.url, timeouts=Timeouts(action_s=0.9)) as client:
+    async with SandboxClient(stand.url, timeouts=Timeouts(action_s=4)) as client:
         with pytest.raises(CallTimedOut, match="the attempt before: HTTP 502"):
             await client.act("1", "x")
 
@@ -171,7 +171,7 @@ async def test_pending_is_asked_again_and_bounded(stand: Stand, monkeypatch: pyt
     """A reward that needs longer than one request would be lost, or waited for without end."""
     monkeypatch.setattr("sandbox_client.client._PENDING_PAUSE_S", 0.05)
     pending = {**REWARD_FIELDS, "reward": 0.0, "verdict": "pending", "mask": True}
-    async with SandboxClient(stand.url, timeouts=Timeouts(reward_total_s=0.5)) as client:
+    async with SandboxClient(stand.url, timeouts=Timeouts(reward_total_s=3)) as client:
         sid = await client.start(1)
         stand.answer("/compute_reward", pending, pending)
         assert (await client.reward(sid)).verdict == "empty_patch"
