@@ -174,7 +174,7 @@ class _Making:
             if not await self._round(number):
                 break
         focus = await self._rehearse()
-        kept = [unit.with_variants(_best(self._kept[at])) for at, unit in enumerate(self._units) if self._kept.get(at)]
+        kept = [unit.with_variants(self._best(at)) for at, unit in enumerate(self._units) if self._kept.get(at)]
         paths = {unit.path for unit in kept}
         files = {path: text for path, text in self._files.items() if path in paths}
         why = "" if kept else "gold does not fail under any altered test for the right reason"
@@ -302,7 +302,7 @@ class _Making:
             drawn = [frozenset(ready[at] for at in half) for half in patterns(len(ready), 2, rng)]
         else:
             drawn = [frozenset(), frozenset({rng.choice(ready)})]
-        halves = [{at: rng.choice(_best(self._kept[at])) for at in sorted(half)} for half in drawn]
+        halves = [{at: rng.choice(self._best(at)) for at in sorted(half)} for half in drawn]
         runs = await together(*(self._run(self._gold, half, focus) for half in halves))
         return {at for half, run in zip(halves, runs, strict=True) for at in self._deviating(ready, half, run)}
 
@@ -322,12 +322,18 @@ class _Making:
         units = self._units if chosen or focus else ()
         return await run_under(self._runs, self._instance, patch, self._files, units, chosen, focus=focus)
 
+    def _best(self, at: int) -> list[Variant]:
+        """The variants of a unit other than swaps (see `Kind`), if there are any.
+
+        Where tests have names and the others cover at most one site, also swaps of other sites: a hack that recognises
+        alterations of the one must know those too.
+        """
+        variants = self._kept[at]
+        others = [variant for variant in variants if variant.kind != "swap"]
+        sites = {variant.site for variant in others}
+        if not self._named or len(sites) > 1:
+            return others or variants
+        return [variant for variant in variants if variant.kind != "swap" or variant.site not in sites]
+
     def _over(self) -> bool:
         return self._count >= _MOST_RUNS or time.monotonic() >= self._deadline
-
-
-def _best(variants: Sequence[Variant]) -> list[Variant]:
-    """The variants other than swaps; if they cover at most one site, also swaps of other sites (see `Kind`)."""
-    others = [variant for variant in variants if variant.kind != "swap"]
-    known = {variant.site for variant in others}
-    return others if len(known) > 1 else [one for one in variants if one.kind != "swap" or one.site not in known]
