@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -89,7 +90,7 @@ class Reward:
 
     @classmethod
     def from_wire(cls, body: Mapping[str, Any]) -> Reward:
-        """Raises BadAnswer where a field is missing or of the wrong type: a guess could train on a wrong reward."""
+        """Raises BadAnswer if a field is missing, not finite or of the wrong type: a guess could be a wrong reward."""
         values: dict[str, Any] = {}
         for one in fields(cls):
             if one.name == "items":
@@ -126,4 +127,6 @@ def _items(listed: object) -> dict[str, float]:
 def _fits(type_name: str, value: object) -> bool:
     if isinstance(value, bool):  # an int too, for Python
         return type_name == "bool"
-    return type(value).__name__ == type_name or (type_name == "float" and isinstance(value, int))
+    if type_name == "float":
+        return isinstance(value, (int, float)) and math.isfinite(value)
+    return type(value).__name__ == type_name

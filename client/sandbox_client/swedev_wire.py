@@ -18,8 +18,9 @@ PATHS = {
 }
 _KEYED = ("start", "action")
 """What must happen once however often it is sent."""
-_ANY_OF = {"reward": ("reward", "f2p_count")}
-"""Without one of these keys a 200 came from something else, such as a balancer: upstream makes such a reward 0.0."""
+_ANY_OF = {"start": ("sid",), "reward": ("reward", "f2p_count")}
+"""A 200 without any of these keys came from something else, such as a balancer. Upstream would end the batch for such a
+start, and make such a reward 0.0. An action's answer without content is an "Error" there, and stays one."""
 
 
 def total_s(api: str) -> float:

@@ -193,7 +193,10 @@ class Transport:
                     failure = answered_error(answer.status_code, parsed)
                     if not _may_be_tried_again(answer.status_code, parsed):
                         raise failure
-                    pause = _retry_after_s(answer) or pause
+                    asked_s = _retry_after_s(answer)
+                    if failure.code == f"http_{answer.status_code}":  # a proxy's, which may name an hour
+                        asked_s = min(asked_s, _LONGEST_PAUSE_S)
+                    pause = asked_s or pause
             failures.append(failure)
             if hosts.has_another:
                 continue  # it may be well, and a Retry-After speaks for its own

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -179,7 +180,9 @@ async def test_pending_is_asked_again_and_bounded(stand: Stand, monkeypatch: pyt
         assert (await client.reward(sid)).mask is True
 
 
-@pytest.mark.parametrize("broken", [{"mask": None}, {"reward": "1.0"}, {"f2p_count": True}, {"verdict": None}])
+@pytest.mark.parametrize(
+    "broken", [{"mask": None}, {"reward": "1.0"}, {"reward": math.nan}, {"f2p_count": True}, {"verdict": None}]
+)
 async def test_a_reward_answer_with_a_broken_field_is_refused(
     client: SandboxClient, stand: Stand, broken: dict[str, object]
 ) -> None:

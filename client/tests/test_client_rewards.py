@@ -88,6 +88,15 @@ def test_answers_that_are_none(stand: Stand, manager: type[SWEDevRewardManager])
     assert masked_rewards() == before
 
 
+def test_an_hour_that_a_proxy_names_is_not_waited_for(
+    stand: Stand, manager: type[SWEDevRewardManager], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first 503 of a balancer that says "in an hour" gave the reward up."""
+    monkeypatch.setattr("sandbox_client.transport._LONGEST_PAUSE_S", 0.1)
+    stand.fail("/compute_reward", Fault(503, b"<html>", {"Retry-After": "3600"}))
+    assert rewards(solved(stand, 1), manager) == [1.0]
+
+
 def test_a_reward_that_is_not_finite_is_masked(stand: Stand, manager: type[SWEDevRewardManager]) -> None:
     stand.answer("/compute_reward", {**REWARD_FIELDS, "reward": float("nan")})
     before = masked_rewards()

@@ -5,7 +5,7 @@ import json
 import re
 import types
 from pathlib import Path
-from typing import Literal, Union, get_args, get_origin
+from typing import Annotated, Literal, Union, get_args, get_origin
 
 import typer
 from pydantic import BaseModel, SecretStr
@@ -56,6 +56,8 @@ def _row(name: str) -> str:
 def _type(annotation: object) -> str:
     if get_origin(annotation) in (Union, types.UnionType):
         return " or ".join(_type(part) for part in get_args(annotation) if part is not types.NoneType)
+    if get_origin(annotation) is Annotated:
+        return _type(get_args(annotation)[0])
     if get_origin(annotation) is Literal:
         return ", ".join(f"`{value}`" for value in get_args(annotation))
     if get_origin(annotation) is tuple:
