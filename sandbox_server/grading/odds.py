@@ -14,6 +14,12 @@ SEQUENCES = 3
 LEAST_RUNS = 2
 """The second run of a pair alters everything that the first did not, so a test that passes whatever it says is
 certainly found."""
+ONE_UNIT_RUNS, ONE_UNIT_ALTERED = 10, 7
+"""Runs of a sequence with one bit each, and how many of them are altered: C(10, 7) = 120 patterns, one of them right.
+
+More are altered than not, for code that recognises some altered tests must recognise all of those that it meets: with
+half of all altered tests it passes 1 sequence in 128, where 3 or 4 altered ones of 7 let 1 in 8 or 16 pass.
+"""
 
 
 def chance(units: int, runs: int) -> float:
@@ -31,6 +37,8 @@ def forgiven(bits: int) -> int:
 
 def runs_for(units: int, *, least: int = LEAST_RUNS) -> int:
     """The fewest runs, at least `least`, for which guessing passes with a probability of at most `MOST_CHANCE`."""
+    if units == 1:
+        return max(least, ONE_UNIT_RUNS)
     runs = least
     while chance(units, runs) > MOST_CHANCE:
         runs += 1
@@ -38,7 +46,13 @@ def runs_for(units: int, *, least: int = LEAST_RUNS) -> int:
 
 
 def patterns(units: int, runs: int, rng: Random) -> list[frozenset[int]]:
-    """For each run, the set of altered units: drawn evenly, and every second run alters the complement."""
+    """For each run, the set of altered units: drawn evenly, and every second run alters the complement.
+
+    One unit is altered in `ONE_UNIT_ALTERED` of `ONE_UNIT_RUNS` runs, if there are so many.
+    """
+    if units == 1 and runs >= ONE_UNIT_RUNS:
+        altered = set(rng.sample(range(runs), runs * ONE_UNIT_ALTERED // ONE_UNIT_RUNS))
+        return [frozenset({0}) if number in altered else frozenset() for number in range(runs)]
     drawn: list[frozenset[int]] = []
     everything = frozenset(range(units))
     for number in range(runs):

@@ -7,7 +7,7 @@ import pytest
 from sandbox_server.grading.odds import MOST_CHANCE, chance, forgiven, patterns, runs_for
 
 
-@pytest.mark.parametrize(("units", "runs"), [(1, 7), (2, 4), (3, 3), (4, 2), (5, 2), (40, 2)])
+@pytest.mark.parametrize(("units", "runs"), [(1, 10), (2, 4), (3, 3), (4, 2), (5, 2), (40, 2)])
 def test_runs_by_units(units: int, runs: int) -> None:
     assert runs_for(units) == runs
     assert chance(units, runs) <= MOST_CHANCE
@@ -55,6 +55,18 @@ def test_what_passes_whatever_it_says_is_found_out_for_certain(units: int) -> No
     for seed in range(200):
         drawn = patterns(units, runs_for(units), Random(seed))
         assert all(any(unit in altered for altered in drawn) for unit in range(units))
+
+
+def test_who_knows_how_many_runs_of_one_unit_are_altered_guesses_which() -> None:
+    rng, rounds = Random(1), 20_000
+    numbers = range(runs_for(1))
+    right = 0
+    for _ in range(rounds):
+        drawn = patterns(1, len(numbers), rng)
+        altered = {number for number in numbers if drawn[number]}
+        assert len(altered) == 7
+        right += altered == set(rng.sample(numbers, 7))
+    assert right / rounds <= MOST_CHANCE
 
 
 def test_a_guess_that_is_always_the_same_never_gets_through() -> None:
