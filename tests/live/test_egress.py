@@ -184,4 +184,4 @@ def test_a_box_that_others_start_again_is_ended(server: Server, control: Control
     box = container_of(server, sid)
     docker("restart", "-t", "0", box)
     until(lambda: docker("inspect", "-f", "{{.State.Running}}", box).strip() == "false", 10, "ended")
-    until(lambda: "without its egress rules" in server.log.read_text(), what="said in the log")
+    until(lambda: "without egress rules" in server.log.read_text(), what="said in the log")
