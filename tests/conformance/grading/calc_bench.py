@@ -90,7 +90,7 @@ class Bench:
 
     async def left(self) -> int:
         """How many grading containers stay; a verdict does not wait for the end of its own."""
-        for _ in range(200):
+        for _ in range(1200):
             if not await self.present():
                 return 0
             await asyncio.sleep(0.05)

@@ -245,13 +245,13 @@ import time
 for number in range(4):
     with open(f"/tmp/{number}", "wb") as file:
         file.write(bytes(15 << 20))
-time.sleep(30)
+time.sleep(120)
 """
     instance = bench.instance(box={"disk_mb": 50})
     verdict = await bench.grade(bench.diff({_CALC: forging(filling, FIXED)}), instance)
     assert (verdict.name, verdict.mask, verdict.attempts) == (VerdictName.NO_RESULTS, False, 1), verdict
     assert "MB, more than their limit of 50 MB (SANDBOX_DISK_MB)" in verdict.cause
-    assert verdict.timings_s["total"] < 25
+    assert verdict.timings_s["total"] < 100
     assert (await bench.grade(bench.diff({_CALC: FIXED}), instance)).name is VerdictName.RESOLVED
     assert await bench.left() == 0
 
