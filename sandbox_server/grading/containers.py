@@ -27,6 +27,7 @@ KEPT_S = 300.0
 """Seconds until a container created ahead is removed if no grading takes it. A session's end takes some 220 s at most
 (a command and a capture); only gradings with many others ahead of them wait longer than this."""
 
+_RETRY_S = 1.0  # between two tries to remove a container
 _COMMANDS = 2  # commands of a grading: one to apply and place, one for the tests
 
 
@@ -290,6 +291,16 @@ class Containers:
     async def _remove(self, container_id: str) -> None:
         try:
             async with asyncio.timeout(self._bounds.remove_s):
-                await self._runtime.remove(container_id)
+                await self._removed(container_id)
         except (ServiceError, TimeoutError):
             log.warning("grading container left to the reaper", container_id=container_id, exc_info=True)
+
+    async def _removed(self, container_id: str) -> None:
+        """Try until it is gone: a busy engine gives up a kill after 10 s, and the container runs on."""
+        while True:
+            try:
+                return await self._runtime.remove(container_id)
+            except EngineUnavailable:
+                if self._closed:
+                    raise  # the server's end does not wait for an engine that is away
+            await asyncio.sleep(_RETRY_S)

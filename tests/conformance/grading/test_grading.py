@@ -6,6 +6,7 @@ import time
 import pytest
 
 from sandbox_server.catalogue.instance import F2pScriptGrader, ScriptGrader
+from sandbox_server.errors import EngineUnavailable
 from sandbox_server.grading.base import Baseline, GradeRequest
 from sandbox_server.grading.queue import GradingQueue
 from sandbox_server.records import Verdict, VerdictName
@@ -228,6 +229,32 @@ class Saboteur:
         wait = "until pgrep -f 'm pytest' > /dev/null; do sleep 0.05; done"
         await sandbox.exec(["bash", "-c", wait], timeout_s=30)
         await self._runtime._engine.call(lambda api: api.kill(sandbox.container_id))
+
+
+class Busy:
+    """The real runtime, but the first removal fails, as on an engine that waits in vain for the end of a kill."""
+
+    def __init__(self, runtime: DockerRuntime) -> None:
+        self._runtime = runtime
+        self.asked = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._runtime, name)
+
+    async def remove(self, container_id: str) -> None:
+        self.asked += 1
+        if self.asked == 1:
+            raise EngineUnavailable("tried to kill container, but did not receive an exit event")
+        await self._runtime.remove(container_id)
+
+
+async def test_a_removal_that_fails_is_tried_again(bench: Bench) -> None:
+    """On a node whose reaper comes late, or on none, the container would hold its memory."""
+    busy = Busy(bench.runtime)
+    verdict = await bench.grade(bench.diff({_CALC: FIXED}), by=bench.grading(runtime=busy))
+    assert verdict.name is VerdictName.RESOLVED, verdict
+    assert await bench.left() == 0
+    assert busy.asked == 2
 
 
 _SLOW = b"import time\n\ntime.sleep(5)\n\n\n" + FIXED
