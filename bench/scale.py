@@ -130,7 +130,7 @@ async def _footprint(server: Served) -> dict[str, float]:
         pids = (await containers.docker("inspect", "-f", "{{.State.Pid}}", *ids)).split()
         with suppress(OSError):  # an unknown cgroup layout: the figure is missing
             values["container_mb"] = mean(machine.container_memory_mb(int(pid)) for pid in pids if pid != "0")
-    values["parked"] = float(sum(shelf["parked"] for shelf in (await server.client.get("/v1/pool"))["shelves"]))
+    values["parked"] = float(sum(bucket["parked"] for bucket in (await server.client.get("/v1/pool"))["buckets"]))
     return values
 
 

@@ -29,8 +29,8 @@ async def parked(server: Served, instance_id: str, count: int) -> None:
     end = time.monotonic() + _PARK_S
     await server.client.post("/v1/lookahead", instances=[instance_id])
     while True:
-        shelves = (await server.client.get("/v1/pool"))["shelves"]
-        there, making = (sum(shelf[kind] for shelf in shelves) for kind in ("parked", "making"))
+        buckets = (await server.client.get("/v1/pool"))["buckets"]
+        there, making = (sum(bucket[kind] for bucket in buckets) for kind in ("parked", "making"))
         if there >= count and not making:
             return
         if time.monotonic() > end:

@@ -94,7 +94,7 @@ class Node:
         """Containers that neither a live session nor the pool owns; a container being created may be among them."""
         listed = self.containers()
         # asked after the listing, so that containers created meanwhile are not reported
-        parked = {sid for shelf in self.get("/v1/pool")["shelves"] for sid in shelf["sids"]}
+        parked = {sid for bucket in self.get("/v1/pool")["buckets"] for sid in bucket["sids"]}
         live = {session["sid"] for session in self.get("/v1/sessions?state=live&limit=1000")}
         return [one for one in listed if not (one.role == "session" and one.sid in parked | live)]
 

@@ -32,9 +32,9 @@ from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.insight.counts import Counts
 from sandbox_server.catalogue.insight.listing import Listing
 from sandbox_server.catalogue.instances import Instances
+from sandbox_server.fleet.balancer import GradingBalancer
 from sandbox_server.fleet.heartbeat import Heartbeat
-from sandbox_server.fleet.helping import Helping
-from sandbox_server.fleet.owners import Owners
+from sandbox_server.fleet.ownership import Ownership
 from sandbox_server.fleet.placement import Placement
 from sandbox_server.grading.queue import GradingQueue
 from sandbox_server.grading.registry import load_rewards
@@ -196,7 +196,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
         stack.push_async_callback(rewards.close)
         grade_batches = batch_grading_of(settings, instances, queue, localizing)
         stack.push_async_callback(grade_batches.close)
-        helping = Helping(
+        balancer = GradingBalancer(
             state.jobs,
             rewards,
             state.nodes,
@@ -218,7 +218,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
         await stack.enter_async_context(loops.every(probe_s, probe, name="engine", at_once=False))
         starts = Starts(runtime, workspaces, store, session_log, config, faults)
         stack.push_async_callback(starts.pool.close)
-        owners = Owners(nodes, node=config.node)
+        ownership = Ownership(nodes, node=config.node)
         placement = Placement(nodes, node=config.node)
         data_disk = DataDisk(settings.data_dir, faults, min_free_mb=settings.data_min_free_mb)
         blobs = Blobs(settings.data_dir / "blobs", most_bytes=int(settings.blobs_mb * 2**20), room=data_disk.room)
@@ -242,7 +242,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             instances,
             starts,
             running,
-            owners,
+            ownership,
             placement,
             session_log,
             config,
@@ -261,7 +261,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             instances,
             starts,
             rewards,
-            owners,
+            ownership,
             restoring,
             config,
             interrupt=acting.interrupt,
@@ -297,7 +297,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             kinds,
             nodes,
             state.runs,
-            owners,
+            ownership,
             restoring,
             starts,
             ending,
@@ -313,7 +313,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             history=history,
             starts=starts,
             placement=placement,
-            owners=owners,
+            ownership=ownership,
             ending=ending,
             log=session_log,
             lives=lives,
@@ -323,7 +323,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
         )
         stack.push_async_callback(boxes.close)
         await state.signals.open(rewards.awaited)
-        await helping.open()
+        await balancer.open()
         await reaper.recover()
         heartbeat = Heartbeat(
             nodes,
@@ -343,7 +343,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
         await stack.enter_async_context(
             loops.every(config.reaper_period_s, reaper.sweep_all, name="reaper", at_once=False)
         )
-        await stack.enter_async_context(loops.every(beat_s, helping.look, name="helping", at_once=False))
+        await stack.enter_async_context(loops.every(beat_s, balancer.look, name="balancer", at_once=False))
         await stack.enter_async_context(loops.every(0, session_log.write, name="session-log"))
         await stack.enter_async_context(loops.every(0, starts.pool.park, name="pool"))
         for number in range(lookahead_together):

@@ -29,7 +29,7 @@ from sandbox_server.errors import (
     UnknownImage,
     UnknownSession,
 )
-from sandbox_server.fleet.owners import Owners
+from sandbox_server.fleet.ownership import Ownership
 from sandbox_server.fleet.placement import Placement
 from sandbox_server.images.box_images import BoxImages
 from sandbox_server.lifecycle import OVER, SessionState
@@ -97,7 +97,7 @@ class Boxes:
         history: History,
         starts: Starts,
         placement: Placement,
-        owners: Owners,
+        ownership: Ownership,
         ending: Ending,
         log: SessionLog,
         lives: BoxLives,
@@ -112,7 +112,7 @@ class Boxes:
         self._history = history
         self._starts = starts
         self._placement = placement
-        self._owners = owners
+        self._ownership = ownership
         self._ending = ending
         self._log = log
         self._lives = lives
@@ -396,8 +396,8 @@ class Boxes:
     async def _owned(self, view: BoxView) -> None:
         if not view.live:
             raise UnknownSession(f"box {view.sid} has ended ({view.record.end_reason or 'its time is over'})")
-        if not self._owners.is_here(view.record):
-            await self._owners.nobodys(view.record)
+        if not self._ownership.is_here(view.record):
+            await self._ownership.nobodys(view.record)
             raise UnknownSession(f"box {view.sid} is lost: its host {view.record.node} died")
 
     async def lose(self, view: BoxView, cause: str) -> None:

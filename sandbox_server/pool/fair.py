@@ -2,7 +2,7 @@
 
 A run is whoever a start belongs to. What frees goes to the waiting run that holds least; among equals to the one
 that was served longest ago; within a run first come, first served. So a run with a thousand starts waiting costs
-another one at most the turn that is being given. The line is bounded, and fair there too: when it is full, a newcomer
+another one at most the turn that is being given. The queue is bounded, and fair there too: when it is full, a newcomer
 takes the place of the last one of the run with the longest part of it, if that is longer than its own.
 Keeps accounts only: nothing is made or removed here.
 """
@@ -19,12 +19,12 @@ _LATELY_S = 600.0
 _REMEMBERED = 1024  # runs that hold nothing now, and when each was served last
 
 
-class LineFull(Exception):
-    """As many wait as may, none of them of a run with more places than this one's."""
+class QueueFull(Exception):
+    """As many wait as may, none of them of a run with more tickets than this one's."""
 
 
 @dataclass(eq=False, slots=True)
-class Place:
+class Ticket:
     """One who waits; afterwards, where it stood when it gave up."""
 
     run: str
@@ -36,7 +36,7 @@ class Place:
     _granted: asyncio.Future[None] | None = field(default=None, repr=False)
 
 
-class FairLine:
+class FairQueue:
     """`capacity` may be held at a time, and at most `most_waiting` wait for more (None: any number)."""
 
     def __init__(self, capacity: int, *, most_waiting: int | None = None) -> None:
@@ -44,7 +44,7 @@ class FairLine:
         self._most_waiting = most_waiting
         self._held: Counter[str] = Counter()
         self._used = 0
-        self._waiting: dict[str, deque[Place]] = {}
+        self._waiting: dict[str, deque[Ticket]] = {}
         self._count = 0
         self._served: OrderedDict[str, int] = OrderedDict()
         self._numbers = count(1)
@@ -67,7 +67,7 @@ class FairLine:
 
     def waiting_by_run(self) -> dict[str, int]:
         """Run -> how many of it wait."""
-        return {run: len(places) for run, places in self._waiting.items()}
+        return {run: len(tickets) for run, tickets in self._waiting.items()}
 
     def hold(self, run: str) -> None:
         """Take one for `run` without asking, also past the capacity: it was held before this process began."""
@@ -79,41 +79,41 @@ class FairLine:
         self._freed.append(time.monotonic())
         self._give_back(run)
 
-    async def acquire(self, place: Place) -> None:
-        """Wait for one; `release` gives it back. Who is cancelled holds none, and `place` tells where it stood.
+    async def acquire(self, ticket: Ticket) -> None:
+        """Wait for one; `release` gives it back. Who is cancelled holds none, and `ticket` tells where it stood.
 
         Raises:
-            LineFull: too many wait already, or the place went to a run with fewer.
+            QueueFull: too many wait already, or the ticket went to a run with fewer.
         """
         if self._used < self.capacity:  # then nobody waits
-            self._take(place.run)
+            self._take(ticket.run)
             return
-        self._make_room(place)
-        place._number = next(self._numbers)
-        granted = place._granted = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(place.run, deque()).append(place)
+        self._make_room(ticket)
+        ticket._number = next(self._numbers)
+        granted = ticket._granted = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(ticket.run, deque()).append(ticket)
         self._count += 1
         try:
             await granted
         except asyncio.CancelledError:
             if granted.done() and not granted.cancelled() and granted.exception() is None:
-                self._give_back(place.run)  # cancelled in the moment it was served
+                self._give_back(ticket.run)  # cancelled in the moment it was served
             else:
-                self._leave(place)
+                self._leave(ticket)
             raise
 
-    def position(self, place: Place) -> int:
+    def position(self, ticket: Ticket) -> int:
         """Which one it is of those that wait, if nobody comes and nobody gives back; 1 is the next."""
-        own = self._waiting.get(place.run, ())
-        before = next((number for number, other in enumerate(own) if other is place), len(own))
-        level = self._held[place.run] + before  # what its run holds when its turn comes
+        own = self._waiting.get(ticket.run, ())
+        before = next((number for number, other in enumerate(own) if other is ticket), len(own))
+        level = self._held[ticket.run] + before  # what its run holds when its turn comes
         ahead = before
-        for run, places in self._waiting.items():
+        for run, tickets in self._waiting.items():
             rising = level - self._held[run]
-            if run != place.run and rising >= 0:
+            if run != ticket.run and rising >= 0:
                 # of two that reach the same level the one with fewer turns on the way had its last one longer ago
-                sooner = rising < before or (rising == before and self._order(run)[1:] < self._order(place.run)[1:])
-                ahead += min(len(places), rising + sooner)
+                sooner = rising < before or (rising == before and self._order(run)[1:] < self._order(ticket.run)[1:])
+                ahead += min(len(tickets), rising + sooner)
         return ahead + 1
 
     def estimate_s(self, position: int) -> float | None:
@@ -126,8 +126,8 @@ class FairLine:
         return position * (now - self._freed[0]) / (len(self._freed) - 1)
 
     def _order(self, run: str) -> tuple[int, int, int]:
-        places = self._waiting.get(run)
-        return self._held[run], self._served.get(run, 0), places[0]._number if places else 0
+        tickets = self._waiting.get(run)
+        return self._held[run], self._served.get(run, 0), tickets[0]._number if tickets else 0
 
     def _take(self, run: str) -> None:
         self.hold(run)
@@ -143,43 +143,43 @@ class FairLine:
         self._used -= 1
         while self._waiting and self._used < self.capacity:
             run = min(self._waiting, key=self._order)
-            place = self._pop(run, 0)
-            if place._granted is not None and not place._granted.done():  # else it was cancelled just now
+            ticket = self._pop(run, 0)
+            if ticket._granted is not None and not ticket._granted.done():  # else it was cancelled just now
                 self._take(run)
-                place._granted.set_result(None)
+                ticket._granted.set_result(None)
 
-    def _make_room(self, newcomer: Place) -> None:
+    def _make_room(self, newcomer: Ticket) -> None:
         if self._most_waiting is None or self._count < self._most_waiting:
             return
         longest = max(self._waiting, key=lambda run: len(self._waiting[run]), default=newcomer.run)
-        # not for one place more or less, or two runs would throw each other out for ever
+        # not for one ticket more or less, or two runs would throw each other out for ever
         if len(self._waiting.get(newcomer.run, ())) + 1 >= len(self._waiting.get(longest, ())):
             newcomer.position = self._count + 1
             newcomer.estimate_s = self.estimate_s(newcomer.position)
-            raise LineFull
+            raise QueueFull
         last = self._waiting[longest][-1]
         self._note(last)
         self._pop(longest, -1)
         if last._granted is not None and not last._granted.done():
-            last._granted.set_exception(LineFull())
+            last._granted.set_exception(QueueFull())
 
-    def _leave(self, place: Place) -> None:
-        places = self._waiting.get(place.run, ())
-        if place in places:
-            self._note(place)
-            self._pop(place.run, places.index(place))
+    def _leave(self, ticket: Ticket) -> None:
+        tickets = self._waiting.get(ticket.run, ())
+        if ticket in tickets:
+            self._note(ticket)
+            self._pop(ticket.run, tickets.index(ticket))
         else:
-            place.position = place.position or 1  # it was put out, or passed over, in this very moment
+            ticket.position = ticket.position or 1  # it was put out, or passed over, in this very moment
 
-    def _note(self, place: Place) -> None:
-        place.position = self.position(place)
-        place.estimate_s = self.estimate_s(place.position)
+    def _note(self, ticket: Ticket) -> None:
+        ticket.position = self.position(ticket)
+        ticket.estimate_s = self.estimate_s(ticket.position)
 
-    def _pop(self, run: str, index: int) -> Place:
-        places = self._waiting[run]
-        place = places[index]
-        del places[index]
+    def _pop(self, run: str, index: int) -> Ticket:
+        tickets = self._waiting[run]
+        ticket = tickets[index]
+        del tickets[index]
         self._count -= 1
-        if not places:
+        if not tickets:
             del self._waiting[run]
-        return place
+        return ticket

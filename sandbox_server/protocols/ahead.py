@@ -75,7 +75,7 @@ class LookaheadAnswer(_Message):
     """Not queued because the queue is full; announce them again later."""
 
 
-class Shelf(_Message):
+class Bucket(_Message):
     """Pooled containers of one kind."""
 
     image: str
@@ -105,7 +105,7 @@ class PoolAnswer(_Message):
 
     size: int
     """Maximum number of parked containers."""
-    shelves: list[Shelf]
+    buckets: list[Bucket]
     preparing: list[str]
     """Announced instances whose image is not ready yet."""
     failures: list[Failed]

@@ -229,7 +229,7 @@ class Rewards:
     async def _submit(self, session: SessionRecord) -> None:
         try:
             await self._jobs.submit(session.sid, session.node)
-        except InfrastructureError as error:  # `Helping` finds it in SQL
+        except InfrastructureError as error:  # `GradingBalancer` finds it in SQL
             log.warning("grading not submitted; it is later", sid=session.sid, code=error.code, error=error.detail)
 
     async def _tell_awaited(self, session: SessionRecord) -> None:

@@ -8,8 +8,8 @@ from sandbox_server.actions.batch import Command, CommandResult
 from sandbox_server.catalogue.insight.records import Seen, SessionFilter
 from sandbox_server.catalogue.localization.truth import RewardItem
 from sandbox_server.errors import ServiceError
+from sandbox_server.pool.bucket import BucketView
 from sandbox_server.pool.lookahead import Failure
-from sandbox_server.pool.shelf import ShelfView
 from sandbox_server.records import ActionRecord, GradedSession, PatchRecord, SessionRecord, TurnTokens
 from sandbox_server.scoring.rewards import RewardAnswer
 from sandbox_server.state.nodes import NodeRecord
@@ -70,7 +70,7 @@ class PoolView:
 
     size: int
     """Containers parked at most."""
-    shelves: Sequence[ShelfView]
+    buckets: Sequence[BucketView]
     preparing: Sequence[str]
     """Announced instances whose image is not ready yet."""
     failures: Sequence[Failure]

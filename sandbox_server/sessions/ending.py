@@ -22,7 +22,7 @@ from sandbox_server.errors import (
     StateUnavailable,
     UnknownInstance,
 )
-from sandbox_server.fleet.owners import Owners
+from sandbox_server.fleet.ownership import Ownership
 from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.lifecycle import OVER, SessionState, sources_of
 from sandbox_server.records import PatchRecord, SessionRecord
@@ -53,14 +53,14 @@ class Ending:
         instances: Instances,
         starts: Starts,
         rewards: Rewards,
-        owners: Owners,
+        ownership: Ownership,
         restoring: Restoring,
         config: SessionConfig,
         interrupt: Callable[[str], None],
     ) -> None:
         """`interrupt(sid)` ends the action that runs in a session of this node."""
         self._interrupt = interrupt
-        self._owners = owners
+        self._ownership = ownership
         self._restoring = restoring
         self._runtime = runtime
         self._workspaces = workspaces
@@ -107,7 +107,7 @@ class Ending:
     async def _end_task(self, task: SessionRecord, reason: str) -> SessionRecord | None:
         sid, config = task.sid, self._config
         wait_s = config.command_timeout_s + config.action_wait_s + config.postprocess_timeout_s
-        if not self._owners.is_here(task):
+        if not self._ownership.is_here(task):
             try:
                 await self._take_over(task, wait_s)
             except SandboxLost as e:
@@ -116,7 +116,7 @@ class Ending:
             record = await self._store.session(sid)
             if record is None or record.state in OVER:
                 return record
-            if not self._owners.is_here(record) and await self._history.patch(sid) is None:
+            if not self._ownership.is_here(record) and await self._history.patch(sid) is None:
                 raise OwnedElsewhere(record.node)  # it was taken over meanwhile
             return await self._end_here(record, record.end_reason or reason)
 
@@ -164,8 +164,8 @@ class Ending:
 
     async def _end_box(self, box: SessionRecord, reason: str) -> SessionRecord | None:
         """Nothing of it is kept; with its node it is lost."""
-        if not self._owners.is_here(box):
-            await self._owners.nobodys(box)
+        if not self._ownership.is_here(box):
+            await self._ownership.nobodys(box)
             return await self.lose(box.sid, f"its host {box.node} died")
         async with self._store.lock(box.sid, self._config.command_timeout_s):
             record = await self._store.session(box.sid)
@@ -179,7 +179,7 @@ class Ending:
     async def _take_over(self, record: SessionRecord, wait_s: float) -> None:
         """Have all that the end of another node's session needs."""
         if await self._history.patch(record.sid) is not None:
-            await self._owners.nobodys(record)
+            await self._ownership.nobodys(record)
         elif not await self._restoring.restore(record, wait_s=wait_s):
             raise SessionBusy(f"Session {record.sid} is being restored, its host died; waited {wait_s:g} s, ask again.")
 
@@ -196,9 +196,9 @@ class Ending:
             record = await self._store.session(sid)
             if record is None or record.state in OVER:
                 return record
-            if not self._owners.is_here(record):
-                await self._owners.nobodys(record)  # what was lost is not what it has now
-            if not record.kind.is_rollout or not self._owners.is_here(record) or await self._localizes(record):
+            if not self._ownership.is_here(record):
+                await self._ownership.nobodys(record)  # what was lost is not what it has now
+            if not record.kind.is_rollout or not self._ownership.is_here(record) or await self._localizes(record):
                 return await self._lose(record, cause)
             return await self._end_here(record, record.end_reason or "died", cause)
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.history import History
 from sandbox_server.errors import OwnedElsewhere, ServiceError
-from sandbox_server.fleet.owners import Owners
+from sandbox_server.fleet.ownership import Ownership
 from sandbox_server.lifecycle import OVER, SessionState
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import ContainerInfo, Role, Runtime
@@ -43,7 +43,7 @@ class Reaper:
         kinds: Kinds,
         nodes: Nodes,
         runs: RunState,
-        owners: Owners,
+        ownership: Ownership,
         restoring: Restoring,
         starts: Starts,
         ending: Ending,
@@ -59,7 +59,7 @@ class Reaper:
         self._nodes = nodes
         self._runs = runs
         self._lapsed: Mapping[str, float] = {}
-        self._owners = owners
+        self._ownership = ownership
         self._restoring = restoring
         self._starts = starts
         self._ending = ending
@@ -101,13 +101,13 @@ class Reaper:
         mine = sessions.keys() | self._starts.pool.sids | self._restoring.sids
         for sid in {c.sid for c in containers if c.role is Role.SESSION} - mine:
             record = await self._remembered(sid)
-            if record is not None and self._owners.is_here(record):
+            if record is not None and self._ownership.is_here(record):
                 sessions[sid] = record
             elif (known := record or await self._store.session(sid)) and not self._still_mine(known):
                 left_behind.add(sid)  # also when it has ended there by now
         for sid in self._starts.sids - sessions.keys():
             if (record := await self._store.session(sid)) and (
-                record.state in OVER or not self._owners.is_here(record)
+                record.state in OVER or not self._ownership.is_here(record)
             ):
                 await self._starts.release(sid)
         present = {c.container_id for c in containers}
@@ -120,7 +120,7 @@ class Reaper:
 
     def _still_mine(self, record: SessionRecord) -> bool:
         """Not a box that is lost: another node may have declared it so while this node was taken for dead."""
-        return self._owners.is_here(record) and (record.kind.is_rollout or record.state != SessionState.LOST)
+        return self._ownership.is_here(record) and (record.kind.is_rollout or record.state != SessionState.LOST)
 
     def _is_orphan(self, container: ContainerInfo, sessions: dict[str, SessionRecord], left_behind: set[str]) -> bool:
         if container.role is Role.SESSION and container.sid in left_behind:
@@ -171,7 +171,7 @@ class Reaper:
                 telemetry.REAPED.labels(reason).inc()
                 log.info("session ended", sid=record.sid, instance_id=record.instance_id, reason=reason)
                 if reason == "lost":
-                    here = self._owners.is_here(record)
+                    here = self._ownership.is_here(record)
                     cause = "its container is gone from the engine" if here else f"its host {record.node} died"
                     await self._ending.lose(record.sid, cause)
                 else:
@@ -227,7 +227,7 @@ class Reaper:
         record = await self._history.session(sid)
         if record is None or record.state in OVER:
             return None
-        if not self._owners.is_here(record):
+        if not self._ownership.is_here(record):
             return record  # its own node puts it back
         # asked again: a start that ended between the two looks is in Redis first, and must not be overwritten
         if present := await self._store.session(sid):

@@ -17,7 +17,7 @@ from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.errors import SandboxLost, ServiceError, StateUnavailable, UnknownInstance
-from sandbox_server.fleet.owners import Owners
+from sandbox_server.fleet.ownership import Ownership
 from sandbox_server.fleet.placement import Placement
 from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.lifecycle import OVER
@@ -46,7 +46,7 @@ class Restoring:
         instances: Instances,
         starts: Starts,
         running: Running,
-        owners: Owners,
+        ownership: Ownership,
         placement: Placement,
         log: SessionLog,
         config: SessionConfig,
@@ -59,7 +59,7 @@ class Restoring:
         self._instances = instances
         self._starts = starts
         self._running = running
-        self._owners = owners
+        self._ownership = ownership
         self._placement = placement
         self._config = config
         self._under_way: dict[str, asyncio.Task[None]] = {}
@@ -75,13 +75,13 @@ class Restoring:
         False: it is not done within `wait_s` seconds, and goes on.
 
         Raises:
-            OwnedElsewhere, NodeUnreachable: as `Owners.nobodys`; or another node is a better place for it.
+            OwnedElsewhere, NodeUnreachable: as `Ownership.nobodys`; or another node is a better place for it.
             SandboxLost: it cannot be restored; the caller ends it. Other ServiceErrors: ask again.
 
         """
         task = self._under_way.get(record.sid)
         if task is None:
-            await self._owners.nobodys(record)
+            await self._ownership.nobodys(record)
             instance = await self._instance(record)
             await self._placement.settle(instance)
             task = self._under_way.get(record.sid)  # somebody may have been quicker

@@ -18,11 +18,11 @@ from sandbox_server.errors import (
 )
 from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.lifecycle import SessionState
-from sandbox_server.pool.fair import FairLine, LineFull, Place
+from sandbox_server.pool.bucket import Taken
+from sandbox_server.pool.fair import FairQueue, QueueFull, Ticket
 from sandbox_server.pool.groups import Groups
 from sandbox_server.pool.pool import Pool, PoolConfig
 from sandbox_server.pool.quotas import Quotas
-from sandbox_server.pool.shelf import Taken
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import Runtime, Sandbox
 from sandbox_server.sandbox.faults import Faults
@@ -46,8 +46,8 @@ class _Start:
     """Of its plan."""
     run: str
     owner: str
-    place: Place
-    """In the line that it waits in, or waited in last."""
+    ticket: Ticket
+    """In the queue where it waits, or waited last."""
     stage: str = "slots"
     """What it waits for: slots, image, daemon, disk."""
     sid: str = ""
@@ -73,7 +73,7 @@ class Starts:
         self._log = log
         self._config = config
         self._faults = faults or Faults()
-        self._slots = FairLine(config.max_sessions, most_waiting=config.start_queue)
+        self._slots = FairQueue(config.max_sessions, most_waiting=config.start_queue)
         self._quotas = Quotas(sessions=config.run_sessions, starts_per_min=config.run_starts_per_min)
         self._holders: dict[str, tuple[str, str]] = {}
         """Run and owner of the sessions that hold a slot, by sid."""
@@ -113,8 +113,8 @@ class Starts:
     def parked(self) -> dict[str, int]:
         """Containers ready for a start, by instance id; instances without one are left out."""
         parked: Counter[str] = Counter()
-        for shelf in self.pool.view():
-            parked.update(dict.fromkeys(shelf.instances, shelf.parked))
+        for bucket in self.pool.view():
+            parked.update(dict.fromkeys(bucket.instances, bucket.parked))
         return {instance_id: count for instance_id, count in parked.items() if count}
 
     @property
@@ -161,14 +161,14 @@ class Starts:
         self._faults.check()
         self._quotas.begin(owner or run)  # given back by `_slot`, or at the session's end
         self.groups.arrived(plan.name, time.monotonic())
-        start = _Start(plan.name, run, owner, Place(run))
+        start = _Start(plan.name, run, owner, Ticket(run))
         try:
             async with asyncio.timeout(wait_s), self._slot(start):
                 return await self._begin_until_well(start, plan)
         except TimeoutError:
             within = f"no sandbox within {wait_s:g} s (waiting for: {start.stage}){self._room()}"
             raise self._refused(start, within, start.stage) from None
-        except LineFull:
+        except QueueFull:
             raise self._line_full(start) from None
 
     def _line_full(self, start: _Start) -> CapacityError:
@@ -179,20 +179,20 @@ class Starts:
         return f"; {self.used} of {self._config.max_sessions} slots are in use on {self._config.node}"
 
     def _refused(self, start: _Start, detail: str, reason: str) -> CapacityError:
-        place = start.place
-        return CapacityError(detail, reason=reason, position=place.position, estimate_s=place.estimate_s)
+        ticket = start.ticket
+        return CapacityError(detail, reason=reason, position=ticket.position, estimate_s=ticket.estimate_s)
 
     @asynccontextmanager
     async def place(self, record: SessionRecord) -> AsyncIterator[None]:
         """A slot for a session that is made anew here; the session's own after the body, free again if that raises."""
-        start = _Start(record.instance_id, record.run, record.owner, Place(record.run))
+        start = _Start(record.instance_id, record.run, record.owner, Ticket(record.run))
         self._quotas.hold(record.owner or record.run)
         try:
             async with self._slot(start):
                 start.sid = record.sid
                 self._holders[record.sid] = record.run, record.owner
                 yield
-        except LineFull:
+        except QueueFull:
             raise self._line_full(start) from None
 
     @asynccontextmanager
@@ -201,7 +201,7 @@ class Starts:
         try:
             with _timed(start, "queue"), telemetry.STARTS_WAITING.labels("slots").track_inprogress():
                 asyncio.get_running_loop().call_soon(self._show)  # by then it waits
-                await self._slots.acquire(start.place)
+                await self._slots.acquire(start.ticket)
         except BaseException:
             self._quotas.release(start.owner or start.run)
             raise
@@ -240,14 +240,14 @@ class Starts:
                 log.info("start waits for the engine", name=start.name, run=start.run)
 
     async def _begin(self, start: _Start, plan: Plan) -> SessionRecord:
-        start.stage, start.place = "image", Place(start.run)
+        start.stage, start.ticket = "image", Ticket(start.run)
         with _timed(start, "prepare"), telemetry.STARTS_WAITING.labels("image").track_inprogress():
             spec = await plan.spec()
         start.stage = "daemon"
         siblings = self.groups.remaining(plan.name)
         self.pool.want(plan.name, spec, siblings, for_s=self._config.pool_group_window_s, now=True)
         with _timed(start, "container"), telemetry.STARTS_WAITING.labels("daemon").track_inprogress():
-            taken = await self.pool.take(spec, start.place)
+            taken = await self.pool.take(spec, start.ticket)
         start.sid = taken.sid
         self._holders[taken.sid] = start.run, start.owner
         try:

@@ -213,7 +213,7 @@ class Server:
         """As `containers`, without those that the pool has parked or is making."""
         listed = {found["Id"][:12]: found["Labels"].get("sandbox.sid") for found in self._listed(filters)}
         # after the listing: what is made meanwhile is in neither
-        parked = [sid for shelf in self.get("/v1/pool")["shelves"] for sid in shelf["sids"]]
+        parked = [sid for bucket in self.get("/v1/pool")["buckets"] for sid in bucket["sids"]]
         return [container for container, sid in listed.items() if sid not in parked]
 
     def runs(self, sid: str, command: str) -> bool:

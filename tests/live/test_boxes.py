@@ -292,7 +292,7 @@ def test_patterns_and_siblings(serve: Callable[..., Server]) -> None:
     absent = control.call("POST", "/sandboxes", {"metadata": {"image": "absent/image"}})
     assert absent.status_code == 404 and "does not exist" in absent.json()["message"]
     sids = [control.create(metadata={"image": BASE})["sandboxID"]]
-    until(lambda: server.get("/v1/pool")["shelves"][0]["parked"] == 2, 20, "siblings parked")
+    until(lambda: server.get("/v1/pool")["buckets"][0]["parked"] == 2, 20, "siblings parked")
     sids += [control.create(metadata={"image": BASE, "n": str(n)})["sandboxID"] for n in range(2)]
     assert 'how="warm"} 2.0' in httpx.get(f"{server.url}/metrics").text
     control.kill(*sids)

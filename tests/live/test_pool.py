@@ -18,8 +18,8 @@ LEDGER = "samples__ledger-12"
 
 def parked(server: Server) -> list[str]:
     """Sids of the containers that are ready."""
-    shelves = server.get("/v1/pool")["shelves"]
-    return [] if any(shelf["making"] for shelf in shelves) else [sid for shelf in shelves for sid in shelf["sids"]]
+    buckets = server.get("/v1/pool")["buckets"]
+    return [] if any(bucket["making"] for bucket in buckets) else [sid for bucket in buckets for sid in bucket["sids"]]
 
 
 def test_siblings_are_parked_and_taken(serve: Callable[..., Server]) -> None:
@@ -108,7 +108,7 @@ def test_a_client_that_hangs_up_gets_no_group(serve: Callable[..., Server]) -> N
     server = serve()
     server.finish(server.begin())  # the image is prepared
     server.hang_up("/v1/groups", {"instance": LEDGER, "n": 12}, 0.6)
-    until(lambda: server.in_use() == [] and not server.get("/v1/pool")["shelves"][0]["making"], 60, "nothing is left")
+    until(lambda: server.in_use() == [] and not server.get("/v1/pool")["buckets"][0]["making"], 60, "nothing is left")
     assert httpx.get(f"{server.url}/v1/sessions", params={"state": "live"}).json() == []
 
 
@@ -122,8 +122,8 @@ def test_announced_instances_are_prepared(serve: Callable[..., Server]) -> None:
     until(lambda: len(parked(server)) == 4, 120, "as many parked as there is room for")
     pool = server.get("/v1/pool")
     assert [failure["code"] for failure in pool["failures"]] == ["image_unavailable"]
-    shelves: list[dict[str, Any]] = pool["shelves"]
-    assert sorted(shelf["parked"] for shelf in shelves) == [1, 1, 2], "one for each before a second one"
+    buckets: list[dict[str, Any]] = pool["buckets"]
+    assert sorted(bucket["parked"] for bucket in buckets) == [1, 1, 2], "one for each before a second one"
     waiting = parked(server)
     for name in ("samples__tarif-5", "samples__swatch-31"):
         assert server.begin(name) in waiting

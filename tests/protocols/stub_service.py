@@ -43,8 +43,8 @@ from sandbox_server.grading.base import GradeRequest
 from sandbox_server.grading.localization.composition import load
 from sandbox_server.grading.registry import load_rewards
 from sandbox_server.insight.overview import Insight
+from sandbox_server.pool.bucket import BucketView
 from sandbox_server.pool.lookahead import Failure
-from sandbox_server.pool.shelf import ShelfView
 from sandbox_server.records import ActionRecord, GradedSession, PatchRecord, SessionRecord, Verdict, VerdictName
 from sandbox_server.scoring.batch_grading import BatchGrading
 from sandbox_server.scoring.localizing import Localizing
@@ -123,8 +123,8 @@ class MemorySessions:
         return Announced(len(instances) - len(unknown), unknown, 0)
 
     def pool(self) -> PoolView:
-        shelf = ShelfView("image", parked=1, making=1, waiting=0, wanted=2, instances=("a__b-1",), sids=("5", "6"))
-        return PoolView(16, [shelf], ["c__d-2"], [Failure("e__f-3", "image_unavailable", "It is not there.")])
+        bucket = BucketView("image", parked=1, making=1, waiting=0, wanted=2, instances=("a__b-1",), sids=("5", "6"))
+        return PoolView(16, [bucket], ["c__d-2"], [Failure("e__f-3", "image_unavailable", "It is not there.")])
 
     async def nodes(self) -> list[NodeRecord]:
         return [NodeRecord("n", "http://n:5000", "n/1", parked={"a__b-1": 2}, faults={"disk": "full"})]

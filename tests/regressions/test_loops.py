@@ -13,8 +13,8 @@ from sandbox_server.app.build import build
 from sandbox_server.app.data_disk import DataDisk
 from sandbox_server.app.session_config import session_config
 from sandbox_server.errors import OwnedElsewhere
+from sandbox_server.fleet.balancer import GradingBalancer
 from sandbox_server.fleet.heartbeat import Heartbeat
-from sandbox_server.fleet.helping import Helping
 from sandbox_server.grading.drift import Drift
 from sandbox_server.images.engine_disk import EngineDisk
 from sandbox_server.pool.lookahead import Lookahead
@@ -35,7 +35,7 @@ ROUNDS: dict[str, tuple[Any, str]] = {
     "engine": (DockerRuntime, "probe_engine"),
     "heartbeat": (Heartbeat, "beat"),
     "reaper": (Reaper, "sweep_all"),
-    "helping": (Helping, "look"),
+    "balancer": (GradingBalancer, "look"),
     "session-log": (SessionLog, "write"),
     "pool": (Pool, "park"),
     "lookahead-1": (Lookahead, "prepare"),

@@ -32,7 +32,7 @@ async def pool_of(settings: Settings, **changes: Any) -> AsyncIterator[tuple[Poo
 async def parked(pool: Pool, count: int) -> None:
     """Wait until so many are ready."""
     async with asyncio.timeout(120):
-        while sum(shelf.parked for shelf in pool.view()) != count:
+        while sum(bucket.parked for bucket in pool.view()) != count:
             await asyncio.wait(set(pool._tasks) or {asyncio.create_task(asyncio.sleep(0.05))})
 
 
@@ -44,7 +44,7 @@ async def present(pool: Pool) -> set[str]:
 
 
 async def test_a_take_cut_off_during_the_liveness_check(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The container is on no shelf and no session's, yet this process holds it, so that no reaper takes it."""
+    """the container is in no bucket and no session's, yet this process holds it, so that no reaper takes it."""
     async with pool_of(settings) as (pool, spec):
         pool.want("ledger", spec, 1, for_s=60, now=True)
         await parked(pool, 1)
@@ -78,7 +78,7 @@ async def test_takes_cut_off_while_they_wait(settings: Settings) -> None:
 
 
 async def test_a_kind_that_was_idle_is_parked_again(settings: Settings) -> None:
-    """A start whose kind was cleared away while it looked leaves containers on a shelf that nobody looks at."""
+    """A start whose kind was cleared away while it looked leaves containers in a bucket that nobody looks at."""
     async with pool_of(settings) as (pool, spec):
         pool.want("ledger", spec, 1, for_s=60, now=True)
         await parked(pool, 1)

@@ -76,7 +76,7 @@ class HeldGrading:
         self.closed = True
 
 
-class Shelf:
+class StoredVerdicts:
     """Verdicts by key, in memory; broken when told so."""
 
     def __init__(self, *, broken: bool = False) -> None:
@@ -98,9 +98,9 @@ class Shelf:
 
 
 def queue_of(
-    grading: HeldGrading, shelf: Shelf | None = None, concurrency: int = 2, claims: Claims | None = None
+    grading: HeldGrading, stored: StoredVerdicts | None = None, concurrency: int = 2, claims: Claims | None = None
 ) -> GradingQueue:
-    return GradingQueue(grading, shelf or Shelf(), concurrency=concurrency, claims=claims)  # type: ignore[arg-type]  # a stand-in
+    return GradingQueue(grading, stored or StoredVerdicts(), concurrency=concurrency, claims=claims)  # type: ignore[arg-type]  # a stand-in
 
 
 async def settle() -> None:
@@ -138,9 +138,9 @@ async def test_each_waits_by_its_own_bound() -> None:
 
 async def test_what_was_written_is_not_graded_again() -> None:
     """Hours later, or after a restart, the answer is the same and costs milliseconds."""
-    grading, shelf = HeldGrading(), Shelf()
-    queue = queue_of(grading, shelf)
-    shelf.kept[await queue.key(request())] = _RESOLVED
+    grading, stored = HeldGrading(), StoredVerdicts()
+    queue = queue_of(grading, stored)
+    stored.kept[await queue.key(request())] = _RESOLVED
     assert await queue.verdict(request(), wait_s=0.5) == _RESOLVED
     assert not grading.begun
 
@@ -207,9 +207,9 @@ async def test_what_needs_no_run_needs_no_slot() -> None:
 
 async def test_containers_made_ahead_are_asked_for_and_given_back() -> None:
     """A container made for a session whose patch somebody else's grading answers would stay until its expiry."""
-    grading, shelf = HeldGrading(), Shelf()
-    queue = queue_of(grading, shelf, concurrency=1)
-    shelf.kept[await queue.key(request(b"known"))] = _RESOLVED
+    grading, stored = HeldGrading(), StoredVerdicts()
+    queue = queue_of(grading, stored, concurrency=1)
+    stored.kept[await queue.key(request(b"known"))] = _RESOLVED
     await queue.verdict(request(b"known", sid="known"))
     first = asyncio.create_task(queue.verdict(request(b"x", sid="first")))
     await settle()
@@ -224,15 +224,15 @@ async def test_containers_made_ahead_are_asked_for_and_given_back() -> None:
 
 async def test_the_longest_goes_first_by_what_was_stored() -> None:
     """The longest of a batch, begun last, keeps the trainer waiting alone."""
-    grading, shelf = HeldGrading(), Shelf()
-    shelf.seconds = {"q__q-2": 2.0, "q__q-3": 30.0, "q__q-4": 7.0}
-    queue = queue_of(grading, shelf, concurrency=1)
+    grading, stored = HeldGrading(), StoredVerdicts()
+    stored.seconds = {"q__q-2": 2.0, "q__q-3": 30.0, "q__q-4": 7.0}
+    queue = queue_of(grading, stored, concurrency=1)
     asked = []
     for number in (1, 2, 3, 4):
         name = f"q__q-{number}"
         asked.append(asyncio.create_task(queue.verdict(GradeRequest(instance(name), b"x", name))))
         await settle()
-    assert shelf.asked == ["q__q-2", "q__q-3", "q__q-4"], "the first found a slot and need not be asked for"
+    assert stored.asked == ["q__q-2", "q__q-3", "q__q-4"], "the first found a slot and need not be asked for"
     grading.gate.set()
     await asyncio.gather(*asked)
     assert [begun.sid for begun in grading.begun] == ["q__q-1", "q__q-3", "q__q-4", "q__q-2"]
@@ -241,7 +241,7 @@ async def test_the_longest_goes_first_by_what_was_stored() -> None:
 async def test_an_order_is_not_worth_a_failure() -> None:
     """SQL that is down costs the order only."""
     grading = HeldGrading()
-    queue = queue_of(grading, Shelf(broken=True), concurrency=1)
+    queue = queue_of(grading, StoredVerdicts(broken=True), concurrency=1)
     asked = [asyncio.create_task(queue.verdict(request(bytes([number])))) for number in range(3)]
     await settle()
     grading.gate.set()
@@ -263,7 +263,7 @@ async def test_a_store_that_is_down_costs_sharing_only() -> None:
     """The verdict is there; whether it may be acknowledged is for who writes it."""
     grading = HeldGrading()
     grading.gate.set()
-    assert (await queue_of(grading, Shelf(broken=True)).verdict(request())).resolved
+    assert (await queue_of(grading, StoredVerdicts(broken=True)).verdict(request())).resolved
 
 
 async def test_close_stops_what_runs_and_what_waits() -> None:
@@ -309,10 +309,10 @@ def test_the_key_is_stable() -> None:
 
 async def test_an_image_that_was_repaired_has_no_verdicts() -> None:
     """Those of the broken image stood for ever under the tag that both bore."""
-    grading, shelf = HeldGrading(), Shelf()
+    grading, stored = HeldGrading(), StoredVerdicts()
     grading.gate.set()
-    queue = queue_of(grading, shelf)
-    shelf.kept[await queue.key(request())] = await queue.verdict(request())
+    queue = queue_of(grading, stored)
+    stored.kept[await queue.key(request())] = await queue.verdict(request())
     await queue.verdict(request(sid="2"))
     assert len(grading.begun) == 1
     grading.image = "sha256:2"
@@ -356,13 +356,13 @@ class Register:
 
 async def test_another_server_grades_the_same() -> None:
     """Two nodes would run the same tests over the same patch at once."""
-    first, second, shelf, claims = HeldGrading(), HeldGrading(), Shelf(), Register()
-    one, two = queue_of(first, shelf, claims=claims), queue_of(second, shelf, claims=claims)
+    first, second, stored, claims = HeldGrading(), HeldGrading(), StoredVerdicts(), Register()
+    one, two = queue_of(first, stored, claims=claims), queue_of(second, stored, claims=claims)
     key = await one.key(request())
     running, waiting = asyncio.create_task(one.verdict(request())), asyncio.create_task(two.verdict(request(sid="2")))
     await settle()
     first.gate.set()
-    shelf.kept[key] = await running
+    stored.kept[key] = await running
     await one.written(key)
     assert (await asyncio.wait_for(waiting, 5)).resolved
     await two.written(key)

@@ -23,7 +23,7 @@ _LEAVE_S = 60.0
 """A stream that was not read here for so long is left: to come back costs a few exchanges."""
 
 
-class Helping:
+class GradingBalancer:
     """One look every SANDBOX_NODE_BEAT_S."""
 
     def __init__(

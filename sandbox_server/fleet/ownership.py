@@ -5,7 +5,7 @@ from sandbox_server.records import SessionRecord
 from sandbox_server.state.nodes import HOP, Hop, Liveness, Nodes
 
 
-class Owners:
+class Ownership:
     """Sends requests to the node that has their session."""
 
     def __init__(self, nodes: Nodes, *, node: str) -> None:

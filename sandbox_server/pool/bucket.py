@@ -18,7 +18,7 @@ class Taken(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ShelfView:
+class BucketView:
     """What the pool has and expects of one kind of container."""
 
     image: str
@@ -42,7 +42,7 @@ class Parked:
 
 
 @dataclass(slots=True)
-class Shelf:
+class PoolBucket:
     """All containers of one kind that are no session yet, and the starts that wait for one."""
 
     spec: ContainerSpec
