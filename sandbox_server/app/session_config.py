@@ -1,44 +1,93 @@
-"""What sessions are held to, as the settings say."""
+"""The bounds and choices of each part of the sessions, as the settings say."""
 
 from sandbox_server.actions import registry as actions
-from sandbox_server.app.limits import limits_of
-from sandbox_server.sessions.config import SessionConfig
+from sandbox_server.pool.pool import PoolConfig
+from sandbox_server.sessions.config import (
+    ActionConfig,
+    DialectConfig,
+    EndConfig,
+    RestoreConfig,
+    ServiceConfig,
+    StartConfig,
+)
+from sandbox_server.sessions.starts import GRACE_S
 from sandbox_server.settings import Settings
 
+_ADMITTED = 2  # starts for each boot at a time: one is being made, the next one stands ready
 
-def session_config(settings: Settings) -> SessionConfig:
-    """For all parts of the sessions."""
-    return SessionConfig(
+
+def _pool_config(settings: Settings) -> PoolConfig:
+    return PoolConfig(
+        size=settings.pool_size,
+        idle_s=settings.pool_idle_s,
+        min_free_mb=settings.pool_min_free_mb,
+        # one for every two CPUs: with two at a time on two CPUs, live sessions waited 0.3 s for theirs
+        together=max(1, settings.boots // 4),
+        lasts_s=max(settings.session_max_s, settings.box_max_s + settings.box_paused_max_s) + GRACE_S,
+        admitted=_ADMITTED * settings.boots,
+    )
+
+
+def start_config(settings: Settings) -> StartConfig:
+    """For `Starts`."""
+    return StartConfig(
         node=settings.node_id,
-        limits=limits_of(settings),
+        max_sessions=settings.max_sessions,
+        start_queue=settings.start_queue,
+        start_timeout_s=settings.start_timeout_s,
+        session_max_s=settings.session_max_s,
+        run_sessions=settings.run_sessions,
+        run_starts_per_min=settings.run_starts_per_min,
+        pool_group=settings.pool_group,
+        pool_group_window_s=settings.pool_group_window_s,
+        pool=_pool_config(settings),
+    )
+
+
+def dialect_config(settings: Settings) -> DialectConfig:
+    """For `Running`. Raises ValueError: no dialect or profile has that name."""
+    return DialectConfig(
         dialect=actions.dialect(settings.dialect).name,
         profile=None if settings.profile is None else actions.profile(settings.profile),
-        calls_in_order=settings.tool_calls == "in_order",
-        command_timeout_s=settings.command_timeout_s,
         soft_timeout_s=settings.soft_timeout_s,
+        calls_in_order=settings.tool_calls == "in_order",
+    )
+
+
+def action_config(settings: Settings) -> ActionConfig:
+    """For `Acting`."""
+    return ActionConfig(
+        node=settings.node_id,
+        command_timeout_s=settings.command_timeout_s,
         action_wait_s=settings.action_wait_s,
-        start_timeout_s=settings.start_timeout_s,
-        max_sessions=settings.max_sessions,
-        session_idle_s=settings.session_idle_s,
-        session_max_s=settings.session_max_s,
-        box_max_s=settings.box_max_s,
-        box_paused_max_s=settings.box_paused_max_s,
+    )
+
+
+def end_config(settings: Settings) -> EndConfig:
+    """For `Ending`."""
+    return EndConfig(
+        command_timeout_s=settings.command_timeout_s,
+        action_wait_s=settings.action_wait_s,
         end_grace_s=settings.end_grace_s,
         postprocess_timeout_s=settings.postprocess_timeout_s,
         ending_max_s=settings.ending_max_s,
-        reward=settings.reward,
-        reward_wait_s=settings.reward_wait_s,
-        allow_ungradable=settings.allow_ungradable,
-        reaper_period_s=settings.reaper_period_s,
-        pool_size=settings.pool_size,
-        pool_idle_s=settings.pool_idle_s,
-        pool_min_free_mb=settings.pool_min_free_mb,
-        pool_group=settings.pool_group,
-        pool_group_window_s=settings.pool_group_window_s,
-        boot_concurrency=settings.boots,
+    )
+
+
+def restore_config(settings: Settings) -> RestoreConfig:
+    """For `Restoring`."""
+    return RestoreConfig(
+        node=settings.node_id,
         restore=settings.restore,
         restore_timeout_s=settings.restore_timeout_s,
-        start_queue=settings.start_queue,
-        run_sessions=settings.run_sessions,
-        run_starts_per_min=settings.run_starts_per_min,
+        command_timeout_s=settings.command_timeout_s,
+    )
+
+
+def service_config(settings: Settings) -> ServiceConfig:
+    """For `SessionService`."""
+    return ServiceConfig(
+        node=settings.node_id,
+        allow_ungradable=settings.allow_ungradable,
+        reward_wait_s=settings.reward_wait_s,
     )

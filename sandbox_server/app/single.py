@@ -1,5 +1,6 @@
-"""One server per data directory: a lock that the kernel frees when its holder dies, however it dies."""
+"""One server per data directory, by a lock that the kernel frees however its holder dies; and one per node name."""
 
+import asyncio
 import fcntl
 import os
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 
 from sandbox_server.app.data_folder import make_private
 from sandbox_server.errors import ServiceError
+from sandbox_server.state.nodes import Nodes
 
 
 class AlreadyServed(ServiceError):
@@ -41,3 +43,18 @@ def only_server(data_dir: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+async def check_name_is_free(name: str, url: str, nodes: Nodes, *, beat_s: float) -> None:
+    """Two servers of one node name would end each other's sessions.
+
+    Raises:
+        NodeNameTaken: another server beats under this one's name. StateUnavailable.
+    """
+    there = await nodes.get(name)
+    if there is None or there.url == url:
+        return  # a former server of ours; this one has its address
+    await asyncio.sleep(2 * beat_s)
+    now = await nodes.get(name)
+    if now is not None and (now.boot, now.beats) != (there.boot, there.beats):
+        raise NodeNameTaken(f"another server, at {now.url}, is node {name} of this Redis; set another SANDBOX_NODE_ID")

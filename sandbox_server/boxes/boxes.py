@@ -17,7 +17,6 @@ from sandbox_server.boxes.network import connect, egress_of
 from sandbox_server.boxes.plan import BoxPlan, Life
 from sandbox_server.boxes.policy import BoxPolicy
 from sandbox_server.boxes.view import BoxView as BoxView  # what this part's methods give
-from sandbox_server.catalogue.history import History
 from sandbox_server.errors import (
     ImageUnavailable,
     MalformedRequest,
@@ -36,11 +35,11 @@ from sandbox_server.lifecycle import OVER, SessionState
 from sandbox_server.records import BoxKind, BoxRecord, OnTimeout, SessionKind
 from sandbox_server.sandbox.base import Runtime, Sandbox
 from sandbox_server.sandbox.image_names import tagged
+from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.ending import Ending
 from sandbox_server.sessions.log import SessionLog
 from sandbox_server.sessions.starts import Starts
 from sandbox_server.state.boxes import BoxFacts
-from sandbox_server.state.store import Store
 from sandbox_server.tasks import TaskSet
 
 log = telemetry.logger(__name__)
@@ -92,9 +91,8 @@ class Boxes:
         self,
         *,
         runtime: Runtime,
-        store: Store,
+        data: SessionData,
         facts: BoxFacts,
-        history: History,
         starts: Starts,
         placement: Placement,
         ownership: Ownership,
@@ -107,9 +105,8 @@ class Boxes:
     ) -> None:
         """`may_pull(image)`: the catalogue names it."""
         self._runtime = runtime
-        self._store = store
+        self._data = data
         self._facts = facts
-        self._history = history
         self._starts = starts
         self._placement = placement
         self._ownership = ownership
@@ -230,7 +227,7 @@ class Boxes:
             host_mask=asked.host_mask,
         )
         life = Life(life_s, policy.max_s)
-        return BoxPlan(box, limits, egress, life, images=self._images, store=self._store, facts=self._facts)
+        return BoxPlan(box, limits, egress, life, images=self._images, store=self._data.store, facts=self._facts)
 
     async def _permit(self, image: str) -> None:
         """Return if boxes may run the image. Raises UnknownImage."""
@@ -255,7 +252,7 @@ class Boxes:
         """As `get`; None: the sid is a session's that runs an instance."""
         record, box = await self._facts.with_session(sid)
         if record is None:
-            record = await self._history.session(sid)
+            record = await self._data.history.session(sid)
             if record is not None and record.state == SessionState.LIVE:
                 raise StateUnavailable(f"Redis has lost session {sid}; the reaper puts it back, ask again")
         if record is None or (box is None and record.kind is SessionKind.BOX):
@@ -272,7 +269,7 @@ class Boxes:
     async def list(self, *, owner: str | None = None) -> list[BoxView]:
         """All that run or are paused, on all nodes, the newest first; `owner`: only those of this key."""
         records = [
-            one for one in await self._store.live() if one.kind is SessionKind.BOX and owner in (None, one.owner)
+            one for one in await self._data.store.live() if one.kind is SessionKind.BOX and owner in (None, one.owner)
         ]
         boxes = await self._facts.all([record.sid for record in records])
         views = [BoxView(record, boxes[record.sid]) for record in records if record.sid in boxes]

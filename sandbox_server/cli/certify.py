@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 import typer
 
-from sandbox_server.app.build import open_catalogue, open_runtime
+from sandbox_server.app.catalogue import open_catalogue
+from sandbox_server.app.engine import open_runtime
 from sandbox_server.app.grading import grading_of
 from sandbox_server.app.workspaces import open_workspaces
 from sandbox_server.catalogue.certificate_key import CertificateKey

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from sandbox_server.app.build import open_catalogue
+from sandbox_server.app.catalogue import open_catalogue
 from sandbox_server.catalogue import verl_rows
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances

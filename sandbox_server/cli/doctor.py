@@ -9,9 +9,10 @@ from pathlib import Path
 
 import typer
 
-from sandbox_server.app.build import disk_path, open_catalogue, open_runtime
+from sandbox_server.app.catalogue import open_catalogue
 from sandbox_server.app.data_disk import free_bytes, tried
 from sandbox_server.app.data_folder import why_shared, wider
+from sandbox_server.app.engine import disk_path, open_runtime
 from sandbox_server.catalogue.certificates import Certificates
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.cli import api, configuration

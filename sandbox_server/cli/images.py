@@ -11,7 +11,8 @@ from datetime import UTC, datetime, timedelta
 
 import typer
 
-from sandbox_server.app.build import open_catalogue, open_runtime
+from sandbox_server.app.catalogue import open_catalogue
+from sandbox_server.app.engine import open_runtime
 from sandbox_server.app.limits import image_rules
 from sandbox_server.app.state import open_connection
 from sandbox_server.app.workspaces import open_workspaces

@@ -156,6 +156,11 @@ class Pool:
         """Those of the containers that are parked or being made."""
         return frozenset(sid for bucket in self._buckets.values() for sid in bucket.sids())
 
+    @property
+    def size(self) -> int:
+        """Parked containers at most."""
+        return self._config.size
+
     def view(self) -> list[BucketView]:
         """Every kind of container that is parked, being made or wanted."""
         names: dict[int, list[str]] = {}

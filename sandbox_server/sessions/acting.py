@@ -13,9 +13,7 @@ from sandbox_server.actions import batch_json
 from sandbox_server.actions.base import Observation
 from sandbox_server.actions.batch import Command
 from sandbox_server.actions.batch_json import BatchOutcome
-from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.catalogue.instances import Instances
 from sandbox_server.errors import (
     ActionInterrupted,
     IsBox,
@@ -32,10 +30,10 @@ from sandbox_server.records import ActionRecord, InFlight, SessionRecord
 from sandbox_server.sandbox.base import Runtime, Sandbox, ShellOutcome
 from sandbox_server.scoring.journals import COMMAND, EXEC, NO_TEXTS
 from sandbox_server.sessions.base import ActionAnswer
-from sandbox_server.sessions.config import SessionConfig
+from sandbox_server.sessions.config import ActionConfig
+from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.restoring import Restoring
 from sandbox_server.sessions.running import Ran, Running
-from sandbox_server.state.store import Store
 from sandbox_server.state.turns import Turn
 
 log = telemetry.logger(__name__)
@@ -68,17 +66,13 @@ class Acting:
     def __init__(
         self,
         runtime: Runtime,
-        store: Store,
-        history: History,
-        instances: Instances,
+        data: SessionData,
         running: Running,
         restoring: Restoring,
-        config: SessionConfig,
+        config: ActionConfig,
     ) -> None:
         self._runtime = runtime
-        self._store = store
-        self._history = history
-        self._instances = instances
+        self._data = data
         self._running = running
         self._restoring = restoring
         self._config = config
@@ -124,7 +118,7 @@ class Acting:
         """
         began = time.monotonic()
         for _ in range(_MOVES):
-            record = await self._store.session(sid) or await self._history.session(sid)
+            record = await self._data.session(sid)
             if record is None or record.state != SessionState.LIVE:
                 raise refusal(record)
             if record.node == self._config.node:
@@ -153,12 +147,12 @@ class Acting:
         """The answer, or the session's record where it belongs to another node."""
         wait_s = self._config.command_timeout_s + self._config.action_wait_s
         in_flight = InFlight(asked.content, asked.arrived, asked.arrived + wait_s, idempotency_key=asked.key)
-        async with self._store.turn(sid, in_flight, idempotency_key=asked.key, wait_s=wait_s) as turn:
+        async with self._data.store.turn(sid, in_flight, idempotency_key=asked.key, wait_s=wait_s) as turn:
             record = turn.record
             if turn.stored is not None:
                 return ActionAnswer(turn.stored.observation, seq=turn.stored.seq)
             if record is None:
-                record = await self._history.session(sid)
+                record = await self._data.history.session(sid)
                 if record is not None and record.state == SessionState.LIVE:
                     raise StateUnavailable(f"Redis has lost session {sid}; the reaper puts it back, send it again")
             if record is None or record.state != SessionState.LIVE:
@@ -168,7 +162,7 @@ class Acting:
             try:
                 if not record.kind.is_rollout:
                     raise IsBox(f"session {sid} is a box: it takes commands by the protocol that made it, no actions")
-                instance = await self._instances.by_id(record.instance_id, trusted_s=_INSTANCE_TRUSTED_S)
+                instance = await self._data.instances.by_id(record.instance_id, trusted_s=_INSTANCE_TRUSTED_S)
             except ServiceError:
                 with suppress(StateUnavailable):
                     await turn.withdraw(sid)

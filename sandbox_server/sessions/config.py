@@ -1,43 +1,73 @@
-"""The bounds and choices that sessions work under; plain values, from the settings of the same names."""
+"""The bounds and choices of each part of the sessions: plain values, from the settings of the same names.
+
+Times are in seconds.
+"""
 
 from dataclasses import dataclass
 
-from sandbox_server.sandbox.base import Limits
+from sandbox_server.pool.pool import PoolConfig
 
 
 @dataclass(frozen=True, slots=True)
-class SessionConfig:
-    """All times in seconds."""
+class StartConfig:
+    """Of starts on one node."""
 
     node: str
-    limits: Limits
+    max_sessions: int
+    start_queue: int
+    start_timeout_s: float
+    session_max_s: float
+    run_sessions: int
+    run_starts_per_min: int
+    pool_group: int
+    pool_group_window_s: float
+    pool: PoolConfig
+
+
+@dataclass(frozen=True, slots=True)
+class DialectConfig:
+    """How a policy's text is read where its instance does not say."""
+
     dialect: str
     profile: str | None
-    calls_in_order: bool
-    command_timeout_s: float
     soft_timeout_s: float | None
+    calls_in_order: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ActionConfig:
+    """Of actions."""
+
+    node: str
+    command_timeout_s: float
     action_wait_s: float
-    start_timeout_s: float
-    max_sessions: int
-    session_idle_s: float
-    session_max_s: float
-    box_max_s: float
-    box_paused_max_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class EndConfig:
+    """Of ends."""
+
+    command_timeout_s: float
+    action_wait_s: float
     end_grace_s: float
     postprocess_timeout_s: float
     ending_max_s: float
-    reward: str
-    reward_wait_s: float
-    allow_ungradable: bool
-    reaper_period_s: float
-    pool_size: int
-    pool_idle_s: float
-    pool_min_free_mb: int
-    pool_group: int
-    pool_group_window_s: float
-    boot_concurrency: int
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreConfig:
+    """Of sessions that a dead node had."""
+
+    node: str
     restore: str
     restore_timeout_s: float
-    start_queue: int
-    run_sessions: int = 0
-    run_starts_per_min: int = 0
+    command_timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceConfig:
+    """Of what protocols ask for."""
+
+    node: str
+    allow_ungradable: bool
+    reward_wait_s: float

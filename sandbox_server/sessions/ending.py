@@ -10,8 +10,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 from sandbox_server import clock, telemetry
-from sandbox_server.catalogue.history import History
-from sandbox_server.catalogue.instances import Instances
 from sandbox_server.errors import (
     CatalogueUnavailable,
     InfrastructureError,
@@ -28,11 +26,11 @@ from sandbox_server.lifecycle import OVER, SessionState, sources_of
 from sandbox_server.records import PatchRecord, SessionRecord
 from sandbox_server.sandbox.base import Runtime
 from sandbox_server.scoring.rewards import Rewards
-from sandbox_server.sessions.config import SessionConfig
+from sandbox_server.sessions.config import EndConfig
+from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.patches import Captures, none
 from sandbox_server.sessions.restoring import Restoring
 from sandbox_server.sessions.starts import Starts
-from sandbox_server.state.store import Store
 
 log = telemetry.logger(__name__)
 
@@ -48,14 +46,12 @@ class Ending:
         runtime: Runtime,
         workspaces: Workspaces,
         captures: Captures,
-        store: Store,
-        history: History,
-        instances: Instances,
+        data: SessionData,
         starts: Starts,
         rewards: Rewards,
         ownership: Ownership,
         restoring: Restoring,
-        config: SessionConfig,
+        config: EndConfig,
         interrupt: Callable[[str], None],
     ) -> None:
         """`interrupt(sid)` ends the action that runs in a session of this node."""
@@ -63,11 +59,9 @@ class Ending:
         self._ownership = ownership
         self._restoring = restoring
         self._runtime = runtime
+        self._data = data
         self._workspaces = workspaces
         self._captures = captures
-        self._store = store
-        self._history = history
-        self._instances = instances
         self._starts = starts
         self._rewards = rewards
         self._config = config
@@ -94,9 +88,9 @@ class Ending:
             SessionBusy: that did not end in time. InfrastructureError: the session is still there, ask again.
             OwnedElsewhere: it is another node's.
         """
-        record = await self._store.session(sid)
+        record = await self._data.store.session(sid)
         if record is None:
-            record = await self._history.session(sid)
+            record = await self._data.history.session(sid)
             if record is not None and record.state not in OVER:
                 raise StateUnavailable(f"Redis has lost session {sid}; the reaper puts it back, ask again")
             return record
@@ -112,11 +106,11 @@ class Ending:
                 await self._take_over(task, wait_s)
             except SandboxLost as e:
                 return await self.lose(sid, e.detail)
-        async with self._hurrying(sid), self._store.lock(sid, wait_s):
-            record = await self._store.session(sid)
+        async with self._hurrying(sid), self._data.store.lock(sid, wait_s):
+            record = await self._data.store.session(sid)
             if record is None or record.state in OVER:
                 return record
-            if not self._ownership.is_here(record) and await self._history.patch(sid) is None:
+            if not self._ownership.is_here(record) and await self._data.history.patch(sid) is None:
                 raise OwnedElsewhere(record.node)  # it was taken over meanwhile
             return await self._end_here(record, record.end_reason or reason)
 
@@ -167,18 +161,18 @@ class Ending:
         if not self._ownership.is_here(box):
             await self._ownership.nobodys(box)
             return await self.lose(box.sid, f"its host {box.node} died")
-        async with self._store.lock(box.sid, self._config.command_timeout_s):
-            record = await self._store.session(box.sid)
+        async with self._data.store.lock(box.sid, self._config.command_timeout_s):
+            record = await self._data.store.session(box.sid)
             if record is None or record.state in OVER:
                 return record
             reason = record.end_reason or reason
             sources = frozenset(sources_of(SessionState.ENDING))
-            await self._store.move(box.sid, SessionState.ENDING, sources, end_reason=reason)
+            await self._data.store.move(box.sid, SessionState.ENDING, sources, end_reason=reason)
             return await self._finish(record, SessionState.ENDED, reason, "")
 
     async def _take_over(self, record: SessionRecord, wait_s: float) -> None:
         """Have all that the end of another node's session needs."""
-        if await self._history.patch(record.sid) is not None:
+        if await self._data.history.patch(record.sid) is not None:
             await self._ownership.nobodys(record)
         elif not await self._restoring.restore(record, wait_s=wait_s):
             raise SessionBusy(f"Session {record.sid} is being restored, its host died; waited {wait_s:g} s, ask again.")
@@ -192,8 +186,8 @@ class Ending:
         Raises:
             OwnedElsewhere: the session went on on another node. SessionBusy, InfrastructureError.
         """
-        async with self._store.lock(sid, self._config.command_timeout_s):
-            record = await self._store.session(sid)
+        async with self._data.store.lock(sid, self._config.command_timeout_s):
+            record = await self._data.store.session(sid)
             if record is None or record.state in OVER:
                 return record
             if not self._ownership.is_here(record):
@@ -204,13 +198,13 @@ class Ending:
 
     async def _localizes(self, record: SessionRecord) -> bool:
         with suppress(UnknownInstance):
-            return (await self._instances.by_id(record.instance_id)).localizes
+            return (await self._data.instances.by_id(record.instance_id)).localizes
         return False
 
     async def _end_here(self, record: SessionRecord, reason: str, died: str = "") -> SessionRecord:
         """Under its lock; `died` is why nothing can run in it any more."""
         sources = frozenset(sources_of(SessionState.ENDING))
-        await self._store.move(record.sid, SessionState.ENDING, sources, end_reason=reason)
+        await self._data.store.move(record.sid, SessionState.ENDING, sources, end_reason=reason)
         try:
             record, patch = await self._patch_in_time(record)
         except SandboxLost as e:
@@ -222,7 +216,7 @@ class Ending:
 
     async def _patch(self, record: SessionRecord) -> tuple[SessionRecord, PatchRecord]:
         """The session's patch, in SQL, and the record with what that took; its grading begins with it."""
-        if stored := await self._history.patch(record.sid):
+        if stored := await self._data.history.patch(record.sid):
             return record, stored  # a server died after this and before the container was gone
         if record.differences:
             # its patch would be of a state that the policy never saw: no reward may come of that
@@ -233,17 +227,17 @@ class Ending:
         began = time.monotonic()
         captured = await self._capture(record)
         # a node that was taken for dead must not put its patch before that of the session as it went on elsewhere
-        now = await self._store.session(record.sid)
+        now = await self._data.store.session(record.sid)
         if now is not None and now.container_id != record.container_id:
             raise OwnedElsewhere(now.node)
-        patch = await self._history.save_patch(captured)
+        patch = await self._data.history.save_patch(captured)
         record = replace(record, timings_s={**record.timings_s, "end_patch": time.monotonic() - began})
         self._rewards.begin(record, patch)
         return record, patch
 
     async def _capture(self, record: SessionRecord) -> PatchRecord:
         try:
-            instance = await self._instances.by_id(record.instance_id)
+            instance = await self._data.instances.by_id(record.instance_id)
         except UnknownInstance as e:
             raise SandboxLost(f"its instance was removed from the catalogue: {e.detail}") from e
         if instance.localizes:
@@ -265,8 +259,8 @@ class Ending:
     async def _finish(self, record: SessionRecord, state: SessionState, reason: str, cause: str) -> SessionRecord:
         ended = replace(record, state=state, end_reason=reason, cause=cause, ended_at=clock.now())
         # SQL first: what Redis calls ended, nobody looks at again
-        await self._history.save_session(ended)
-        await self._store.move(
+        await self._data.history.save_session(ended)
+        await self._data.store.move(
             record.sid,
             state,
             frozenset(sources_of(state)),

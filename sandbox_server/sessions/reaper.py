@@ -10,21 +10,19 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from sandbox_server import clock, telemetry
-from sandbox_server.catalogue.history import History
 from sandbox_server.errors import OwnedElsewhere, ServiceError
 from sandbox_server.fleet.ownership import Ownership
 from sandbox_server.lifecycle import OVER, SessionState
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import ContainerInfo, Role, Runtime
 from sandbox_server.scoring.rewards import Rewards
-from sandbox_server.sessions.config import SessionConfig
+from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.ending import Ending
 from sandbox_server.sessions.kinds import Kinds
 from sandbox_server.sessions.restoring import Restoring
 from sandbox_server.sessions.starts import Starts
 from sandbox_server.state.nodes import Liveness, Nodes
 from sandbox_server.state.runs import RunState
-from sandbox_server.state.store import Store
 
 log = telemetry.logger(__name__)
 
@@ -38,8 +36,7 @@ class Reaper:
     def __init__(
         self,
         runtime: Runtime,
-        store: Store,
-        history: History,
+        data: SessionData,
         kinds: Kinds,
         nodes: Nodes,
         runs: RunState,
@@ -48,13 +45,14 @@ class Reaper:
         starts: Starts,
         ending: Ending,
         rewards: Rewards,
-        config: SessionConfig,
         end: Callable[[str, str], Awaitable[SessionRecord | None]],
+        *,
+        node: str,
+        postprocess_timeout_s: float,
     ) -> None:
         """`end(sid, reason)` ends a session and begins its grading."""
         self._runtime = runtime
-        self._store = store
-        self._history = history
+        self._data = data
         self._kinds = kinds
         self._nodes = nodes
         self._runs = runs
@@ -65,23 +63,24 @@ class Reaper:
         self._ending = ending
         self._rewards = rewards
         self._swept_dead_at = time.monotonic()
-        self._config = config
+        self._node = node
+        self._postprocess_timeout_s = postprocess_timeout_s
         self._end = end
 
     async def recover(self) -> None:
         """Take over from a server that died: sessions that Redis forgot, ends and gradings left undone."""
         await self._rebuild()
-        live = await self._store.live(self._config.node)
+        live = await self._data.store.live(self._node)
         await self._starts.adopt(live)
         for kind in self._kinds.values():
             await kind.save(live)
-        await self._history.save_sessions(live)  # of some the start may have been acknowledged and not yet written
+        await self._data.history.save_sessions(live)  # of some the start may have been acknowledged and not yet written
         gate = asyncio.Semaphore(_TOGETHER)
         halfway = [record for record in live if record.state == SessionState.ENDING]
         await asyncio.gather(*(self._finish(gate, record, record.end_reason) for record in halfway))
         await self.sweep()
-        for sid in await self._history.ungraded(self._config.node):
-            if record := await self._store.session(sid) or await self._history.session(sid):
+        for sid in await self._data.history.ungraded(self._node):
+            if record := await self._data.session(sid):
                 self._rewards.begin(record)
 
     async def sweep_all(self) -> None:
@@ -95,7 +94,7 @@ class Reaper:
         """One pass."""
         self._lapsed = await self._runs.lapsed(clear_for_s=self._nodes.clear_for_s())
         # in this order: a session is written down after its container was made, so one without is really gone
-        sessions = {record.sid: record for record in await self._store.live(self._config.node)}
+        sessions = {record.sid: record for record in await self._data.store.live(self._node)}
         containers = await self._runtime.list()
         left_behind = set()
         mine = sessions.keys() | self._starts.pool.sids | self._restoring.sids
@@ -103,10 +102,10 @@ class Reaper:
             record = await self._remembered(sid)
             if record is not None and self._ownership.is_here(record):
                 sessions[sid] = record
-            elif (known := record or await self._store.session(sid)) and not self._still_mine(known):
+            elif (known := record or await self._data.store.session(sid)) and not self._still_mine(known):
                 left_behind.add(sid)  # also when it has ended there by now
         for sid in self._starts.sids - sessions.keys():
-            if (record := await self._store.session(sid)) and (
+            if (record := await self._data.store.session(sid)) and (
                 record.state in OVER or not self._ownership.is_here(record)
             ):
                 await self._starts.release(sid)
@@ -134,10 +133,10 @@ class Reaper:
     async def sweep_dead(self) -> None:
         """End what has run out of the sessions of nodes that died and that nobody asked for since."""
         gate = asyncio.Semaphore(_TOGETHER)
-        for node in await self._store.other_nodes():
+        for node in await self._data.store.other_nodes():
             if await self._nodes.liveness(node) is not Liveness.DEAD:
                 continue
-            records = await self._store.live(node)
+            records = await self._data.store.live(node)
             if not records:
                 await self._nodes.forget(node)
             now = clock.now()
@@ -156,7 +155,7 @@ class Reaper:
         """End the session; with `present` only if there still is a reason to."""
         async with gate:
             try:
-                current = await self._store.session(record.sid)
+                current = await self._data.store.session(record.sid)
                 if current is None or current.state in OVER:
                     return
                 if present is not None and not self._reason(current, present):
@@ -186,7 +185,7 @@ class Reaper:
         now = clock.now()
         if record.container_id not in present:
             return "lost"
-        if record.state == SessionState.ENDING and now - record.touched_at > self._config.postprocess_timeout_s:
+        if record.state == SessionState.ENDING and now - record.touched_at > self._postprocess_timeout_s:
             return record.end_reason or "postprocess"
         return self._run_out(record, now)
 
@@ -214,39 +213,39 @@ class Reaper:
         """Put sessions back that SQL knows as live, when Redis came back empty; end those without a container."""
         running = {c.sid for c in await self._runtime.list() if c.role is Role.SESSION}
         for state in (SessionState.LIVE, SessionState.ENDING):
-            for record in await self._history.sessions(state=state, node=self._config.node, limit=100_000):
+            for record in await self._data.history.sessions(state=state, node=self._node, limit=100_000):
                 if record.sid in running:
                     await self._remembered(record.sid)
-                elif await self._store.session(record.sid) is None:
+                elif await self._data.store.session(record.sid) is None:
                     await self._close_off(record)
 
     async def _remembered(self, sid: str) -> SessionRecord | None:
         """The session if it is not over, whosever; this node's is put back into Redis when only SQL knows it."""
-        if record := await self._store.session(sid):
+        if record := await self._data.store.session(sid):
             return None if record.state in OVER else record
-        record = await self._history.session(sid)
+        record = await self._data.history.session(sid)
         if record is None or record.state in OVER:
             return None
         if not self._ownership.is_here(record):
             return record  # its own node puts it back
         # asked again: a start that ended between the two looks is in Redis first, and must not be overwritten
-        if present := await self._store.session(sid):
+        if present := await self._data.store.session(sid):
             return None if present.state in OVER else present
         log.warning("session rebuilt from SQL: Redis had forgotten it", sid=sid)
-        actions = await self._history.actions(sid)
+        actions = await self._data.history.actions(sid)
         # its idle time is unknown, and the next action's number must be a new one
         rebuilt = replace(record, touched_at=clock.now(), actions=actions[-1].seq if actions else 0)
         await self._kinds[record.kind].rebuild(record)
-        await self._store.rebuild(rebuilt, actions)
+        await self._data.store.rebuild(rebuilt, actions)
         return rebuilt
 
     async def _close_off(self, record: SessionRecord) -> None:
         """Neither Redis nor the engine has it any more: say in SQL how it ended."""
-        patch = await self._history.patch(record.sid)
+        patch = await self._data.history.patch(record.sid)
         over = replace(record, ended_at=clock.now(), end_reason=record.end_reason or "lost")
         if patch is not None:
             over = replace(over, state=SessionState.ENDED, cause=patch.cause)
         else:
             log.error("session lost with its container and Redis", sid=record.sid, instance_id=record.instance_id)
             over = replace(over, state=SessionState.LOST, cause="its container is gone from the engine")
-        await self._history.save_session(over)
+        await self._data.history.save_session(over)

@@ -13,9 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from sandbox_server import clock, telemetry
-from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.catalogue.instances import Instances
 from sandbox_server.errors import SandboxLost, ServiceError, StateUnavailable, UnknownInstance
 from sandbox_server.fleet.ownership import Ownership
 from sandbox_server.fleet.placement import Placement
@@ -23,11 +21,11 @@ from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.lifecycle import OVER
 from sandbox_server.records import ActionRecord, SessionRecord
 from sandbox_server.sandbox.base import Runtime, Sandbox
-from sandbox_server.sessions.config import SessionConfig
+from sandbox_server.sessions.config import RestoreConfig
+from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.log import SessionLog
 from sandbox_server.sessions.running import Running
 from sandbox_server.sessions.starts import GRACE_S, Starts
-from sandbox_server.state.store import Store
 
 log = telemetry.logger(__name__)
 
@@ -41,22 +39,18 @@ class Restoring:
         self,
         runtime: Runtime,
         workspaces: Workspaces,
-        store: Store,
-        history: History,
-        instances: Instances,
+        data: SessionData,
         starts: Starts,
         running: Running,
         ownership: Ownership,
         placement: Placement,
         log: SessionLog,
-        config: SessionConfig,
+        config: RestoreConfig,
     ) -> None:
         self._log = log
         self._runtime = runtime
+        self._data = data
         self._workspaces = workspaces
-        self._store = store
-        self._history = history
-        self._instances = instances
         self._starts = starts
         self._running = running
         self._ownership = ownership
@@ -96,7 +90,7 @@ class Restoring:
 
     async def _instance(self, record: SessionRecord) -> TaskInstance:
         try:
-            return await self._instances.by_id(record.instance_id)
+            return await self._data.instances.by_id(record.instance_id)
         except UnknownInstance as e:
             raise SandboxLost(f"its host {record.node} died, and its instance was removed: {e.detail}") from e
 
@@ -117,8 +111,8 @@ class Restoring:
         began = time.monotonic()
         bound_s = self._config.restore_timeout_s
         try:
-            async with asyncio.timeout(bound_s), self._store.lock(lost.sid, bound_s):
-                record = await self._store.session(lost.sid)
+            async with asyncio.timeout(bound_s), self._data.store.lock(lost.sid, bound_s):
+                record = await self._data.store.session(lost.sid)
                 if record is None or record.state in OVER or record.node != lost.node:
                     return  # another node was quicker
                 actions = await self._journal(record)
@@ -145,9 +139,9 @@ class Restoring:
         died = f"its host {record.node} died"
         if self._config.restore == "off":
             raise SandboxLost(f"{died}, and sessions are not restored here (SANDBOX_RESTORE=off)")
-        actions = await self._store.actions(record.sid)
+        actions = await self._data.store.actions(record.sid)
         if len(actions) < record.actions:
-            actions = await self._history.actions(record.sid)
+            actions = await self._data.history.actions(record.sid)
         if len(actions) < record.actions:
             raise SandboxLost(f"{died}, and only {len(actions)} of its {record.actions} actions are known")
         took_s = sum(action.duration_s for action in actions)
@@ -174,7 +168,7 @@ class Restoring:
                 notice=_notice(len(actions), differences),
                 differences=len(differences),
             )
-            if not await self._store.adopt(taken, record.node):
+            if not await self._data.store.adopt(taken, record.node):
                 raise StateUnavailable(f"another node took session {record.sid} over meanwhile; send the request again")
         except BaseException:
             await asyncio.shield(self._give_up(sandbox))
@@ -185,7 +179,7 @@ class Restoring:
     async def _replay(
         self, sandbox: Sandbox, record: SessionRecord, instance: TaskInstance, actions: Sequence[ActionRecord]
     ) -> list[str]:
-        await self._store.history(record.sid).clear()
+        await self._data.store.history(record.sid).clear()
         differences = []
         talked = replace(record, talk_turns=0)
         for action in actions:

@@ -14,7 +14,7 @@ from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import Sandbox
 from sandbox_server.scoring.answering import recorded
 from sandbox_server.scoring.journals import EXEC
-from sandbox_server.sessions.config import SessionConfig
+from sandbox_server.sessions.config import DialectConfig
 from sandbox_server.state.store import Store
 
 _AT_ONCE = 1 << 17  # characters of an action; a longer one is read in a thread
@@ -46,7 +46,7 @@ class Running:
     def __init__(
         self,
         store: Store,
-        config: SessionConfig,
+        config: DialectConfig,
         batches: Batches,
         *,
         dialects: dict[str, Dialect],

@@ -9,11 +9,9 @@ from dataclasses import replace
 from sandbox_server import telemetry
 from sandbox_server.actions.batch import Command
 from sandbox_server.actions.batch_json import outcome_of
-from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.insight.listing import Listing, fits
 from sandbox_server.catalogue.insight.records import Seen, SessionFilter
 from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.catalogue.instances import Instances
 from sandbox_server.catalogue.localization.truth import RewardItem
 from sandbox_server.errors import (
     ActionInterrupted,
@@ -42,12 +40,12 @@ from sandbox_server.scoring.rewards import RewardAnswer, Rewards
 from sandbox_server.sessions import acting
 from sandbox_server.sessions.acting import Acting
 from sandbox_server.sessions.base import ActionAnswer, Announced, BatchAnswer, PoolView, SessionView
-from sandbox_server.sessions.config import SessionConfig
+from sandbox_server.sessions.config import ServiceConfig
+from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.ending import Ending
 from sandbox_server.sessions.starts import Starts
 from sandbox_server.state.nodes import NodeRecord, Nodes
 from sandbox_server.state.runs import RunState
-from sandbox_server.state.store import Store
 
 log = telemetry.logger(__name__)
 
@@ -60,9 +58,7 @@ class SessionService:
     def __init__(
         self,
         *,
-        store: Store,
-        history: History,
-        instances: Instances,
+        data: SessionData,
         starts: Starts,
         placement: Placement,
         nodes: Nodes,
@@ -73,11 +69,9 @@ class SessionService:
         localizing: Localizing,
         listing: Listing,
         run_state: RunState,
-        config: SessionConfig,
+        config: ServiceConfig,
     ) -> None:
-        self._store = store
-        self._history = history
-        self._instances = instances
+        self._data = data
         self._starts = starts
         self._placement = placement
         self._nodes = nodes
@@ -101,7 +95,7 @@ class SessionService:
         name = "\0".join((*([owner] if owner else []), run, task.instance_id, idempotency_key))
         known = await self._run_state.started(name)
         if known is not None:
-            if (record := await self._store.session(known)) and record.state == SessionState.LIVE:
+            if (record := await self._data.store.session(known)) and record.state == SessionState.LIVE:
                 return known
             await self._run_state.forget(name, known)
         await self._placement.settle(task)
@@ -169,13 +163,13 @@ class SessionService:
         tasks = []
         for instance_id in instance_ids:
             with suppress(UnknownInstance):
-                tasks.append(await self._instances.by_id(instance_id))
+                tasks.append(await self._data.instances.by_id(instance_id))
         self._lookahead.add(tasks)
 
     def pool(self) -> PoolView:
         """See `sessions.base.Sessions.pool`."""
         return PoolView(
-            self._config.pool_size, self._starts.pool.view(), self._lookahead.waiting, self._lookahead.failures
+            self._starts.pool.size, self._starts.pool.view(), self._lookahead.waiting, self._lookahead.failures
         )
 
     async def nodes(self) -> "list[NodeRecord]":
@@ -189,7 +183,9 @@ class SessionService:
         await (self._nodes.drain(node) if begin else self._nodes.drained(node))
 
     async def _instance(self, named: int | str) -> TaskInstance:
-        return await (self._instances.by_hash(named) if isinstance(named, int) else self._instances.by_id(named))
+        return await (
+            self._data.instances.by_hash(named) if isinstance(named, int) else self._data.instances.by_id(named)
+        )
 
     async def _startable(self, named: int | str) -> TaskInstance:
         try:
@@ -226,8 +222,8 @@ class SessionService:
         """See `sessions.base.Sessions.act`."""
         try:
             answer = await self._acting.act(sid, content, idempotency_key)
-            if answer.tool == "finish" and (record := await self._store.session(sid)):  # the end is near
-                self._rewards.expect(await self._instances.by_id(record.instance_id), sid)
+            if answer.tool == "finish" and (record := await self._data.store.session(sid)):  # the end is near
+                self._rewards.expect(await self._data.instances.by_id(record.instance_id), sid)
             return answer
         except SandboxLost as error:
             await self._ending.lose(sid, error.detail)
@@ -274,7 +270,7 @@ class SessionService:
             or self._rewards.known(sid)
         ):
             return record
-        if await self._history.graded(sid) is None:
+        if await self._data.history.graded(sid) is None:
             self._rewards.begin(record)
         return record
 
@@ -282,7 +278,7 @@ class SessionService:
         """See `sessions.base.Sessions.reward`."""
         began = time.monotonic()
         wait_s = self._config.reward_wait_s  # for all of it: past the client's own limit it would record 0.0
-        record = await self._store.session(sid) or await self._history.session(sid)
+        record = await self._data.session(sid)
         if record is not None and not record.kind.is_rollout:
             cause = f"session {sid} is a box: nothing of it is graded"
             return RewardAnswer(Verdict(VerdictName.UNKNOWN_SESSION, mask=True, cause=cause), 0.0)
@@ -324,7 +320,7 @@ class SessionService:
         """See `sessions.base.Sessions.owner`."""
         if (known := self._owner_of.get(sid)) is not None:
             return known
-        record = await self._store.session(sid) or await self._history.session(sid)
+        record = await self._data.session(sid)
         if record is None:
             return None
         if len(self._owner_of) >= _OWNERS_KEPT:
@@ -336,7 +332,7 @@ class SessionService:
         """See `sessions.base.Sessions.view`."""
         record = await self._known(sid)
         graded, patch, metrics = await asyncio.gather(
-            self._history.graded(sid), self._history.patch(sid), self._metrics(record)
+            self._data.history.graded(sid), self._data.history.patch(sid), self._metrics(record)
         )
         graded_s = {} if graded is None else graded.verdict.timings_s
         return SessionView(record, graded, patch, {**record.timings_s, **graded_s}, metrics)
@@ -348,7 +344,7 @@ class SessionService:
     async def _metrics(self, record: SessionRecord) -> dict[str, object]:
         instance = None
         with suppress(UnknownInstance):  # removed from the catalogue since
-            instance = await self._instances.by_id(record.instance_id)
+            instance = await self._data.instances.by_id(record.instance_id)
         return await self._localizing.metrics(record, instance)
 
     async def patch(self, sid: str) -> PatchRecord:
@@ -356,7 +352,7 @@ class SessionService:
         record = await self._known(sid)
         if not record.kind.is_rollout:
             raise IsBox(f"session {sid} is a box: no patch is taken of it")
-        patch = await self._history.patch(sid)
+        patch = await self._data.history.patch(sid)
         if patch is None:
             raise SessionStillLive(
                 f"session {sid} is {record.state}"
@@ -388,13 +384,13 @@ class SessionService:
     async def _present(self, found: "Sequence[Seen]", wanted: SessionFilter) -> "Sequence[SessionRecord]":
         """Sessions that are not over, as Redis has them: all, or, of a narrow list, those that SQL found."""
         if wanted.instance is None and wanted.before is None and wanted.verdict is None and wanted.masked is None:
-            return await self._store.live()
+            return await self._data.store.live()
         going = [one.record.sid for one in found if one.record.ended_at == 0]
-        records = await asyncio.gather(*(self._store.session(sid) for sid in going))
+        records = await asyncio.gather(*(self._data.store.session(sid) for sid in going))
         return [record for record in records if record is not None]
 
     async def _known(self, sid: str) -> SessionRecord:
-        record = await self._store.session(sid) or await self._history.session(sid)
+        record = await self._data.session(sid)
         if record is None:
             raise UnknownSession(f"no session {sid}")
         return record

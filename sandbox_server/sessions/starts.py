@@ -21,12 +21,12 @@ from sandbox_server.lifecycle import SessionState
 from sandbox_server.pool.bucket import Taken
 from sandbox_server.pool.fair import FairQueue, QueueFull, Ticket
 from sandbox_server.pool.groups import Groups
-from sandbox_server.pool.pool import Pool, PoolConfig
+from sandbox_server.pool.pool import Pool
 from sandbox_server.pool.quotas import Quotas
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import Runtime, Sandbox
 from sandbox_server.sandbox.faults import Faults
-from sandbox_server.sessions.config import SessionConfig
+from sandbox_server.sessions.config import StartConfig
 from sandbox_server.sessions.log import SessionLog
 from sandbox_server.sessions.plan import Plan, TaskPlan
 from sandbox_server.state.store import Store
@@ -35,7 +35,6 @@ log = telemetry.logger(__name__)
 
 GRACE_S = 1800.0
 """Past a session's own end its patch is captured and its container removed; only then may the label's deadline pass."""
-_ADMITTED = 2  # starts for each boot at a time: one is being made, the next one stands ready
 
 
 @dataclass(slots=True)
@@ -63,7 +62,7 @@ class Starts:
         workspaces: Workspaces,
         store: Store,
         log: SessionLog,
-        config: SessionConfig,
+        config: StartConfig,
         faults: Faults | None = None,
     ) -> None:
         """`faults`: while there are any, nothing new is begun."""
@@ -81,15 +80,7 @@ class Starts:
         """What is known of how many starts follow each other."""
         self.pool = Pool(
             runtime,
-            PoolConfig(
-                size=config.pool_size,
-                idle_s=config.pool_idle_s,
-                min_free_mb=config.pool_min_free_mb,
-                # one for every two CPUs: with two at a time on two CPUs, live sessions waited 0.3 s for theirs
-                together=max(1, config.boot_concurrency // 4),
-                lasts_s=max(config.session_max_s, config.box_max_s + config.box_paused_max_s) + GRACE_S,
-                admitted=_ADMITTED * config.boot_concurrency,
-            ),
+            config.pool,
             # what is parked goes before a disk is full, and nothing is parked there
             room=lambda: 0 if "disk" in self.faults else config.max_sessions - self.used,
         )

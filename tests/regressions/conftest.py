@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_server.app.build import open_catalogue, open_runtime
+from sandbox_server.app.catalogue import open_catalogue
+from sandbox_server.app.engine import open_runtime
 from sandbox_server.catalogue.importing import read_instances
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.settings import Settings

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_server.app.build import open_runtime
+from sandbox_server.app.engine import open_runtime
 from sandbox_server.app.state import open_connection
 from sandbox_server.images.engine_disk import DiskMarks, EngineDisk, ImageRules, used_pct
 from sandbox_server.sandbox.base import StoredImage

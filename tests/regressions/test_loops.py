@@ -11,7 +11,6 @@ import pytest
 from sandbox_server.app import state
 from sandbox_server.app.build import build
 from sandbox_server.app.data_disk import DataDisk
-from sandbox_server.app.session_config import session_config
 from sandbox_server.errors import OwnedElsewhere
 from sandbox_server.fleet.balancer import GradingBalancer
 from sandbox_server.fleet.heartbeat import Heartbeat
@@ -95,7 +94,6 @@ async def test_each_loop_of_a_server_survives_a_round_that_breaks(
 
 async def test_a_session_that_cannot_be_ended_does_not_keep_the_others(settings: Settings) -> None:
     """A session that has moved to another node turns the disk limit off for all sessions of this one."""
-    config = session_config(settings)
     live = [SessionRecord(str(n), "live", "", settings.node_id, f"c{n}", 0.0, 0.0, 0.0) for n in range(3)]
     ended = []
 
@@ -106,10 +104,10 @@ async def test_a_session_that_cannot_be_ended_does_not_keep_the_others(settings:
             raise RuntimeError("unforeseen")
         ended.append((sid, reason))
 
-    over = (config.limits.disk_mb + 1) << 20
+    over = (settings.disk_mb + 1) << 20
     store = SimpleNamespace(live=AsyncMock(return_value=live))
     runtime = SimpleNamespace(disk_usage=AsyncMock(return_value=dict.fromkeys(("c0", "c1", "c2"), over)))
-    kinds = {SessionKind.BOX: SimpleNamespace(disk_mb=AsyncMock(return_value=config.limits.disk_mb))}
+    kinds = {SessionKind.BOX: SimpleNamespace(disk_mb=AsyncMock(return_value=settings.disk_mb))}
     watch = DiskWatch(runtime, store, kinds, end, node=settings.node_id)  # type: ignore[arg-type]
     await watch.look()
     assert ended == [("2", REASON)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sandbox_server.app.build import open_runtime
+from sandbox_server.app.engine import open_runtime
 from sandbox_server.app.workspaces import open_workspaces
 from sandbox_server.catalogue.importing import read_instances
 from sandbox_server.pool.pool import Pool, PoolConfig

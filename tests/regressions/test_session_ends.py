@@ -1,76 +1,24 @@
 """Ends, reapings and verdicts that are cut off, or that meet something else, at a chosen moment."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import pytest
 
-from sandbox_server.app.build import build
-from sandbox_server.boxes.kind import BoxesKind
-from sandbox_server.boxes.lives import BoxLives
+from sandbox_server.app.build import Server, open_server
 from sandbox_server.catalogue.insight.records import SessionFilter
 from sandbox_server.errors import CatalogueUnavailable, EngineUnavailable
-from sandbox_server.records import SessionKind, SessionRecord, VerdictName
+from sandbox_server.records import SessionRecord, VerdictName
 from sandbox_server.sandbox.base import Role
-from sandbox_server.sessions.kinds import Kinds, TaskKind
-from sandbox_server.sessions.reaper import Reaper
-from sandbox_server.sessions.service import SessionService
 from sandbox_server.settings import Settings
-from sandbox_server.state.boxes import BoxFacts
 
 ACTION = "<function=execute_bash>\n<parameter=command>\necho x > x.txt\n</parameter>\n</function>"
 LEDGER = "samples__ledger-12"
 
 
-FACTS: WeakKeyDictionary[SessionService, BoxFacts] = WeakKeyDictionary()
-"""What boxes are, of each of the servers below."""
-
-
 class Died(BaseException):
     """The server, here."""
-
-
-@asynccontextmanager
-async def service(settings: Settings) -> AsyncIterator[SessionService]:
-    """A server's sessions, recovered."""
-    async with build(settings) as parts:
-        assert isinstance(parts.sessions, SessionService)
-        FACTS[parts.sessions] = parts.boxes._facts
-        yield parts.sessions
-
-
-def kinds(service: SessionService) -> Kinds:
-    """As `build` makes them."""
-    config, facts, log = service._config, FACTS[service], service._starts._log
-    lives = BoxLives(service._ending._runtime, service._store, facts, log, wait_s=5)
-    disk_mb = config.limits.disk_mb
-    return {
-        SessionKind.TASK: TaskKind(service._instances, idle_s=config.session_idle_s, disk_mb=disk_mb),
-        SessionKind.BOX: BoxesKind(facts, log._boxes, lives, disk_mb=disk_mb),
-    }
-
-
-def reaper(service: SessionService) -> Reaper:
-    """As `build` makes it."""
-    ending = service._ending
-    return Reaper(
-        ending._runtime,
-        service._store,
-        service._history,
-        kinds(service),
-        service._nodes,
-        service._run_state,
-        ending._owners,
-        ending._restoring,
-        service._starts,
-        ending,
-        service._rewards,
-        service._config,
-        service.end,
-    )
 
 
 def die_after(owner: Any, name: str, call: int = 1) -> None:
@@ -88,70 +36,73 @@ def die_after(owner: Any, name: str, call: int = 1) -> None:
     setattr(owner, name, dying)
 
 
-STEPS: dict[str, Callable[[SessionService], None]] = {
-    "marked as ending": lambda s: die_after(s._store, "move"),
-    "patch kept": lambda s: die_after(s._history, "save_patch"),
-    "end in SQL": lambda s: die_after(s._history, "save_session"),
-    "end in Redis": lambda s: die_after(s._store, "move", call=2),
-    "container removed": lambda s: die_after(s._ending._runtime, "remove"),
+STEPS: dict[str, Callable[[Server], None]] = {
+    "marked as ending": lambda s: die_after(s.foundation.data.store, "move"),
+    "patch kept": lambda s: die_after(s.foundation.data.history, "save_patch"),
+    "end in SQL": lambda s: die_after(s.foundation.data.history, "save_session"),
+    "end in Redis": lambda s: die_after(s.foundation.data.store, "move", call=2),
+    "container removed": lambda s: die_after(s.foundation.runtime, "remove"),
 }
 
 
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_server_that_died_during_an_end(settings: Settings, step: str) -> None:
     """A session stays halfway for ever: without its patch or verdict, with its container or its slot."""
-    async with service(settings) as first:
-        sid = await first.start(LEDGER)
-        await first.act(sid, ACTION)
+    async with open_server(settings) as first:
+        sid = await first.sandboxes.sessions.start(LEDGER)
+        await first.sandboxes.sessions.act(sid, ACTION)
         STEPS[step](first)
         if step == "container removed":  # after the answer
-            assert await first.postprocess(sid) is not None
+            assert await first.sandboxes.sessions.postprocess(sid) is not None
         else:
             with pytest.raises(Died):
-                await first.postprocess(sid)
-    async with service(settings) as second:
-        for known in (await second._store.session(sid), await second._history.session(sid)):
+                await first.sandboxes.sessions.postprocess(sid)
+    async with open_server(settings) as second:
+        for known in (
+            await second.foundation.data.store.session(sid),
+            await second.foundation.data.history.session(sid),
+        ):
             assert known is not None and (known.state, known.end_reason) == ("ended", "postprocess")
-        await second._ending.close()  # the removals under way
-        assert all(container.role is not Role.SESSION for container in await second._ending._runtime.list())
-        assert second._starts.used == 0
-        assert b"+++ b/x.txt" in ((await second.patch(sid)).diff or b"")
-        if grading := second._rewards._running.get(sid):  # begun though nobody asks for the reward
+        await second.sandboxes.ending.close()  # the removals under way
+        assert all(container.role is not Role.SESSION for container in await second.foundation.runtime.list())
+        assert second.sandboxes.starts.used == 0
+        assert b"+++ b/x.txt" in ((await second.sandboxes.sessions.patch(sid)).diff or b"")
+        if grading := second.gradings.rewards._running.get(sid):  # begun though nobody asks for the reward
             await grading
-        assert await second._history.graded(sid) is not None
-        assert (await second.reward(sid)).verdict.name is VerdictName.UNRESOLVED
+        assert await second.foundation.data.history.graded(sid) is not None
+        assert (await second.sandboxes.sessions.reward(sid)).verdict.name is VerdictName.UNRESOLVED
 
 
 @pytest.mark.parametrize("moment", ["containers listed", "sessions listed"])
 async def test_a_start_during_a_reapers_pass(settings: Settings, moment: str) -> None:
     """A start on a busy host, a second or more in the making, would be reaped as lost or as an orphan."""
-    async with service(settings) as sessions:
-        owner: Any = sessions._ending._runtime if moment == "containers listed" else sessions._store
+    async with open_server(settings) as server:
+        owner: Any = server.foundation.runtime if moment == "containers listed" else server.foundation.data.store
         name = "list" if moment == "containers listed" else "live"
         method, started = getattr(owner, name), []
 
         async def and_then_a_start(*arguments: Any) -> Any:
             found = await method(*arguments)
             if not started:
-                started.append(await sessions.start(LEDGER))
+                started.append(await server.sandboxes.sessions.start(LEDGER))
                 await asyncio.sleep(1.2)
             return found
 
         setattr(owner, name, and_then_a_start)
-        await reaper(sessions).sweep()
-        assert (await sessions.act(started[0], ACTION)).error_code == ""
-        await sessions.close(started[0])
-        assert sessions._starts.used == 0
+        await server.sandboxes.reaper.sweep()
+        assert (await server.sandboxes.sessions.act(started[0], ACTION)).error_code == ""
+        await server.sandboxes.sessions.close(started[0])
+        assert server.sandboxes.starts.used == 0
 
 
 async def test_a_start_that_ends_between_the_reapers_two_looks(settings: Settings) -> None:
     """Not in Redis yet, in SQL by now: put back as SQL has it, it would lose the actions acknowledged since."""
-    async with service(settings) as sessions:
-        sid = await sessions.start(LEDGER)
-        await sessions.act(sid, ACTION)
+    async with open_server(settings) as server:
+        sid = await server.sandboxes.sessions.start(LEDGER)
+        await server.sandboxes.sessions.act(sid, ACTION)
         async with asyncio.timeout(20):
-            await sessions._starts._log.drain()
-        store: Any = sessions._store
+            await server.sandboxes.log.drain()
+        store: Any = server.foundation.data.store
         look, looks = store.session, 0
 
         async def too_early_once(asked: str) -> SessionRecord | None:
@@ -160,18 +111,18 @@ async def test_a_start_that_ends_between_the_reapers_two_looks(settings: Setting
             return None if looks == 1 else await look(asked)
 
         store.session = too_early_once
-        found = await reaper(sessions)._remembered(sid)
+        found = await server.sandboxes.reaper._remembered(sid)
         store.session = look
         assert found is not None and found.actions == 1
         assert [action.seq for action in await store.actions(sid)] == [1]
-        assert (await sessions.act(sid, ACTION)).seq == 2
+        assert (await server.sandboxes.sessions.act(sid, ACTION)).seq == 2
 
 
 async def test_slots_are_given_back_once_each(settings: Settings) -> None:
     """Ends at the same moment would lose a slot for good, or an end told twice would free another session's."""
-    async with service(settings.model_copy(update={"max_sessions": 2})) as sessions:
-        starts = sessions._starts
-        ledger = await sessions._instances.by_id(LEDGER)
+    async with open_server(settings.model_copy(update={"max_sessions": 2})) as server:
+        starts = server.sandboxes.starts
+        ledger = await server.foundation.data.instances.by_id(LEDGER)
         waiting = {asyncio.create_task(starts.start(ledger)) for _ in range(6)}
         pending = waiting
         for began in (2, 4, 6):
@@ -191,9 +142,9 @@ async def test_slots_are_given_back_once_each(settings: Settings) -> None:
 
 async def test_a_start_that_is_cut_off_gives_its_slot_back(settings: Settings) -> None:
     """Clients that hang up during their starts fill the node for good."""
-    async with service(settings.model_copy(update={"max_sessions": 3, "pool_size": 0})) as sessions:
-        starts = sessions._starts
-        ledger = await sessions._instances.by_id(LEDGER)
+    async with open_server(settings.model_copy(update={"max_sessions": 3, "pool_size": 0})) as server:
+        starts = server.sandboxes.starts
+        ledger = await server.foundation.data.instances.by_id(LEDGER)
         answered: set[str] = set()
         for pause_s in (0.0, 0.001, 0.05, 0.15, 0.3):
             cut = [asyncio.create_task(starts.start(ledger)) for _ in range(3)]
@@ -208,76 +159,78 @@ async def test_a_start_that_is_cut_off_gives_its_slot_back(settings: Settings) -
         record = await asyncio.wait_for(starts.start(ledger), 60)
         while starts.pool._tasks:  # what nobody waited for any more is made, then removed
             await asyncio.wait(starts.pool._tasks)
-        kept = {info.sid for info in await starts._runtime.list()}
+        kept = {info.sid for info in await server.foundation.runtime.list()}
         assert kept == answered | {record.sid}
 
 
 async def test_a_verdict_that_cannot_be_written(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """A verdict that SQL has not got would be answered, and another one later."""
-    async with service(settings) as sessions:
-        sid = await sessions.start(LEDGER)
-        await sessions.act(sid, ACTION)
+    async with open_server(settings) as server:
+        sid = await server.sandboxes.sessions.start(LEDGER)
+        await server.sandboxes.sessions.act(sid, ACTION)
         with monkeypatch.context() as broken:
 
             async def unavailable(*_: object) -> None:
                 raise CatalogueUnavailable("the disk is full")
 
-            broken.setattr(sessions._history, "save_graded", unavailable)
+            broken.setattr(server.foundation.data.history, "save_graded", unavailable)
             with pytest.raises(CatalogueUnavailable):
-                await sessions.reward(sid)
-        first, second = await sessions.reward(sid), await sessions.reward(sid)
+                await server.sandboxes.sessions.reward(sid)
+        first, second = await server.sandboxes.sessions.reward(sid), await server.sandboxes.sessions.reward(sid)
         assert first.verdict.name is VerdictName.UNRESOLVED
         assert first == second
 
 
 async def test_a_start_while_sql_is_locked(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """A slow or locked database holds up starts, or a session that began then is not in the history."""
-    async with service(settings) as sessions:
+    async with open_server(settings) as server:
         with monkeypatch.context() as broken:
 
             async def locked(*_: object) -> None:
                 raise CatalogueUnavailable("database is locked")
 
-            broken.setattr(sessions._history, "save_sessions", locked)
-            sid = await sessions.start(LEDGER)
-            assert [seen.record.sid for seen in await sessions.list(SessionFilter(state="live"))] == [sid]
-            assert await sessions._history.session(sid) is None
+            broken.setattr(server.foundation.data.history, "save_sessions", locked)
+            sid = await server.sandboxes.sessions.start(LEDGER)
+            assert [seen.record.sid for seen in await server.sandboxes.sessions.list(SessionFilter(state="live"))] == [
+                sid
+            ]
+            assert await server.foundation.data.history.session(sid) is None
         async with asyncio.timeout(20):
-            await sessions._starts._log.drain()
-        written = await sessions._history.session(sid)
+            await server.sandboxes.log.drain()
+        written = await server.foundation.data.history.session(sid)
         assert written is not None and written.state == "live"
 
 
 async def test_a_start_that_a_dead_server_did_not_write_to_sql(settings: Settings) -> None:
     """The session lives, in Redis alone: nothing of it is left should Redis be lost, and its end has no row."""
-    async with service(settings) as first:
-        first._starts._log.add = lambda record: None  # type: ignore[method-assign]  # it died before it came to it
-        sid = await first.start(LEDGER)
-        assert await first._history.session(sid) is None
-    async with service(settings) as second:
-        known = await second._history.session(sid)
+    async with open_server(settings) as first:
+        first.sandboxes.log.add = lambda record: None  # type: ignore[method-assign]  # it died before it came to it
+        sid = await first.sandboxes.sessions.start(LEDGER)
+        assert await first.foundation.data.history.session(sid) is None
+    async with open_server(settings) as second:
+        known = await second.foundation.data.history.session(sid)
         assert known is not None and known.state == "live" and known.timings_s["start_container"] > 0
-        ended = await second.postprocess(sid)
+        ended = await second.sandboxes.sessions.postprocess(sid)
         assert ended is not None and ended.timings_s["end_patch"] > 0
-        assert (await second.view(sid)).timings_s["end_patch"] == ended.timings_s["end_patch"]
+        assert (await second.sandboxes.sessions.view(sid)).timings_s["end_patch"] == ended.timings_s["end_patch"]
 
 
 async def test_an_end_that_never_succeeds_is_bounded(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """A session stays `ending` for hours, with its container and its slot."""
     bounded = settings.model_copy(update={"ending_max_s": 0.5})
-    async with service(bounded) as sessions:
-        sid = await sessions.start(LEDGER)
+    async with open_server(bounded) as server:
+        sid = await server.sandboxes.sessions.start(LEDGER)
 
         async def fails(*arguments: object, **options: object) -> None:
             raise EngineUnavailable("no container can be made")
 
-        monkeypatch.setattr(sessions._ending._captures, "take", fails)
+        monkeypatch.setattr(server.sandboxes.captures, "take", fails)
         with pytest.raises(EngineUnavailable):
-            await sessions.end(sid, "postprocess")
-        record = await sessions._store.session(sid)
+            await server.sandboxes.sessions.end(sid, "postprocess")
+        record = await server.foundation.data.store.session(sid)
         assert record is not None and record.state == "ending"
         await asyncio.sleep(0.6)
-        ended = await sessions.end(sid, "postprocess")
+        ended = await server.sandboxes.sessions.end(sid, "postprocess")
         assert ended is not None and ended.state == "lost" and "SANDBOX_ENDING_MAX_S" in ended.cause
-        await sessions._ending.removed(sid)
-        assert not [c for c in await sessions._ending._runtime.list() if c.sid == sid and c.role is Role.SESSION]
+        await server.sandboxes.ending.removed(sid)
+        assert not [c for c in await server.foundation.runtime.list() if c.sid == sid and c.role is Role.SESSION]

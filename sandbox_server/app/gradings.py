@@ -1,0 +1,73 @@
+"""What grades: the queue of this node's gradings, stored rewards, batches, and the share in other nodes' gradings."""
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from sandbox_server.app.foundation import Foundation
+from sandbox_server.app.grading import grading_of
+from sandbox_server.app.scoring import batch_grading_of, drift_of, localizing_of
+from sandbox_server.fleet.balancer import GradingBalancer
+from sandbox_server.grading.queue import GradingQueue
+from sandbox_server.grading.registry import load_rewards
+from sandbox_server.scoring.batch_grading import BatchGrading
+from sandbox_server.scoring.localizing import Localizing
+from sandbox_server.scoring.rewards import Rewards
+from sandbox_server.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Gradings:
+    """Nothing is graded before `balancer.open`."""
+
+    queue: GradingQueue
+    rewards: Rewards
+    localizing: Localizing
+    batches: BatchGrading
+    balancer: GradingBalancer
+
+
+@asynccontextmanager
+async def open_gradings(settings: Settings, base: Foundation) -> AsyncIterator[Gradings]:
+    """Raises ValueError: SANDBOX_REWARD or SANDBOX_LOCALIZATION_REWARDS names a reward that does not exist."""
+    state, data = base.state, base.data
+    async with AsyncExitStack() as stack:
+        grading = grading_of(settings, base.runtime, base.database, base.workspaces, base.faults, claims=data.store)
+        queue = GradingQueue(grading, data.history, concurrency=settings.gradings, claims=data.store)
+        stack.push_async_callback(queue.close)
+        localizing = localizing_of(settings, base.database, data.store, data.history)
+        rewards = Rewards(
+            queue,
+            data.history,
+            data.instances,
+            load_rewards(),
+            state.jobs,
+            state.signals,
+            localizing,
+            base.faults,
+            reward=settings.reward,
+            node=settings.node_id,
+            slots=settings.gradings,
+            prefetch=settings.grade_prefetch,
+        )
+        stack.push_async_callback(rewards.close)
+        batches = batch_grading_of(settings, data.instances, queue, localizing)
+        stack.push_async_callback(batches.close)
+        balancer = GradingBalancer(
+            state.jobs,
+            rewards,
+            state.nodes,
+            data.store,
+            data.history,
+            data.instances,
+            node=settings.node_id,
+            period_s=settings.node_beat_s,
+            recover_period_s=settings.grade_recover_s,
+            kept_s=settings.result_ttl_s,
+        )
+        if settings.drift_check_s:
+            drift = drift_of(base.database, grading, idle=lambda: not queue.count)
+            drift_s = settings.drift_check_s * random.uniform(0.5, 1.5)  # not all nodes at once
+            await stack.enter_async_context(base.loops.every(drift_s, drift.look, name="drift", at_once=False))
+        yield Gradings(queue, rewards, localizing, batches, balancer)

@@ -1,0 +1,208 @@
+"""What starts, drives and ends sessions and boxes on this node."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from sandbox_server.actions import registry as actions
+from sandbox_server.app import session_config as configs
+from sandbox_server.app.data_disk import DataDisk
+from sandbox_server.app.foundation import Foundation
+from sandbox_server.app.gradings import Gradings
+from sandbox_server.app.limits import batches_of, box_policy, in_catalogue, kept_of
+from sandbox_server.app.workspaces import captures_of
+from sandbox_server.boxes.blobs import Blobs
+from sandbox_server.boxes.boxes import Boxes
+from sandbox_server.boxes.commands import Commands
+from sandbox_server.boxes.kind import BoxesKind
+from sandbox_server.boxes.lives import BoxLives
+from sandbox_server.boxes.processes import Processes
+from sandbox_server.boxes.session_boxes import SessionBoxes
+from sandbox_server.boxes.session_work import SessionWork
+from sandbox_server.catalogue.boxes import BoxHistory
+from sandbox_server.catalogue.insight.listing import Listing
+from sandbox_server.fleet.ownership import Ownership
+from sandbox_server.fleet.placement import Placement
+from sandbox_server.images.box_images import BoxImages
+from sandbox_server.pool.lookahead import Lookahead
+from sandbox_server.records import SessionKind
+from sandbox_server.sessions.acting import Acting
+from sandbox_server.sessions.ending import Ending
+from sandbox_server.sessions.kinds import Kinds, TaskKind
+from sandbox_server.sessions.log import SessionLog
+from sandbox_server.sessions.patches import Captures
+from sandbox_server.sessions.reaper import Reaper
+from sandbox_server.sessions.restoring import Restoring
+from sandbox_server.sessions.running import Running
+from sandbox_server.sessions.runs import Runs
+from sandbox_server.sessions.service import SessionService
+from sandbox_server.sessions.starts import Starts
+from sandbox_server.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class BoxWork:
+    """What runs in boxes, and in sessions by the API of boxes."""
+
+    data_disk: DataDisk
+    blobs: Blobs
+    processes: Processes
+    commands: Commands
+
+
+@dataclass(frozen=True, slots=True)
+class Sandboxes:
+    """Nothing is taken over from a former server before `reaper.recover`."""
+
+    work: BoxWork
+    log: SessionLog
+    starts: Starts
+    lookahead: Lookahead
+    placement: Placement
+    captures: Captures
+    ending: Ending
+    sessions: SessionService
+    session_boxes: SessionBoxes
+    boxes: Boxes
+    runs: Runs
+    kinds: Kinds
+    reaper: Reaper
+
+
+@asynccontextmanager
+async def _open_work(settings: Settings, base: Foundation) -> AsyncIterator[BoxWork]:
+    data_disk = DataDisk(settings.data_dir, base.faults, min_free_mb=settings.data_min_free_mb)
+    blobs = Blobs(settings.data_dir / "blobs", most_bytes=int(settings.blobs_mb * 2**20), room=data_disk.room)
+    async with AsyncExitStack() as stack:
+        processes = Processes(notes=base.state.boxes)
+        stack.push_async_callback(processes.close)
+        commands = Commands(processes, base.state.commands, kept_of(settings))
+        stack.push_async_callback(commands.close)
+        yield BoxWork(data_disk, blobs, processes, commands)
+
+
+@asynccontextmanager
+async def open_sandboxes(settings: Settings, base: Foundation, gradings: Gradings) -> AsyncIterator[Sandboxes]:
+    """Open them; nothing is started or ended before it is asked for.
+
+    Raises:
+        EngineUnavailable. ValueError: a setting cannot be used.
+    """
+    runtime, workspaces, state, data, node = base.runtime, base.workspaces, base.state, base.data, settings.node_id
+    rewards, localizing = gradings.rewards, gradings.localizing
+    async with AsyncExitStack() as stack:
+        box_history = BoxHistory(base.database)
+        log = SessionLog(data.history, box_history)
+        stack.push_async_callback(log.drain)
+        starts = Starts(runtime, workspaces, data.store, log, configs.start_config(settings), base.faults)
+        stack.push_async_callback(starts.pool.close)
+        ownership, placement = Ownership(state.nodes, node=node), Placement(state.nodes, node=node)
+        work = await stack.enter_async_context(_open_work(settings, base))
+        running = Running(
+            data.store,
+            configs.dialect_config(settings),
+            batches_of(settings),
+            dialects=actions.dialects(),
+            tools=actions.tools(),
+            runners=SessionWork(work.commands, work.blobs, longest_s=settings.restore_timeout_s).runners,
+        )
+        restoring = Restoring(
+            runtime,
+            workspaces,
+            data,
+            starts,
+            running,
+            ownership,
+            placement,
+            log,
+            configs.restore_config(settings),
+        )
+        stack.push_async_callback(restoring.close)
+        lookahead = Lookahead(workspaces, starts.pool, starts.groups, wanted_s=settings.pool_idle_s, faults=base.faults)
+        captures = captures_of(settings, runtime)
+        stack.push_async_callback(captures.close)
+        acting = Acting(runtime, data, running, restoring, configs.action_config(settings))
+        ending = Ending(
+            runtime,
+            workspaces,
+            captures,
+            data,
+            starts,
+            rewards,
+            ownership,
+            restoring,
+            configs.end_config(settings),
+            interrupt=acting.interrupt,
+        )
+        stack.push_async_callback(ending.close)
+        sessions = SessionService(
+            data=data,
+            starts=starts,
+            placement=placement,
+            nodes=state.nodes,
+            lookahead=lookahead,
+            acting=acting,
+            ending=ending,
+            rewards=rewards,
+            localizing=localizing,
+            listing=Listing(base.database),
+            run_state=state.runs,
+            config=configs.service_config(settings),
+        )
+        lives = BoxLives(runtime, data.store, state.boxes, log, wait_s=settings.action_wait_s)
+        kinds: Kinds = {
+            SessionKind.TASK: TaskKind(data.instances, idle_s=settings.session_idle_s, disk_mb=settings.disk_mb),
+            SessionKind.BOX: BoxesKind(state.boxes, box_history, lives, disk_mb=settings.disk_mb),
+        }
+        reaper = Reaper(
+            runtime,
+            data,
+            kinds,
+            state.nodes,
+            state.runs,
+            ownership,
+            restoring,
+            starts,
+            ending,
+            rewards,
+            sessions.end,
+            node=node,
+            postprocess_timeout_s=settings.postprocess_timeout_s,
+        )
+        boxes = Boxes(
+            runtime=runtime,
+            data=data,
+            facts=state.boxes,
+            starts=starts,
+            placement=placement,
+            ownership=ownership,
+            ending=ending,
+            log=log,
+            lives=lives,
+            policy=box_policy(settings, cpus=(await runtime.facts()).cpus),
+            images=BoxImages(
+                runtime, workspaces, data.instances.of_images, data.instances.by_id, raw=settings.box_raw_images
+            ),
+            may_pull=partial(in_catalogue, data.instances),
+        )
+        stack.push_async_callback(boxes.close)
+        session_boxes = SessionBoxes(
+            acting, ending, data.store, work.commands, work.blobs, file_bytes=int(settings.journal_file_mb * 2**20)
+        )
+        runs = Runs(data.store, state.runs, state.nodes, node=node, end_apart=sessions.end_apart)
+        yield Sandboxes(
+            work=work,
+            log=log,
+            starts=starts,
+            lookahead=lookahead,
+            placement=placement,
+            captures=captures,
+            ending=ending,
+            sessions=sessions,
+            session_boxes=session_boxes,
+            boxes=boxes,
+            runs=runs,
+            kinds=kinds,
+            reaper=reaper,
+        )
