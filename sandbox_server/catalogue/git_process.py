@@ -1,7 +1,7 @@
 """Runs one git command off the event loop, bounded, together with its children, and without any credentials.
 
-Not by GitPython: its timeout ends git but not the programs that git started to talk to a server, and it reads git's
-progress in unbounded threads.
+GitPython would not do: its timeout ends git but not the programs that git started to talk to a server, and it reads
+git's progress in unbounded threads.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Bare mirrors of repositories in a folder of this host: fetched once, read without checkout, packed for sandboxes.
+"""Bare mirrors of repositories in a folder of this host: fetched once, packed for sandboxes.
 
 Commits that are asked for at the same moment come by one fetch, others are there already. Exact commits are asked
 for, without the history around them; a server that refuses that is mirrored as a whole. What a fetch brought counts
@@ -8,19 +8,11 @@ a repository.
 
 import asyncio
 import hashlib
-import os
 import secrets
-from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from threading import Lock
-
-os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # without git on the host only repositories are unavailable
-from git import Blob, Repo
-from git.exc import GitError
-from gitdb.exc import ODBError
+from pathlib import Path
 
 from sandbox_server.catalogue.git_fetch import Fetch, MirrorConfig
 from sandbox_server.catalogue.git_process import GitFailed, environment, run_git
@@ -28,7 +20,6 @@ from sandbox_server.catalogue.instance import GitSource
 from sandbox_server.catalogue.mirror_folder import MirrorFolder
 from sandbox_server.errors import RepositoryUnavailable
 
-_OPEN = 16  # mirrors whose `git cat-file` stays open for the next read
 _LOCAL_S = 600.0  # limit on local git commands: packing 1 GB takes about a minute
 
 
@@ -62,9 +53,6 @@ class Mirrors:
         self._config = config
         self._folder = MirrorFolder(config.folder)
         self._fetch = Fetch(config, self._folder)
-        self._readers: OrderedDict[Path, tuple[Repo, Lock]] = OrderedDict()
-        self._opening = Lock()
-        self._reads = asyncio.Semaphore(config.concurrency)
         self._env: dict[str, str] | None = None
 
     async def ensure(self, source: GitSource) -> Mirror:
@@ -76,28 +64,6 @@ class Mirrors:
         """
         async with self._using(source) as mirror:
             return mirror
-
-    async def read(self, source: GitSource, path: str) -> bytes | None:
-        """The file's content at the source's commit, with its patch; for a link, its target. None: no such file.
-
-        Raises:
-            RepositoryUnavailable: as `ensure`.
-
-        """
-        async with self._using(source) as mirror, self._reads:
-            return await asyncio.to_thread(self._read, mirror, path)
-
-    async def paths(self, source: GitSource) -> list[str]:
-        """All files and links at the source's commit, without submodules; non-UTF-8 bytes become surrogates.
-
-        Raises:
-            RepositoryUnavailable: as `ensure`.
-
-        """
-        async with self._using(source) as mirror:
-            said = await self._git(mirror.path, "ls-tree", "-r", "-z", mirror.commit)
-        entries = (entry.partition(b"\t") for entry in said.split(b"\0") if entry)
-        return [os.fsdecode(path) for kind, _, path in entries if b" commit " not in kind]
 
     @asynccontextmanager
     async def packed(self, source: GitSource) -> AsyncIterator[Pack]:
@@ -125,12 +91,8 @@ class Mirrors:
             await asyncio.to_thread(target.unlink, missing_ok=True)
 
     async def close(self) -> None:
-        """Stop the fetches and close all open files."""
+        """Stop the fetches."""
         await self._fetch.close()
-        for repo, lock in self._readers.values():
-            with lock:
-                repo.close()
-        self._readers.clear()
 
     @asynccontextmanager
     async def _using(self, source: GitSource) -> AsyncIterator[Mirror]:
@@ -212,33 +174,3 @@ class Mirrors:
         if self._env is None:
             self._env = await asyncio.to_thread(environment, self._folder.home, ())
         return await run_git(words, cwd=path, env=self._env | (env or {}), timeout_s=_LOCAL_S, **more)  # type: ignore[arg-type]
-
-    def _read(self, mirror: Mirror, path: str) -> bytes | None:
-        parts = PurePosixPath(path).parts
-        if not parts or path.startswith("/") or ".." in parts:
-            return None
-        repo, lock = self._reader(mirror.path)
-        with lock:
-            try:
-                found = repo.commit(mirror.commit).tree.join("/".join(parts))
-                return found.data_stream.read() if isinstance(found, Blob) else None
-            except KeyError:
-                return None
-            except (ODBError, GitError, ValueError, OSError) as e:
-                self._readers.pop(mirror.path, None)
-                repo.close()
-                raise RepositoryUnavailable(f"{mirror.path}: {path} cannot be read: {e}; try again") from e
-
-    def _reader(self, path: Path) -> tuple[Repo, Lock]:
-        """An open repository; it reads by one `git cat-file`, one request at a time."""
-        with self._opening:
-            if path not in self._readers:
-                repo = Repo(path)
-                repo.git.update_environment(**environment(self._folder.home, ()))
-                self._readers[path] = repo, Lock()
-            self._readers.move_to_end(path)
-            if len(self._readers) > _OPEN:
-                _, (oldest, lock) = self._readers.popitem(last=False)
-                with lock:
-                    oldest.close()
-            return self._readers[path]
