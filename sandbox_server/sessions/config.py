@@ -1,4 +1,4 @@
-"""The bounds and choices that sessions work under; plain values, from the settings of the same names."""
+"""Configuration of the sessions: plain values from the settings of the same names."""
 
 from dataclasses import dataclass
 
