@@ -1,4 +1,4 @@
-"""The real parts of a server, opened in order and closed in reverse."""
+"""Builds the parts of a real server; opens them in order and closes them in reverse."""
 
 import asyncio
 import random
@@ -68,7 +68,7 @@ from sandbox_server.state.nodes import NodeRecord, Nodes
 from sandbox_server.state.store import Store
 from sandbox_server.tasks import Loops
 
-_WATCH_AGAIN_S = 2.0  # after the engine ended a stream of its events, or did not answer
+_WATCH_AGAIN_S = 2.0  # pause after the engine closed its event stream or did not answer
 
 
 @asynccontextmanager
@@ -84,12 +84,12 @@ async def open_catalogue(settings: Settings) -> AsyncIterator[Database]:
 
 @asynccontextmanager
 async def open_runtime(settings: Settings, *, guest: str = "", faults: Faults | None = None) -> AsyncIterator[Runtime]:
-    """The engine that the settings name, which tells `faults` when it does not answer.
+    """The runtime of the engine in the settings; it reports to `faults` when the engine does not answer.
 
-    `guest` names a command line that works beside the node's server, whose reaper spares it.
+    `guest`: name of a command-line process beside the node's server; the server's reaper spares its containers.
 
     Raises:
-        EngineUnavailable: it does not answer.
+        EngineUnavailable: the engine does not answer.
     """
     podman = settings.engine == "podman"
     engine = await asyncio.to_thread(
@@ -107,7 +107,7 @@ async def open_runtime(settings: Settings, *, guest: str = "", faults: Faults | 
 
 
 async def disk_path(settings: Settings, runtime: Runtime) -> Path:
-    """A path on the engine's disk."""
+    """A path on the engine's disk; the data folder if the engine's folder is not visible here."""
     engine = Path((await runtime.facts()).root_dir)
     return settings.disk_path or (engine if await asyncio.to_thread(engine.is_dir) else settings.data_dir)
 
@@ -130,14 +130,14 @@ def _engine_disk(
 
 
 async def _alone_by_this_name(settings: Settings, nodes: Nodes) -> None:
-    """Two servers of one node name would end each other's sessions.
+    """Check that no other server uses this node's name, because both would end each other's sessions.
 
     Raises:
-        NodeNameTaken: another server beats under this one's name.
+        NodeNameTaken: another server sends heartbeats under this name.
     """
     there = await nodes.get(settings.node_id)
     if there is None or there.url == settings.own_url:
-        return  # a former server of ours; this one has its address
+        return  # the record of this node's previous server, which had the same URL
     await asyncio.sleep(2 * settings.node_beat_s)
     now = await nodes.get(settings.node_id)
     if now is not None and (now.boot, now.beats) != (there.boot, there.beats):
@@ -163,7 +163,7 @@ async def _facts(settings: Settings, boot: str, runtime: Runtime) -> NodeRecord:
 
 @asynccontextmanager
 async def build(settings: Settings) -> AsyncIterator[Parts]:
-    """Everything a server needs, recovered from what a former one left."""
+    """Open all parts of a server and recover the state that a previous server left."""
     config = session_config(settings)
     async with AsyncExitStack() as stack:
         stack.enter_context(only_server(settings.data_dir))

@@ -1,4 +1,4 @@
-"""What sessions are held to, as the settings say."""
+"""The configuration of sessions, from the settings."""
 
 from sandbox_server.actions import registry as actions
 from sandbox_server.app.limits import limits_of
@@ -7,7 +7,7 @@ from sandbox_server.settings import Settings
 
 
 def session_config(settings: Settings) -> SessionConfig:
-    """For all parts of the sessions."""
+    """The configuration for all parts of the sessions."""
     return SessionConfig(
         node=settings.node_id,
         limits=limits_of(settings),

@@ -1,4 +1,4 @@
-"""One server per data directory: a lock that the kernel frees when its holder dies, however it dies."""
+"""Ensures one server per data directory by a lock, which the kernel releases however the holder dies."""
 
 import fcntl
 import os
@@ -11,7 +11,7 @@ from sandbox_server.errors import ServiceError
 
 
 class AlreadyServed(ServiceError):
-    """Another server works on this data directory."""
+    """Another server uses this data directory."""
 
     code = "already_served"
 
@@ -24,10 +24,10 @@ class NodeNameTaken(ServiceError):
 
 @contextmanager
 def only_server(data_dir: Path) -> Iterator[None]:
-    """Hold the directory for the length of the block.
+    """Hold the directory's lock for the duration of the block.
 
     Raises:
-        AlreadyServed: somebody else holds it. DataDiskFull: it cannot be made.
+        AlreadyServed: another server holds it. DataDiskFull: the directory cannot be created.
     """
     make_private(data_dir)
     handle = os.open(data_dir / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
