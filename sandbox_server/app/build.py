@@ -350,7 +350,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             await stack.enter_async_context(loops.every(0, lookahead.prepare, name=f"lookahead-{number + 1}"))
         if settings.drift_check_s:
             drift = drift_of(database, grading, idle=lambda: not queue.count)
-            drift_s = settings.drift_check_s * random.uniform(0.5, 1.5)  # not all nodes at once
+            drift_s = settings.drift_check_s * random.uniform(0.5, 1.5)  # so that not all nodes check at once
             await stack.enter_async_context(loops.every(drift_s, drift.look, name="drift", at_once=False))
         room = _engine_disk(settings, runtime, store, instances, faults, await disk_path(settings, runtime))
         await stack.enter_async_context(loops.every(settings.disk_period_s, room.look, name="engine-disk"))

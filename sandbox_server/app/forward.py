@@ -66,7 +66,7 @@ class Forward:
         said = Headers(scope=scope).get(HEADER)
         # the header must hold the hop secret: else a client could choose the node of its starts
         forwarded = said is not None and self._nodes().is_hop(said)
-        HOP.set(Hop.FORWARDED if forwarded else Hop.FREE)  # each request is a task with a context of its own
+        HOP.set(Hop.FORWARDED if forwarded else Hop.FREE)  # each request runs in a task with its own context
         try:
             await self._app(scope, request.receive, send)
         except OwnedElsewhere as there:

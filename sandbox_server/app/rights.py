@@ -77,7 +77,7 @@ RIGHTS: dict[str, Right] = {
     "GET /v1/boxes/{sid}/commands/{command_id}": Right.OWN_ACT,  # the end of a command is reported only once
     "DELETE /v1/boxes/{sid}/commands/{command_id}": Right.OWN_ACT,
     "PUT /v1/boxes/{sid}/files": Right.OWN_ACT,
-    "GET /v1/boxes/{sid}/files": Right.OWN_ACT,  # it runs in the box
+    "GET /v1/boxes/{sid}/files": Right.OWN_ACT,  # reading a file runs in the box
     "GET /v1/boxes/{sid}/files/info": Right.OWN_ACT,
     "GET /v1/boxes/{sid}/files/list": Right.OWN_ACT,
     "POST /v1/boxes/{sid}/files/from-blob": Right.OWN_ACT,

@@ -17,7 +17,7 @@ class AlreadyServed(ServiceError):
 
 
 class NodeNameTaken(ServiceError):
-    """Another server on the same Redis has this node's name."""
+    """Another server on the same Redis uses this node's name."""
 
     code = "node_name_taken"
 

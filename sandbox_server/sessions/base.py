@@ -109,7 +109,7 @@ class Sessions(Protocol):
         ...
 
     async def nodes(self) -> list[NodeRecord]:
-        """Every node that has a heartbeat."""
+        """All nodes with a heartbeat."""
         ...
 
     async def drain(self, node: str, *, begin: bool) -> None:

@@ -347,7 +347,7 @@ class SessionService:
 
     async def _metrics(self, record: SessionRecord) -> dict[str, object]:
         instance = None
-        with suppress(UnknownInstance):  # removed from the catalogue since
+        with suppress(UnknownInstance):  # it was removed from the catalogue
             instance = await self._instances.by_id(record.instance_id)
         return await self._localizing.metrics(record, instance)
 

@@ -49,7 +49,7 @@ class _Start:
     ticket: Ticket
     """Its ticket in the queue where it waits or last waited."""
     stage: str = "slots"
-    """What it waits for: slots, image, daemon, disk."""
+    """What the start waits for: slots, image, daemon (its container, or a fault to end), or disk."""
     sid: str = ""
     timings_s: dict[str, float] = field(default_factory=dict)
 
@@ -232,7 +232,7 @@ class Starts:
                     return await self._begin(start, plan)
                 except RepositoryUnavailable:  # the fetch has its own retries
                     raise
-                except ImageUnavailable:  # somebody removed it since it was last used
+                except ImageUnavailable:  # it was removed after its last use
                     return await self._begin(start, plan)
             except EngineUnavailable:
                 if not self.faults:
