@@ -1,4 +1,4 @@
-"""Before any route: the API key and the bound on the body. Plain ASGI, for they see every request."""
+"""Middleware before any route: API keys and the bound on the body. Plain ASGI, because it sees every request."""
 
 import asyncio
 import base64
@@ -23,24 +23,24 @@ from sandbox_server.ui.login import Role
 
 OPEN_PATHS = frozenset({"/healthz"})
 _NAMED = re.compile(r"(?P<name>[A-Za-z0-9._:/@+-]{1,100})=(?P<key>.{8,})")
-"""The padding of base64 at a key's end is no key."""
+"""An entry `name=key`. The minimum length keeps base64 padding at the end of a plain key from counting as a key."""
 _DRAINED = 4
-"""Times the bound that is read and thrown away, so that a client still sending gets to read the 413."""
+"""Multiple of the bound that is read and discarded, so that a client that is still sending can read the 413."""
 
 
 class RequireKey:
-    """401 without one of the keys: Bearer, X-API-Key, or the password of HTTP Basic. `app.rights` says what it may.
+    """Answers 401 without a valid key: Bearer, X-API-Key, or the password of HTTP Basic. `app.rights` has its rights.
 
-    An entry `name=key` gives the key a name, which the request's scope then holds. What opened before names were
-    there still does: the whole entry is a key too, without a name. So a key that itself holds `=` is best given a
-    name, or the text behind its first `=` opens as well, where that is long enough to be a key.
+    An entry `name=key` gives the key a name, which is put into the request's scope. For compatibility with releases
+    without names, the whole entry is valid too, as a key without a name. So a key that contains `=` should get a name;
+    otherwise the text after its first `=` is a valid key as well, if it is long enough.
     """
 
     def __init__(self, app: ASGIApp, keys: Sequence[str], view_keys: Sequence[str] = ()) -> None:
-        """`view_keys`: of those who only look. Raises ValueError: one opens as another key too."""
+        """`view_keys`: keys for reading only. Raises ValueError if one of them is also one of `keys`."""
         self._app = app
         named = [match for key in keys if (match := _NAMED.fullmatch(key))]
-        # the whole entry names no run, but whoever knows it holds the entry's key: it owns no more than that does
+        # the whole entry is a key without a name, but its holder knows the named key: it gets the same owner
         owners = {match.string: match["name"] for match in named}
         entries = [(key, _Key("", owners.get(key, ""))) for key in keys]
         entries += [(match["key"], _Key(match["name"], match["name"])) for match in named]
@@ -63,7 +63,7 @@ class RequireKey:
             await send({"type": "websocket.close", "code": 1008})
 
     def _key(self, headers: Headers) -> "_Key | None":
-        """The one that the request brings; None: it brings none of ours."""
+        """The valid key in the request; None if there is none."""
         offered = [headers.get("x-api-key", "").encode("latin-1")]
         scheme, _, rest = headers.get("authorization", "").partition(" ")
         credentials = rest.strip().encode("latin-1")
@@ -77,8 +77,8 @@ class RequireKey:
         return self.knows(offered)
 
     def knows(self, offered: Sequence[bytes]) -> "_Key | None":
-        """The first of them that is a key of ours."""
-        # every comparison is made, each in constant time: how long it takes tells nothing of a key
+        """The first valid key among the offered texts; None if there is none."""
+        # all comparisons are made, each in constant time, so that the duration reveals nothing about a key
         matches = [
             (key, hmac.compare_digest(_digest(text), digest)) for text in offered if text for digest, key in self._keys
         ]
@@ -89,22 +89,22 @@ class RequireKey:
 class _Key:
     name: str
     owner: str
-    """Whose sessions and runs are its own; "": an operator's, all are."""
+    """Owner name of the key's sessions and runs; "" for an operator's key, which has access to all."""
     views: bool = False
 
     @property
     def scope(self) -> dict[str, object]:
-        """What the request's scope holds of it."""
+        """The key's entries in the request's scope."""
         return {KEY_NAME: self.name, KEY_OWNER: self.owner, KEY_VIEWS: self.views}
 
 
 def operator_key(entries: Sequence[str]) -> str:
-    """Of SANDBOX_API_KEYS one that may do all, else the first; "": there are none."""
+    """The first entry of SANDBOX_API_KEYS without a name, else the first entry; "" if there are none."""
     return next((key for key in entries if _NAMED.fullmatch(key) is None), entries[0] if entries else "")
 
 
 class BoundBody:
-    """413 past `max_bytes`: by Content-Length at once, else when that much has come. 408: not there in time."""
+    """Answers 413 past `max_bytes` (at once by Content-Length, else once that much was read), 408 past `timeout_s`."""
 
     def __init__(self, app: ASGIApp, max_bytes: int, timeout_s: float) -> None:
         self._app = app
@@ -120,7 +120,7 @@ class BoundBody:
         headers = Headers(scope=scope)
         length = headers.get("content-length", "")
         if is_whole(length) and whole(length, self._max) is None:
-            if "expect" not in headers:  # with it the client waits for our word before it sends anything
+            if "expect" not in headers:  # with it the client sends no body before our answer
                 await self._drain(receive)
             await send_error(scope, send, error)
             return
@@ -129,7 +129,7 @@ class BoundBody:
 
         async def bounded() -> Message:
             nonlocal came, whole_body
-            if whole_body:  # what comes now is the client's leaving, whenever that is
+            if whole_body:  # the only message left is the client's disconnect, at any time
                 return await receive()
             try:
                 async with asyncio.timeout_at(until):
@@ -162,7 +162,7 @@ async def send_error(
     *,
     status: int | None = None,
 ) -> None:
-    """The error as a whole JSON answer, as the path's protocol spells it; `status` in place of its own."""
+    """Send the error as a complete JSON answer in the format of the path's protocol; `status` overrides its own."""
     trait: Trait | None = scope.get(TRAIT)
     if trait is not None and trait.refuse is not None:
         refusal = trait.refuse(error, Headers(scope=scope))
@@ -178,7 +178,10 @@ async def send_error(
 
 
 def role_of(keys: Sequence[str], view_keys: Sequence[str]) -> Callable[[str], Role | None]:
-    """What the pages may be used for with a key; None: for nothing, as with a tenant's, for they show all runs."""
+    """A function that maps a key to its role on the pages; None for no access.
+
+    A tenant's key has no access, because the pages show all runs.
+    """
     guard = RequireKey(_nowhere, keys, view_keys)
 
     def role(text: str) -> Role | None:
@@ -191,16 +194,16 @@ def role_of(keys: Sequence[str], view_keys: Sequence[str]) -> Callable[[str], Ro
 
 
 async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
-    """No application."""
+    """An application that does nothing."""
 
 
 def has(scope: Scope, trait: str) -> bool:
-    """Whether the protocol says this of the path: `opens`, `streams`."""
+    """Whether the path's protocol sets this trait: `opens` or `streams`."""
     return bool(getattr(scope.get(TRAIT), trait, False))
 
 
 def is_loopback(host: str) -> bool:
-    """Whether listening on `host` reaches this machine alone; a name that cannot be resolved does not."""
+    """Whether `host` has only loopback addresses; False for a name that cannot be resolved."""
     try:
         found = socket.getaddrinfo(host, None) if host else []
     except OSError:

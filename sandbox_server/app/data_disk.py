@@ -1,7 +1,7 @@
-"""Room on the disk of the data folder, where SQLite, the embedded Redis, mirrors and blobs are.
+"""Watches free space on the disk of the data folder, which holds SQLite, the embedded Redis, mirrors and blobs.
 
-Below the least room, or when a write fails, nothing new begins, so that what is under way still finds room for its
-journal and its patch; everything goes on once there is room again. Nobody has to say so.
+Below the minimum, or when a write fails, nothing new starts, so that sessions in progress still have room for their
+journals and patches. Once there is room again, the server continues without any action by the operator.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from sandbox_server.errors import DataDiskFull
 from sandbox_server.sandbox.faults import Faults
 
 REASON = "data"
-_PROBE = 1 << 16  # bytes that are written on trial: more than a file system keeps inside of an inode
+_PROBE = 1 << 16  # bytes of a trial write: more than a file system stores inside an inode
 
 
 class DataDisk:
@@ -26,7 +26,7 @@ class DataDisk:
         self._min_free = int(min_free_mb * 2**20)
 
     async def look(self) -> None:
-        """One look: tell what is wrong, or that nothing is."""
+        """Check the disk once and report a fault, or that there is none."""
         self._faults.tell(REASON, await asyncio.to_thread(self._wrong))
 
     async def check(self) -> None:
@@ -37,7 +37,7 @@ class DataDisk:
             raise DataDiskFull(wrong)
 
     def room(self) -> None:
-        """Raise DataDiskFull where there is less than the least room; asks the file system, writes nothing."""
+        """Raise DataDiskFull if less than the minimum is free; asks the file system, writes nothing."""
         if wrong := self._too_little():
             raise DataDiskFull(wrong)
 
@@ -56,13 +56,13 @@ class DataDisk:
 
 
 def free_bytes(folder: Path) -> int:
-    """What this user may still write there."""
+    """Bytes that this user can still write to the folder's disk."""
     stat = os.statvfs(folder)
     return stat.f_bavail * stat.f_frsize
 
 
 def tried(folder: Path) -> str:
-    """Write a little into `folder` and take it away; what went wrong, "" for nothing."""
+    """Write a small file to `folder` and remove it; returns the error text, "" on success."""
     probe = folder / f".probe-{secrets.token_hex(4)}"
     try:
         handle = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -1,6 +1,6 @@
-"""The data folder is its user's alone: it holds hidden tests, gold patches, tokens of boxes and what runs in them.
+"""Keeps the data folder private: it holds hidden tests, gold patches, tokens of boxes and what runs in them.
 
-What a server makes there is private by its umask; what an older release or another hand left wider is narrowed.
+The server's umask makes new files private; wider permissions left by older releases or other programs are narrowed.
 """
 
 import os
@@ -16,14 +16,14 @@ log = logger(__name__)
 UMASK = 0o077
 _OTHERS = 0o077
 _DEEP = ("repositories",)
-"""Mirrors of git, thousands of files: their folder is narrowed, and nobody else gets through it."""
+"""Folders that are narrowed themselves but not walked: git mirrors with thousands of files, unreachable for others."""
 
 
 def make_private(folder: Path) -> None:
-    """Have `folder`, and all in it for this user alone. Blocks for some ms.
+    """Create `folder` if necessary, and make all in it accessible to this user alone. Blocks for some ms.
 
     Raises:
-        DataDiskFull: it cannot be made; says why.
+        DataDiskFull: it cannot be created.
 
     """
     try:
@@ -40,7 +40,7 @@ def make_private(folder: Path) -> None:
         try:
             path.chmod(stat.S_IMODE(path.lstat().st_mode) & ~_OTHERS)
             narrowed += 1
-        except FileNotFoundError:  # a file of SQLite's that came and went
+        except FileNotFoundError:  # a temporary file of SQLite
             continue
         except OSError:
             failed += 1
@@ -51,7 +51,7 @@ def make_private(folder: Path) -> None:
 
 
 def why_shared(folder: Path) -> str:
-    """Why its rights are not ours to change; "" when they are."""
+    """The reason why the server must not change the folder's permissions; "" if it may."""
     resolved = folder.resolve()
     facts = resolved.stat()
     if resolved in (Path("/"), Path.home()):
@@ -64,7 +64,7 @@ def why_shared(folder: Path) -> str:
 
 
 def wider(folder: Path) -> Iterator[Path]:
-    """`folder` and what is in it, of those that somebody else may read, write or enter. Follows no links."""
+    """The paths in `folder`, itself included, that other users may read, write or enter. Follows no links."""
     if folder.stat().st_mode & _OTHERS:
         yield folder
     for parent, folders, files in os.walk(folder):

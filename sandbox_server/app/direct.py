@@ -1,8 +1,8 @@
-"""Past FastAPI's router: a route that takes the bare request and makes its own answer needs nothing of it.
+"""Bypasses FastAPI's router for routes that take the bare request and make their own response.
 
-Matching, solving no dependencies and exit stacks cost an action 170 us of CPU (measured with FastAPI 0.163: 215 us a
-request through the router, 45 past it). The routes stay declared, so the OpenAPI document and the answers to other
-methods and paths are the router's.
+Matching, solving empty dependencies and exit stacks cost an action 170 us of CPU (measured with FastAPI 0.163: 215 us
+per request through the router, 45 us without). The routes stay declared, so the OpenAPI document and the answers to
+other methods and paths come from the router.
 """
 
 import inspect
@@ -26,12 +26,12 @@ def bare_routes(routers: Iterable[APIRouter]) -> dict[tuple[str, str], Endpoint]
     for route in (route for router in routers for route in router.routes if isinstance(route, APIRoute)):
         if "{" not in route.path and inspect.get_annotations(route.endpoint) == _BARE:
             for method in route.methods or ():
-                found.setdefault((method, route.path), route.endpoint)  # the first one, as the router has it
+                found.setdefault((method, route.path), route.endpoint)  # the first route wins, as in the router
     return found
 
 
 class Direct:
-    """Answers the bare routes itself and hands everything else on."""
+    """Answers the bare routes itself and passes all other requests on."""
 
     def __init__(
         self,
@@ -40,8 +40,8 @@ class Direct:
         refuse: Callable[[Request, ServiceError], Awaitable[Response]],
         admit: Callable[[Request, str], Awaitable[None]] | None = None,
     ) -> None:
-        """`refuse` makes the answer to a ServiceError, as the router's handler would; `admit` raises one where the key
-        may not use the route of the path.
+        """`refuse` makes the response to a ServiceError, as the router's handler does; `admit` raises one if the key
+        may not use the path's route.
         """
         self._app = app
         self._routes = routes

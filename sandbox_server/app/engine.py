@@ -22,12 +22,12 @@ from sandbox_server.state.store import Store
 
 @asynccontextmanager
 async def open_runtime(settings: Settings, *, guest: str = "", faults: Faults | None = None) -> AsyncIterator[Runtime]:
-    """The engine that the settings name, which tells `faults` when it does not answer.
+    """The runtime of the engine in the settings; it reports to `faults` when the engine does not answer.
 
-    `guest` names a command line that works beside the node's server, whose reaper spares it.
+    `guest`: name of a command-line process beside the node's server; the server's reaper spares its containers.
 
     Raises:
-        EngineUnavailable: it does not answer.
+        EngineUnavailable: the engine does not answer.
     """
     podman = settings.engine == "podman"
     engine = await asyncio.to_thread(
@@ -45,7 +45,7 @@ async def open_runtime(settings: Settings, *, guest: str = "", faults: Faults | 
 
 
 async def disk_path(settings: Settings, runtime: Runtime) -> Path:
-    """A path on the engine's disk."""
+    """A path on the engine's disk; the data folder if the engine's folder is not visible here."""
     engine = Path((await runtime.facts()).root_dir)
     return settings.disk_path or (engine if await asyncio.to_thread(engine.is_dir) else settings.data_dir)
 

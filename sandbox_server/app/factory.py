@@ -1,4 +1,4 @@
-"""The application: parts in the lifespan, protocols by discovery, access and failures around them."""
+"""Creates the application: parts in the lifespan, discovered protocols, and middleware for access and failures."""
 
 import asyncio
 import sys
@@ -33,11 +33,11 @@ log = logger(__name__)
 
 
 def create_app(settings: Settings, build: Build) -> FastAPI:
-    """The application of one server; `build` opens its parts when it starts and closes them when it ends."""
+    """Create the application of one server; `build` opens its parts at startup and closes them at shutdown."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        # some 200 ms of work, which the first GET /openapi.json and the first page would hold the loop for
+        # some 200 ms of work, for which the first GET /openapi.json and the first page would block the loop
         documented = asyncio.gather(asyncio.to_thread(app.openapi), asyncio.to_thread(render.warm))
         async with watched_loop(), build(settings) as parts:
             await documented
@@ -81,7 +81,7 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
     app.state.followed = set()
     failures.install(app)
     _warm(app)
-    # the last one added is the first one asked
+    # the middleware added last runs first
     admit = rights.admit if settings.api_keys else None
     app.add_middleware(Direct, routes=bare_routes(routers), refuse=failures.service_error, admit=admit)
     by_hosts = [cast(ByHost, given) for given in _given("BY_HOST")]
@@ -114,7 +114,7 @@ def _texts(keys: Iterable[SecretStr]) -> list[str]:
 
 
 def _warm(app: FastAPI) -> None:
-    """What would else be built within the loop: rewards at the start, routes by the first request that meets them."""
+    """Build now what would otherwise block the loop: rewards at startup, routes at the first request that matches."""
     composition.rewards()
     nowhere = {"type": "http", "method": "GET", "path": "/-", "root_path": "", "headers": [], "query_string": b""}
     for route in app.routes:
@@ -122,13 +122,13 @@ def _warm(app: FastAPI) -> None:
 
 
 def _given(attribute: str) -> list[object]:
-    """An optional attribute of the protocols, of those that define it."""
+    """The values of an optional module attribute, from the protocols that define it."""
     modules = (sys.modules[f"{protocols.__name__}.{name}"] for name in plugins.discover(protocols, "ROUTER"))
     return [getattr(module, attribute) for module in modules if hasattr(module, attribute)]
 
 
 async def _leave(app: FastAPI, parts: Parts) -> None:
-    """End the server once it is drained; whoever runs it says how (`app.state.stop`)."""
+    """Stop the server by `app.state.stop`, which its runner sets, once it is drained."""
     await parts.drained.wait()
     log.info("drained")
     app.state.stop()

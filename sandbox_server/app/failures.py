@@ -1,4 +1,4 @@
-"""Every error as JSON `{"code", "detail", "retryable"}`; what nobody foresaw gets an id that is in the log."""
+"""Returns every error as JSON `{"code", "detail", "retryable"}`; an unforeseen error gets an id that is in the log."""
 
 import json
 import secrets
@@ -20,7 +20,7 @@ log = logger(__name__)
 
 
 class Unforeseen:
-    """Turns an exception that no handler knows into a 500; a client that hung up is none of those."""
+    """Turns an exception without a handler into a 500; a client that hung up is not an error."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -51,7 +51,7 @@ class Unforeseen:
 
 
 async def service_error(request: Request, error: ServiceError) -> Response:
-    """The answer to what a route raised."""
+    """The response to an error that a route raised."""
     if isinstance(error, InfrastructureError):
         INFRA_ERRORS.labels(error.code).inc()
         log.error("request failed", path=request.url.path, code=error.code, error=error.detail)
@@ -64,7 +64,7 @@ async def service_error(request: Request, error: ServiceError) -> Response:
 
 
 def install(app: FastAPI) -> None:
-    """Map what routes raise."""
+    """Install the handlers of errors that routes or the router raise."""
     app.exception_handler(ServiceError)(service_error)
 
     @app.exception_handler(RequestValidationError)
@@ -84,7 +84,7 @@ def install(app: FastAPI) -> None:
 
 
 def _of_protocol(request: Request, error: ServiceError) -> Response | None:
-    """The error as the path's protocol spells it; None: as everywhere."""
+    """The error in the format of the path's protocol; None if that has no format of its own."""
     trait: Trait | None = request.scope.get(TRAIT)
     if trait is None or trait.refuse is None:
         return None

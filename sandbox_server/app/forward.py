@@ -1,14 +1,14 @@
-"""A request whose session is another node's is answered there, whichever server the balancer chose.
+"""Forwards a request for another node's session to that node, whichever server the load balancer chose.
 
-The parts below say whose it is (`OwnedElsewhere`); this sends it there as it came, once. While that node does not
-answer, it may be coming back (a restart) or be dead: so the request is asked of our own parts again, which know the
-difference, until `patience_s`; then they answer for it. Another node's request is never sent on (421, and the first
-one looks again).
+The inner parts name the owner (`OwnedElsewhere`); this middleware forwards the request unchanged. If that node does not
+answer, it may be restarting or dead. The request is then given to our own parts again, which know the difference,
+until `patience_s`; after that they answer it. A forwarded request is never forwarded again: the answer is 421, and the
+first server looks up the owner again.
 
-What flows (`Trait.streams`: an upload, an output that lasts for hours) is passed on as it comes (`app/relay.py`), and
-only sent again while nothing of its body has been.
+A streaming request (`Trait.streams`: an upload, an output that lasts for hours) is relayed as it arrives
+(`app/relay.py`), and only repeated while nothing of its body has been read.
 
-Sending again is safe: what is no repeatable request by itself bears an idempotency key, the client's or ours.
+Repeating is safe: a request that is not idempotent by itself carries an idempotency key, the client's or ours.
 """
 
 import asyncio
@@ -34,25 +34,25 @@ HEADER = "sandbox-forwarded"
 _KEY = "idempotency-key"
 _PAUSE_S = 0.2
 _LOOK_EVERY_S = 1.0
-"""At whether the node that is asked still has a heartbeat."""
+"""Interval of checks whether the other node still has a heartbeat."""
 _CONNECT_S = 2.0
 _CONNECTIONS = 2048
-"""To all other nodes; each waits for one answer, as those of our own clients do."""
+"""Maximum connections to all other nodes; each waits for one answer, like a client's own connection."""
 
 
 class Forward:
-    """Sends requests to their nodes. `nodes()` is what tells where these are, once the server has started."""
+    """Forwards requests to their nodes. `nodes()` returns the registry of nodes, once the server has started."""
 
     def __init__(self, app: ASGIApp, nodes: Callable[[], Nodes], *, timeout_s: float, patience_s: float) -> None:
-        """`timeout_s` bounds another node's answer, `patience_s` the wait for one that does not answer at all."""
+        """`timeout_s` bounds another node's answer, `patience_s` the retries while that node does not answer."""
         self._app = app
         self._nodes = nodes
         self._patience_s = patience_s
-        # now, for it reads the CA certificates: 50 ms that no session should wait for
+        # created here because it reads the CA certificates: 50 ms that no session should wait for
         self._client = httpx.AsyncClient(
             timeout=httpx.Timeout(timeout_s, connect=_CONNECT_S),
             limits=httpx.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=256, keepalive_expiry=30),
-            trust_env=False,  # a proxy for the world outside is none for the nodes
+            trust_env=False,  # a proxy for the outside world must not be used between nodes
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,9 +64,9 @@ class Forward:
             return
         request = _Request(scope, receive, keeps=not has(scope, "streams"))
         said = Headers(scope=scope).get(HEADER)
-        # a client that says so gains nothing by it: its starts would begin wherever it likes
+        # the header must hold the hop secret: else a client could choose the node of its starts
         forwarded = said is not None and self._nodes().is_hop(said)
-        HOP.set(Hop.FORWARDED if forwarded else Hop.FREE)  # each request is a task with a context of its own
+        HOP.set(Hop.FORWARDED if forwarded else Hop.FREE)  # each request runs in a task with its own context
         try:
             await self._app(scope, request.receive, send)
         except OwnedElsewhere as there:
@@ -77,7 +77,7 @@ class Forward:
                 await self._elsewhere(request, send, there.node)
 
     async def _answered(self, request: "_Request", send: Send, node: str) -> bool:
-        """Whether the node has answered, or nothing more is to be done; False: it gave no answer."""
+        """Forward the request once; True if it was answered or the client is gone, False if the node did not answer."""
         if not request.keeps:
             return await self._relayed(request, send, node)
         answer = await self._ask(request, node)
@@ -88,7 +88,7 @@ class Forward:
         return True
 
     async def _relayed(self, request: "_Request", send: Send, node: str) -> bool:
-        """As `_answered`, of a request that flows."""
+        """As `_answered`, for a streaming request."""
         try:
             record = await self._nodes().get(node)
         except StateUnavailable:
@@ -114,20 +114,20 @@ class Forward:
         return relay.begun or relay.taken or left
 
     async def _watched(self, asking: asyncio.Task[Any], leaving: asyncio.Task[None], node: str) -> None:
-        """Wait for an exchange until it is over, its client is gone, or its node is."""
+        """Wait until an exchange is over, its client has hung up, or its node is dead."""
         try:
             while not (asking.done() or leaving.done()):
                 await asyncio.wait({asking, leaving}, timeout=_LOOK_EVERY_S, return_when=asyncio.FIRST_COMPLETED)
                 if not asking.done() and await self._is_gone(node):
-                    break  # frozen, or cut off from Redis: its answer would be worth nothing
+                    break  # the node hangs or has lost Redis: its answer would be worthless
         finally:
-            for task in (asking, leaving):  # an exchange that is cut off tells the other node that the client left
+            for task in (asking, leaving):  # to the other node, a cancelled exchange looks like a client that hung up
                 if not task.done():
                     task.cancel()
             await asyncio.gather(asking, leaving, return_exceptions=True)
 
     async def _elsewhere(self, request: "_Request", send: Send, node: str) -> None:
-        """Have the request answered by `node`, or by whoever turns out to be the right one."""
+        """Have the request answered by `node`, or by the current owner if that has changed."""
         ends = asyncio.get_running_loop().time() + self._patience_s
         if request.keeps:
             await request.body()
@@ -147,7 +147,7 @@ class Forward:
                 return
 
     async def _ask(self, request: "_Request", node: str) -> "_Answer | None":
-        """The node's answer; None: it gave none, or died, or it is not the right one, or our client is gone."""
+        """The node's answer; None if it did not answer, died or is not the owner, or if our client hung up."""
         asking = asyncio.create_task(self._exchange(request, node))
         await self._watched(asking, asyncio.create_task(request.wait_for_hang_up()), node)
         return None if asking.cancelled() else asking.result()
@@ -182,7 +182,7 @@ class Forward:
 
 
 class _Request:
-    """A request whose body can be read more than once, unless it is one that flows."""
+    """A request whose body can be read again; a streaming request (not `keeps`) can be read once."""
 
     def __init__(self, scope: Scope, receive: Receive, *, keeps: bool) -> None:
         self.scope = scope
@@ -194,7 +194,7 @@ class _Request:
         self._key = secrets.token_hex(16)
 
     async def receive(self) -> Message:
-        """As ASGI; what came is remembered until the body is complete, where it is kept."""
+        """As ASGI; if `keeps`, stores the messages of the body."""
         message = await self._receive()
         if not self.keeps:
             return message
@@ -206,7 +206,7 @@ class _Request:
         return message
 
     def receive_again(self) -> Receive:
-        """The same from the start."""
+        """A `receive` that repeats the stored messages, then continues."""
         messages = iter(list(self._messages))
 
         async def receive() -> Message:
@@ -217,28 +217,28 @@ class _Request:
         return receive
 
     async def body(self) -> bytes:
-        """All of it; what is left is read. Raises RequestTooLarge."""
+        """The whole body; reads what has not been read yet. Raises RequestTooLarge."""
         while not self._whole and not self.hung_up:
             await self.receive()
         return b"".join(message.get("body", b"") for message in self._messages)
 
     async def wait_for_hang_up(self) -> None:
-        """Return once the client is gone."""
+        """Return once the client has hung up."""
         await self.body()
         while not self.hung_up:
             await self.receive()
 
     @property
     def target(self) -> str:
-        """Path and query as they came."""
+        """Path and query as received."""
         query: bytes = self.scope["query_string"]
         path: bytes = self.scope.get("raw_path") or self.scope["path"].encode()
         return (path + (b"?" + query if query else b"")).decode("latin-1")
 
     def headers_for(self, node: NodeRecord) -> list[tuple[bytes, bytes]]:
-        """Those of the client, and the word of a node; a request that may not be repeated as it is bears a key."""
+        """The client's headers and the hop secret; a POST without an idempotency key gets ours."""
         hop, said = (HEADER.encode(), node.hop_secret.encode()), HEADER.encode()
-        if TARGET in self.scope:  # the other node knows it by its host name too, and the headers are for the box
+        if TARGET in self.scope:  # the other node also routes by the host name, and the headers are for the box
             return [*(pair for pair in passed_on(self.scope["headers"]) if pair[0] != said), hop]
         headers: list[tuple[bytes, bytes]] = [
             (name, value)
@@ -252,7 +252,7 @@ class _Request:
 
 
 class _Answer:
-    """Another node's."""
+    """Another node's answer."""
 
     def __init__(self, status: int, headers: list[tuple[bytes, bytes]], content: bytes) -> None:
         self._status = status
@@ -262,6 +262,6 @@ class _Answer:
         self._content = content
 
     async def send(self, send: Send) -> None:
-        """To our client."""
+        """Send the answer to our client."""
         await send({"type": "http.response.start", "status": self._status, "headers": self._headers})
         await send({"type": "http.response.body", "body": self._content})

@@ -20,7 +20,7 @@ from sandbox_server.sessions.data import SessionData
 from sandbox_server.settings import Settings
 from sandbox_server.tasks import Loops
 
-_WATCH_AGAIN_S = 2.0  # after the engine ended a stream of its events, or did not answer
+_WATCH_AGAIN_S = 2.0  # pause after the engine closed its event stream or did not answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What grades on a server, and on a command line beside one."""
+"""Builds the grading parts, for a server and for a command line beside one."""
 
 import math
 
@@ -30,7 +30,10 @@ def grading_of(
     *,
     claims: Claims | None = None,
 ) -> Grading:
-    """Grades as the settings say; nothing while there are `faults`. By `claims` servers make a certificate once."""
+    """Build the grading by the settings; it pauses while there are `faults`.
+
+    `claims` ensures that only one server makes a certificate.
+    """
     instances = Instances(database)
 
     async def baseline(instance: TaskInstance) -> Baseline | None:
@@ -53,7 +56,7 @@ def grading_of(
         cpu_shares=settings.grade_cpu_shares,
         bounds=bounds,
         ahead=settings.grade_ahead,
-        ahead_boots=max(1, settings.boots // 2),  # the others are for starts
+        ahead_boots=max(1, settings.boots // 2),  # starts use the rest
         faults=faults,
         sealed=workspaces.sealed,
         seals=settings.certifications,
@@ -68,7 +71,7 @@ def grading_of(
         assays=Assays(Certificates(database)),
         control_kept_s=settings.control_kept_s,
     )
-    reward = load_rewards().get(settings.reward, resolved)  # `Rewards` tells of one that there is not
+    reward = load_rewards().get(settings.reward, resolved)  # `Rewards` reports an unknown one
     grading.confirming = Confirming(
         grading,
         Certifying(

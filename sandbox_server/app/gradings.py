@@ -68,6 +68,6 @@ async def open_gradings(settings: Settings, base: Foundation) -> AsyncIterator[G
         )
         if settings.drift_check_s:
             drift = drift_of(base.database, grading, idle=lambda: not queue.count)
-            drift_s = settings.drift_check_s * random.uniform(0.5, 1.5)  # not all nodes at once
+            drift_s = settings.drift_check_s * random.uniform(0.5, 1.5)  # so that not all nodes check at once
             await stack.enter_async_context(base.loops.every(drift_s, drift.look, name="drift", at_once=False))
         yield Gradings(queue, rewards, localizing, batches, balancer)

@@ -1,4 +1,4 @@
-"""/healthz: the process runs. /readyz: Docker, Redis and SQL answer. /metrics: for Prometheus."""
+"""/healthz: the process is alive. /readyz: the parts that sessions need answer. /metrics: for Prometheus."""
 
 import asyncio
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ log = logger(__name__)
 ROUTER = APIRouter(tags=["operations"])
 
 _PROBE_S = 3.0
-"""For all parts together: load balancers give a check about 5 s."""
+"""Timeout of the probes, which run in parallel: load balancers allow about 5 s for a check."""
 
 
 class Health(BaseModel):

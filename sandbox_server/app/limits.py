@@ -1,4 +1,4 @@
-"""What a container may use and a box may be, as the settings say."""
+"""Limits of containers and boxes, and the engine's configuration, from the settings."""
 
 from sandbox_server.actions.batch import BatchBounds, Batches
 from sandbox_server.boxes.commands import Kept
@@ -14,7 +14,7 @@ from sandbox_server.settings import Settings
 
 
 def limits_of(settings: Settings) -> Limits:
-    """What a container may use where its instance says nothing."""
+    """The default limits of a container, for values that its instance does not set."""
     return Limits(
         memory_mb=settings.memory_mb,
         cpus=settings.cpus,
@@ -25,7 +25,7 @@ def limits_of(settings: Settings) -> Limits:
 
 
 def _egress_of(settings: Settings) -> Egress | None:
-    """What sessions and boxes may reach at most; None: all. Raises ValueError: an entry is none."""
+    """The widest egress allowed to sessions and boxes; None: unrestricted. Raises ValueError for an invalid entry."""
     if settings.box_egress is None:
         return None
     try:
@@ -35,7 +35,7 @@ def _egress_of(settings: Settings) -> Egress | None:
 
 
 def runtime_config(settings: Settings, guest: str) -> RuntimeConfig:
-    """What all containers have in common; `guest`: a command line beside the node's server."""
+    """The configuration common to all containers; `guest`: name of a command line beside the node's server."""
     return RuntimeConfig(
         node=f"{settings.node_id}+{guest}" if guest else settings.node_id,
         oci_runtime=settings.runtime,
@@ -49,7 +49,7 @@ def runtime_config(settings: Settings, guest: str) -> RuntimeConfig:
 
 
 def batches_of(settings: Settings) -> Batches:
-    """Runs batches of commands as the settings say."""
+    """The runner of batches of commands, with the bounds from the settings."""
     return Batches(
         BatchBounds(
             parallel=settings.exec_parallel,
@@ -62,7 +62,7 @@ def batches_of(settings: Settings) -> Batches:
 
 
 def kept_of(settings: Settings) -> Kept:
-    """How much is kept of the commands of boxes and sessions."""
+    """Bounds of the kept output of the commands of boxes and sessions."""
     return Kept(
         output_bytes=int(settings.box_output_mb * 2**20),
         total_bytes=int(settings.box_output_total_mb * 2**20),
@@ -71,7 +71,7 @@ def kept_of(settings: Settings) -> Kept:
 
 
 def box_policy(settings: Settings, *, cpus: float) -> BoxPolicy:
-    """What boxes may be; `cpus` is what the engine has."""
+    """The policy for boxes; `cpus`: the engine's CPUs."""
     return BoxPolicy(
         image_keys=settings.box_image_keys,
         templates=settings.box_templates,
@@ -93,11 +93,11 @@ def box_policy(settings: Settings, *, cpus: float) -> BoxPolicy:
 
 
 async def in_catalogue(instances: Instances, image: str) -> bool:
-    """Whether the image is one of a task's."""
+    """Whether the image is a task image of the catalogue."""
     return tagged(image) in map(tagged, await instances.images())
 
 
 def image_rules(settings: Settings) -> ImageRules:
-    """Which images may go, as the settings say."""
+    """The rules for the removal of images, from the settings."""
     boxes = (*settings.box_images, *map(tagged, settings.box_templates.values()))
     return ImageRules(REPOSITORY, settings.pinned_images, pull=settings.pull == "missing", boxes=boxes)

@@ -1,9 +1,9 @@
-"""Sees when the event loop stands still, in production as in tests, and says where.
+"""Detects stalls of the event loop, in production as in tests, and logs the stack.
 
-A timer on the loop that comes late was held up: the loop's thread was busy in a callback (or many in one round), was
-blocked (in a system call, or waiting for another thread to give the GIL back), or did not get a CPU. The last is the
-machine's doing, not ours, and is taken off by the kernel's own account of it (schedstat). A second thread wakes every
-now and then and keeps the stack of a loop that is overdue.
+A timer on the loop that fires late was delayed: the loop's thread was busy in a callback (or many in one round), was
+blocked (in a system call, or waiting for another thread to release the GIL), or did not get a CPU. The last is not our
+fault and is subtracted, by the kernel's accounting (schedstat). A second thread wakes regularly and captures the stack
+of an overdue loop.
 """
 
 import asyncio
@@ -21,18 +21,18 @@ from sandbox_server.telemetry import LOOP_STALL_SECONDS, logger
 log = logger(__name__)
 
 _PERIOD_S = 0.02  # 50 timers and 20 looks a second cost 1 % of a core
-_IDLE_PERIOD_S = 0.08  # towards which it goes while nothing else happens; a stall out of rest may seem so much shorter
-_IDLE_CPU_S = 0.0005  # between two beats; a request takes more
+_IDLE_PERIOD_S = 0.08  # longest period of an idle loop; the first stall after idling may seem shorter by this
+_IDLE_CPU_S = 0.0005  # CPU time between two beats of an idle loop; a request takes more
 _LOOK_S = 0.05
-_BUSY_S = 0.05  # worth a warning: CPU time of the loop's thread, so a full machine is no excuse
-_BLOCKED_S = 0.25  # likewise; more, for the thread that holds the GIL may itself be waiting for a CPU
-_FRAMES = 12  # innermost ones; those of the server's start are of no use
+_BUSY_S = 0.05  # warning threshold; CPU time of the loop's thread, so it does not depend on the machine's load
+_BLOCKED_S = 0.25  # likewise, but larger, because the thread that holds the GIL may itself be waiting for a CPU
+_FRAMES = 12  # innermost frames to log; those of the server's start do not help
 _BUSY, _BLOCKED = LOOP_STALL_SECONDS.labels("busy"), LOOP_STALL_SECONDS.labels("blocked")
 
 
 @asynccontextmanager
 async def watched_loop() -> AsyncIterator[None]:
-    """Watch the running loop for the length of the block."""
+    """Watch the running loop for the duration of the block."""
     watch = _Watch()
     watch.start()
     try:
@@ -45,7 +45,7 @@ class _Watch:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
-        # kept open: the path is of this thread, and each look is one system call
+        # kept open: the path is this thread's, and each reading is one system call
         self._schedstat = _opened(Path(f"/proc/self/task/{threading.get_native_id()}/schedstat"))
         self._period_s = _PERIOD_S
         self._due = time.monotonic() + _PERIOD_S
@@ -70,7 +70,7 @@ class _Watch:
 
     def _beat(self) -> None:
         now, cpu_s, queued_s = time.monotonic(), time.thread_time(), self._queued()
-        # all that this thread queued for a CPU since the last beat: rather too much than a stall that was none
+        # subtract all of this thread's wait for a CPU since the last beat: too much is better than a false stall
         stall_s = max(0.0, now - self._due - (queued_s - self._queued_s))
         busy_s = min(stall_s, cpu_s - self._cpu_s)
         _BUSY.observe(busy_s)
@@ -86,7 +86,7 @@ class _Watch:
         self._timer = self._loop.call_later(self._period_s, self._beat)
 
     def _queued(self) -> float:
-        """Seconds that this thread was ready to run without a CPU, since it began; 0.0 where the kernel keeps none."""
+        """Seconds that this thread has waited for a CPU since its start; 0.0 if the kernel does not count them."""
         return int(os.pread(self._schedstat, 64, 0).split()[1]) / 1e9 if self._schedstat is not None else 0.0
 
     def _look(self) -> None:
@@ -102,10 +102,10 @@ def _opened(path: Path) -> int | None:
 
 
 def _stack_of(thread_id: int) -> str:
-    """The innermost frames of a thread, the last call first.
+    """The innermost frames of a thread, most recent call first.
 
-    By faulthandler, which holds the GIL for the whole dump. Walking another thread's frames in Python does not: that
-    thread runs meanwhile, and its frames were seen to turn into other objects under the walk.
+    Uses faulthandler, which holds the GIL for the whole dump. If Python code walks another thread's frames, that thread
+    runs meanwhile, and its frames have been seen to become other objects during the walk.
     """
     with tempfile.TemporaryFile() as file:
         faulthandler.dump_traceback(file, all_threads=True)

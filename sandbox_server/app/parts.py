@@ -1,4 +1,4 @@
-"""What the application is made of."""
+"""The parts of the application."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -22,41 +22,40 @@ from sandbox_server.state.nodes import Nodes
 from sandbox_server.tasks import Loops
 
 Probe = Callable[[], Awaitable[object]]
-"""Returns when its part answers, raises when it does not."""
+"""Returns if its part answers, else raises."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Everything that protocols and health checks speak to."""
+    """The parts that protocols and health checks use. An optional part is None if the server does not have it."""
 
     sessions: Sessions
     receipts: History
     instances: Instances
     probes: Mapping[str, Probe]
-    """Part -> probe, for /readyz: docker, redis, sql, node."""
+    """Part -> probe, for /readyz: docker, redis, sql, node, data."""
     boxes: Boxes | None = None
-    """None: this server has none."""
     grading: BatchGrading | None = None
-    """Of batches without a session; None: there is none."""
+    """Grading of batches without a session."""
     rollouts: Rollouts | None = None
     processes: Processes | None = None
     """The commands of this node's boxes."""
     commands: Commands | None = None
-    """Those of them whose output is kept."""
+    """The commands whose output is kept."""
     blobs: Blobs | None = None
-    """What boxes of this node get copies of."""
+    """Contents that are copied into boxes of this node."""
     session_boxes: SessionBoxes | None = None
-    """Sessions by the API of boxes."""
+    """Access to sessions by the API of boxes."""
     runs: Runs | None = None
-    """Trainers' runs as a whole; None: there are none."""
+    """Operations on whole runs."""
     insight: Insight | None = None
-    """What is known of many sessions; None: `/v1/overview` and the pages are not there."""
+    """Statistics over many sessions, for `/v1/overview` and the pages."""
     nodes: Nodes | None = None
-    """Where requests for sessions of other nodes go; None: there are none."""
+    """Registry of the fleet's nodes, for forwarding."""
     loops: Loops = field(default_factory=Loops)
-    """The background work of this server."""
+    """The background loops of this server."""
     drained: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once the server was asked to drain and nothing is left to do."""
+    """Set once the server is draining and nothing is left to do."""
 
 
 Build = Callable[[Settings], AbstractAsyncContextManager[Parts]]

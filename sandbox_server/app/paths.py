@@ -1,4 +1,4 @@
-"""The first look at a request's path: the prefix that it may have, and the trait that a protocol gives it."""
+"""Preprocesses a request's path: removes the optional prefix, and finds the trait of its protocol."""
 
 from collections.abc import Sequence
 
@@ -8,10 +8,10 @@ from sandbox_server.protocols._traits import TRAIT, Trait
 
 
 class Paths:
-    """Serves every path under `prefix` too, and puts the first trait that fits into the scope, where none is yet."""
+    """Serves every path also under `prefix`, and puts the first matching trait into the scope, unless it has one."""
 
     def __init__(self, app: ASGIApp, prefix: str, traits: Sequence[Trait]) -> None:
-        """`prefix` without a slash at its end; empty: none."""
+        """`prefix`: without a trailing slash; "" for none."""
         self._app = app
         self._prefix = prefix
         self._traits = traits

@@ -1,4 +1,4 @@
-"""One exchange with another node that is passed on as it comes, in both directions: nothing of it is kept whole."""
+"""Streams one exchange with another node in both directions, without buffering it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,19 +12,19 @@ from sandbox_server.telemetry import logger
 log = logger(__name__)
 
 MISDIRECTED = 421
-"""Another node's word for: it is not mine."""
+"""A node's status for a forwarded request whose session is not its own."""
 _OF_ONE_HOP = frozenset(
     (b"host", b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect")
 )
 
 
 def of_one_hop(name: bytes) -> bool:
-    """Whether a header (in lower case) is between two neighbours alone."""
+    """Whether a header (in lower case) is hop-by-hop."""
     return name in _OF_ONE_HOP
 
 
 class Relay:
-    """Passes a request to a node and its answer to the client; `run` once."""
+    """Relays a request to a node and its answer to the client; call `run` once."""
 
     def __init__(self, client: httpx.AsyncClient, scope: Scope, receive: Receive, send: Send) -> None:
         self._client = client
@@ -33,18 +33,18 @@ class Relay:
         self._send = send
         self._sent = asyncio.Event()
         self.taken = False
-        """Something of the body was read: the request cannot be sent again."""
+        """Whether the request cannot be sent again, usually because part of its body was read."""
         self.begun = False
-        """The client has the head of the answer."""
+        """Whether the answer's head was sent to the client."""
         self.done = False
-        """It has all of it."""
+        """Whether the whole answer was sent."""
         self.left = False
-        """The client is gone, in the middle of its request."""
+        """Whether the client hung up during its request."""
         self.failed = False
-        """The node did not answer, or broke off."""
+        """Whether the node did not answer, or broke off."""
 
     async def run(self, url: str, headers: list[tuple[bytes, bytes]]) -> None:
-        """Pass it on to `url`; what came of it is in the attributes."""
+        """Relay the request to `url`; sets the attributes to the outcome."""
         names = {name for name, _ in self._scope["headers"]}
         has_body = bool(names & {b"content-length", b"transfer-encoding"})
         if not has_body:
@@ -57,14 +57,14 @@ class Relay:
                     await self._answer(response)
         except httpx.TransportError as error:
             if TARGET in self._scope and not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-                self.taken = True  # no key makes it repeatable
+                self.taken = True  # a request to a box's port has no idempotency key, so it is not repeatable
             if self.left:
                 return
             self.failed = True
             log.warning("node does not answer", url=url, error=str(error) or type(error).__name__)
 
     async def wait_for_hang_up(self) -> None:
-        """Return once the client is gone; it is looked for when all of its request has come."""
+        """Return once the client has hung up; checks this only after the whole request was read."""
         await self._sent.wait()
         while (await self._receive())["type"] != "http.disconnect":
             pass
@@ -75,7 +75,7 @@ class Relay:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 self.left = True
-                raise httpx.WriteError("the client hung up")  # so the other node sees it too
+                raise httpx.WriteError("the client hung up")  # the other node sees the broken request
             self.taken = True
             if chunk := message.get("body", b""):
                 yield chunk
@@ -84,7 +84,7 @@ class Relay:
 
     async def _answer(self, response: httpx.Response) -> None:
         own = [(name.lower(), value) for name, value in response.headers.raw]
-        # dated by our own server
+        # our own server adds the date
         headers = [(name, value) for name, value in own if not of_one_hop(name) and name != b"date"]
         self.begun = True
         await self._send({"type": "http.response.start", "status": response.status_code, "headers": headers})

@@ -1,8 +1,8 @@
-"""Who may use which route: the table of all of them, and the look at it before each.
+"""Access rights: the table of all routes, and the check before each request.
 
-An operator (a key without a name, or a server without keys) may do all. A tenant (a key with a name) acts for itself:
-sessions of others do not exist for it. A viewer sees what an operator sees, and does nothing. A route that is not in
-the table is an operator's alone.
+An operator (a key without a name, or a server without keys) may do everything. A tenant (a key with a name) acts for
+itself; other owners' sessions do not exist for it. A viewer sees what an operator sees, but changes nothing. A route
+that is not in the table requires an operator's key.
 """
 
 from enum import Enum
@@ -15,7 +15,7 @@ from sandbox_server.protocols._wire import KEY_VIEWS
 
 
 class Right(Enum):
-    """What a route asks of the key."""
+    """The right that a route requires of the key."""
 
     LOOK = "any key"
     ACT = "any key but a viewer's; what the route then starts, lists or names in its body is the tenant's own"
@@ -56,11 +56,11 @@ RIGHTS: dict[str, Right] = {
     "GET /v1/export": Right.ALL_LOOK,
     "POST /v1/groups": Right.ACT,
     "POST /v1/grade": Right.ACT,
-    # runs: the route asks whose the run is
+    # runs: the route checks the run's owner
     "DELETE /v1/runs/{run:path}/sessions": Right.ACT,
     "PUT /v1/runs/{run:path}/lease": Right.ACT,
     "DELETE /v1/runs/{run:path}/lease": Right.ACT,
-    # what there is
+    # instances, pool, nodes
     "GET /v1/instances": Right.LOOK,
     "GET /v1/instances/{instance_id:path}": Right.LOOK,
     "POST /v1/lookahead": Right.ACT,
@@ -74,10 +74,10 @@ RIGHTS: dict[str, Right] = {
     "DELETE /v1/boxes/{sid}": Right.OWN_ACT,
     "POST /v1/boxes/{sid}/lifetime": Right.OWN_ACT,
     "POST /v1/boxes/{sid}/commands": Right.OWN_ACT,
-    "GET /v1/boxes/{sid}/commands/{command_id}": Right.OWN_ACT,  # what is told of an end is told once
+    "GET /v1/boxes/{sid}/commands/{command_id}": Right.OWN_ACT,  # the end of a command is reported only once
     "DELETE /v1/boxes/{sid}/commands/{command_id}": Right.OWN_ACT,
     "PUT /v1/boxes/{sid}/files": Right.OWN_ACT,
-    "GET /v1/boxes/{sid}/files": Right.OWN_ACT,  # it runs in the box
+    "GET /v1/boxes/{sid}/files": Right.OWN_ACT,  # reading a file runs in the box
     "GET /v1/boxes/{sid}/files/info": Right.OWN_ACT,
     "GET /v1/boxes/{sid}/files/list": Right.OWN_ACT,
     "POST /v1/boxes/{sid}/files/from-blob": Right.OWN_ACT,
@@ -88,7 +88,7 @@ RIGHTS: dict[str, Right] = {
     "POST /v2/sandboxes": Right.ACT,
     "GET /sandboxes": Right.LOOK,
     "GET /v2/sandboxes": Right.LOOK,
-    "GET /sandboxes/{sid}": Right.OWN_ACT,  # it tells the token that opens the box
+    "GET /sandboxes/{sid}": Right.OWN_ACT,  # the answer contains the box's access token
     "DELETE /sandboxes/{sid}": Right.OWN_ACT,
     "POST /sandboxes/{sid}/connect": Right.OWN_ACT,
     "POST /v2/sandboxes/{sid}/connect": Right.OWN_ACT,
@@ -106,10 +106,10 @@ _TOLD = {
 
 
 async def admit(request: Request, path: str) -> None:
-    """Return if the request's key may use the route of this path template.
+    """Check that the request's key may use the route of this path template.
 
     Raises:
-        Forbidden. UnknownSession, UnknownReceipt: it is another tenant's. StateUnavailable, CatalogueUnavailable.
+        Forbidden. UnknownSession, UnknownReceipt: it belongs to another owner. StateUnavailable, CatalogueUnavailable.
     """
     right = RIGHTS.get(f"{request.method} {path}", Right.ALL_ACT)
     if request.scope.get(KEY_VIEWS, False) and right not in _LOOKS:
@@ -125,5 +125,5 @@ async def admit(request: Request, path: str) -> None:
 
 
 async def admit_routed(request: Request) -> None:
-    """As `admit`, of a request that the router has found a route for."""
+    """As `admit`, for a request that the router has matched to a route."""
     await admit(request, request.scope["route"].path)

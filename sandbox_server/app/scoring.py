@@ -1,4 +1,4 @@
-"""The parts that score answers of code search, and batches without a session, as the settings say."""
+"""Builds the parts that score code search, watch for drift, and grade batches without a session."""
 
 from collections.abc import Callable
 
@@ -21,7 +21,7 @@ from sandbox_server.state.store import Store
 
 
 def localizing_of(settings: Settings, database: Database, store: Store, history: History) -> Localizing:
-    """Scores sessions. Raises ValueError when SANDBOX_LOCALIZATION_REWARDS cannot be used."""
+    """Build the scoring of code search sessions. Raises ValueError if SANDBOX_LOCALIZATION_REWARDS is invalid."""
     return Localizing(
         Journals(store, history),
         Rollouts(database),
@@ -32,19 +32,19 @@ def localizing_of(settings: Settings, database: Database, store: Store, history:
 
 
 def drift_of(database: Database, grading: Grading, *, idle: Callable[[], bool]) -> Drift:
-    """Looks for gold that fails now, while the node is `idle`."""
+    """Build the search for gold patches that fail now; it runs while the node is `idle`."""
     return Drift(Instances(database), Certificates(database), grading, idle=idle)
 
 
 def batch_grading_of(
     settings: Settings, instances: Instances, queue: GradingQueue, localizing: Localizing
 ) -> BatchGrading:
-    """Grades batches."""
+    """Build the grading of batches."""
     return BatchGrading(
         instances,
         queue,
         localizing,
-        load_rewards()[settings.reward],  # `Rewards` has told of one that there is not
+        load_rewards()[settings.reward],  # `Rewards` has already reported an unknown one
         wait_s=settings.reward_wait_s,
         most=settings.grade_batch,
     )

@@ -1,4 +1,4 @@
-"""The bounds and choices of each part of the sessions, as the settings say."""
+"""The configuration of each part of the sessions, from the settings."""
 
 from sandbox_server.actions import registry as actions
 from sandbox_server.pool.pool import PoolConfig
@@ -13,7 +13,7 @@ from sandbox_server.sessions.config import (
 from sandbox_server.sessions.starts import GRACE_S
 from sandbox_server.settings import Settings
 
-_ADMITTED = 2  # starts for each boot at a time: one is being made, the next one stands ready
+_ADMITTED = 2  # admitted starts per concurrent boot: one container is being made, the next start is ready
 
 
 def _pool_config(settings: Settings) -> PoolConfig:
@@ -21,7 +21,7 @@ def _pool_config(settings: Settings) -> PoolConfig:
         size=settings.pool_size,
         idle_s=settings.pool_idle_s,
         min_free_mb=settings.pool_min_free_mb,
-        # one for every two CPUs: with two at a time on two CPUs, live sessions waited 0.3 s for theirs
+        # one per two CPUs: with two at a time on two CPUs, live sessions waited 0.3 s for a CPU
         together=max(1, settings.boots // 4),
         lasts_s=max(settings.session_max_s, settings.box_max_s + settings.box_paused_max_s) + GRACE_S,
         admitted=_ADMITTED * settings.boots,

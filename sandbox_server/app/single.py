@@ -13,23 +13,23 @@ from sandbox_server.state.nodes import Nodes
 
 
 class AlreadyServed(ServiceError):
-    """Another server works on this data directory."""
+    """Another server uses this data directory."""
 
     code = "already_served"
 
 
 class NodeNameTaken(ServiceError):
-    """Another server on the same Redis has this node's name."""
+    """Another server on the same Redis uses this node's name."""
 
     code = "node_name_taken"
 
 
 @contextmanager
 def only_server(data_dir: Path) -> Iterator[None]:
-    """Hold the directory for the length of the block.
+    """Hold the directory's lock for the duration of the block.
 
     Raises:
-        AlreadyServed: somebody else holds it. DataDiskFull: it cannot be made.
+        AlreadyServed: another server holds it. DataDiskFull: the directory cannot be created.
     """
     make_private(data_dir)
     handle = os.open(data_dir / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -46,14 +46,14 @@ def only_server(data_dir: Path) -> Iterator[None]:
 
 
 async def check_name_is_free(name: str, url: str, nodes: Nodes, *, beat_s: float) -> None:
-    """Two servers of one node name would end each other's sessions.
+    """Check that no other server uses this node's name, because both would end each other's sessions.
 
     Raises:
-        NodeNameTaken: another server beats under this one's name. StateUnavailable.
+        NodeNameTaken: another server sends heartbeats under this name. StateUnavailable.
     """
     there = await nodes.get(name)
     if there is None or there.url == url:
-        return  # a former server of ours; this one has its address
+        return  # the record of this node's previous server, which had the same URL
     await asyncio.sleep(2 * beat_s)
     now = await nodes.get(name)
     if now is not None and (now.boot, now.beats) != (there.boot, there.beats):

@@ -1,6 +1,6 @@
-"""The parts of the application that are in Redis, opened in order and closed in reverse.
+"""The parts of the application whose data is in Redis, opened in order and closed in reverse.
 
-Apart from `parts`, because of what the library of `state.jobs` costs to import.
+Separate from `parts`, because the library of `state.jobs` is expensive to import.
 """
 
 import asyncio
@@ -29,16 +29,16 @@ from sandbox_server.telemetry import logger
 log = logger(__name__)
 
 _LAST_WRITE_S = 5.0
-"""For the journal's write that is under way at shutdown; a commit takes some ms."""
+"""Time to finish a pending write of the journal at shutdown; a commit takes some ms."""
 
 _CLOCKS_APART_S = 1.0
 _LOOK_EVERY_S = 0.5
-"""At whether the embedded Redis runs: a try of a lock."""
+"""Interval of checks whether the embedded Redis runs; a check is one attempt to take a lock."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What is in Redis."""
+    """The interfaces to the data in Redis."""
 
     store: Store
     boxes: BoxFacts
@@ -51,7 +51,7 @@ class State:
 
 @asynccontextmanager
 async def open_connection(settings: Settings) -> AsyncIterator[Connection]:
-    """Redis as a command line needs it: nothing is registered there, and the embedded one is adopted or started."""
+    """A connection for a command line, which registers nothing; adopts or starts the embedded Redis if that is used."""
     embedded = EmbeddedRedis(settings.data_dir)
     url = await asyncio.to_thread(embedded.start) if settings.redis_url is None else settings.redis_url
     connection = Connection(url, timeout_s=settings.redis_timeout_s)
@@ -65,10 +65,10 @@ async def open_connection(settings: Settings) -> AsyncIterator[Connection]:
 
 @asynccontextmanager
 async def open_store(settings: Settings, sink: ActionSink, loops: Loops) -> AsyncIterator[State]:
-    """The store and what goes with it on the external or the embedded Redis, its journal flowing into `sink`.
+    """Open the state in the external or the embedded Redis; the journal is flushed to `sink`.
 
-    On the way out the journal is drained once more and the embedded Redis saved and ended, unless another server
-    uses it. After kill -9 none of that happens, and the next server adopts what is there.
+    On exit, drains the journal once more, and saves and stops the embedded Redis unless another server uses it. After
+    kill -9 none of this happens, and the next server adopts the embedded Redis or its files.
     """
     if settings.redis_url:
         async with _store_at(settings.redis_url, settings, sink, loops) as state:
@@ -87,7 +87,7 @@ async def open_store(settings: Settings, sink: ActionSink, loops: Loops) -> Asyn
 
 
 async def _keep(embedded: EmbeddedRedis) -> None:
-    """Start it again when it ends under a running server; its append-only file has what it acknowledged.
+    """Restart the embedded Redis if it has ended; its append-only file has all acknowledged writes.
 
     Raises:
         StateUnavailable: it does not start.
@@ -126,7 +126,7 @@ async def _store_at(url: str, settings: Settings, sink: ActionSink, loops: Loops
         finally:
             await signals.close()
             await jobs.close()
-            # a transaction that is cut off would hold up the next one
+            # a cancelled transaction would delay the next one
             await flushing.stop(finish_s=_LAST_WRITE_S)
             try:
                 await flusher.drain()

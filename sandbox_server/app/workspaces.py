@@ -1,4 +1,4 @@
-"""What prepares images, and the repositories that some are made of, and takes patches, as the settings say."""
+"""Builds the parts that prepare images, fetch repositories and capture patches, from the settings."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,12 +13,12 @@ from sandbox_server.sandbox.base import Runtime
 from sandbox_server.sessions.patches import Captures
 from sandbox_server.settings import Settings
 
-_PREPARE_S = 1800.0  # for repacking a large history on a busy disk; starts give up long before, it goes on
+_PREPARE_S = 1800.0  # to repack a large history on a busy disk; starts give up long before, but it continues
 
 
 @asynccontextmanager
 async def open_mirrors(settings: Settings) -> AsyncIterator[Mirrors]:
-    """The repositories of this host, made and fetched when they are asked for."""
+    """The mirrors of repositories on this host, created and fetched on demand."""
     mirrors = Mirrors(
         MirrorConfig(
             folder=settings.repositories,
@@ -41,7 +41,7 @@ async def open_mirrors(settings: Settings) -> AsyncIterator[Mirrors]:
 
 @asynccontextmanager
 async def open_workspaces(settings: Settings, runtime: Runtime) -> AsyncIterator[Workspaces]:
-    """Prepares images as the settings say."""
+    """The preparation of images, configured by the settings."""
     limits = limits_of(settings)
     preparing = Preparing(runtime, limits=limits, timeout_s=_PREPARE_S)
     async with open_mirrors(settings) as mirrors:
@@ -50,7 +50,7 @@ async def open_workspaces(settings: Settings, runtime: Runtime) -> AsyncIterator
 
 
 def captures_of(settings: Settings, runtime: Runtime) -> Captures:
-    """Takes the patches of sessions that end."""
+    """Build the capture of the patches of sessions that end."""
     return Captures(
         runtime,
         timeout_s=settings.postprocess_timeout_s,

@@ -1,8 +1,8 @@
-"""Which gradings this node takes: its own, those of a dead node, and those that another cannot begin yet.
+"""Decides which gradings this node takes: its own, a dead node's, and those that another node cannot begin yet.
 
-A patch is graded by the node that took it, which has the image and a container ready. What that node has no room for
-stays in its stream (`state.jobs`), and what a dead one had comes back to its stream: who has room reads it there. And
-what no stream has, after a loss of Redis or a crash in between, is found in SQL and submitted again.
+A patch is graded by the node that took it, which has the image and a container ready. Jobs for which that node has no
+room stay in its stream (`state.jobs`), and a dead node's jobs return to its stream; a node with room reads them there.
+A grading without a job, after a loss of Redis or a crash, is found in SQL and submitted again.
 """
 
 import time
@@ -18,13 +18,13 @@ from sandbox_server.state.store import Store
 log = telemetry.logger(__name__)
 
 _NOT_AGAIN_S = 10.0
-"""A stream that gave this node what another is better for is not read here for so long."""
+"""Pause in reading a stream after it gave this node a job that suits another node better."""
 _LEAVE_S = 60.0
-"""A stream that was not read here for so long is left: to come back costs a few exchanges."""
+"""Time without reading after which this node leaves a stream; joining it again costs a few round trips."""
 
 
 class GradingBalancer:
-    """One look every SANDBOX_NODE_BEAT_S."""
+    """Checks the gradings of all nodes every SANDBOX_NODE_BEAT_S."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class GradingBalancer:
         recover_period_s: float,
         kept_s: float,
     ) -> None:
-        """`look` comes every `period_s`. Patches of sessions that started within `kept_s` are looked for in SQL."""
+        """`look` is called every `period_s`. `recover` considers sessions that started within the last `kept_s`."""
         self._jobs = jobs
         self._rewards = rewards
         self._nodes = nodes
@@ -56,18 +56,18 @@ class GradingBalancer:
         self._not_before: dict[str, float] = {}
         self._helped_at: dict[str, float] = {}
         self._beats: dict[str, tuple[tuple[str, int], float]] = {}
-        """Of each node: its last heartbeat's boot and number, and when this was first seen."""
+        """Node -> its last heartbeat (boot, number) and the time when this was first seen."""
         self._recovers = False
 
     async def open(self) -> None:
-        """Begin to take jobs. Raises StateUnavailable."""
+        """Start to take jobs. Raises StateUnavailable."""
         await self._jobs.open(self.work, self._rewards.room)
 
     async def work(self, sid: str, stream_of: str) -> bool:
-        """A job of that node's stream; False: it is given back."""
+        """Run a job from the stream of node `stream_of`; False returns it to the stream."""
         if not self._rewards.known(sid):
             if not self._rewards.well:
-                self._rewards.accepting = False  # so that the stream is taken up again
+                self._rewards.accepting = False  # `_look` resumes the streams once the faults are gone
                 await self._jobs.hold(stream_of)
                 return False
             if stream_of != self._node and not await self._suits(sid):
@@ -79,14 +79,14 @@ class GradingBalancer:
         return await self._rewards.work(sid)
 
     async def look(self) -> None:
-        """One look at the gradings of all nodes; now and then `recover`."""
+        """Check the gradings of all nodes once; every `recover_period_s` also `recover`."""
         await self._look()
         if time.monotonic() > self._recover_at:
             self._recover_at = time.monotonic() + self._recover_period_s
             await self.recover()
 
     async def recover(self) -> None:
-        """Submit what has a patch, no verdict and no job. One node does it for all, until it dies.
+        """Submit the gradings that have a patch but no verdict and no job. One node does this for all, until it dies.
 
         Raises:
             StateUnavailable, CatalogueUnavailable.
@@ -137,7 +137,7 @@ class GradingBalancer:
             return False
         waiting, taken = await self._jobs.waiting(node)
         if record is not None:
-            # what waits there has a prefetch before it, here it is begun at once
+            # there a waiting job comes after the prefetched ones; an idle node begins it at once
             return waiting > 0 and self._rewards.idle
         if not waiting + taken:
             if node in self._jobs.helped:
@@ -146,7 +146,7 @@ class GradingBalancer:
         return self._rewards.room() and await self._nodes.liveness(node) is Liveness.DEAD
 
     def _silent(self, record: NodeRecord) -> bool:
-        """It may be ending, and has given back what it had."""
+        """Whether the node's heartbeat has stopped; then it may be shutting down, with its jobs given back."""
         now, beat = time.monotonic(), (record.boot, record.beats)
         last, seen_at = self._beats.get(record.node, (None, 0.0))
         if last != beat:
@@ -155,7 +155,7 @@ class GradingBalancer:
         return now - seen_at > 2 * self._period_s
 
     async def _suits(self, sid: str) -> bool:
-        """Whether no node that lives is better for it: one has the image, and this one has not."""
+        """Whether this node suits the grading: it has the image, or no live node that takes jobs has it."""
         session = await self._history.session(sid)
         if session is None:
             return True

@@ -1,4 +1,4 @@
-"""What this node tells the others every few seconds, and what it does because of what they tell it."""
+"""Publishes this node's state every few seconds, and handles requests of other nodes: drain, announcements, ends."""
 
 import asyncio
 import time
@@ -15,11 +15,11 @@ from sandbox_server.state.nodes import NodeRecord, Nodes, Status
 log = telemetry.logger(__name__)
 
 _IMAGES_EVERY_S = 10.0  # listing some hundred images costs the daemon 20 ms
-_TELL_AGAIN_S = 3600.0  # Redis may have lost it
+_TELL_AGAIN_S = 3600.0  # Redis may have lost the list
 
 
 class Load(Protocol):
-    """How much of this node's room is taken (`sessions.starts`)."""
+    """The use of this node's slots (`sessions.starts`)."""
 
     @property
     def used(self) -> int:
@@ -32,12 +32,12 @@ class Load(Protocol):
         ...
 
     def parked(self) -> dict[str, int]:
-        """Containers ready for a start, by instance id."""
+        """Instance id -> containers ready for a start."""
         ...
 
 
 class Heartbeat:
-    """Beats until the server ends; sets `drained` when it was asked to drain and nothing is left to do."""
+    """Sends heartbeats until the server ends; sets `drained` when the node is draining and nothing is left to do."""
 
     def __init__(
         self,
@@ -52,8 +52,9 @@ class Heartbeat:
         announced: Callable[[Sequence[str]], Awaitable[object]],
         ends: Callable[[], Awaitable[None]],
     ) -> None:
-        """`facts` is what stays the same; `gradings()` are those running or waiting here; `announced(instance_ids)`
-        prepares for starts that others expect to be placed here; `ends()` ends what others were asked to end here.
+        """`facts`: the constant part of the record; `gradings()`: the number running or waiting here;
+        `announced(instance_ids)` prepares for starts that other nodes expect to be placed here; `ends()` ends the
+        sessions here whose end other nodes have requested.
         """
         self._ends = ends
         self._nodes = nodes
@@ -68,10 +69,10 @@ class Heartbeat:
         self._told: tuple[frozenset[str], frozenset[str]] | None = None
         self._told_at = self._looked_at = float("-inf")
         self.drained = asyncio.Event()
-        """Nothing is left to do, and nothing new will come."""
+        """Set once the node is drained: nothing is left to do, and nothing new will come."""
 
     async def beat(self) -> None:
-        """Once; raises StateUnavailable, EngineUnavailable."""
+        """Send one heartbeat and handle requests of other nodes. Raises StateUnavailable, EngineUnavailable."""
         self._placement.draining = await self._nodes.draining()
         known = await self._nodes.beat(self._record())
         self._beats += 1

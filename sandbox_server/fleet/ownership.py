@@ -1,4 +1,4 @@
-"""Whose a session is: this node's, another living one's, or nobody's any more."""
+"""Which node a session belongs to: this one, another live one, or a dead one, so that it may be taken over."""
 
 from sandbox_server.errors import NodeUnreachable, OwnedElsewhere, StateUnavailable
 from sandbox_server.records import SessionRecord
@@ -6,22 +6,22 @@ from sandbox_server.state.nodes import HOP, Hop, Liveness, Nodes
 
 
 class Ownership:
-    """Sends requests to the node that has their session."""
+    """Decides whether a session belongs to this node or may be taken over."""
 
     def __init__(self, nodes: Nodes, *, node: str) -> None:
         self._nodes = nodes
         self._node = node
 
     def is_here(self, record: SessionRecord) -> bool:
-        """It is this node's."""
+        """Whether the session belongs to this node."""
         return record.node == self._node
 
     async def nobodys(self, record: SessionRecord) -> None:
-        """Return only if the node of the session is dead, so that whoever is asked for it may take it over.
+        """Return only if the session's node is dead, so that this node may take the session over.
 
         Raises:
-            OwnedElsewhere: it lives, or may live: the request is to be tried there.
-            NodeUnreachable: that was tried for as long as there was hope. StateUnavailable.
+            OwnedElsewhere: that node is or may be alive; the request must be forwarded to it.
+            NodeUnreachable: forwarding was tried until the time limit. StateUnavailable.
 
         """
         liveness = await self._nodes.liveness(record.node)

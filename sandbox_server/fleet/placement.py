@@ -1,20 +1,20 @@
-"""On which node a session begins: where its image is ready, and where there is room.
+"""Chooses the node of a new session by its image and its free slots.
 
-A node's score is what of the image it has, plus what share of its slots is free:
+A node's score is the state of the image there plus the free share of its slots:
 
     3    a container is parked there for this instance
     2    the image is prepared
     1    the task image is on the engine
-    0    it would have to be pulled
-    + 2 x free share of the slots; full: -10 and -1 for each queue as long as the slots
-    + up to 1 by a hash of instance and node, where the node has nothing of the image
-    + 0.1 for the server that was asked: another one costs a hop
+    0    the image would have to be pulled
+    + 2 x free share of the slots; if none is free: -10, and -1 per `slots` waiting starts
+    + up to 1 by a hash of instance and node, if the node has no form of the image
+    + 0.1 for the server that got the request: another one costs a hop
 
-So a node with the prepared image is left for one that only has the task image once that one's free share is larger
-by half. The hash has all servers send the samples of a new instance to the same node, and other instances to others,
-where each would else pull the image or run to the same emptiest node (simulated: docs/scaling.md). Of many nodes only
-some are looked at, all of them only when those are full. Nodes that drain,
-have a fault or did not answer lately are not considered.
+So a node that only has the task image beats one with the prepared image once its free share is larger by half. By the
+hash, all servers send the samples of a new instance to the same node, and other instances to other nodes. Without it
+every node would pull the image, or all starts would go to the same emptiest node (simulated: docs/scaling.md). In a
+large fleet only some nodes are considered, and all of them only when those are full. Nodes that are draining, have a
+fault or did not answer recently are not considered.
 """
 
 import time
@@ -30,21 +30,21 @@ from sandbox_server.state.nodes import HOP, Holders, Hop, NodeRecord, Nodes
 
 PARKED, PREPARED, PRESENT, ROOM, FULL, HASH, HERE = 3.0, 2.0, 1.0, 2.0, -10.0, 1.0, 0.1
 LOOKED_AT = 24
-"""Of each kind of candidate: what a choice costs does not grow with the fleet."""
-_NAMES_FOR_S = 5.0  # a new node may wait so long for its first session
+"""Maximum candidates of each kind, so that the cost of a choice does not grow with the fleet."""
+_NAMES_FOR_S = 5.0  # how long the list of nodes is reused; a new node gets its first session after at most this
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Of one instance, or of a kind of boxes: who has what."""
+    """What is to be placed (an instance or a kind of boxes), and which nodes have its image."""
 
     instance_id: str
-    """Or what boxes of this kind are known by."""
+    """Or the name of the kind of boxes."""
     holders: Holders
 
 
 def score(node: NodeRecord, wanted: Wanted, *, placed: int, here: bool) -> float:
-    """How good a place `node` is; `placed`: sessions sent there that its heartbeat does not know of yet."""
+    """The node's score, higher is better; `placed`: sessions sent there that its last heartbeat does not include."""
     if node.parked.get(wanted.instance_id, 0) > placed:
         image = PARKED
     elif node.node in wanted.holders.prepared:
@@ -60,7 +60,7 @@ def score(node: NodeRecord, wanted: Wanted, *, placed: int, here: bool) -> float
 
 
 class Ring:
-    """Node names on a circle: each key has the same neighbours on every server, and a new node moves few."""
+    """Consistent hashing: each key has the same neighbours on every server, and a new node changes few of them."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._points = sorted((zlib.crc32(name.encode()), name) for name in names)
@@ -72,13 +72,13 @@ class Ring:
         return (name for _, name in self._points)
 
     def after(self, key: str, count: int) -> list[str]:
-        """The `count` names that follow the key's place, fewer where there are not so many."""
+        """The `count` names after the key's place on the circle; all names if there are fewer."""
         first = bisect_left(self._points, (zlib.crc32(key.encode()), ""))
         return [self._points[(first + i) % len(self._points)][1] for i in range(min(count, len(self._points)))]
 
 
 def candidates(ring: Ring, wanted: Wanted) -> set[str]:
-    """The nodes that are looked at: some that have the image, and the instance's own neighbourhood."""
+    """The nodes to consider: some that have the image, and the key's neighbours on the ring."""
     holders = wanted.holders
     some = (islice(sorted(names), LOOKED_AT) for names in (holders.prepared, holders.present))
     return {*ring.after(wanted.instance_id, LOOKED_AT), *chain.from_iterable(some)}
@@ -93,24 +93,24 @@ class Placement:
         self._ring = Ring(())
         self._named_at = float("-inf")
         self.draining = False
-        """This node takes nothing new."""
+        """Whether this node is being drained and takes nothing new."""
 
     async def ready(self) -> None:
-        """Raises CapacityError while this node is being drained: a balancer is to send its requests to others."""
+        """Readiness probe. Raises CapacityError while this node drains, so that a load balancer uses other nodes."""
         if self.draining:
             raise CapacityError("being drained", reason="draining")
 
     async def settle(self, instance: TaskInstance, count: int = 1) -> None:
-        """Return if `count` sessions of `instance` are to begin here.
+        """Return if `count` sessions of `instance` should start here.
 
         Raises:
-            OwnedElsewhere: there is a better place. CapacityError: this node drains, and there is no other.
+            OwnedElsewhere: another node is better. CapacityError: this node is draining, and no other takes sessions.
 
         """
         await self.settle_as(instance.instance_id, instance.sandbox.image_keys, count)
 
     async def settle_as(self, name: str, images: Sequence[str], count: int = 1) -> None:
-        """As `settle`, for what alike starts are known by, and any of these images."""
+        """As `settle`, for starts of this name (`Plan.name`) and an image with any of these names."""
         forwarded = HOP.get() is not Hop.FREE
         node = self._node if forwarded else await self._choose(name, images, count)
         if node != self._node:
@@ -122,7 +122,7 @@ class Placement:
             )
 
     async def choose(self, instance: TaskInstance, count: int = 1) -> str:
-        """The best node for `count` sessions; this one where nobody else takes any."""
+        """The best node for `count` sessions; this one if no other node takes any."""
         return await self._choose(instance.instance_id, instance.sandbox.image_keys, count)
 
     async def _choose(self, name: str, images: Sequence[str], count: int) -> str:
@@ -141,7 +141,7 @@ class Placement:
         return best
 
     async def _best(self, wanted: Wanted, names: set[str]) -> str | None:
-        """The best of them that takes any; None: there is none with room, and there are more nodes than these."""
+        """The best of these nodes; None if all are full or take nothing and the ring has more nodes."""
         found = await self._nodes.look(sorted(names - {self._node} if self.draining else names))
         scores = {
             record.node: score(record, wanted, placed=placed, here=record.node == self._node)

@@ -1,8 +1,8 @@
-"""The image that a box starts from; a box of a task's image gets the sealed one (`workspaces`).
+"""Chooses the image that a box starts from; for a task image, the image that its sessions see (`workspaces`).
 
-A task image holds what its policy must not read: the history after HEAD, with the fix in it, and hidden files. An image
-that the catalogue names, by any of its names or by its id, is therefore replaced by its sealed image, unless the
-operator or the request asks for the raw one.
+A task image contains what a policy must not read: hidden files, and the history after HEAD with the fix. An image that
+the catalogue names, by any of its names or by its id, is therefore replaced, unless the operator or the request asks
+for the raw image.
 """
 
 import re
@@ -17,19 +17,19 @@ from sandbox_server.sandbox.base import ImageInfo, Runtime
 from sandbox_server.sandbox.image_names import tagged
 
 VIEW_KEY = "task_image"
-"""The metadata key by which a request says how it wants a task image: SEALED or RAW; other words say nothing."""
+"""The metadata key for the view of a task image: SEALED or RAW; other values are ignored."""
 SEALED, RAW = "sealed", "raw"
 INSTANCE_KEY = "instance_id"
-"""The metadata key that names the task, for an image that several tasks set up in different ways."""
+"""The metadata key that names the task, for an image with several tasks that set it up differently."""
 
 _HARMLESS = re.compile(
     r"set -[a-z]+(?: pipefail)?|git (?:reset --hard(?: HEAD)?|clean [-a-z ]+|config [^;&|`$()<>]+)", re.ASCII
 )
-"""A line of a set-up that moves no HEAD and hides nothing."""
+"""A line of setup commands that neither moves HEAD nor hides anything."""
 
 
 class BoxImages:
-    """Chooses and makes the images of boxes."""
+    """Chooses the images of boxes, and makes them if necessary."""
 
     def __init__(
         self,
@@ -40,9 +40,9 @@ class BoxImages:
         *,
         raw: Sequence[str],
     ) -> None:
-        """`tasks(names)`: the instances of an image of these names, one of each set-up; `task(id)`: one of them.
+        """`tasks(names)`: the instances of an image with these names, one per setup; `task(id)`: the instance.
 
-        `raw`: patterns of the task images that are given as they are.
+        `raw`: patterns of the task images that boxes get unchanged.
         """
         self._runtime = runtime
         self._workspaces = workspaces
@@ -51,11 +51,11 @@ class BoxImages:
         self._raw = raw
 
     async def of(self, image: str, metadata: Mapping[str, str]) -> ImageInfo:
-        """What a box of `image` starts from, made now if need be.
+        """The image that a box of `image` starts from; makes it if necessary.
 
         Raises:
-            UnknownImage: it is for gradings only. MalformedRequest: its tasks see different things in it, and the
-                request names none of them. ImageUnavailable: it is not there, or cannot be sealed. EngineUnavailable,
+            UnknownImage: the image is for gradings only. MalformedRequest: its tasks set it up differently, and the
+                request names none of them. ImageUnavailable: it is missing or cannot be sealed. EngineUnavailable,
                 CatalogueUnavailable.
 
         """
@@ -71,7 +71,7 @@ class BoxImages:
         if not instances:
             return found
         task = await self._chosen(image, instances, metadata.get(INSTANCE_KEY, ""), named)
-        # the image that was asked for, under a name that the catalogue knows
+        # the requested image, under a name from the catalogue
         known = next((name for name in task.sandbox.images if tagged(name) in named), image)
         own = task.sandbox.model_copy(update={"images": (known,)})
         return await self._workspaces.boxed(task.model_copy(update={"sandbox": own}))
@@ -85,7 +85,7 @@ class BoxImages:
     async def _chosen(
         self, image: str, instances: Sequence[TaskInstance], instance_id: str, named: Collection[str]
     ) -> TaskInstance:
-        """The task whose view of the image is given: the one that is named, else one that hides what any of them does.
+        """The task whose view of the image the box gets: the named one, else one that hides all their hidden paths.
 
         Raises MalformedRequest.
         """
@@ -108,7 +108,7 @@ class BoxImages:
         return first.model_copy(update={"sandbox": own, "grader": None})
 
     async def _of_image(self, instance_id: str, named: Collection[str]) -> TaskInstance | None:
-        """The task, if it lives in the image of these names; clients have metadata of their own by the same key."""
+        """The task if it uses the image of these names, else None: clients may use this metadata key for themselves."""
         try:
             task = await self._task(instance_id)
         except UnknownInstance:
@@ -123,7 +123,7 @@ def _moves_nothing(commands: Sequence[str]) -> bool:
 
 
 def _spellings(name: str) -> list[str]:
-    """The ways in which a catalogue may write what `tagged` writes so."""
+    """The spellings in a catalogue of the image that `tagged` normalizes to `name`."""
     bare = [name, name.removesuffix(":latest")]
     if "@" in name:
         repository, _, digest = name.partition("@")

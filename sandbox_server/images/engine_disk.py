@@ -1,9 +1,9 @@
-"""Room on the engine's disk: images go before it is full, and nothing new begins when that does not help.
+"""Keeps room on the engine's disk: removes images before it is full, and refuses new work if that does not help.
 
-Past the high mark images go until it is below the low one, the least recently used first: prepared images, which can
-be made again, then task images that can be pulled again. Never one that a container or another image stands on, that
-is pinned, or that is no image of the catalogue's. From the third mark on starts and gradings are refused and parked
-containers go, while there is still room for what lives.
+From the high mark on, images are removed until usage is below the low mark, least recently used first: prepared
+images, which can be made again, then task images that can be pulled again. Images that are in use by a container or
+another image, pinned, or not in the catalogue are never removed. From the third mark on, starts and gradings are
+refused and parked containers are removed, while there is still room for live sessions.
 """
 
 import os
@@ -22,7 +22,7 @@ log = telemetry.logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DiskMarks:
-    """Per cent of the disk that is used."""
+    """Thresholds of disk usage in per cent."""
 
     high: float
     low: float
@@ -31,27 +31,27 @@ class DiskMarks:
 
 @dataclass(frozen=True, slots=True)
 class ImageRules:
-    """Which images may go."""
+    """Which images may be removed."""
 
     prepared: str
-    """The repository of images that are made again when they are needed."""
+    """Repository of the images that this service makes, and makes again when needed."""
     pinned: Sequence[str]
-    """Patterns of names that stay."""
+    """Patterns of names of images that are never removed."""
     pull: bool
-    """Task images that came from a registry may go, for they can be pulled again."""
+    """Whether task images from a registry may be removed, because they can be pulled again."""
     boxes: Sequence[str] = ()
-    """Patterns of images that boxes may run: pulled and removed as task images are."""
+    """Patterns of images that boxes may run; these are pulled and removed like task images."""
 
     def is_prepared(self, image: StoredImage) -> bool:
-        """It was made by this service."""
+        """Whether this service made the image."""
         return any(name.rpartition(":")[0] == self.prepared for name in image.names)
 
     def is_pinned(self, image: StoredImage) -> bool:
-        """One of its names is to stay."""
+        """Whether one of its names is pinned."""
         return any(fnmatchcase(name, pattern) for name in image.names for pattern in self.pinned)
 
     def may_go(self, image: StoredImage, catalogue: Collection[str]) -> bool:
-        """`catalogue`: names of its task images."""
+        """Whether the image may be removed; `catalogue`: names of all task images."""
         if image.used or not image.names or self.is_pinned(image):
             return False
         if self.is_prepared(image):
@@ -66,14 +66,14 @@ class ImageRules:
 
 
 def used_pct(path: Path) -> float:
-    """How much of the disk that `path` is on is used, as df tells it: what is kept for root counts as used."""
+    """Usage in per cent of the disk with `path`, as df computes it: blocks reserved for root count as used."""
     stat = os.statvfs(path)
     used = stat.f_blocks - stat.f_bfree
     return 100.0 * used / max(1, used + stat.f_bavail)
 
 
 def last_use(image: StoredImage, uses: dict[str, float]) -> float:
-    """Unix seconds; an image that was never used counts from its making."""
+    """Unix time of the image's last use; of its creation if it was never used."""
     return max((uses[name] for name in image.names if name in uses), default=image.created_at)
 
 
@@ -91,7 +91,7 @@ class EngineDisk:
         marks: DiskMarks,
         rules: ImageRules,
     ) -> None:
-        """`catalogue()`: names of all task images; asked only when some may have to go."""
+        """`catalogue()` returns the names of all task images; called only before images are removed."""
         self._runtime = runtime
         self._uses = uses
         self._catalogue = catalogue
@@ -101,7 +101,7 @@ class EngineDisk:
         self._rules = rules
 
     async def look(self) -> None:
-        """One look: tell whether it is full, remove what may go, tell again."""
+        """Check the disk once: report whether it is full, remove images if necessary, report again."""
         self._tell()
         await self._uses.note(self._runtime.take_image_uses())
         if used_pct(self._path) >= self._marks.high:
@@ -119,9 +119,9 @@ class EngineDisk:
         self._faults.tell("disk", text if used >= self._marks.refuse else "")
 
     async def _clear(self) -> None:
-        """Remove images, one after the other, until the disk is below the low mark or none may go."""
+        """Remove images, one by one, until usage is below the low mark or no image may be removed."""
         catalogue = await self._catalogue()
-        kept: set[str] = set()  # could not be removed: somebody has taken it meanwhile
+        kept: set[str] = set()  # not removed: in use meanwhile
         while used_pct(self._path) >= self._marks.low:
             uses = await self._uses.all()
             images = [i for i in await self._runtime.stored_images() if i.digest not in kept]

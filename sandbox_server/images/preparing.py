@@ -1,4 +1,4 @@
-"""Images made by us: a container of one image, changed by commands, frozen under a name; once, however many ask."""
+"""Makes images: runs commands in a container of an image and commits it under a name, once per name."""
 
 import asyncio
 import time
@@ -12,11 +12,11 @@ from sandbox_server.sandbox.base import ContainerSpec, ImageInfo, Limits, Role, 
 log = telemetry.logger(__name__)
 
 REPOSITORY = "sandbox-prepared"
-"""All such images are `sandbox-prepared:<tag>`, the tag a hash of all that went into them."""
+"""These images are named `sandbox-prepared:<tag>`; the tag contains a hash of all inputs."""
 
 
 class Preparing:
-    """Makes what is missing. An image gets its name as the last step, so what failed is never taken for made."""
+    """Makes missing images. An image gets its name in the last step, so a failed attempt leaves no image."""
 
     def __init__(self, runtime: Runtime, *, limits: Limits, timeout_s: float) -> None:
         """`timeout_s` bounds each command."""
@@ -26,7 +26,7 @@ class Preparing:
         self._running: dict[str, asyncio.Task[ImageInfo]] = {}
 
     async def once(self, name: str, make: Callable[[], Awaitable[ImageInfo]]) -> ImageInfo:
-        """The image, by `make()` if it is not on the engine.
+        """The image `name`, made by `make()` if it is not on the engine; concurrent calls share one `make()`.
 
         Raises:
             As `make`; the next call tries again.
@@ -38,7 +38,7 @@ class Preparing:
         if task is None:
             task = self._running[name] = asyncio.create_task(_awaited(make))
             task.add_done_callback(lambda _: self._running.pop(name, None))
-        # one caller's end must not end the preparation for the others
+        # the cancellation of one caller must not cancel the preparation for the others
         return await asyncio.shield(task)
 
     async def freeze(
@@ -50,7 +50,7 @@ class Preparing:
         env: Mapping[str, str] | None = None,
         network: str = "none",
     ) -> ImageInfo:
-        """`image` after `change`, which returns its labels.
+        """Run `change` in a container of `image` and commit it as `name` with the labels that `change` returns.
 
         Raises:
             ImageUnavailable, EngineUnavailable, CapacityError, and as `change`.
@@ -80,10 +80,10 @@ class Preparing:
         return made
 
     async def run(self, sandbox: Sandbox, argv: Sequence[str], *, cwd: str, what: str, stdin: bytes = b"") -> str:
-        """What `argv` prints, run as root; `what` it is good for, and what to mend, make up the error.
+        """Run `argv` as root and return its output; `what`: the subject for the error, with a hint for the repair.
 
         Raises:
-            ImageUnavailable: it failed or did not end.
+            ImageUnavailable: the command failed or timed out.
 
         """
         done = await sandbox.exec(argv, timeout_s=self._timeout_s, cwd=cwd, user="root", stdin=stdin)

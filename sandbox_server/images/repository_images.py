@@ -1,7 +1,7 @@
-"""Task images of instances that name a repository instead: a base image with the tree at the commit, and nothing later.
+"""Makes the task images of instances that name a repository: a base image with the tree at the commit.
 
-Made once per repository, commit, patch and base image. The repository comes from this host's mirrors as a pack of that
-commit's objects, so nothing that was committed after it ever reaches the engine.
+Each image is made once per repository, commit, patch and base image. The repository comes from this host's mirrors as
+a pack of that commit's objects, so nothing that was committed later ever reaches the engine.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ from sandbox_server.sandbox.base import ImageInfo, Sandbox
 log = telemetry.logger(__name__)
 
 LEFT_OUT_LABEL = "sandbox.left_out"
-"""What of the repository an image does not have; inherited by the images made of it."""
+"""The parts of the repository that are missing in an image; images made from it inherit the label."""
 _SCRIPT = resources.files(__package__).joinpath("repository.bash").read_text()
 _PACK = "/var/lib/sandbox/repository.pack"
 _CHUNK = 16 << 20
-_TOLD = 1000  # characters of a label
+_TOLD = 1000  # maximum characters of the label
 
 
 class RepositoryImages:
-    """Makes them from the mirrors."""
+    """Makes task images from the mirrors."""
 
     def __init__(self, mirrors: Mirrors, preparing: Preparing) -> None:
         self._mirrors = mirrors
@@ -38,18 +38,18 @@ class RepositoryImages:
 
     @staticmethod
     def facts(source: GitSource) -> list[str]:
-        """All that this part puts into an image, for the hash in its name."""
+        """The inputs that this part adds to an image, for the hash in the image's name."""
         return [source.name, _SCRIPT]
 
     async def fetch(self, sources: Sequence[GitSource]) -> None:
-        """Have their commits here as far as they are to be had, those of one repository by one fetch."""
+        """Fetch the sources' commits, with one fetch per repository; ignores RepositoryUnavailable."""
         found = await asyncio.gather(*map(self._mirrors.ensure, sources), return_exceptions=True)
         for error in found:
             if isinstance(error, BaseException) and not isinstance(error, RepositoryUnavailable):
                 raise error
 
     async def image(self, source: GitSource, base: ImageInfo, workdir: str) -> ImageInfo:
-        """`base` with the repository in `workdir`.
+        """The image of `base` with the repository in `workdir`; makes it if necessary.
 
         Raises:
             RepositoryUnavailable, ImageUnavailable, EngineUnavailable.

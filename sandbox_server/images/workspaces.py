@@ -1,7 +1,8 @@
-"""Images ready to start from, each made once and kept under a name that is a hash of all that went into it.
+"""Makes sealed and prepared images, each once, under a name that is a hash of all its inputs.
 
-The sealed image, for gradings: the task image set up, without any history after HEAD. On it the sessions' image:
-without what is hidden from the agent, with its workspace path and the store that its patch is taken against.
+Sealed image, for gradings: the task image after its setup commands, without any history after HEAD.
+Prepared image, for sessions: the sealed image without the paths hidden from the agent, with the agent's workspace path
+and the git store that its patch is taken against.
 """
 
 import hashlib
@@ -20,13 +21,13 @@ from sandbox_server.images.repository_images import LEFT_OUT_LABEL, RepositoryIm
 from sandbox_server.sandbox.base import ContainerSpec, ImageInfo, Limits, Role, Runtime, Sandbox
 
 TASK_IMAGE_LABEL = "sandbox.task_image"
-"""Names the task image that a prepared image was made of, as nodes tell of it."""
+"""Names the task image that a prepared image was made from, in the form in which nodes report it."""
 _BASE_LABEL = "sandbox.base_commit"
 _DIGEST_LABEL = "sandbox.task_digest"
 _SEAL = resources.files(__package__).joinpath("seal.bash").read_text()
 _PREPARE = resources.files(__package__).joinpath("prepare.bash").read_text()
 _Step = Callable[[TaskInstance, ImageInfo, Sandbox], Awaitable[Mapping[str, str]]]
-"""(instance, what its container was made of, the container) -> labels."""
+"""(instance, image of the container, container) -> labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +38,11 @@ class Prepared:
     base_commit: str
     """The task image's own HEAD."""
     left_out: str
-    """What of the instance's repository it does not have; "" for nothing."""
+    """The parts of the instance's repository that are missing in it; "" for none."""
 
 
 class Workspaces:
-    """Prepares images, each once however many starts ask for it."""
+    """Prepares images; concurrent requests for an image share one preparation."""
 
     def __init__(
         self,
@@ -60,11 +61,11 @@ class Workspaces:
         self._search_image = search_image
 
     async def prepared(self, instance: TaskInstance) -> Prepared:
-        """The image to start a session of `instance` from, made now if need be.
+        """The image that sessions of `instance` start from; makes it if necessary.
 
         Raises:
-            ImageUnavailable: the task image is not there, or cannot be prepared; RepositoryUnavailable: its repository
-                is not to be had; EngineUnavailable.
+            ImageUnavailable: the task image is missing or cannot be prepared; RepositoryUnavailable: its repository
+                cannot be fetched; EngineUnavailable.
 
         """
         base = await self._base(instance)
@@ -73,10 +74,10 @@ class Workspaces:
         return Prepared(name, made.labels.get(_BASE_LABEL, ""), made.labels.get(LEFT_OUT_LABEL, ""))
 
     async def fetch(self, instances: Sequence[TaskInstance]) -> None:
-        """Bring the repositories of those that are not prepared, each by one fetch; what fails, `prepared` tells.
+        """Fetch the repositories of the unprepared instances, each once; `prepared` reports a failed fetch.
 
         Raises:
-            ImageUnavailable: a base image is not there; EngineUnavailable.
+            ImageUnavailable: a base image is missing; EngineUnavailable.
 
         """
         wanted = []
@@ -88,10 +89,10 @@ class Workspaces:
         await self._repositories.fetch(wanted)
 
     async def sealed(self, instance: TaskInstance) -> ImageInfo:
-        """The image that gradings of `instance` start from, made now if need be; its digest is the task image's.
+        """The image that gradings of `instance` start from, with the task image's digest; makes it if necessary.
 
-        Its setup commands have run, nothing is hidden, and nothing in it is later than HEAD. Tests that are checked
-        out of a later commit lie in it beside the tree, for the grader.
+        The setup commands have run, no paths are hidden, and there is no history after HEAD. Tests that are checked
+        out from a later commit are stored outside the tree, for the grader.
 
         Raises:
             As `prepared`.
@@ -101,9 +102,9 @@ class Workspaces:
         return replace(made, digest=made.labels[_DIGEST_LABEL])
 
     async def boxed(self, instance: TaskInstance) -> ImageInfo:
-        """The image that a box of the task's image starts from, made now if need be: what a session of it would see.
+        """The image that a box of the task's image starts from, with what a session would see; makes it if necessary.
 
-        Where the work directory is no repository, there are no sessions: then only what is hidden is taken away.
+        Without a repository in the work directory there can be no sessions; then only the hidden paths are removed.
 
         Raises:
             As `prepared`.
@@ -121,11 +122,11 @@ class Workspaces:
             await self._preparing.once(name, partial(self._freeze, instance, sealed, name, self._hide))
         else:
             await self.prepared(instance)
-        # asked for again: what made it does not tell the environment that it sets
+        # resolve it again: the result of making it lacks the image's environment
         return await self._runtime.resolve_image([name])
 
     async def spec(self, instance: TaskInstance) -> ContainerSpec:
-        """What a session of `instance` needs of its container, its image prepared; sid and deadline are left open.
+        """Prepare the image and return the container spec of a session of `instance`, without sid and deadline.
 
         Raises:
             As `prepared`.
@@ -171,7 +172,7 @@ class Workspaces:
         opening = partial(self._open, base)
         if instance.grader is not None and not instance.localizes:
             return await self._freeze(instance, await self._sealed(instance, base), name, opening)
-        # no grading needs the image between: one container less
+        # no grading needs the sealed image, so one container does both steps
         return await self._freeze(instance, await self._task_image(instance, base), name, self._seal, opening)
 
     async def _freeze(self, instance: TaskInstance, image: ImageInfo, name: str, *steps: _Step) -> ImageInfo:
@@ -186,13 +187,13 @@ class Workspaces:
         return replace(made, labels={**image.labels, **made.labels})
 
     async def _seal(self, instance: TaskInstance, image: ImageInfo, sandbox: Sandbox) -> Mapping[str, str]:
-        """Set the instance up, keep its tests and scrub its history."""
+        """Run the setup commands, store the tests aside and scrub the history."""
         workdir = instance.sandbox.workdir
         what = f"{instance.instance_id} (mend the image or the instance's setup_commands)"
         for command in setup_commands(instance):
             await self._preparing.run(sandbox, ["bash", "-c", command], cwd=workdir, what=what)
         if instance.sandbox.source is not None:
-            # the files have other inodes than where they were checked out; else the first `git status` reads them all
+            # the files' inodes differ from those in the index; without a refresh the first `git status` reads them all
             refresh = ["git", "-c", "safe.directory=*", "update-index", "-q", "--refresh"]
             await self._preparing.run(sandbox, refresh, cwd=workdir, what=what)
         scrub = ["bash", "-c", _SEAL, "seal", workdir, tests_checkout_of(instance), TESTS_FOLDER]
@@ -200,7 +201,7 @@ class Workspaces:
         return {_BASE_LABEL: base_commit, _DIGEST_LABEL: image.digest}
 
     async def _hide(self, instance: TaskInstance, image: ImageInfo, sandbox: Sandbox) -> Mapping[str, str]:
-        """Take away what is hidden from the agent."""
+        """Remove the paths hidden from the agent."""
         argv = ["rm", "-rf", "--", TESTS_FOLDER, *instance.sandbox.hidden_paths]
         await self._preparing.run(sandbox, argv, cwd="/", what=f"{instance.instance_id} (mend its hidden_paths)")
         return {TASK_IMAGE_LABEL: instance.sandbox.images[0]}
@@ -208,7 +209,7 @@ class Workspaces:
     async def _open(
         self, base: ImageInfo, instance: TaskInstance, image: ImageInfo, sandbox: Sandbox
     ) -> Mapping[str, str]:
-        """Make a sealed tree the agent's."""
+        """Turn a sealed tree into the agent's workspace."""
         own = instance.sandbox
         argv = ["bash", "-c", _PREPARE, "prepare", own.workdir, instance.workspace, TESTS_FOLDER, *own.hidden_paths]
         await self._preparing.run(sandbox, argv, cwd="/", what=f"{instance.instance_id} (mend the image)")
@@ -219,7 +220,7 @@ class Workspaces:
 
 
 def for_gradings_only(image: ImageInfo) -> bool:
-    """Whether it is a sealed image that was not made the agent's: hidden tests lie in it."""
+    """Whether it is a sealed image that was not prepared for sessions, so that it contains hidden tests."""
     return _DIGEST_LABEL in image.labels and TASK_IMAGE_LABEL not in image.labels
 
 

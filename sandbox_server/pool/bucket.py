@@ -1,4 +1,4 @@
-"""Containers of one kind that are no session yet."""
+"""The pool's containers of one kind, which are no session yet."""
 
 import asyncio
 from collections import deque
@@ -9,17 +9,17 @@ from sandbox_server.sandbox.base import ContainerSpec, Sandbox
 
 
 class Taken(NamedTuple):
-    """A container that is a session's from now on."""
+    """A container that now belongs to a session."""
 
     sid: str
     sandbox: Sandbox
     warm: bool
-    """It was parked; else the start waited for its making, or for the rest of it."""
+    """Whether it was parked; else the start waited until it was made."""
 
 
 @dataclass(frozen=True, slots=True)
 class BucketView:
-    """What the pool has and expects of one kind of container."""
+    """Containers of one kind in the pool: present and expected."""
 
     image: str
     parked: int
@@ -27,14 +27,14 @@ class BucketView:
     waiting: int
     wanted: int
     instances: tuple[str, ...]
-    """For which it is wanted."""
+    """Names of the instances (or kinds of boxes) that want it."""
     sids: tuple[str, ...]
-    """On the labels of the containers that are parked or being made; no sessions yet."""
+    """Sids of the containers that are parked or being made; no sessions yet."""
 
 
 @dataclass(slots=True)
 class Parked:
-    """A container that is ready, and nobody's."""
+    """A ready container that no start has taken."""
 
     sid: str
     sandbox: Sandbox
@@ -51,5 +51,5 @@ class PoolBucket:
     making: set[str] = field(default_factory=set)
 
     def sids(self) -> list[str]:
-        """Of the containers that are parked or being made."""
+        """Sids of the containers that are parked or being made."""
         return [*(parked.sid for parked in self.parked), *self.making]

@@ -1,10 +1,10 @@
-"""Who goes next when many want what there is little of: the run that holds least (max-min fairness).
+"""A fair queue for a bounded number of places: the run that holds least goes next (max-min fairness).
 
-A run is whoever a start belongs to. What frees goes to the waiting run that holds least; among equals to the one
-that was served longest ago; within a run first come, first served. So a run with a thousand starts waiting costs
-another one at most the turn that is being given. The queue is bounded, and fair there too: when it is full, a newcomer
-takes the place of the last one of the run with the longest part of it, if that is longer than its own.
-Keeps accounts only: nothing is made or removed here.
+A freed place goes to the waiting run that holds least; among equals to the one that was served longest ago; within a
+run first come, first served. So a run with a thousand waiting starts delays another run by at most one turn.
+The queue is bounded, fairly too: if it is full, a newcomer displaces the last ticket of the run with the most waiting
+tickets, provided that run has more than the newcomer's, the newcomer included.
+The queue only counts; it makes and removes nothing.
 """
 
 import asyncio
@@ -14,30 +14,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
-_LATELY = 64  # things freed that tell how fast they free
+_LATELY = 64  # releases used to estimate the rate
 _LATELY_S = 600.0
-_REMEMBERED = 1024  # runs that hold nothing now, and when each was served last
+_REMEMBERED = 1024  # runs whose last turn is remembered
 
 
 class QueueFull(Exception):
-    """As many wait as may, none of them of a run with more tickets than this one's."""
+    """The ticket cannot wait: the queue is full, or a newcomer of another run displaced it."""
 
 
 @dataclass(eq=False, slots=True)
 class Ticket:
-    """One who waits; afterwards, where it stood when it gave up."""
+    """A request's entry in the queue; after an unsuccessful wait it has the last position."""
 
     run: str
     position: int | None = None
-    """1: the next; None: it did not have to give up."""
+    """1-based position at the end of an unsuccessful wait; else None."""
     estimate_s: float | None = None
-    """Seconds that it would still have waited, by how fast things freed lately; None: not known."""
+    """Estimated further wait in seconds at that position, by the recent rate of releases; None if unknown."""
     _number: int = 0
     _granted: asyncio.Future[None] | None = field(default=None, repr=False)
 
 
 class FairQueue:
-    """`capacity` may be held at a time, and at most `most_waiting` wait for more (None: any number)."""
+    """A queue for `capacity` places, in which at most `most_waiting` tickets wait (None: no bound)."""
 
     def __init__(self, capacity: int, *, most_waiting: int | None = None) -> None:
         self.capacity = capacity
@@ -52,40 +52,40 @@ class FairQueue:
 
     @property
     def used(self) -> int:
-        """How many are held."""
+        """Number of places held."""
         return self._used
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """Number of waiting tickets."""
         return self._count
 
     @property
     def held(self) -> Mapping[str, int]:
-        """Run -> how many it holds; runs that hold none are not in it."""
+        """Run -> places that it holds; runs that hold none are left out."""
         return self._held
 
     def waiting_by_run(self) -> dict[str, int]:
-        """Run -> how many of it wait."""
+        """Run -> its number of waiting tickets."""
         return {run: len(tickets) for run, tickets in self._waiting.items()}
 
     def hold(self, run: str) -> None:
-        """Take one for `run` without asking, also past the capacity: it was held before this process began."""
+        """Take a place for `run` at once, even past the capacity; for places held before this process started."""
         self._held[run] += 1
         self._used += 1
 
     def release(self, run: str) -> None:
-        """One of `run` is free: who is next has it."""
+        """Free a place of `run` and give it to the next ticket."""
         self._freed.append(time.monotonic())
         self._give_back(run)
 
     async def acquire(self, ticket: Ticket) -> None:
-        """Wait for one; `release` gives it back. Who is cancelled holds none, and `ticket` tells where it stood.
+        """Wait for a place, to be freed by `release`. If cancelled, holds none; `ticket` then has its last position.
 
         Raises:
-            QueueFull: too many wait already, or the ticket went to a run with fewer.
+            QueueFull: the queue is full, or a ticket of a run with fewer waiting tickets has displaced this one.
         """
-        if self._used < self.capacity:  # then nobody waits
+        if self._used < self.capacity:  # then no ticket waits
             self._take(ticket.run)
             return
         self._make_room(ticket)
@@ -97,27 +97,27 @@ class FairQueue:
             await granted
         except asyncio.CancelledError:
             if granted.done() and not granted.cancelled() and granted.exception() is None:
-                self._give_back(ticket.run)  # cancelled in the moment it was served
+                self._give_back(ticket.run)  # cancelled right after it was granted
             else:
                 self._leave(ticket)
             raise
 
     def position(self, ticket: Ticket) -> int:
-        """Which one it is of those that wait, if nobody comes and nobody gives back; 1 is the next."""
+        """1-based position of `ticket` in the queue, assuming no new arrivals and no releases."""
         own = self._waiting.get(ticket.run, ())
         before = next((number for number, other in enumerate(own) if other is ticket), len(own))
-        level = self._held[ticket.run] + before  # what its run holds when its turn comes
+        level = self._held[ticket.run] + before  # number that its run holds when its turn comes
         ahead = before
         for run, tickets in self._waiting.items():
             rising = level - self._held[run]
             if run != ticket.run and rising >= 0:
-                # of two that reach the same level the one with fewer turns on the way had its last one longer ago
+                # of two runs that reach the same level, the one with fewer turns until then was served longer ago
                 sooner = rising < before or (rising == before and self._order(run)[1:] < self._order(ticket.run)[1:])
                 ahead += min(len(tickets), rising + sooner)
         return ahead + 1
 
     def estimate_s(self, position: int) -> float | None:
-        """Seconds until `position` is served, at the rate at which things freed lately; None: not known."""
+        """Estimated seconds until `position` is served, by the recent rate of releases; None if unknown."""
         now = time.monotonic()
         while self._freed and now - self._freed[0] > _LATELY_S:
             self._freed.popleft()
@@ -144,7 +144,7 @@ class FairQueue:
         while self._waiting and self._used < self.capacity:
             run = min(self._waiting, key=self._order)
             ticket = self._pop(run, 0)
-            if ticket._granted is not None and not ticket._granted.done():  # else it was cancelled just now
+            if ticket._granted is not None and not ticket._granted.done():  # else it has just been cancelled
                 self._take(run)
                 ticket._granted.set_result(None)
 
@@ -152,7 +152,7 @@ class FairQueue:
         if self._most_waiting is None or self._count < self._most_waiting:
             return
         longest = max(self._waiting, key=lambda run: len(self._waiting[run]), default=newcomer.run)
-        # not for one ticket more or less, or two runs would throw each other out for ever
+        # a difference of one ticket is not enough, or two runs would displace each other forever
         if len(self._waiting.get(newcomer.run, ())) + 1 >= len(self._waiting.get(longest, ())):
             newcomer.position = self._count + 1
             newcomer.estimate_s = self.estimate_s(newcomer.position)
@@ -169,7 +169,7 @@ class FairQueue:
             self._note(ticket)
             self._pop(ticket.run, tickets.index(ticket))
         else:
-            ticket.position = ticket.position or 1  # it was put out, or passed over, in this very moment
+            ticket.position = ticket.position or 1  # it was displaced or skipped just before
 
     def _note(self, ticket: Ticket) -> None:
         ticket.position = self.position(ticket)

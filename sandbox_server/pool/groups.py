@@ -1,7 +1,7 @@
-"""How many starts of an instance follow the one that has just come.
+"""Estimates how many more starts of an instance follow the current one.
 
-Trainers ask for the same instance n times in a row (a GRPO group). The first start of it announces the group; n is
-the size of that instance's last group, else of other groups lately. Pure; times are monotonic seconds.
+Trainers start the same instance n times in a row (a GRPO group). At the first start, n is estimated as the size of the
+instance's last group, else as the median of recent groups. Does no I/O; times are monotonic seconds.
 """
 
 from collections import OrderedDict, deque
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from math import ceil
 from statistics import median_high
 
-_REMEMBERED = 100_000  # instances whose last group is known; more than a data set has
-_RECENT = 16  # groups; fewer would follow one odd group, more would be slow to see that n was changed
+_REMEMBERED = 100_000  # instances whose last group size is remembered; more than a data set has
+_RECENT = 16  # groups; with fewer, one odd group would dominate; with more, a change of n would show late
 
 
 @dataclass(slots=True)
@@ -21,37 +21,37 @@ class _Group:
 
 
 class Groups:
-    """Counts the starts of each instance that follow each other within `window_s` seconds."""
+    """Counts each instance's starts, as one group while the gap between two is less than `window_s` seconds."""
 
     def __init__(self, *, first_guess: int, window_s: float) -> None:
-        """`first_guess`: the size of a group while nothing was learned."""
+        """`first_guess`: the expected size of a group before any was seen."""
         self._first_guess = first_guess
         self._window_s = window_s
         self._open: OrderedDict[str, _Group] = OrderedDict()
-        """The one that grew last at the end."""
+        """Current groups by instance; the one that grew last is last."""
         self._sizes: OrderedDict[str, int] = OrderedDict()
         self._recent: deque[int] = deque(maxlen=_RECENT)
 
     def announce(self, instance_id: str, n: int, now: float) -> None:
-        """A group of `n` is about to come; what came of the instance before was another group."""
+        """Expect a group of `n` starts; earlier starts of the instance belong to another group."""
         self._close(instance_id)
         self._at(instance_id, now).announced = n
 
     def arrived(self, instance_id: str, now: float) -> None:
-        """One start has come."""
+        """Count one start."""
         self._at(instance_id, now).size += 1
 
     def remaining(self, instance_id: str) -> int:
-        """How many more of the present group are to be expected."""
+        """Expected number of further starts in the current group."""
         group = self._open.get(instance_id)
         if group is None:
             return 0
         expected = group.announced or self.expected(instance_id)
-        # larger than thought: as many again are believed in, and so on
+        # a group larger than expected counts as several groups of the expected size
         return expected * max(1, ceil(group.size / expected)) - group.size
 
     def expected(self, instance_id: str) -> int:
-        """The size of the instance's next group."""
+        """Expected size of the instance's next group."""
         if known := self._sizes.get(instance_id):
             return known
         return median_high(self._recent) if self._recent else self._first_guess

@@ -1,10 +1,10 @@
-"""How much memory this host could still give."""
+"""The host's available memory."""
 
 from pathlib import Path
 
 
 def available_mb() -> int | None:
-    """Without swapping, as the kernel sees it; None where it does not say."""
+    """Memory available without swapping, in MiB, by the kernel's estimate; None if the kernel does not report it."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""What the trainer says it will start next: its images are prepared and its containers parked, in the order given."""
+"""Prepares images and parks containers for the starts that a trainer announces, in the given order."""
 
 import asyncio
 from collections import OrderedDict
@@ -16,9 +16,9 @@ from sandbox_server.sandbox.faults import Faults
 log = telemetry.logger(__name__)
 
 QUEUE = 4096
-"""Instances that may wait for their preparation; more than a trainer can mean by its next steps."""
-TOGETHER = 2  # images pulled or prepared at a time: live sessions share the disk and the network with it
-_FAILURES = 100  # kept for whoever looks
+"""Maximum number of instances waiting for preparation; more than a trainer needs for its next steps."""
+TOGETHER = 2  # images pulled or prepared at a time: live sessions share the disk and the network with this
+_FAILURES = 100  # most recent failures that are kept for display
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,12 @@ class Failure:
 
 
 class Lookahead:
-    """Works through the announced instances, one after the other."""
+    """Queue of announced instances whose images are to be prepared."""
 
     def __init__(
         self, workspaces: Workspaces, pool: Pool, groups: Groups, *, wanted_s: float, faults: Faults | None = None
     ) -> None:
-        """`wanted_s`: how long an announced instance is waited for. While there are `faults`, nothing is prepared."""
+        """`wanted_s`: how long an announced instance is expected. While there are `faults`, nothing is prepared."""
         self._workspaces = workspaces
         self._pool = pool
         self._groups = groups
@@ -48,7 +48,7 @@ class Lookahead:
         self._added = asyncio.Event()
 
     def add(self, instances: Sequence[TaskInstance]) -> int:
-        """Queue them, each once, as far as there is room; how many of them are queued now."""
+        """Queue the instances, each once, while there is room; returns how many of them are queued now."""
         for instance in instances:
             if instance.instance_id in self._waiting or len(self._waiting) < QUEUE:
                 self._waiting[instance.instance_id] = instance
@@ -58,20 +58,20 @@ class Lookahead:
 
     @property
     def waiting(self) -> list[str]:
-        """Ids of the instances whose images are not looked at yet, or are being prepared."""
+        """Ids of the instances whose images are queued or being prepared."""
         return [*self._preparing, *self._waiting]
 
     @property
     def failures(self) -> list[Failure]:
-        """The newest last."""
+        """The most recent failures, newest last."""
         return list(self._failures.values())
 
     async def prepare(self) -> None:
-        """Wait for an announced instance and prepare it; `TOGETHER` of these may run."""
+        """Wait for an announced instance and prepare it; `TOGETHER` loops run this."""
         while not self._waiting:
             self._added.clear()
             await self._added.wait()
-        await self._faults.gone()  # a pull onto a disk that is nearly full would end what lives there
+        await self._faults.gone()  # a pull onto a nearly full disk would break live sessions
         if not self._waiting:
             return
         instance_id, instance = self._waiting.popitem(last=False)

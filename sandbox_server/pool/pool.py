@@ -1,11 +1,11 @@
-"""Containers for sessions: parked ahead of the starts that are expected, else made when a start asks.
+"""Containers for sessions, parked ahead of expected starts or made on demand.
 
-What is alike is kept together: containers of one spec are a bucket, whatever instances they serve. A start takes a
-parked container of its bucket, or the next one that is ready there, whoever it was begun for. `want` says what is
-expected; parking for it begins only while no start waits, and gives way again to sessions, memory and newer wishes.
-Each container has the sid of the session that it will be from its creation on; until then no session of that sid
-exists, and the process that parked it holds it. A server that ends takes its parked containers away; one that was
-killed leaves them to the reaper.
+Containers of one spec form a bucket, whatever instances they serve. A start takes a parked container of its bucket, or
+the next one to be ready there, whichever start it was made for. `want` registers expected starts. Containers are
+parked for them only while no start waits, and removed again when sessions, memory or newer wants need the room.
+A container carries the sid of its future session from its creation on. No session of that sid exists until a start
+takes the container; until then the process that made it holds it. A server removes its parked containers when it
+stops; the reaper removes those of a killed server.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ from sandbox_server.tasks import TaskSet
 
 log = telemetry.logger(__name__)
 
-_LIVENESS_S = 1.0  # a shell that is well answers in a millisecond; a start that meets a sick one goes on to the next
-_CLOSE_S = 20.0  # for the removals when the server stops; what a slow engine has not done then is the next one's
-_TICK_S = 5.0  # between looks at ages and at the host's memory
+_LIVENESS_S = 1.0  # a healthy shell answers in a millisecond; if it does not, a start tries the next container
+_CLOSE_S = 20.0  # for removals when the server stops; the next server's reaper removes the rest
+_TICK_S = 5.0  # between checks of containers' ages and of the host's memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +39,17 @@ class PoolConfig:
     """Bounds of parking; times in seconds."""
 
     size: int
-    """Parked containers at most; 0: none."""
+    """Maximum number of parked containers; 0 disables parking."""
     idle_s: float
-    """A parked container older than this goes."""
+    """Maximum age of a parked container; older ones are removed."""
     min_free_mb: int
-    """Memory that must be available on the host for parking to go on; below it parked containers go."""
+    """Available host memory required for parking; below it, parked containers are removed."""
     together: int
-    """Containers made ahead at a time."""
+    """Maximum number of containers made ahead at a time."""
     lasts_s: float
-    """Longest life of a session and of its end; with `idle_s` it makes up the container's deadline."""
+    """Longest life of a session, its end included; a container's deadline is its creation + `idle_s` + `lasts_s`."""
     admitted: int = 16
-    """Starts that containers are made for at a time; among the others the runs share (`pool.fair`)."""
+    """Maximum number of starts that wait for their containers to be made; further starts queue fairly by run."""
 
 
 @dataclass(slots=True)
@@ -61,33 +61,33 @@ class _Want:
 
 
 class Pool:
-    """The containers of this node that are no session yet. `run` parks; `take` works without it too."""
+    """The containers of this node that are no session yet. `park` parks them; `take` also works without parking."""
 
     def __init__(self, runtime: Runtime, config: PoolConfig, *, room: Callable[[], int]) -> None:
-        """`room()`: sessions that may still start; more containers than that are not parked."""
+        """`room()`: sessions that may still start, which also bounds the number of parked containers."""
         self._runtime = runtime
         self._config = config
         self._room = room
         self._buckets: dict[Hashable, PoolBucket] = {}
         self._wants: OrderedDict[str, _Want] = OrderedDict()
         self.queue = FairQueue(config.admitted)
-        """Starts for which a container is being made, and those that wait for their turn."""
+        """Starts for which a container is being made, and starts queued for that."""
         self._ahead = 0
         self._tasks = TaskSet("pool")
         self._changed = asyncio.Event()
         self._closed = False
         self._random = random.SystemRandom()
 
-    # ---- what starts ask
+    # ---- for starts
 
     async def take(self, spec: ContainerSpec, ticket: Ticket | None = None) -> Taken:
-        """A container of `spec` (its sid and deadline are the pool's to say), ready to run actions.
+        """Take a container of `spec`, ready to run actions; the pool sets its sid and deadline.
 
-        One that is parked, or is being made and nobody's yet, waits for nothing; another one is made when it is the
-        turn of the start's run, and `ticket` tells where it stood when the caller was cancelled before.
+        A parked container, or one being made that no start waits for, is taken without queueing. Otherwise a container
+        is made when it is the run's turn. If the caller is cancelled in the queue, `ticket` has its last position.
 
         Raises:
-            ImageUnavailable, EngineUnavailable: it could not be made. When the caller is cancelled, nothing is lost.
+            ImageUnavailable, EngineUnavailable: the container could not be made.
         """
         if taken := await self._parked(spec):
             return taken
@@ -98,7 +98,7 @@ class Pool:
         ticket = ticket or Ticket("")
         await self.queue.acquire(ticket)
         try:
-            if taken := await self._parked(spec):  # meanwhile
+            if taken := await self._parked(spec):  # parked during the wait
                 return taken
             telemetry.POOL_TAKES.labels("cold").inc()
             return await self._wait(self._bucket(spec))
@@ -106,14 +106,14 @@ class Pool:
             self.queue.release(ticket.run)
 
     async def _parked(self, spec: ContainerSpec) -> Taken | None:
-        """The next parked container that is well."""
+        """The next healthy parked container; unhealthy and too old ones are removed."""
         while (bucket := self._bucket(spec)).parked:
             parked = bucket.parked.popleft()
             self._show()
             try:
                 young = time.monotonic() - parked.made_at < self._config.idle_s
                 well = young and await (self._answers if spec.with_shell else self._runs)(parked.sandbox)
-            except BaseException:  # cancelled: it is in no bucket any more
+            except BaseException:  # cancelled: the container is in no bucket any more
                 self._remove(parked.sandbox)
                 raise
             if well:
@@ -124,7 +124,7 @@ class Pool:
         return None
 
     async def _wait(self, bucket: PoolBucket) -> Taken:
-        """The next container that is made in the bucket; one more is begun where fewer are than wait."""
+        """Wait for the next container made in the bucket; begin one if fewer are being made than starts wait."""
         waiter: asyncio.Future[Taken] = asyncio.get_running_loop().create_future()
         bucket.waiters.append(waiter)
         if len(bucket.making) < len(bucket.waiters):
@@ -142,9 +142,9 @@ class Pool:
             self._changed.set()
 
     def want(self, name: str, spec: ContainerSpec, count: int, *, for_s: float, now: bool) -> None:
-        """Expect `count` starts under `name` within `for_s` seconds; in place of what was expected under it before.
+        """Expect `count` starts under `name` within `for_s` seconds; replaces the previous want of that name.
 
-        `now`: they may come at any moment, so before what others will want later.
+        `now`: the starts may come at any moment, so they take precedence over wants for later.
         """
         self._wants.pop(name, None)
         if count > 0 and self._config.size:
@@ -153,7 +153,7 @@ class Pool:
 
     @property
     def sids(self) -> frozenset[str]:
-        """Those of the containers that are parked or being made."""
+        """Sids of the containers that are parked or being made."""
         return frozenset(sid for bucket in self._buckets.values() for sid in bucket.sids())
 
     @property
@@ -185,7 +185,7 @@ class Pool:
     # ---- parking
 
     async def park(self) -> None:
-        """Wait for a change, or a second, then park what is wanted."""
+        """Wait for a change, at most `_TICK_S`, then park wanted containers and remove surplus ones."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_TICK_S):
                 await self._changed.wait()
@@ -194,7 +194,7 @@ class Pool:
         self._park()
 
     async def close(self) -> None:
-        """Stop, and remove what is parked or being made."""
+        """Stop, and remove the containers that are parked or being made."""
         self._closed = True
         ends = asyncio.get_running_loop().time() + _CLOSE_S
         with suppress(TimeoutError):
@@ -206,7 +206,7 @@ class Pool:
         await self._tasks.settle(ends - asyncio.get_running_loop().time())
 
     def _tidy(self) -> None:
-        """Forget wishes that were not heard of again, remove what is too old or in the way."""
+        """Remove expired wants, too old containers, and parked containers that sessions or memory need to give way."""
         now = time.monotonic()
         for name in [name for name, want in self._wants.items() if want.until < now]:
             del self._wants[name]
@@ -216,7 +216,7 @@ class Pool:
         parked = self._count()
         if parked and (parked > max(0, self._room()) or self._memory_is_short()):
             self._give_up_one([*self._surplus(), *self._buckets.values()])
-            self._changed.set()  # there may be more to give up
+            self._changed.set()  # more may have to be removed
         wanted = {id(want.bucket) for want in self._wants.values()}
         idle = [
             key
@@ -228,7 +228,7 @@ class Pool:
         self._show()
 
     def _park(self) -> None:
-        """Begin to make what is wanted and not there, as far as the bounds allow."""
+        """Begin to make missing wanted containers, within the bounds."""
         for bucket in self._missing():
             if self._ahead >= self._config.together or self._someone_waits() or self._closed:
                 return
@@ -240,31 +240,31 @@ class Pool:
             self._begin(bucket, ahead=True)
 
     def _missing(self) -> Iterator[PoolBucket]:
-        """Buckets with less than is wanted of them, once for each container.
+        """The bucket of each missing wanted container, in the order in which they are to be made.
 
-        All of what is wanted now comes first, then one for each wish, then a second one, and so on: whether as many
-        starts of an instance will come as it was announced with is a guess.
+        First come all containers wanted now, then one for each other want, then a second one for each, and so on,
+        because the number of starts of an announced instance is a guess.
         """
         present = Counter({id(bucket): len(bucket.parked) + len(bucket.making) for bucket in self._buckets.values()})
         short: list[tuple[int, PoolBucket]] = []
-        # so many wishes fill the pool, even when each gets but one
+        # this many wants fill the pool, even if each gets only one container
         for want in islice(sorted(self._wants.values(), key=lambda want: not want.now), self._config.size):
             there = min(want.count, present[id(want.bucket)])
             present[id(want.bucket)] -= there
             short += [(0 if want.now else number, want.bucket) for number in range(there, want.count)]
-        short.sort(key=itemgetter(0))  # stable: the first wish first
+        short.sort(key=itemgetter(0))  # stable: older wants first
         for _, bucket in short:
             yield bucket
 
     def _surplus(self) -> list[PoolBucket]:
-        """Buckets in which more is parked than anyone wants."""
+        """Buckets with more parked containers than wanted."""
         wanted: Counter[int] = Counter()
         for want in self._wants.values():
             wanted[id(want.bucket)] += want.count
         return [bucket for bucket in self._buckets.values() if len(bucket.parked) > wanted[id(bucket)]]
 
     def _give_up_one(self, buckets: list[PoolBucket]) -> bool:
-        """Remove the oldest container of the first bucket that has any; False: none has."""
+        """Remove the oldest parked container of the first bucket that has one; False if none has."""
         for bucket in buckets:
             if bucket.parked:
                 self._remove(bucket.parked.popleft().sandbox)
@@ -304,8 +304,8 @@ class Pool:
             self._changed.set()
 
     def _place(self, spec: ContainerSpec, made: Parked) -> None:
-        """To whoever waits, else into the bucket, else away."""
-        bucket = self._bucket(spec)  # an idle one may have been cleared away meanwhile
+        """Give the container to the start that waits longest, else park it, else remove it."""
+        bucket = self._bucket(spec)  # `_tidy` may have removed an idle bucket meanwhile
         while bucket.waiters:
             waiter = bucket.waiters.popleft()
             if not waiter.done():
@@ -318,7 +318,7 @@ class Pool:
             self._show()
 
     def _failed(self, bucket: PoolBucket, error: BaseException) -> None:
-        """Whoever waits longest learns of it; wishes for this kind end with it, else they would fail for ever."""
+        """Pass the error to the start that waits longest. Drop the bucket's wants, which else would fail forever."""
         for name in [name for name, want in self._wants.items() if want.bucket is bucket]:
             del self._wants[name]
         while bucket.waiters:
@@ -341,7 +341,7 @@ class Pool:
         return result.outcome is ShellOutcome.FINISHED and not result.shell_replaced
 
     async def _runs(self, sandbox: Sandbox) -> bool:
-        """As `_answers`, of one without a shell."""
+        """As `_answers`, for a container without a shell."""
         try:
             async with asyncio.timeout(_LIVENESS_S):
                 result = await sandbox.exec(["true"], timeout_s=_LIVENESS_S)

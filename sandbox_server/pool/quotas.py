@@ -1,6 +1,7 @@
-"""How much one run may have of this node: sessions at a time, and starts a minute.
+"""Quotas of a run on this node: concurrent sessions, and starts per minute.
 
-A run's account is the API key's name where its key has one, so that inventing labels gains nothing; else its label.
+They count by account: the API key's name, or the run's label if the key has no name. So a client with a named key
+gains nothing by inventing labels.
 """
 
 import math
@@ -11,13 +12,13 @@ from sandbox_server.errors import OverQuota
 
 _MINUTE_S = 60.0
 _FULL_S = 10
-"""When a run that is full is to ask again: sessions take minutes, so one of its own may have ended by then."""
+"""Retry delay for a run that has all its sessions: sessions take minutes, so one of them may have ended by then."""
 _MOST = 10_000
-"""Accounts whose starts are remembered; labels are the clients' own."""
+"""Maximum number of accounts whose starts are remembered, because clients choose the labels."""
 
 
 class Quotas:
-    """Counts what each account holds and begins here; 0 stands for no bound."""
+    """Counts the sessions and recent starts of each account; a bound of 0 means no bound."""
 
     def __init__(self, *, sessions: int, starts_per_min: int) -> None:
         self._sessions = sessions
@@ -26,7 +27,7 @@ class Quotas:
         self._begun: dict[str, deque[float]] = {}
 
     def begin(self, account: str) -> None:
-        """One more start, which holds a session from now on. Raises OverQuota: it may not be."""
+        """Count a start, which holds a session from now on. Raises OverQuota."""
         held = self._held.get(account, 0)
         if self._sessions and held >= self._sessions:
             raise OverQuota(
@@ -39,11 +40,11 @@ class Quotas:
         self.hold(account)
 
     def hold(self, account: str) -> None:
-        """It has one more session, whatever it may have: of a former server, or restored here."""
+        """Count a session without a check of the bounds: a previous server's, or one restored here."""
         self._held[account] = self._held.get(account, 0) + 1
 
     def release(self, account: str) -> None:
-        """It has one session fewer."""
+        """Count one session fewer."""
         left = self._held.get(account, 0) - 1
         if left > 0:
             self._held[account] = left

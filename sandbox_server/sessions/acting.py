@@ -1,4 +1,4 @@
-"""One action: text -> call -> observation -> journal."""
+"""Runs one action: its text is parsed and run, and its observation is written to the journal."""
 
 import asyncio
 import json
@@ -38,30 +38,30 @@ from sandbox_server.state.turns import Turn
 
 log = telemetry.logger(__name__)
 
-_MOVES = 3  # a session may change its node between two looks; more often than this it does not
+_MOVES = 3  # lookups of a session's node; the session may move between two of them, but rarely does so repeatedly
 _INTERRUPTED = "[The session was ended while this action ran. It was interrupted; all that it began was killed.]"
 _REPEATABLE = NO_TEXTS - {EXEC, COMMAND}
-_LEAST_COMMAND_S = 1.0  # an action that waited long for its turn is still given this much
-_INSTANCE_TRUSTED_S = 30.0  # an import changes what sessions under way do this late; asking at each action costs 1 ms
+_LEAST_COMMAND_S = 1.0  # minimum run time of an action, however long it waited for its turn
+_INSTANCE_TRUSTED_S = 30.0  # live sessions see an import after this delay; a lookup for each action would cost 1 ms
 _SECONDS = {stage: telemetry.ACTION_SECONDS.labels(stage) for stage in ("wait", "parse", "run", "journal")}
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """One action, as it came."""
+    """One requested action."""
 
     content: str
     key: str
-    """Of idempotency."""
+    """Idempotency key."""
     arrived: float
     clock: float
     """`arrived` on the monotonic clock."""
     tool: str = ""
-    """One of NO_TEXTS; "": `content` is a policy's text."""
+    """One of NO_TEXTS; "" if `content` is a policy's text."""
 
 
 class Acting:
-    """Runs actions, one at a time per session, each acknowledged only once it is in the journal."""
+    """Runs actions, one at a time per session; acknowledges each only after it is in the journal."""
 
     def __init__(
         self,
@@ -77,41 +77,41 @@ class Acting:
         self._restoring = restoring
         self._config = config
         self._now: dict[str, asyncio.Task[Ran]] = {}
-        """What runs in each session."""
+        """The running action of each session, by sid."""
         self._journal_s: MutableMapping[Sandbox, float] = WeakKeyDictionary()
-        """What writing each sandbox's last action down took: known too late for its own record."""
+        """Seconds to write each sandbox's last action to the journal, counted in the next action's record."""
 
     def interrupt(self, sid: str) -> None:
-        """Have the action that runs in the session, if any, end now: what it began is killed, and it is journaled."""
+        """End the session's running action, if any, now: its processes are killed, and it is journaled."""
         if running := self._now.pop(sid, None):
             running.cancel()
 
     async def act(self, sid: str, content: str, idempotency_key: str) -> ActionAnswer:
-        """The observation of a policy's text in the session `sid`.
+        """Run a policy's text in the session `sid` and return its observation.
 
         Raises:
-            UnknownSession, SessionOver, SessionBusy, SessionRestoring: it did not run.
-            SandboxLost: the container is gone; the caller ends the session. Other InfrastructureErrors: nothing was
-            acknowledged, the action may or may not have run.
+            UnknownSession, SessionOver, SessionBusy, SessionRestoring: the action did not run.
+            SandboxLost: the container is gone; the caller ends the session. Other InfrastructureErrors: the action
+            may or may not have run, and was not acknowledged.
         """
         return await self._act(sid, _Asked(content, idempotency_key, clock.now(), time.monotonic()))
 
     async def exec(self, sid: str, commands: Sequence[Command], idempotency_key: str) -> ActionAnswer:
-        """As `act`, of a batch; the answer's content is its `batch_json.observation_of`.
+        """As `act`, for a batch; the answer's content is its `batch_json.observation_of`.
 
         Raises:
-            MalformedRequest: nothing was asked of the session.
+            MalformedRequest: the batch breaks a bound; the session was not used.
         """
         self._running.batches.check(commands, longest_s=self._config.command_timeout_s)
         content = batch_json.content_of(commands)
         return await self._act(sid, _Asked(content, idempotency_key, clock.now(), time.monotonic(), EXEC))
 
     async def work(self, sid: str, tool: str, content: str, idempotency_key: str) -> ActionAnswer:
-        """As `act`, of a content that is no policy's text; the answer's content is its reply, with the `notice`."""
+        """As `act`, for content that is not a policy's text; the answer's content is the reply with the `notice`."""
         return await self._act(sid, _Asked(content, idempotency_key, clock.now(), time.monotonic(), tool))
 
     async def sandbox(self, sid: str) -> Sandbox:
-        """The session's sandbox, to read in, with no turn; made anew first where its node has died.
+        """The session's sandbox, for reading without a turn. If its node has died, restores the session here first.
 
         Raises:
             As `act`. OwnedElsewhere.
@@ -135,7 +135,7 @@ class Acting:
         raise StateUnavailable(f"session {sid} went from node to node {_MOVES} times; send the action again")
 
     async def _made_anew(self, record: SessionRecord, began: float) -> None:
-        """Return once a session of another node is this one's. Raises SessionRestoring, as `Restoring.restore`."""
+        """Take over another node's session. Raises SessionRestoring, and the errors of `Restoring.restore`."""
         left_s = self._config.command_timeout_s - (time.monotonic() - began)
         if not await self._restoring.restore(record, wait_s=max(0.0, left_s)):
             raise SessionRestoring(
@@ -144,7 +144,7 @@ class Acting:
             )
 
     async def _turn(self, sid: str, asked: _Asked) -> ActionAnswer | SessionRecord:
-        """The answer, or the session's record where it belongs to another node."""
+        """The answer, or the session's record if it belongs to another node."""
         wait_s = self._config.command_timeout_s + self._config.action_wait_s
         in_flight = InFlight(asked.content, asked.arrived, asked.arrived + wait_s, idempotency_key=asked.key)
         async with self._data.store.turn(sid, in_flight, idempotency_key=asked.key, wait_s=wait_s) as turn:
@@ -178,7 +178,7 @@ class Acting:
         note = await self._settle(sandbox, turn.interrupted)
         retried = asked.key and turn.interrupted is not None and turn.interrupted.idempotency_key == asked.key
         if note and retried and asked.tool not in _REPEATABLE:
-            # the retry of the very action that was cut off: it may have run, so it does not run again
+            # a retry of the interrupted action itself: it may have run, so it does not run again
             ran = _cut_off(record, asked.tool, "")
         else:
             run = self._running.runner(asked.tool)
@@ -204,7 +204,7 @@ class Acting:
             exit_code=ran.observation.exit_code,
             started_at=min(began, clock.now() - duration_s),
             duration_s=duration_s,
-            idempotency_key="" if refused else asked.key,  # nothing was done: sent again, it is tried again
+            idempotency_key="" if refused else asked.key,  # without a key, a retry of a refused request runs
         )
         written = time.monotonic()
         await turn.acknowledge(
@@ -222,24 +222,24 @@ class Acting:
     async def _interruptible(
         self, sandbox: Sandbox, record: SessionRecord, action: Coroutine[None, None, Ran], tool: str
     ) -> Ran:
-        """What comes of the action, by itself or because of `interrupt`."""
+        """The result of the action, which may be cut off by `interrupt`."""
         running = self._now[record.sid] = asyncio.create_task(action)
         try:
             await asyncio.wait({running})
         finally:
-            running.cancel()  # where this was cancelled; else it is done
+            running.cancel()  # has an effect only if this method was cancelled; else the task is done
             self._now.pop(record.sid, None)
         if not running.cancelled():
             return running.result()
         try:
-            await sandbox.restart()  # the one thing that surely leaves no process of it, whatever the tool was
-        except ServiceError as error:  # the end goes on: its capture finds out whether the sandbox is still there
+            await sandbox.restart()  # the only step that surely kills all its processes, whatever the tool was
+        except ServiceError as error:  # the end continues: its capture detects whether the sandbox still exists
             log.warning("sandbox not restarted after an interruption", sid=record.sid, code=error.code)
         log.info("action interrupted by the end of its session", sid=record.sid)
         return _cut_off(record, tool, _INTERRUPTED)
 
     async def _settle(self, sandbox: Sandbox, interrupted: InFlight | None) -> str:
-        """Deal with an action that was never acknowledged; returns what to tell the policy of it."""
+        """Settle an action that was never acknowledged; returns the note about it for the policy."""
         if interrupted is None:
             return ""
         left_s = max(0.0, min(interrupted.deadline - clock.now(), self._config.command_timeout_s))
@@ -254,7 +254,7 @@ class Acting:
 
 
 def _cut_off(record: SessionRecord, tool: str, text: str) -> Ran:
-    """Of an action of which nobody knows how far it came."""
+    """The result of an action that was interrupted at an unknown point."""
     observation = Observation("" if tool in NO_TEXTS else text, outcome="interrupted")
     if tool == EXEC:
         return Ran(observation, tool, record.talk_turns, BatchOutcome(None))
@@ -265,13 +265,13 @@ def _cut_off(record: SessionRecord, tool: str, text: str) -> Ran:
 
 
 def _summed(so_far: Mapping[str, float], seconds: Mapping[str, float]) -> Mapping[str, float]:
-    """`so_far` with an action's stages added; rounded to microseconds, which is what the clock is worth."""
+    """`so_far` plus an action's stages, rounded to microseconds, the clock's useful precision."""
     more = {f"action_{stage}": taken_s for stage, taken_s in seconds.items()}
     return {**so_far, **{name: round(so_far.get(name, 0.0) + taken_s, 6) for name, taken_s in more.items()}}
 
 
 def refusal(record: SessionRecord | None) -> ServiceError:
-    """Why no action can run: an unknown, ended or lost session."""
+    """The error for a session in which no action can run: unknown (None), ended or lost."""
     if record is None:
         return UnknownSession("There is no such session: its start failed or it ended long ago.")
     if record.state == SessionState.LOST:
@@ -280,7 +280,7 @@ def refusal(record: SessionRecord | None) -> ServiceError:
 
 
 def told(error: ServiceError) -> ActionAnswer:
-    """What a policy is shown in place of an observation."""
+    """The text that a policy gets for an error, in place of an observation."""
     match error:
         case UnknownSession() | SessionOver() | SessionRestoring() | IsBox():
             text = error.detail

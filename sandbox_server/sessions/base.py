@@ -1,4 +1,4 @@
-"""What the protocols may ask of the sessions; `service.py` answers."""
+"""The interface of the sessions to the protocols; `service.py` implements it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,15 +17,15 @@ from sandbox_server.state.nodes import NodeRecord
 
 @dataclass(frozen=True, slots=True)
 class ActionAnswer:
-    """The observation of one action; always something to show a policy."""
+    """The observation of one action; its content can always be shown to a policy."""
 
     content: str
     error_code: str = ""
-    """Code of the ServiceError behind an observation that is our own text: sandbox_lost, unknown_session, ..."""
+    """Code of the ServiceError if the content is the service's own text: sandbox_lost, unknown_session, ..."""
     seq: int = 0
-    """Its number in the journal; 0 when it was not journaled."""
+    """Its number in the journal; 0 if it was not journaled."""
     tool: str = ""
-    """The tool it used, "" when none ran."""
+    """The tool that ran; "" for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,40 +36,40 @@ class BatchAnswer:
     seq: int
     """Its number in the journal."""
     notice: str = ""
-    """What the service has to tell of the session; "" nearly always."""
+    """A message of the service about the session; usually ""."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionView:
-    """Everything known of a session."""
+    """Everything known about a session."""
 
     record: SessionRecord
     graded: GradedSession | None
     patch: PatchRecord | None
     timings_s: dict[str, float] = field(default_factory=dict)
-    """Of the session and of its grading."""
+    """Seconds by stage, of the session and of its grading."""
     metrics: Mapping[str, object] = field(default_factory=dict)
     """See `scoring.rollout.metrics_of`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """What became of an announcement of starts."""
+    """The result of an announcement of starts."""
 
     queued: int
-    """Instances that are being prepared, in the order given."""
+    """Instances that will be prepared, in the given order."""
     unknown: tuple[int | str, ...]
-    """Those that the catalogue does not have."""
+    """Instances that are not in the catalogue."""
     dropped: int
-    """Known ones for which the queue had no room."""
+    """Known instances for which the queue had no room."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
-    """What is ready, or being made ready, for starts to come."""
+    """The containers and images that are ready, or being prepared, for future starts."""
 
     size: int
-    """Containers parked at most."""
+    """Maximum number of parked containers."""
     buckets: Sequence[BucketView]
     preparing: Sequence[str]
     """Announced instances whose image is not ready yet."""
@@ -77,14 +77,13 @@ class PoolView:
 
 
 class Sessions(Protocol):
-    """One rollout after the other. `sid` is the canonical decimal string; anything else is unknown."""
+    """Operations on sessions. `sid` is the canonical decimal string; any other text is an unknown sid."""
 
     async def start(self, instance: int | str, *, run: str = "", owner: str = "", idempotency_key: str = "") -> str:
-        """Begin a session of the instance with this hash (int) or id (str), for `run`; returns its sid.
+        """Start a session of the instance with this hash (int) or id (str) for `run`; returns its sid.
 
-        `owner`: as of SessionRecord.
-
-        The same `idempotency_key`, within some minutes, gives the same session for as long as it is live.
+        `owner`: see `SessionRecord.owner`. A start with the same `idempotency_key` within some minutes returns the
+        same session while that is live.
 
         Raises:
             UnknownInstance, Ungradable, CapacityError, OverQuota, InfrastructureError.
@@ -94,7 +93,7 @@ class Sessions(Protocol):
     async def start_group(
         self, instance: int | str, n: int, *, run: str = "", owner: str = ""
     ) -> tuple[list[str], list[ServiceError]]:
-        """Begin `n` sessions of one instance at once: their sids, and why others did not start.
+        """Start `n` sessions of one instance at once; returns their sids, and the errors of those that failed.
 
         Raises:
             UnknownInstance, Ungradable; the first error when none starts.
@@ -102,32 +101,32 @@ class Sessions(Protocol):
         ...
 
     async def look_ahead(self, instances: Sequence[int | str]) -> Announced:
-        """Prepare images and park containers for starts that will come."""
+        """Prepare images and park containers for future starts."""
         ...
 
     def pool(self) -> PoolView:
-        """The containers parked, being made and wanted."""
+        """The containers that are parked, being made and wanted."""
         ...
 
     async def nodes(self) -> list[NodeRecord]:
-        """Every node that has a heartbeat."""
+        """All nodes with a heartbeat."""
         ...
 
     async def drain(self, node: str, *, begin: bool) -> None:
-        """Have a node take nothing new and end once it is empty; `begin=False` takes that back. Raises UnknownNode."""
+        """Drain a node: it takes nothing new and ends once empty. `begin=False` cancels that. Raises UnknownNode."""
         ...
 
     async def act(self, sid: str, content: str, *, idempotency_key: str = "") -> ActionAnswer:
-        """Run one action. Never raises for what a policy or a fault can cause: the answer says it.
+        """Run one action. Errors that a policy or a fault can cause are not raised but reported in the answer.
 
-        The same `idempotency_key` within a session runs once; its observation is given again.
+        Within a session, an `idempotency_key` runs once; a repeated request gets the same observation.
         """
         ...
 
     async def exec(self, sid: str, commands: Sequence[Command], *, idempotency_key: str = "") -> BatchAnswer:
-        """Run commands in parallel, apart from the shell, as one action.
+        """Run commands in parallel, outside the session's shell, as one action.
 
-        The same `idempotency_key` within a session runs once; its results are given again.
+        Within a session, an `idempotency_key` runs once; a repeated request gets the same results.
 
         Raises:
             MalformedRequest, UnknownSession, SessionOver, SessionBusy, SessionRestoring: nothing ran.
@@ -140,13 +139,13 @@ class Sessions(Protocol):
         ...
 
     async def reward(self, sid: str) -> RewardAnswer:
-        """The stored verdict, or the one under way, waited for at most SANDBOX_REWARD_WAIT_S."""
+        """The reward by the stored verdict, or by a pending one after a wait of at most SANDBOX_REWARD_WAIT_S."""
         ...
 
     async def report(
         self, sid: str, *, rewards: Sequence[RewardItem] | None = None, tokens: Sequence[TurnTokens] | None = None
     ) -> None:
-        """Keep how a live session is to be scored, and what its turns cost; None leaves what was there.
+        """Store how a live session is scored and the tokens of its turns; None leaves the stored value.
 
         Raises:
             UnknownSession, SessionOver.
@@ -154,29 +153,29 @@ class Sessions(Protocol):
         ...
 
     async def close(self, sid: str) -> SessionRecord | None:
-        """As `postprocess`, by an operator."""
+        """As `postprocess`, but with the end reason `closed`."""
         ...
 
     async def owner(self, sid: str) -> str | None:
-        """SessionRecord.owner, which never changes; None: there is no such session."""
+        """SessionRecord.owner, which never changes; None for an unknown sid."""
         ...
 
     async def view(self, sid: str) -> SessionView:
-        """Raises UnknownSession."""
+        """Everything known about the session. Raises UnknownSession."""
         ...
 
     async def state(self, sid: str) -> str:
-        """Where it stands. Raises UnknownSession."""
+        """The session's state. Raises UnknownSession."""
         ...
 
     async def patch(self, sid: str) -> PatchRecord:
-        """Raises UnknownSession, SessionStillLive."""
+        """The session's patch. Raises UnknownSession, SessionStillLive, IsBox."""
         ...
 
     async def actions(self, sid: str, *, after: int = 0, limit: int | None = None) -> list[ActionRecord]:
-        """The journal past number `after`, oldest first. Raises UnknownSession."""
+        """The journal's actions with a number above `after`, oldest first. Raises UnknownSession."""
         ...
 
     async def list(self, wanted: SessionFilter, *, limit: int = 100) -> list[Seen]:
-        """Newest first."""
+        """The sessions that match `wanted`, newest first."""
         ...

@@ -1,4 +1,4 @@
-"""A watch on the containers' writable layers: overlay2 has no quota of its own over ext4."""
+"""Watches the size of the containers' writable layers, because overlay2 on ext4 has no quotas."""
 
 from collections.abc import Awaitable, Callable
 
@@ -15,7 +15,7 @@ REASON = "disk_full"
 
 
 class DiskWatch:
-    """Ends sessions that wrote more than SANDBOX_DISK_MB; their patch is kept and graded like any other."""
+    """Ends sessions that exceed their disk limit; their patch is captured and graded like any other."""
 
     def __init__(
         self,
@@ -34,10 +34,10 @@ class DiskWatch:
         self._end = end
 
     async def look(self) -> None:
-        """One look at all live sessions; one that cannot be ended does not keep the others.
+        """Check all live sessions once; a failure for one session does not stop the check of the others.
 
         Raises:
-            StateUnavailable, EngineUnavailable: the sessions, or their sizes, are not known.
+            StateUnavailable, EngineUnavailable: the sessions or their sizes are unknown.
 
         """
         sessions = await self._store.live(self._node)

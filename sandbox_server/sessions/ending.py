@@ -1,6 +1,6 @@
-"""The end of a session: patch, record, container; in that order, and from any point again after a crash.
+"""Ends sessions: takes the patch, writes the record, removes the container; a crash may interrupt it at any point.
 
-Its grading begins with the patch, and the grading's container with the end itself.
+The grading starts as soon as the patch is stored. Its container is created when the end begins.
 """
 
 import asyncio
@@ -34,12 +34,12 @@ from sandbox_server.sessions.starts import Starts
 
 log = telemetry.logger(__name__)
 
-_HURRY_EVERY_S = 0.5  # several actions may wait for their turn before the end has its own
-_CLOSE_S = 30.0  # for the removals under way when the server stops; the next one's reaper does the rest
+_HURRY_EVERY_S = 0.5  # interrupt repeatedly: several actions may be ahead of the end in the session's lock
+_CLOSE_S = 30.0  # for pending removals when the server stops; the next server's reaper removes the rest
 
 
 class Ending:
-    """Ends sessions of this node; the same session any number of times."""
+    """Ends sessions of this node. Ending a session is idempotent."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Ending:
         config: EndConfig,
         interrupt: Callable[[str], None],
     ) -> None:
-        """`interrupt(sid)` ends the action that runs in a session of this node."""
+        """`interrupt(sid)` ends the running action of a session of this node."""
         self._interrupt = interrupt
         self._ownership = ownership
         self._restoring = restoring
@@ -66,27 +66,28 @@ class Ending:
         self._rewards = rewards
         self._config = config
         self._removing: dict[str, asyncio.Task[None]] = {}
-        self._began: dict[str, float] = {}  # ends under way; a server that is started again counts anew
+        self._began: dict[str, float] = {}  # sid -> start of its end; a restart of the server resets it
 
     async def removed(self, sid: str) -> None:
-        """Wait until the container of the session that has ended is gone, or left to the reaper."""
+        """Wait until the container of an ended session is removed or left to the reaper."""
         if task := self._removing.get(sid):
             await asyncio.wait({task})
 
     async def close(self) -> None:
-        """Wait for the containers being removed."""
+        """Wait for pending container removals."""
         if self._removing:
             await asyncio.wait(self._removing.values(), timeout=_CLOSE_S)
 
     async def end(self, sid: str, reason: str) -> SessionRecord | None:
         """End the session, begin its grading and return its record; None for an unknown sid.
 
-        Waits for an action or another end of the same session that is under way. A dead node's session is restored
-        first, unless its patch is there already.
+        Waits for a running action or another end of the same session. Restores a dead node's session first, unless
+        its patch is already stored.
 
         Raises:
-            SessionBusy: that did not end in time. InfrastructureError: the session is still there, ask again.
-            OwnedElsewhere: it is another node's.
+            SessionBusy: the action, other end or restore did not finish in time.
+            InfrastructureError: the session has not ended; retry.
+            OwnedElsewhere: it belongs to another node.
         """
         record = await self._data.store.session(sid)
         if record is None:
@@ -111,14 +112,14 @@ class Ending:
             if record is None or record.state in OVER:
                 return record
             if not self._ownership.is_here(record) and await self._data.history.patch(sid) is None:
-                raise OwnedElsewhere(record.node)  # it was taken over meanwhile
+                raise OwnedElsewhere(record.node)  # another node took it over meanwhile
             return await self._end_here(record, record.end_reason or reason)
 
     async def _patch_in_time(self, record: SessionRecord) -> tuple[SessionRecord, PatchRecord]:
-        """As `_patch`; past SANDBOX_ENDING_MAX_S, tries before this one included, the session is lost.
+        """As `_patch`, but the session is lost past SANDBOX_ENDING_MAX_S, earlier attempts included.
 
-        Then it was the engine, or the unchanged tree, that did not answer either: what the agent left never takes as
-        long, for `Captures` gives up on that by itself. An outage of SQL or Redis does not count.
+        Then the engine or the unchanged tree failed too: the agent's files cannot take that long, because `Captures`
+        gives up on them sooner. An outage of SQL or Redis does not count.
         """
         most_s = self._config.ending_max_s
         began = self._began.setdefault(record.sid, time.monotonic())
@@ -142,7 +143,7 @@ class Ending:
 
     @asynccontextmanager
     async def _hurrying(self, sid: str) -> AsyncIterator[None]:
-        """Who runs an action in the session, or waits to, is interrupted from SANDBOX_END_GRACE_S on."""
+        """After SANDBOX_END_GRACE_S, interrupt the session's running action and those that wait for their turn."""
 
         async def hurry() -> None:
             await asyncio.sleep(self._config.end_grace_s)
@@ -157,7 +158,7 @@ class Ending:
             hurrying.cancel()
 
     async def _end_box(self, box: SessionRecord, reason: str) -> SessionRecord | None:
-        """Nothing of it is kept; with its node it is lost."""
+        """End a box without a capture; a box of a dead node is lost."""
         if not self._ownership.is_here(box):
             await self._ownership.nobodys(box)
             return await self.lose(box.sid, f"its host {box.node} died")
@@ -171,27 +172,27 @@ class Ending:
             return await self._finish(record, SessionState.ENDED, reason, "")
 
     async def _take_over(self, record: SessionRecord, wait_s: float) -> None:
-        """Have all that the end of another node's session needs."""
+        """Make it possible to end another node's session here: restore it, unless its patch is stored."""
         if await self._data.history.patch(record.sid) is not None:
             await self._ownership.nobodys(record)
         elif not await self._restoring.restore(record, wait_s=wait_s):
             raise SessionBusy(f"Session {record.sid} is being restored, its host died; waited {wait_s:g} s, ask again.")
 
     async def lose(self, sid: str, cause: str) -> SessionRecord | None:
-        """Nothing can run in the session any more: it ends with the patch of what it left, for an agent can cause that.
+        """End a session in which nothing can run any more, with a patch if possible: an agent can cause this state.
 
-        Where no container is left there is no patch, and verdict `infra` follows. So it does in code search: nothing is
-        taken from its tree, and the policy could not go on.
+        Without a container there is no patch, and the verdict is `infra`. The same holds for code search: no patch is
+        taken of its tree, and the policy could not finish.
 
         Raises:
-            OwnedElsewhere: the session went on on another node. SessionBusy, InfrastructureError.
+            OwnedElsewhere: the session continues on another node. SessionBusy, InfrastructureError.
         """
         async with self._data.store.lock(sid, self._config.command_timeout_s):
             record = await self._data.store.session(sid)
             if record is None or record.state in OVER:
                 return record
             if not self._ownership.is_here(record):
-                await self._ownership.nobodys(record)  # what was lost is not what it has now
+                await self._ownership.nobodys(record)  # if that node is alive, the session has another container now
             if not record.kind.is_rollout or not self._ownership.is_here(record) or await self._localizes(record):
                 return await self._lose(record, cause)
             return await self._end_here(record, record.end_reason or "died", cause)
@@ -202,7 +203,7 @@ class Ending:
         return False
 
     async def _end_here(self, record: SessionRecord, reason: str, died: str = "") -> SessionRecord:
-        """Under its lock; `died` is why nothing can run in it any more."""
+        """End a session of this node; the caller holds its lock. `died`: why nothing can run in it any more, or ""."""
         sources = frozenset(sources_of(SessionState.ENDING))
         await self._data.store.move(record.sid, SessionState.ENDING, sources, end_reason=reason)
         try:
@@ -215,18 +216,18 @@ class Ending:
         return await self._finish(record, SessionState.ENDED, reason, patch.cause or died)
 
     async def _patch(self, record: SessionRecord) -> tuple[SessionRecord, PatchRecord]:
-        """The session's patch, in SQL, and the record with what that took; its grading begins with it."""
+        """Store the session's patch in SQL and begin its grading; returns the record with the time this took."""
         if stored := await self._data.history.patch(record.sid):
-            return record, stored  # a server died after this and before the container was gone
+            return record, stored  # a server died between storing the patch and removing the container
         if record.differences:
-            # its patch would be of a state that the policy never saw: no reward may come of that
+            # the patch would be of a state that the policy never saw, so it must not earn a reward
             raise SandboxLost(
                 f"its host died, and {record.differences} of its actions ended differently when they were run again,"
                 " which no observation could tell any more"
             )
         began = time.monotonic()
         captured = await self._capture(record)
-        # a node that was taken for dead must not put its patch before that of the session as it went on elsewhere
+        # if this node was declared dead, the session continued elsewhere: its patch there must not be preempted
         now = await self._data.store.session(record.sid)
         if now is not None and now.container_id != record.container_id:
             raise OwnedElsewhere(now.node)
@@ -244,7 +245,7 @@ class Ending:
             return none(record)
         self._rewards.expect(instance, record.sid)
         base = ""
-        # only a note in the receipt: a patch is worth more than it
+        # the base commit is only a note in the receipt; a failure to get it must not cost the patch
         with suppress(ServiceError):
             base = (await self._workspaces.prepared(instance)).base_commit
         with telemetry.ACTION_SECONDS.labels("patch").time():
@@ -258,7 +259,7 @@ class Ending:
 
     async def _finish(self, record: SessionRecord, state: SessionState, reason: str, cause: str) -> SessionRecord:
         ended = replace(record, state=state, end_reason=reason, cause=cause, ended_at=clock.now())
-        # SQL first: what Redis calls ended, nobody looks at again
+        # SQL first: nothing looks again at a session that Redis says has ended
         await self._data.history.save_session(ended)
         await self._data.store.move(
             record.sid,

@@ -1,4 +1,4 @@
-"""What differs between sessions of tasks and boxes, for the parts that watch both: the reaper, the disk watch."""
+"""The differences between task sessions and boxes, for the parts that watch both: the reaper and the disk watch."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -9,31 +9,31 @@ from sandbox_server.sandbox.base import ContainerInfo
 
 
 class Kind(Protocol):
-    """One kind of session; `boxes.kind` has the other one. Methods raise StateUnavailable, CatalogueUnavailable."""
+    """A kind of session: task, or box (`boxes.kind`). Methods raise StateUnavailable, CatalogueUnavailable."""
 
     at_deadline: str
     """The end reason of a session that has reached its deadline."""
     idle_s: float
-    """Seconds without a request after which a session ends; infinite: idle sessions stay."""
+    """Seconds without a request after which a session ends; infinity to keep idle sessions."""
 
     async def disk_mb(self, record: SessionRecord) -> int:
         """MiB that the session may write to its container."""
         ...
 
     async def pause_at_end(self, record: SessionRecord) -> bool:
-        """Pause the session in place of the end at its deadline; False: it ends. Raises ServiceError."""
+        """At its deadline, pause the session instead of ending it; False if it is to be ended. Raises ServiceError."""
         ...
 
     async def follow(self, containers: Sequence[ContainerInfo], sessions: Sequence[SessionRecord]) -> None:
-        """Make the engine agree with the records of this node's `sessions`, of any kind."""
+        """Make the engine's state match the records of this node's `sessions`, which are of all kinds."""
         ...
 
     async def save(self, records: Sequence[SessionRecord]) -> None:
-        """Write to SQL what Redis knows of the sessions beyond their records."""
+        """Write to SQL what Redis has about the sessions beyond their records."""
         ...
 
     async def rebuild(self, record: SessionRecord) -> None:
-        """Write to Redis what SQL knows of the session beyond its record."""
+        """Write to Redis what SQL has about the session beyond its record."""
         ...
 
 
@@ -41,18 +41,18 @@ Kinds = Mapping[SessionKind, Kind]
 
 
 class TaskKind:
-    """Sessions of instances: their record is all there is; they are never paused."""
+    """Sessions of instances, which have no data beyond their record and are never paused."""
 
     at_deadline = "max_age"
 
     def __init__(self, instances: Instances, *, idle_s: float, disk_mb: int) -> None:
-        """`disk_mb`: for instances that name no limit."""
+        """`disk_mb`: the default for instances without a limit of their own."""
         self._instances = instances
         self.idle_s = idle_s
         self._disk_mb = disk_mb
 
     async def disk_mb(self, record: SessionRecord) -> int:
-        """See `Kind.disk_mb`. Raises UnknownInstance too."""
+        """See `Kind.disk_mb`. Also raises UnknownInstance."""
         instance = await self._instances.by_id(record.instance_id)
         return instance.sandbox.disk_mb or self._disk_mb
 

@@ -1,8 +1,8 @@
-"""From a start into SQL: every session that began, soon after it was answered for, together with others.
+"""Writes started sessions to SQL, in batches, soon after their starts were acknowledged.
 
-A start is acknowledged once Redis has its session. SQL gets it here, some 10 ms later: a commit waits for the disk,
-and starts need not wait for it one after the other. What a killed server leaves unwritten its successor writes, from
-Redis.
+A start is acknowledged once its session is in Redis. It is written to SQL here, some 10 ms later, because a commit
+waits for the disk, and starts should not wait for it one after the other. If a server is killed, its successor writes
+the missing sessions from Redis.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from sandbox_server.records import BoxRecord, SessionRecord
 
 
 class SessionLog:
-    """Begun sessions on their way to SQL."""
+    """Buffer of started sessions that are not in SQL yet."""
 
     def __init__(self, history: History, boxes: BoxHistory) -> None:
         self._history = history
@@ -23,22 +23,22 @@ class SessionLog:
         self._added = asyncio.Event()
 
     def add(self, record: SessionRecord, box: BoxRecord | None = None) -> None:
-        """Write it soon; `box`: what it is beyond a session."""
+        """Queue the session to be written; `box`: the box's own record, if it is a box."""
         if box is not None:
             self._unwritten_boxes[record.sid] = box
         self._unwritten[record.sid] = record
         self._added.set()
 
     async def write(self) -> None:
-        """Wait until a session has begun, and write it. Raises CatalogueUnavailable: it is still to be written."""
+        """Wait for a session and write it. Raises CatalogueUnavailable; the session then stays queued."""
         await self._added.wait()
         await self.drain()
 
     async def drain(self) -> None:
-        """Write all that is there. Raises CatalogueUnavailable: it is still to be written."""
+        """Write all queued sessions. Raises CatalogueUnavailable; those not written stay queued."""
         while self._unwritten:
             batch, boxes = list(self._unwritten.values()), list(self._unwritten_boxes.values())
-            await self._boxes.save(boxes)  # first: a session of SQL whose box is not there could not be rebuilt
+            await self._boxes.save(boxes)  # first: a box's session in SQL cannot be rebuilt without its box record
             for box in boxes:
                 if self._unwritten_boxes.get(box.sid) is box:
                     del self._unwritten_boxes[box.sid]

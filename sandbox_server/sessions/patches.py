@@ -1,7 +1,7 @@
-"""The end of a session's tree: its diff against the tree that the image was prepared with.
+"""Captures patches: the diff of a session's tree against the tree of its prepared image.
 
-The session's container is stilled first. Its files are then read in a fresh container of the same image, so by
-programs, libraries and against a base that nothing in the session could touch.
+The session's container is stopped first. Its files are then read in a fresh container of the same image, so that
+nothing in the session could have changed the programs, libraries and base used for the diff.
 """
 
 import asyncio
@@ -29,25 +29,25 @@ log = telemetry.logger(__name__)
 
 _SCRIPT = resources.files(__package__).joinpath("capture.bash").read_text()
 _NO_BASE, _NO_TREE, _NO_SPACE = 3, 4, 5
-_ATTEMPTS = 2  # before the unchanged tree is tried
-_MARGIN = 4  # after a reading that took too long, the unchanged tree must take less than this part of its bound
-_CLOSE_S = 30.0  # as for the sessions' own containers
+_ATTEMPTS = 2  # readings of a session's tree before the unchanged tree is read
+_MARGIN = 4  # after a timeout, the unchanged tree must be read within this fraction of the bound
+_CLOSE_S = 30.0  # as in `ending`
 
 _LIMITS = Limits(memory_mb=2048, cpus=2.0, pids=256, disk_mb=2048)
-"""Of a container that reads. A file of which git keeps more than its `disk_mb`, compressed, is in no patch; git holds
-two copies of a changed file in memory, and files past 512 MB never."""
+"""Limits of the reading container. A file whose compressed git object exceeds `disk_mb` cannot be in a patch. Git
+holds two copies of a changed file in memory, unless the file is larger than 512 MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
     diff: bytes | None
-    """None: the agent left nothing to take one from."""
+    """None if no diff can be taken from what the agent left."""
     cause: str
-    """What was remarkable."""
+    """Why there is no diff or only part of one, or another anomaly; "" for none."""
 
 
 class _Failed(Exception):
-    """No diff came, and it is not clear because of whom; `why` in a few words."""
+    """No diff was taken, because of either the agent or the service; `why`: a short reason."""
 
     def __init__(self, why: str, *, timed_out: bool = False) -> None:
         super().__init__(why)
@@ -56,10 +56,10 @@ class _Failed(Exception):
 
 
 class Captures:
-    """Takes the patches of sessions that end; nothing of a session runs any more then."""
+    """Takes the patches of sessions that end. Afterwards nothing in such a session runs any more."""
 
     def __init__(self, runtime: Runtime, *, timeout_s: float, max_bytes: int) -> None:
-        """`timeout_s` bounds one reading of a tree (SANDBOX_POSTPROCESS_TIMEOUT_S), `max_bytes` a patch."""
+        """`timeout_s` bounds one reading of a tree (SANDBOX_POSTPROCESS_TIMEOUT_S), `max_bytes` the size of a patch."""
         self._runtime = runtime
         self._outside = runtime.outside
         self._timeout_s = timeout_s
@@ -67,18 +67,18 @@ class Captures:
         self._removing: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
-        """Wait for the containers being removed."""
+        """Wait for pending container removals."""
         if self._removing:
             await asyncio.wait(self._removing, timeout=_CLOSE_S)
 
     async def take(self, session: SessionRecord, instance: TaskInstance, *, base_commit: str) -> PatchRecord:
-        """The diff: new, binary, mode-changed, staged and committed changes in it, ignored files not.
+        """Take the session's patch: new, binary, mode-changed, staged and committed changes, without ignored files.
 
-        None, with its cause, where it cannot be taken although that of the unchanged tree can.
+        The diff is None, with a cause, if it cannot be taken although the unchanged tree can be read.
 
         Raises:
-            SandboxLost: there is no container any more, or the host is too slow. InfrastructureError: the unchanged
-                tree cannot be read either, or no container be made for it: ask again.
+            SandboxLost: the container is gone, or the host is too slow. InfrastructureError: the unchanged tree cannot
+                be read either, or no container can be made; retry.
 
         """
         taken = await self._taken(session, instance)
@@ -118,7 +118,7 @@ class Captures:
             taken = self._of(await self._run(sandbox, workdir, FILES, seen.created_at), workdir)
         finally:
             self._remove_later(sandbox)
-        # what somebody removes meanwhile loses its files one by one, which reads as the agent's deletions
+        # while a container is removed, its files vanish one by one and look like the agent's deletions: check again
         await self._outside.see(session.container_id)
         return taken
 
@@ -137,13 +137,13 @@ class Captures:
                 raise _Failed(error.why) from error
             raise
         if seen.running and not stilled.running:
-            # what was mounted may be the empty folder that its end left; a copy is made the next time
+            # the mount may show the empty folder that the container's end left; the next attempt copies the files
             self._remove_later(sandbox)
             raise _Failed("its container ended meanwhile")
         return sandbox, seen
 
     async def _control(self, seen: Seen, instance: TaskInstance, timeout_s: float) -> None:
-        """Read the image's own tree in the same way. Raises _Failed: that does not work either."""
+        """Read the image's unchanged tree in the same way. Raises _Failed if that fails too."""
         workdir = instance.sandbox.workdir
         sandbox = await self._runtime.create(self._spec(seen, ""))
         try:
@@ -203,7 +203,7 @@ class Captures:
 
 
 def none(session: SessionRecord) -> PatchRecord:
-    """Of a session that is scored by what the policy answered; it stands for the session's end like any other."""
+    """The empty patch of a code search session, whose score depends on the policy's answer alone."""
     return PatchRecord(
         sid=session.sid,
         instance_id=session.instance_id,

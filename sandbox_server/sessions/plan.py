@@ -1,4 +1,4 @@
-"""What a start begins: a session of a task's instance, or (`boxes.plan`) a box."""
+"""Plans of starts: a session of an instance, or a box (`boxes.plan`)."""
 
 from typing import Protocol
 
@@ -10,11 +10,11 @@ from sandbox_server.state.store import Store
 
 
 class Plan(Protocol):
-    """All that a start needs to know of what it begins."""
+    """The session that a start creates."""
 
     @property
     def name(self) -> str:
-        """What alike starts have in common: they come in groups, and find containers parked for each other."""
+        """Common name of equivalent starts: they form groups, and share parked containers."""
         ...
 
     @property
@@ -24,7 +24,7 @@ class Plan(Protocol):
 
     @property
     def cwd(self) -> str:
-        """Where its shell stands at first."""
+        """Initial working directory of its shell."""
         ...
 
     @property
@@ -33,7 +33,7 @@ class Plan(Protocol):
         ...
 
     async def spec(self) -> ContainerSpec:
-        """Its container, the image ready to start from; sid and deadline are left open.
+        """Prepare the image and return the container's spec, without sid and deadline.
 
         Raises:
             ImageUnavailable, EngineUnavailable.
@@ -41,7 +41,7 @@ class Plan(Protocol):
         ...
 
     async def keep(self, record: SessionRecord) -> None:
-        """Write it into Redis; from then on the session is there. Raises StateUnavailable."""
+        """Write the session to Redis, from when on it exists. Raises StateUnavailable."""
         ...
 
 

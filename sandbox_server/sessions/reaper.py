@@ -1,7 +1,7 @@
-"""Ends what has no living owner: expired sessions, and containers that nobody knows or that are past their deadline.
+"""Ends expired sessions, and removes containers that are past their deadline or belong to no session.
 
-Works from labels and Redis alone, so also after SIGKILL of a server. What it must not touch: containers whose
-start is under way in this process (`ContainerInfo.held`), and sessions whose lock somebody holds (it waits for it).
+Works from labels and Redis alone, so it also works after SIGKILL of a server. It must not touch containers that this
+process is starting or has parked (`ContainerInfo.held`), nor sessions whose lock is held (it waits for the lock).
 """
 
 import asyncio
@@ -26,12 +26,12 @@ from sandbox_server.state.runs import RunState
 
 log = telemetry.logger(__name__)
 
-_DEAD_EVERY_S = 30.0  # every node looks after the sessions of dead ones
-_TOGETHER = 4  # sessions ended at a time, so that a mass expiry leaves live ones their latency
+_DEAD_EVERY_S = 30.0  # between passes over dead nodes' sessions; every node does them
+_TOGETHER = 4  # sessions ended at a time, so that a mass expiry does not slow live ones
 
 
 class Reaper:
-    """One pass every SANDBOX_REAPER_PERIOD_S, and one, with recovery, when the server starts."""
+    """Makes one pass every SANDBOX_REAPER_PERIOD_S, and a recovery with a pass when the server starts."""
 
     def __init__(
         self,
@@ -68,13 +68,13 @@ class Reaper:
         self._end = end
 
     async def recover(self) -> None:
-        """Take over from a server that died: sessions that Redis forgot, ends and gradings left undone."""
+        """Recover from a server that died: sessions missing in Redis, unfinished ends and gradings."""
         await self._rebuild()
         live = await self._data.store.live(self._node)
         await self._starts.adopt(live)
         for kind in self._kinds.values():
             await kind.save(live)
-        await self._data.history.save_sessions(live)  # of some the start may have been acknowledged and not yet written
+        await self._data.history.save_sessions(live)  # some starts may have been acknowledged before they were in SQL
         gate = asyncio.Semaphore(_TOGETHER)
         halfway = [record for record in live if record.state == SessionState.ENDING]
         await asyncio.gather(*(self._finish(gate, record, record.end_reason) for record in halfway))
@@ -84,16 +84,16 @@ class Reaper:
                 self._rewards.begin(record)
 
     async def sweep_all(self) -> None:
-        """One pass over what is this node's, and now and then one over what dead nodes left."""
+        """One pass over this node's sessions; every `_DEAD_EVERY_S` also one over those of dead nodes."""
         await self.sweep()
         if time.monotonic() - self._swept_dead_at > _DEAD_EVERY_S:
             await self.sweep_dead()
             self._swept_dead_at = time.monotonic()
 
     async def sweep(self) -> None:
-        """One pass."""
+        """One pass over this node's sessions and containers."""
         self._lapsed = await self._runs.lapsed(clear_for_s=self._nodes.clear_for_s())
-        # in this order: a session is written down after its container was made, so one without is really gone
+        # sessions first: a record is written after its container was made, so one without a container is really lost
         sessions = {record.sid: record for record in await self._data.store.live(self._node)}
         containers = await self._runtime.list()
         left_behind = set()
@@ -103,7 +103,7 @@ class Reaper:
             if record is not None and self._ownership.is_here(record):
                 sessions[sid] = record
             elif (known := record or await self._data.store.session(sid)) and not self._still_mine(known):
-                left_behind.add(sid)  # also when it has ended there by now
+                left_behind.add(sid)  # even if it has ended there by now
         for sid in self._starts.sids - sessions.keys():
             if (record := await self._data.store.session(sid)) and (
                 record.state in OVER or not self._ownership.is_here(record)
@@ -118,12 +118,12 @@ class Reaper:
             await kind.follow(containers, list(sessions.values()))
 
     def _still_mine(self, record: SessionRecord) -> bool:
-        """Not a box that is lost: another node may have declared it so while this node was taken for dead."""
+        """Whether the session is this node's and not a lost box, which another node may have declared lost."""
         return self._ownership.is_here(record) and (record.kind.is_rollout or record.state != SessionState.LOST)
 
     def _is_orphan(self, container: ContainerInfo, sessions: dict[str, SessionRecord], left_behind: set[str]) -> bool:
         if container.role is Role.SESSION and container.sid in left_behind:
-            return True  # its session went on on another node, while this one was taken for dead
+            return True  # its session continued on another node, which took this one for dead
         if container.deadline < clock.today():
             return True
         if container.role is Role.SESSION and container.sid in sessions:
@@ -131,7 +131,7 @@ class Reaper:
         return not container.held
 
     async def sweep_dead(self) -> None:
-        """End what has run out of the sessions of nodes that died and that nobody asked for since."""
+        """End dead nodes' expired sessions and all their boxes; requests for a session restore it elsewhere."""
         gate = asyncio.Semaphore(_TOGETHER)
         for node in await self._data.store.other_nodes():
             if await self._nodes.liveness(node) is not Liveness.DEAD:
@@ -152,18 +152,18 @@ class Reaper:
     async def _finish(
         self, gate: asyncio.Semaphore, record: SessionRecord, reason: str, present: set[str] | None = None
     ) -> None:
-        """End the session; with `present` only if there still is a reason to."""
+        """End the session; if `present` is given, only if a reason to end it still holds."""
         async with gate:
             try:
                 current = await self._data.store.session(record.sid)
                 if current is None or current.state in OVER:
                     return
                 if present is not None and not self._reason(current, present):
-                    return  # it was touched meanwhile
+                    return  # a request came meanwhile
                 if reason == "lease" and record.run not in await self._runs.lapsed(
                     clear_for_s=self._nodes.clear_for_s()
                 ):
-                    return  # its trainer was late, and lives
+                    return  # its trainer renewed the lease late
                 kind = self._kinds[record.kind]
                 if reason == kind.at_deadline and await kind.pause_at_end(record):
                     return
@@ -175,7 +175,7 @@ class Reaper:
                     await self._ending.lose(record.sid, cause)
                 else:
                     await self._end(record.sid, reason)
-                await self._ending.removed(record.sid)  # a pass leaves nothing behind
+                await self._ending.removed(record.sid)  # removals finish within the pass
             except OwnedElsewhere:
                 log.info("session went on elsewhere", sid=record.sid)
             except ServiceError as e:
@@ -210,7 +210,7 @@ class Reaper:
             log.info("orphan removed", container_id=container.container_id[:12], role=container.role, sid=container.sid)
 
     async def _rebuild(self) -> None:
-        """Put sessions back that SQL knows as live, when Redis came back empty; end those without a container."""
+        """Restore to Redis sessions that only SQL has as live (Redis lost its data); end those without a container."""
         running = {c.sid for c in await self._runtime.list() if c.role is Role.SESSION}
         for state in (SessionState.LIVE, SessionState.ENDING):
             for record in await self._data.history.sessions(state=state, node=self._node, limit=100_000):
@@ -220,27 +220,27 @@ class Reaper:
                     await self._close_off(record)
 
     async def _remembered(self, sid: str) -> SessionRecord | None:
-        """The session if it is not over, whosever; this node's is put back into Redis when only SQL knows it."""
+        """The session, of any node, unless it is over. Writes this node's back to Redis if only SQL has it."""
         if record := await self._data.store.session(sid):
             return None if record.state in OVER else record
         record = await self._data.history.session(sid)
         if record is None or record.state in OVER:
             return None
         if not self._ownership.is_here(record):
-            return record  # its own node puts it back
-        # asked again: a start that ended between the two looks is in Redis first, and must not be overwritten
+            return record  # its own node writes it back
+        # look again: a start that finished between the two lookups is already in Redis; do not overwrite it
         if present := await self._data.store.session(sid):
             return None if present.state in OVER else present
         log.warning("session rebuilt from SQL: Redis had forgotten it", sid=sid)
         actions = await self._data.history.actions(sid)
-        # its idle time is unknown, and the next action's number must be a new one
+        # its idle time is unknown, so it starts anew; the next action must get an unused number
         rebuilt = replace(record, touched_at=clock.now(), actions=actions[-1].seq if actions else 0)
         await self._kinds[record.kind].rebuild(record)
         await self._data.store.rebuild(rebuilt, actions)
         return rebuilt
 
     async def _close_off(self, record: SessionRecord) -> None:
-        """Neither Redis nor the engine has it any more: say in SQL how it ended."""
+        """Write to SQL how a session ended that neither Redis nor the engine has any more."""
         patch = await self._data.history.patch(record.sid)
         over = replace(record, ended_at=clock.now(), end_reason=record.end_reason or "lost")
         if patch is not None:

@@ -1,9 +1,8 @@
-"""A dead node's session goes on here: its acknowledged actions are run again, in order, in a fresh container.
+"""Restores a dead node's sessions here by running their acknowledged actions again, in order, in a fresh container.
 
-What comes of it is the policy's to know: the next observation says that it was done, and which actions ended
-differently this time. What cannot come back does not: background processes are begun anew, and whatever depends on
-the clock, on chance or on a network may differ. A session that cannot be restored is lost: an honest end, verdict
-`infra`, masked.
+The next observation tells the policy that this was done and which actions ended differently. Some state cannot be
+restored: background processes are started anew, and whatever depends on the clock, on chance or on a network may
+differ. A session that cannot be restored is lost: verdict `infra`, masked.
 """
 
 import asyncio
@@ -29,11 +28,11 @@ from sandbox_server.sessions.starts import GRACE_S, Starts
 
 log = telemetry.logger(__name__)
 
-_SHOWN = 5  # differences that a notice names
+_SHOWN = 5  # maximum differences named in a notice
 
 
 class Restoring:
-    """Takes sessions over from nodes that died; each once, however many ask."""
+    """Takes over sessions of dead nodes; concurrent requests for a session share one restore."""
 
     def __init__(
         self,
@@ -60,17 +59,17 @@ class Restoring:
 
     @property
     def sids(self) -> frozenset[str]:
-        """Of the sessions whose new containers are being made: not this node's yet."""
+        """Sids of the sessions being restored, which do not belong to this node yet."""
         return frozenset(self._under_way)
 
     async def restore(self, record: SessionRecord, *, wait_s: float) -> bool:
-        """Make the session this node's, or see that it is another living one's; look at it anew after this.
+        """Restore the session on this node, unless another live node does; the caller must read its record again.
 
-        False: it is not done within `wait_s` seconds, and goes on.
+        Returns False if this is not done within `wait_s` seconds; the restore continues.
 
         Raises:
             OwnedElsewhere, NodeUnreachable: as `Ownership.nobodys`; or another node is a better place for it.
-            SandboxLost: it cannot be restored; the caller ends it. Other ServiceErrors: ask again.
+            SandboxLost: it cannot be restored; the caller ends it. Other ServiceErrors: retry.
 
         """
         task = self._under_way.get(record.sid)
@@ -78,7 +77,7 @@ class Restoring:
             await self._ownership.nobodys(record)
             instance = await self._instance(record)
             await self._placement.settle(instance)
-            task = self._under_way.get(record.sid)  # somebody may have been quicker
+            task = self._under_way.get(record.sid)  # another request may have started it meanwhile
         if task is None:
             task = asyncio.create_task(self._restore(record, instance), name=f"restore-{record.sid}")
             self._under_way[record.sid] = task
@@ -95,7 +94,7 @@ class Restoring:
             raise SandboxLost(f"its host {record.node} died, and its instance was removed: {e.detail}") from e
 
     async def close(self) -> None:
-        """Stop; what is under way is left as it was."""
+        """Cancel the restores in progress; their sessions stay as they were."""
         tasks = list(self._under_way.values())
         for task in tasks:
             task.cancel()
@@ -114,7 +113,7 @@ class Restoring:
             async with asyncio.timeout(bound_s), self._data.store.lock(lost.sid, bound_s):
                 record = await self._data.store.session(lost.sid)
                 if record is None or record.state in OVER or record.node != lost.node:
-                    return  # another node was quicker
+                    return  # another node was faster, or it has ended
                 actions = await self._journal(record)
                 async with self._starts.place(record):
                     differences = await self._anew(record, instance, actions)
@@ -135,7 +134,7 @@ class Restoring:
         )
 
     async def _journal(self, record: SessionRecord) -> Sequence[ActionRecord]:
-        """All that was acknowledged. Raises SandboxLost when it is not to be run again."""
+        """All acknowledged actions. Raises SandboxLost if they must not or cannot be run again."""
         died = f"its host {record.node} died"
         if self._config.restore == "off":
             raise SandboxLost(f"{died}, and sessions are not restored here (SANDBOX_RESTORE=off)")
@@ -152,7 +151,7 @@ class Restoring:
         return actions
 
     async def _anew(self, record: SessionRecord, instance: TaskInstance, actions: Sequence[ActionRecord]) -> list[str]:
-        """The session in a container of this node; what ended differently."""
+        """Rebuild the session in a container of this node; returns one text per action that ended differently."""
         spec = await self._workspaces.spec(instance)
         ends = datetime.fromtimestamp(record.deadline + GRACE_S, UTC)
         sandbox = await self._runtime.create(replace(spec, sid=record.sid, deadline=ends))

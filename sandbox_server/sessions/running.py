@@ -1,4 +1,4 @@
-"""From what was asked to an observation: a policy's text by dialect and tool, a batch as it is. Writes nothing down."""
+"""Runs an action: a policy's text by its dialect and tool, a batch directly. Does not write to the journal."""
 
 import asyncio
 import time
@@ -17,31 +17,31 @@ from sandbox_server.scoring.journals import EXEC
 from sandbox_server.sessions.config import DialectConfig
 from sandbox_server.state.store import Store
 
-_AT_ONCE = 1 << 17  # characters of an action; a longer one is read in a thread
+_AT_ONCE = 1 << 17  # characters of an action; a longer one is parsed in a thread
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What came of an action, before it is written down."""
+    """The result of an action, before it is journaled."""
 
     observation: Observation
-    """Without text where there is a `batch`."""
+    """Without text if there is a `batch`."""
     tool: str
     talk_turns: int
     batch: BatchOutcome | None = None
-    """Of EXEC."""
+    """For EXEC."""
     reply: Mapping[str, object] | None = None
-    """Of FILE, COMMAND and COMMAND_END, in place of a text."""
+    """For FILE, COMMAND and COMMAND_END, in place of a text."""
     duration_s: float | None = None
-    """Where it is not what running it took."""
+    """Set if it differs from the measured run time."""
 
 
 Runner = Callable[[Sandbox, SessionRecord, TaskInstance, str, float, dict[str, float]], Coroutine[None, None, Ran]]
-"""As `Running.run`."""
+"""Signature of `Running.run`."""
 
 
 class Running:
-    """Runs one action in a sandbox whose session the caller holds."""
+    """Runs one action in a sandbox; the caller holds the session's turn."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Running:
         tools: dict[str, Tool],
         runners: Mapping[str, Runner] | None = None,
     ) -> None:
-        """`runners`: of actions that are no policy's text, beside batches, by their tool."""
+        """`runners`: tool -> runner, for actions that are neither a policy's text nor a batch."""
         self._runners: Mapping[str, Runner] = {**(runners or {}), EXEC: self.run_batch}
         self._store = store
         self._config = config
@@ -62,7 +62,7 @@ class Running:
         self._tools = tools
 
     def runner(self, tool: str) -> Runner:
-        """What runs the content of an action of this tool."""
+        """The runner for actions of this tool."""
         return self._runners.get(tool, self.run)
 
     async def run(
@@ -74,7 +74,7 @@ class Running:
         timeout_s: float,
         seconds: dict[str, float],
     ) -> Ran:
-        """The observation of `content`; what its stages took goes into `seconds`.
+        """Run `content` and return its result; adds the duration of each stage to `seconds`.
 
         Raises:
             SandboxLost, EngineUnavailable, StateUnavailable.
@@ -114,7 +114,7 @@ class Running:
         timeout_s: float,
         seconds: dict[str, float],
     ) -> Ran:
-        """As `run`, of a `content` that is a batch (`batch_json.content_of`)."""
+        """As `run`, for a batch (`content` by `batch_json.content_of`)."""
         began = time.monotonic()
         commands = batch_json.commands_of(content)
         results = await self.batches.run(sandbox, instance, commands, timeout_s=timeout_s)

@@ -1,4 +1,4 @@
-"""A trainer's run as a whole: ending what it has, and what becomes of it when it stops saying that it lives."""
+"""Operations on a whole run: ending its sessions, its owner, and its lease."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,20 +15,20 @@ from sandbox_server.state.store import Store
 log = telemetry.logger(__name__)
 
 _LOOK_EVERY_S = 0.2
-_TOLD = 10_000  # runs that this process need not claim again; names of runs are the clients' own
+_TOLD = 10_000  # remembered (run, key) pairs that need no claim; bounded because clients choose the names of runs
 
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """What became of a run's sessions."""
+    """The result of ending a run's sessions."""
 
     ended: tuple[str, ...]
     ending: tuple[str, ...]
-    """Their end goes on."""
+    """Sessions whose end is still in progress."""
 
 
 class Runs:
-    """Ends runs, and keeps whose they are."""
+    """Ends runs, and records their owners and leases."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Runs:
         node: str,
         end_apart: Callable[[str, str], asyncio.Task[SessionRecord | None]],
     ) -> None:
-        """`end_apart(sid, reason)` ends a session of this node whatever becomes of who asked."""
+        """`end_apart(sid, reason)` ends a session of this node in a task of its own."""
         self._store = store
         self._state = state
         self._nodes = nodes
@@ -48,12 +48,12 @@ class Runs:
         self._told: set[tuple[str, str]] = set()
 
     async def started(self, run: str, key: str) -> None:
-        """Something is started for `run` with the API key of this name; the first key to do so owns the run.
+        """Record a start for `run` with the API key named `key`; the first key to do so owns the run.
 
-        A run of the key's own name is the key's, whoever was first.
+        A run with the same name as the key always belongs to the key.
 
         Raises:
-            RunOfAnother: a key with a name starts nothing for another's run.
+            RunOfAnother: a key with a name cannot start anything for a run of another owner.
         """
         if (run, key) in self._told:
             return
@@ -66,7 +66,7 @@ class Runs:
         self._told.add((run, key))
 
     async def check(self, run: str, key: str) -> None:
-        """A key without a name may do what it likes; one with a name only what concerns runs of its own.
+        """Check that the key may act on the run: a key with a name only on its own runs, one without on any.
 
         Raises:
             RunOfAnother.
@@ -77,19 +77,19 @@ class Runs:
             )
 
     async def keep(self, run: str, ttl_s: float) -> float:
-        """The run lives for `ttl_s` more; the Unix second at which it does not any more, unless told again."""
+        """Extend the run's lease to `ttl_s` seconds from now; returns the Unix time at which it expires."""
         return await self._state.keep(run, ttl_s)
 
     async def release(self, run: str) -> bool:
-        """Its sessions are bound by their own limits alone; False: they were before."""
+        """Remove the run's lease, so that only their own limits end its sessions; False if it had none."""
         return await self._state.release(run)
 
     async def end(self, run: str, *, owner: str = "", wait_s: float) -> RunEnd:
-        """End every session that the run has now, boxes too; waits at most `wait_s` for that.
+        """End all sessions and boxes that the run has now; waits at most `wait_s` seconds.
 
-        `owner`: only those that the key of this name began, whoever Redis says that the run belongs to; "": all.
+        `owner`: only sessions that the key of this name started, whatever owner Redis has for the run; "": all.
 
-        Sessions that it starts meanwhile are left alone; those of dead nodes hold no slot, and are the reaper's.
+        Sessions started later are not ended. Sessions of dead nodes hold no slot, and are left to the reaper.
         """
         asked_at = clock.now()
         records = [
@@ -111,7 +111,7 @@ class Runs:
         return await self._wait(sids, asyncio.get_running_loop().time() + wait_s)
 
     async def hear(self) -> None:
-        """End what others were asked to end here."""
+        """End the sessions of this node whose end other nodes have requested."""
         for sid in await self._state.asked():
             self._end_apart(sid, "run_ended")
 

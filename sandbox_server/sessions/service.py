@@ -1,4 +1,4 @@
-"""Start, act, end, reward: in which order, and what each answers when it cannot."""
+"""Operations on sessions (start, act, end, reward): the order of their steps and their answers on failure."""
 
 import asyncio
 import time
@@ -53,7 +53,7 @@ _OWNERS_KEPT = 100_000
 
 
 class SessionService:
-    """Implements `sessions.base.Sessions` over its parts."""
+    """Implements `sessions.base.Sessions`."""
 
     def __init__(
         self,
@@ -102,11 +102,11 @@ class SessionService:
         return await self._answered(name, await self._start(task, run, owner))
 
     async def _answered(self, start: str, sid: str) -> str:
-        """The sid that a start is answered with; where another attempt of it was quicker, `sid` ends."""
+        """The sid to return for a start with an idempotency key. If another attempt was faster, ends `sid`."""
         try:
             answer = await self._run_state.answer(start, sid)
         except StateUnavailable:
-            return sid  # the session is there; only a retry would not find it
+            return sid  # the session exists, but a retry would not find it
         except asyncio.CancelledError:
             self.end_apart(sid, "closed")
             raise
@@ -125,7 +125,7 @@ class SessionService:
         try:
             results = await asyncio.gather(*starts, return_exceptions=True)
         except asyncio.CancelledError:
-            results = await asyncio.gather(*starts, return_exceptions=True)  # each was cancelled with this
+            results = await asyncio.gather(*starts, return_exceptions=True)  # gather has cancelled them all
             await self._give_back(results)
             raise
         failed = [result for result in results if isinstance(result, BaseException)]
@@ -135,7 +135,7 @@ class SessionService:
         return [sid for sid in results if isinstance(sid, str)], [e for e in failed if isinstance(e, ServiceError)]
 
     async def _give_back(self, results: Sequence[str | BaseException]) -> None:
-        """End the sessions of a group that nobody will get."""
+        """End the sessions of a group that is not returned to the caller."""
         sids = [result for result in results if isinstance(result, str)]
         for error in await asyncio.gather(*(self.close(sid) for sid in sids), return_exceptions=True):
             if isinstance(error, BaseException):
@@ -159,7 +159,7 @@ class SessionService:
         return Announced(len(tasks) - len(mine) + queued, tuple(unknown), len(mine) - queued)
 
     async def announced(self, instance_ids: Sequence[str]) -> None:
-        """Other nodes expect starts of these to be placed here."""
+        """Prepare for starts of these instances, which other nodes expect to be placed here."""
         tasks = []
         for instance_id in instance_ids:
             with suppress(UnknownInstance):
@@ -200,7 +200,7 @@ class SessionService:
                 " SANDBOX_ALLOW_UNGRADABLE=1 starts it all the same"
             )
         if task.localizes:
-            self._localizing.composition(task)  # what cannot be scored is known now, not at its end
+            self._localizing.composition(task)  # an instance that cannot be scored fails now, not at its end
         return task
 
     async def _start(self, task: TaskInstance, run: str, owner: str) -> str:
@@ -222,7 +222,7 @@ class SessionService:
         """See `sessions.base.Sessions.act`."""
         try:
             answer = await self._acting.act(sid, content, idempotency_key)
-            if answer.tool == "finish" and (record := await self._data.store.session(sid)):  # the end is near
+            if answer.tool == "finish" and (record := await self._data.store.session(sid)):  # it will end soon
                 self._rewards.expect(await self._data.instances.by_id(record.instance_id), sid)
             return answer
         except SandboxLost as error:
@@ -277,7 +277,7 @@ class SessionService:
     async def reward(self, sid: str) -> RewardAnswer:
         """See `sessions.base.Sessions.reward`."""
         began = time.monotonic()
-        wait_s = self._config.reward_wait_s  # for all of it: past the client's own limit it would record 0.0
+        wait_s = self._config.reward_wait_s  # in total: a client whose own limit passes first would record 0.0
         record = await self._data.session(sid)
         if record is not None and not record.kind.is_rollout:
             cause = f"session {sid} is a box: nothing of it is graded"
@@ -295,7 +295,7 @@ class SessionService:
         return await self._rewards.answer(record, wait_s=max(0.0, wait_s - (time.monotonic() - began)))
 
     def end_apart(self, sid: str, reason: str) -> asyncio.Task[SessionRecord | None]:
-        """End the session whatever becomes of the request that asked; one task for all who ask."""
+        """End the session in a task that survives the cancellation of a request; concurrent requests share it."""
         task = self._ends.get(sid)
         if task is None:
             task = self._ends[sid] = asyncio.create_task(self.end(sid, reason), name=f"end-{sid}")
@@ -343,7 +343,7 @@ class SessionService:
 
     async def _metrics(self, record: SessionRecord) -> dict[str, object]:
         instance = None
-        with suppress(UnknownInstance):  # removed from the catalogue since
+        with suppress(UnknownInstance):  # it was removed from the catalogue
             instance = await self._data.instances.by_id(record.instance_id)
         return await self._localizing.metrics(record, instance)
 
@@ -369,11 +369,11 @@ class SessionService:
 
     async def list(self, wanted: SessionFilter, *, limit: int = 100) -> "list[Seen]":
         """See `sessions.base.Sessions.list`."""
-        # SQL knows starts and ends; what is between, Redis
+        # SQL has a session's start and end; its state in between is in Redis
         kept = SessionState.LIVE.value if wanted.state == SessionState.ENDING else wanted.state
         found = await self._listing.sessions(replace(wanted, state=kept), limit=limit)
         seen = {one.record.sid: one for one in found}
-        # what lies past a full page is the next page's
+        # if the page is full, older sessions belong to the next page
         oldest = min((one.record.created_at for one in found), default=0.0) if len(found) == limit else 0.0
         for record in await self._present(found, wanted):
             if record.sid in seen or record.created_at >= oldest:
@@ -382,7 +382,7 @@ class SessionService:
         return [one for one in now if fits(one.record, wanted)][:limit]
 
     async def _present(self, found: "Sequence[Seen]", wanted: SessionFilter) -> "Sequence[SessionRecord]":
-        """Sessions that are not over, as Redis has them: all, or, of a narrow list, those that SQL found."""
+        """Sessions that are not over, from Redis: all, or for a narrow filter only those in `found`."""
         if wanted.instance is None and wanted.before is None and wanted.verdict is None and wanted.masked is None:
             return await self._data.store.live()
         going = [one.record.sid for one in found if one.record.ended_at == 0]

@@ -1,4 +1,4 @@
-"""How a session comes to be: a slot, a prepared image, a container from the pool, a record."""
+"""Starts sessions: acquires a slot, prepares the image, takes a container from the pool, writes the record."""
 
 import asyncio
 import time
@@ -34,21 +34,21 @@ from sandbox_server.state.store import Store
 log = telemetry.logger(__name__)
 
 GRACE_S = 1800.0
-"""Past a session's own end its patch is captured and its container removed; only then may the label's deadline pass."""
+"""Added to a session's deadline for the deadline on its container's label: time for its capture and removal."""
 
 
 @dataclass(slots=True)
 class _Start:
-    """One start on its way; it holds a slot until its session does."""
+    """A start in progress. It holds a slot until its session takes the slot over."""
 
     name: str
-    """Of its plan."""
+    """Its plan's name."""
     run: str
     owner: str
     ticket: Ticket
-    """In the queue where it waits, or waited last."""
+    """Its ticket in the queue where it waits or last waited."""
     stage: str = "slots"
-    """What it waits for: slots, image, daemon, disk."""
+    """What the start waits for: slots, image, daemon (its container, or a fault to end), or disk."""
     sid: str = ""
     timings_s: dict[str, float] = field(default_factory=dict)
 
@@ -65,7 +65,7 @@ class Starts:
         config: StartConfig,
         faults: Faults | None = None,
     ) -> None:
-        """`faults`: while there are any, nothing new is begun."""
+        """While there are `faults`, nothing new starts."""
         self._runtime = runtime
         self._workspaces = workspaces
         self._store = store
@@ -75,16 +75,16 @@ class Starts:
         self._slots = FairQueue(config.max_sessions, most_waiting=config.start_queue)
         self._quotas = Quotas(sessions=config.run_sessions, starts_per_min=config.run_starts_per_min)
         self._holders: dict[str, tuple[str, str]] = {}
-        """Run and owner of the sessions that hold a slot, by sid."""
+        """sid -> (run, owner) of each session that holds a slot."""
         self.groups = Groups(first_guess=config.pool_group, window_s=config.pool_group_window_s)
-        """What is known of how many starts follow each other."""
+        """Estimates how many starts of the same instance follow each other."""
         self.pool = Pool(
             runtime,
             config.pool,
-            # what is parked goes before a disk is full, and nothing is parked there
+            # when the disk is nearly full, parked containers are removed and none is parked
             room=lambda: 0 if "disk" in self.faults else config.max_sessions - self.used,
         )
-        """Where the containers come from."""
+        """Source of the sessions' containers."""
 
     @property
     def used(self) -> int:
@@ -93,16 +93,16 @@ class Starts:
 
     @property
     def sids(self) -> frozenset[str]:
-        """Sessions that have a slot here."""
+        """Sids of the sessions that hold a slot here."""
         return frozenset(self._holders)
 
     @property
     def waiting(self) -> int:
-        """Starts that wait for a slot; whose container is being made, or is to be, have theirs."""
+        """Starts that wait for a slot. A start that waits for its image or container already has one."""
         return self._slots.waiting
 
     def parked(self) -> dict[str, int]:
-        """Containers ready for a start, by instance id; instances without one are left out."""
+        """Instance id -> containers ready for a start; instances without one are left out."""
         parked: Counter[str] = Counter()
         for bucket in self.pool.view():
             parked.update(dict.fromkeys(bucket.instances, bucket.parked))
@@ -110,11 +110,11 @@ class Starts:
 
     @property
     def faults(self) -> Mapping[str, str]:
-        """Reason (daemon, disk) -> why nothing new starts here now; empty when all is well."""
+        """Fault (daemon, disk) -> the reason why nothing new starts here; empty when nothing is wrong."""
         return self._faults.present
 
     async def adopt(self, sessions: Iterable[SessionRecord]) -> None:
-        """Sessions of a former server take their slots again."""
+        """Give the sessions of a previous server process their slots again."""
         for session in sessions:
             if session.sid not in self._holders:
                 self._holders[session.sid] = session.run, session.owner
@@ -123,7 +123,7 @@ class Starts:
         self._show()
 
     async def release(self, sid: str) -> None:
-        """The session is over, its slot is free; any number of times, also for one that never had any."""
+        """Free the slot of a session that is over. Idempotent; a sid without a slot is ignored."""
         holder = self._holders.pop(sid, None)
         if holder is not None:
             run, owner = holder
@@ -132,25 +132,25 @@ class Starts:
             self._show()
 
     async def start(self, instance: TaskInstance, *, run: str = "", owner: str = "") -> SessionRecord:
-        """A new session of `instance`, for `run`, of the API key `owner`.
+        """Start a session of `instance` for `run` and the API key `owner`, within SANDBOX_START_TIMEOUT_S.
 
         Raises:
-            As `begin`, within SANDBOX_START_TIMEOUT_S.
+            As `begin`.
         """
         plan = TaskPlan(instance, self._workspaces, self._store, self._config.session_max_s)
         return await self.begin(plan, run=run, owner=owner, wait_s=self._config.start_timeout_s)
 
     async def begin(self, plan: Plan, *, run: str, owner: str = "", wait_s: float) -> SessionRecord:
-        """A new session as `plan` says, for `run`. When the caller is cancelled, nothing is left of it.
+        """Start a session by `plan` for `run`. If the caller is cancelled, the session and its container are removed.
 
         Raises:
-            CapacityError: no slot, or no container within `wait_s` seconds; at once when too many wait, or while the
-                engine does not answer or its disk is nearly full.
-            OverQuota: the run has as many, or began as many lately, as it may.
+            CapacityError: no slot or no container within `wait_s` seconds; at once when the queue is full, or while
+                the engine does not answer or its disk is nearly full.
+            OverQuota: the run has reached its bound of sessions or of starts per minute.
             ImageUnavailable, EngineUnavailable, StateUnavailable, CatalogueUnavailable.
         """
         self._faults.check()
-        self._quotas.begin(owner or run)  # given back by `_slot`, or at the session's end
+        self._quotas.begin(owner or run)  # released by `_slot`, or at the session's end
         self.groups.arrived(plan.name, time.monotonic())
         start = _Start(plan.name, run, owner, Ticket(run))
         try:
@@ -175,7 +175,7 @@ class Starts:
 
     @asynccontextmanager
     async def place(self, record: SessionRecord) -> AsyncIterator[None]:
-        """A slot for a session that is made anew here; the session's own after the body, free again if that raises."""
+        """A slot for a session that is restored here. The session keeps it; if the body raises, it is released."""
         start = _Start(record.instance_id, record.run, record.owner, Ticket(record.run))
         self._quotas.hold(record.owner or record.run)
         try:
@@ -188,10 +188,10 @@ class Starts:
 
     @asynccontextmanager
     async def _slot(self, start: _Start) -> AsyncIterator[None]:
-        """A slot, for good unless the body raises; then what the run's quota counted of it is given back too."""
+        """Acquire a slot, which outlasts the body. If the body raises, release the slot and the run's quota."""
         try:
             with _timed(start, "queue"), telemetry.STARTS_WAITING.labels("slots").track_inprogress():
-                asyncio.get_running_loop().call_soon(self._show)  # by then it waits
+                asyncio.get_running_loop().call_soon(self._show)  # runs once this start is in the queue
                 await self._slots.acquire(start.ticket)
         except BaseException:
             self._quotas.release(start.owner or start.run)
@@ -213,7 +213,7 @@ class Starts:
         telemetry.show_runs(self._slots.held, self._slots.waiting_by_run())
 
     async def _begin_until_well(self, start: _Start, plan: Plan) -> SessionRecord:
-        """As `_begin`, again when the image was removed meanwhile, and for as long as the node is not well."""
+        """As `_begin`, but waits while the node has faults, and retries if the image was removed meanwhile."""
         while True:
             for start.stage in self.faults:
                 with _timed(start, "queue"), telemetry.STARTS_WAITING.labels(start.stage).track_inprogress():
@@ -221,9 +221,9 @@ class Starts:
             try:
                 try:
                     return await self._begin(start, plan)
-                except RepositoryUnavailable:  # it was tried often enough
+                except RepositoryUnavailable:  # the fetch has its own retries
                     raise
-                except ImageUnavailable:  # somebody removed it since it was last used
+                except ImageUnavailable:  # it was removed after its last use
                     return await self._begin(start, plan)
             except EngineUnavailable:
                 if not self.faults:
@@ -248,9 +248,12 @@ class Starts:
             raise
 
     async def _undo(self, taken: Taken) -> None:
-        """Its client is gone, or it could not be written down; what is left of it is the reaper's."""
+        """Drop the record and remove the container of a start that failed or was cancelled.
+
+        The reaper removes what an error leaves behind.
+        """
         with suppress(ServiceError):
-            await self._store.drop(taken.sid)  # it may have been written all the same
+            await self._store.drop(taken.sid)  # the record may have been written despite the error
         with suppress(ServiceError):
             await self._runtime.remove(taken.sandbox.container_id)
 
