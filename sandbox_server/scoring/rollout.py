@@ -23,7 +23,7 @@ _SHELL = "bash"
 
 
 def answer_of(actions: Sequence[ActionRecord], instance: TaskInstance, dialect: Dialect) -> Answer | None:
-    """The answer of the newest message with one. A message that also runs a tool counts only by tags or a finishing call."""
+    """The newest answer. In a message that also runs a tool, only tags or a finishing call count."""
     for action in reversed(actions):
         if action.tool in NO_TEXTS:
             continue
