@@ -42,7 +42,7 @@ class Trees(Protocol):
 
 
 class CloneFolder:
-    """A folder of clones, bare or with a work tree, named `owner__repo` or `owner/repo`, also with `.git` at the end."""
+    """A folder of clones, bare or with a work tree, named `owner__repo` or `owner/repo`, with or without `.git`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -94,9 +94,7 @@ def _contents(clone: Path, names: Sequence[str]) -> list[bytes | None]:
     except subprocess.TimeoutExpired:
         raise NoTree(f"git took more than {_TIMEOUT_S:.0f} s to read from the clone {clone.name}") from None
     if done.returncode != 0:
-        said = (
-            done.stderr.decode(errors="replace").replace(str(clone), clone.name).strip()
-        )  # keep host paths out of the message
+        said = done.stderr.decode(errors="replace").replace(str(clone), clone.name).strip()  # hide host paths
         raise NoTree(f"git cannot read the clone {clone.name}: {said[-300:]}")
     return _answers(done.stdout, len(names))
 
