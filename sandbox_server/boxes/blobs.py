@@ -1,7 +1,7 @@
-"""Files that many boxes get, kept once on this node by the SHA-256 of what they hold.
+"""Files for many boxes, stored once on this node under the SHA-256 of their content.
 
-A trainer installs the same tools in each of its sandboxes: it sends them here once, and from here they are copied. The
-least recently used go when the room is needed.
+A trainer that installs the same tools in each sandbox uploads them once and has them copied from here. The least
+recently used blobs are removed when space is needed.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Blobs:
-    """In `folder`, which is this server's alone. `owner`: name of the API key that stores and reads; "": none."""
+    """Blobs in `folder`, which only this server uses. `owner`: name of the API key; "": none."""
 
     def __init__(self, folder: Path, *, most_bytes: int, room: Callable[[], None] = lambda: None) -> None:
-        """`most_bytes`: of all together, and so of one. What a killed server left half-written is removed.
+        """`most_bytes`: limit on the total, and so on each blob. Removes partial files of a killed server.
 
-        `room()` raises DataDiskFull when the disk should take nothing more.
+        `room()` raises DataDiskFull if the disk has too little free space.
         """
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for left in folder.glob(f"*{_PARTIAL}"):
@@ -40,7 +40,7 @@ class Blobs:
         self._room = room
 
     def size(self, sha256: str, owner: str = "") -> int:
-        """Its bytes; asking for it counts as a use. Raises UnknownBlob."""
+        """Size in bytes; counts as a use. Raises UnknownBlob."""
         path = self._path(sha256, owner)
         try:
             os.utime(path)
@@ -49,18 +49,18 @@ class Blobs:
             raise UnknownBlob(f"this node has no blob {sha256}; PUT it to /v1/blobs/{sha256}") from None
 
     async def put(self, sha256: str, chunks: AsyncIterator[bytes], owner: str = "") -> int:
-        """Store what `chunks` gives, unless it is there; its bytes. Whoever else has asked for it finds it whole.
+        """Store the content of `chunks` and return its size. Other readers see only complete blobs.
 
         Raises:
-            MalformedRequest: it is not what its name says. RequestTooLarge: longer than all blobs may be together.
-            DataDiskFull: no room on this node's disk; nothing of it is kept. InfrastructureError: its disk fails.
+            MalformedRequest: the SHA-256 differs. RequestTooLarge: larger than the limit on all blobs.
+            DataDiskFull: no space on this node's disk; nothing is kept. InfrastructureError: the disk fails.
 
         """
         part = self._folder / f"{secrets.token_hex(8)}{_PARTIAL}"
         digest, came = hashlib.sha256(), 0
         try:
             with _stored(sha256):
-                # what is not buffered here cannot fail at its close
+                # unbuffered, so that close() cannot fail
                 stream = part.open("xb", buffering=0)
             with stream:
                 async for chunk in chunks:
@@ -68,7 +68,7 @@ class Blobs:
                     if came > self._most:
                         raise RequestTooLarge(f"blobs take {self._most >> 20} MiB at most, together (SANDBOX_BLOBS_MB)")
                     with _stored(sha256):
-                        # in a thread: 190 MB take half a second, which no session should wait for
+                        # in a thread: 190 MB take half a second, which would block all sessions
                         await asyncio.to_thread(self._add, digest, stream, chunk)
             if digest.hexdigest() != sha256:
                 raise MalformedRequest(f"what was sent has the SHA-256 {digest.hexdigest()}, not {sha256}")
@@ -82,14 +82,14 @@ class Blobs:
         return came
 
     async def read(self, sha256: str, owner: str = "") -> AsyncGenerator[bytes, None]:
-        """What it holds, also when it goes meanwhile. Raises UnknownBlob with the first chunk."""
+        """Its content, even if it is removed while being read. Raises UnknownBlob at the first chunk."""
         self.size(sha256, owner)
         with self._path(sha256, owner).open("rb") as stream:
             while chunk := await asyncio.to_thread(stream.read, _CHUNK):
                 yield chunk
 
     def _path(self, sha256: str, owner: str) -> Path:
-        """Each owner has files of its own: what another one stored cannot be had, nor asked about, by its hash."""
+        """Each owner has separate files, so that nobody can read or probe for another's content by its hash."""
         return self._folder / (f"{sha256}-{hashlib.sha256(owner.encode()).hexdigest()[:16]}" if owner else sha256)
 
     def _add(self, digest: "hashlib._Hash", stream: RawIOBase, chunk: bytes) -> None:
@@ -100,7 +100,7 @@ class Blobs:
             left = left[stream.write(left) or 0 :]
 
     def _make_room(self, wanted: int, but: str) -> None:
-        """Let the least recently used go until `wanted` bytes fit."""
+        """Remove the least recently used blobs until `wanted` bytes fit."""
         kept = []
         for path in self._folder.iterdir():
             with contextlib.suppress(FileNotFoundError):

@@ -1,8 +1,8 @@
-"""Boxes: sessions that run an image in place of an instance, for clients that bring their own commands.
+"""Boxes: sessions that run an image instead of an instance, for clients that bring their own commands.
 
-A box has the slot, the record, the container, the node and the reaper of a session; no actions, no patch, no grading.
-It ends at its deadline, however idle or busy it is, and with its node: nothing of it is journaled, so nothing of it
-can be restored.
+Like any session, a box has a slot, a record, a container, a node, and is watched by the reaper; it has no actions, no
+patch and no grading. It ends at its deadline, whether idle or busy, or when its node dies: boxes have no journal, so
+they cannot be restored.
 """
 
 import asyncio
@@ -16,7 +16,8 @@ from sandbox_server.boxes.lives import BoxLives
 from sandbox_server.boxes.network import connect, egress_of
 from sandbox_server.boxes.plan import BoxPlan, Life
 from sandbox_server.boxes.policy import BoxPolicy
-from sandbox_server.boxes.view import BoxView as BoxView  # what this part's methods give
+from sandbox_server.boxes.view import BoxView as BoxView  # re-exported: the methods here return it
+from sandbox_server.catalogue.history import History
 from sandbox_server.errors import (
     ImageUnavailable,
     MalformedRequest,
@@ -50,42 +51,42 @@ _CLOSE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class BoxRequest:
-    """What a client wants; what it leaves out is the policy's to say."""
+    """A client's request for a box; the policy fills in what it leaves out."""
 
     kind: BoxKind
     image: str = ""
-    """"": its metadata or its template names it."""
+    """"": taken from the metadata or the template."""
     template: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     user: str = ""
-    """Whose the commands are that name no user; "": the policy's."""
+    """User of commands that name none; "": the policy's default."""
     timeout_s: float | None = None
-    """Life from its creation on; None: SANDBOX_BOX_DEFAULT_S."""
+    """Lifetime from creation; None: SANDBOX_BOX_DEFAULT_S."""
     cpus: float | None = None
     memory_mb: int | None = None
-    """None: as the metadata's size says, else as any session."""
+    """None: from the metadata's size, else a session's default."""
     on_timeout: OnTimeout = OnTimeout.KILL
     auto_resume: bool = False
-    """Once it is paused, requests into it resume it."""
+    """Requests to the paused box resume it."""
     internet: bool | None = None
     """False: no network, whatever the policy allows."""
     allow_out: tuple[str, ...] = ()
     deny_out: tuple[str, ...] = ()
     private: bool = False
-    """Its ports take only requests with its traffic token."""
+    """Its ports accept only requests with its traffic token."""
     host_mask: str = ""
-    """As of BoxRecord."""
+    """See `BoxRecord.host_mask`."""
     owner: str = ""
     """Name of the API key."""
     run: str = ""
-    """For whom it counts in the fair line."""
+    """Run that it counts for in the fair queue."""
     idempotency_key: str = ""
-    """Sent again, it gives the box that it made, while that lives."""
+    """A repeated request with the same key returns the first one's box while it is live."""
 
 
 class Boxes:
-    """The boxes of all nodes; makes those of this one."""
+    """Finds boxes on all nodes; creates them on this one."""
 
     def __init__(
         self,
@@ -103,7 +104,7 @@ class Boxes:
         images: BoxImages,
         may_pull: Callable[[str], Awaitable[bool]],
     ) -> None:
-        """`may_pull(image)`: the catalogue names it."""
+        """`may_pull(image)`: whether the catalogue names the image."""
         self._runtime = runtime
         self._data = data
         self._facts = facts
@@ -119,12 +120,12 @@ class Boxes:
         self.policy = policy
 
     async def create(self, asked: BoxRequest) -> BoxView:
-        """A running box. When the caller is cancelled, nothing is left of it; a pull of its image goes on.
+        """Create a running box. Cancelling the call leaves nothing behind, but a pull of the image continues.
 
         Raises:
-            UnknownImage, MalformedRequest: it cannot be had as it was asked for.
+            UnknownImage, MalformedRequest: the request cannot be granted as it is.
             CapacityError: no slot, image or container within SANDBOX_BOX_CREATE_WAIT_S. OverQuota.
-            OwnedElsewhere: another node is to make it. InfrastructureError.
+            OwnedElsewhere: another node must create it. InfrastructureError.
         """
         key = f"{asked.owner}\0{asked.idempotency_key}" if asked.idempotency_key else ""
         if key and (made := await self._made(key)):
@@ -158,7 +159,7 @@ class Boxes:
         return BoxView(record, plan.box)
 
     async def create_while(self, asked: BoxRequest, left: Coroutine[Any, Any, None]) -> BoxView | None:
-        """As `create`, but when `left` returns (the client is gone) nothing is left of the box, and this is None."""
+        """Like `create`, but if `left` returns first (the client is gone), remove the box and return None."""
         creating, leaving = asyncio.create_task(self.create(asked)), asyncio.create_task(left)
         try:
             await asyncio.wait({creating, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -173,12 +174,12 @@ class Boxes:
             leaving.cancel()
 
     async def close(self) -> None:
-        """Let what is being given back go to its end, for a few seconds."""
+        """Wait a few seconds for unwanted boxes to end."""
         await self._giving_back.settle(_CLOSE_S)
 
     async def _give_back(self, creating: asyncio.Task[BoxView]) -> None:
         """End a box that nobody will use."""
-        creating.cancel()  # it may stand in a line, before others whose clients are there
+        creating.cancel()  # it may be queued ahead of requests whose clients still wait
         (made,) = await asyncio.gather(creating, return_exceptions=True)
         if isinstance(made, BoxView):
             log.info("client gone", sid=made.sid)
@@ -242,14 +243,14 @@ class Boxes:
             )
 
     async def get(self, sid: str) -> BoxView:
-        """The box, from any node, live or ended. Raises UnknownSession, StateUnavailable."""
+        """The box on any node, live or ended. Raises UnknownSession, StateUnavailable."""
         view = await self.find(sid)
         if view is None:
             raise UnknownSession(f"no box {sid}: a task's session has this number")
         return view
 
     async def find(self, sid: str) -> BoxView | None:
-        """As `get`; None: the sid is a session's that runs an instance."""
+        """Like `get`; None if the session runs an instance."""
         record, box = await self._facts.with_session(sid)
         if record is None:
             record = await self._data.history.session(sid)
@@ -267,7 +268,7 @@ class Boxes:
         return await self.get(sid)
 
     async def list(self, *, owner: str | None = None) -> list[BoxView]:
-        """All that run or are paused, on all nodes, the newest first; `owner`: only those of this key."""
+        """All running or paused boxes of all nodes, newest first; `owner`: only boxes of this API key."""
         records = [
             one for one in await self._data.store.live() if one.kind is SessionKind.BOX and owner in (None, one.owner)
         ]
@@ -276,9 +277,9 @@ class Boxes:
         return sorted((view for view in views if view.live), key=BoxView.order, reverse=True)
 
     async def set_timeout(self, sid: str, timeout_s: float, *, only_longer: bool = False) -> BoxView:
-        """Have the box end `timeout_s` seconds from now, at most SANDBOX_BOX_MAX_S after its creation; on any node.
+        """Move the box's end to `timeout_s` seconds from now, at most its `last_s`; on any node.
 
-        `only_longer`: an end that is later already stays.
+        `only_longer`: keep the current end if it is later.
 
         Raises:
             UnknownSession: there is no such box, it has ended, or it is paused. MalformedRequest. SessionBusy.
@@ -289,10 +290,10 @@ class Boxes:
         return await self._lives.set_end(sid, life_s, only_longer=only_longer)
 
     async def pause(self, sid: str) -> BoxView:
-        """Freeze the box: its memory, files and slot are kept, for SANDBOX_BOX_PAUSED_MAX_S over all its pauses.
+        """Freeze the box. It keeps its memory, files and slot, for at most SANDBOX_BOX_PAUSED_MAX_S over all pauses.
 
         Raises:
-            UnknownSession, OwnedElsewhere. SandboxPaused: it is already. MalformedRequest: not any more.
+            UnknownSession, OwnedElsewhere. SandboxPaused: already paused. MalformedRequest: no pause time left.
             SessionBusy, InfrastructureError.
         """
         view = await self.get(sid)
@@ -304,7 +305,7 @@ class Boxes:
             raise UnknownSession(f"box {sid} is lost: {e.detail}") from e
 
     async def resume(self, sid: str, timeout_s: float | None = None, *, on_timeout: OnTimeout | None = None) -> BoxView:
-        """Let a paused box go on; it ends `timeout_s` seconds from now (None: SANDBOX_BOX_DEFAULT_S).
+        """Resume a paused box; it ends `timeout_s` seconds from now (None: SANDBOX_BOX_DEFAULT_S).
 
         Raises:
             UnknownSession, OwnedElsewhere. SandboxRunning: it is not paused. MalformedRequest.
@@ -320,10 +321,10 @@ class Boxes:
             raise UnknownSession(f"box {sid} is lost: {e.detail}") from e
 
     async def awake(self, view: BoxView) -> BoxView:
-        """The box as it runs on this node, resumed if it is one that requests resume.
+        """The running box on this node, resumed first if it is paused and has `auto_resume`.
 
         Raises:
-            SandboxPaused: it is not. OwnedElsewhere, UnknownSession, NodeUnreachable, SessionBusy.
+            SandboxPaused: paused, without `auto_resume`. OwnedElsewhere, UnknownSession, NodeUnreachable, SessionBusy.
             InfrastructureError.
         """
         await self._owned(view)
@@ -332,7 +333,7 @@ class Boxes:
         if not view.box.auto_resume:
             raise SandboxPaused(f"box {view.sid} is paused; connect to it, which resumes it")
         try:
-            # as E2B does it: for as long as it was made for, and not for a moment only
+            # like E2B: its requested lifetime again, but at least the default
             life_s = min(max(view.box.life_s, self.policy.default_s), self.policy.max_s)
             return await self.resume(view.sid, life_s)
         except SandboxRunning:  # another request was first
@@ -341,11 +342,11 @@ class Boxes:
     async def set_network(
         self, sid: str, internet: bool | None, allow_out: Sequence[str], deny_out: Sequence[str]
     ) -> None:
-        """Give a running box its network, or take it away, or a part of it, as the policy allows.
+        """Connect, disconnect or restrict a running box's network, within the policy.
 
         Raises:
-            UnknownSession, OwnedElsewhere, SandboxPaused. MalformedRequest: the rules are none, or the box was made
-            without a network. InfrastructureError: it has the rules that it had.
+            UnknownSession, OwnedElsewhere, SandboxPaused. MalformedRequest: invalid rules, or the box was created
+            without a network. InfrastructureError: its old rules still apply.
         """
         view = await self.get(sid)
         await self.here(view)
@@ -357,7 +358,7 @@ class Boxes:
         self._log.add(view.record, box)
 
     async def kill(self, sid: str) -> bool:
-        """End it; False: it is unknown or has ended. Raises OwnedElsewhere, SessionBusy, InfrastructureError."""
+        """End the box; False: it is unknown or has ended. Raises OwnedElsewhere, SessionBusy, InfrastructureError."""
         try:
             view = await self.get(sid)
         except UnknownSession:
@@ -367,11 +368,11 @@ class Boxes:
         return await self._ending.end(sid, "killed") is not None
 
     async def sandbox(self, view: BoxView) -> Sandbox:
-        """Its container, on this node.
+        """The box's container on this node.
 
         Raises:
-            OwnedElsewhere: the request is another node's. UnknownSession: it has ended, or its node has died.
-            SandboxPaused. SandboxLost: its container is gone; the box has ended with this.
+            OwnedElsewhere: the box is on another node. UnknownSession: it has ended, or its node has died.
+            SandboxPaused. SandboxLost: its container is gone, and the box was ended.
         """
         await self.here(view)
         try:
@@ -398,5 +399,5 @@ class Boxes:
             raise UnknownSession(f"box {view.sid} is lost: its host {view.record.node} died")
 
     async def lose(self, view: BoxView, cause: str) -> None:
-        """Its container is gone under it: the box ends with that."""
+        """End a box whose container is gone."""
         await self._ending.lose(view.sid, cause)

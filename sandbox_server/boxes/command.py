@@ -1,4 +1,4 @@
-"""A command of a box, as a client asked for it."""
+"""A command of a box, as the client requested it."""
 
 import posixpath
 from collections.abc import Mapping, Sequence
@@ -9,23 +9,23 @@ _SHELLS = frozenset({"bash", "sh", "dash"})
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What runs, in the client's words."""
+    """Command line and environment, as requested."""
 
     argv: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: str | None = None
     tag: str | None = None
-    """The client's own name for it."""
+    """Name given by the client."""
     pty: bool = False
 
 
 def with_path(cmd: str, args: Sequence[str], path: str) -> list[str]:
-    """`args` of a login shell that runs a text, so that the text finds the image's PATH before the profile's.
+    """`args` with the image's PATH put before the profile's, if a login shell runs a script text.
 
-    Debian's /etc/profile sets PATH anew: what the image's ENV PATH leads to (a venv, conda) would be gone.
+    Debian's /etc/profile resets PATH, which hides what the image's ENV PATH adds (a venv, conda).
     """
     if path and posixpath.basename(cmd) in _SHELLS and len(args) >= 3 and args[:2] in (["-l", "-c"], ["-c", "-l"]):
         quoted = "'" + path.replace("'", "'\\''") + "'"
-        # on the text's own first line, so that the shell's messages name its lines as they are
+        # on the script's first line, so that line numbers in the shell's messages stay right
         return [*args[:2], f"PATH={quoted}${{PATH:+:$PATH}}; {args[2]}", *args[3:]]
     return list(args)

@@ -1,8 +1,8 @@
-"""Commands of boxes whose output is kept until it is asked for: each begun once, however often it is sent.
+"""Commands of boxes with an id, whose output is kept until it is read; each starts once, however often it is sent.
 
-The command itself is one of `processes`, as those of other protocols. Here it gets an id, its output is collected
-(both ends of it, where it is long), and whoever asks waits for its end. A server that begins anew does not know what
-became of the commands of the one before: these are lost, but not run again.
+`processes` runs them, like the commands of other protocols. This module gives them ids, collects their output (head and
+tail if it is long) and lets clients wait for their end. A restarted server does not know how its predecessor's commands
+ended: they are lost, but not run again.
 """
 
 import asyncio
@@ -25,21 +25,21 @@ from sandbox_server.tasks import TaskSet
 log = telemetry.logger(__name__)
 
 _NOTHING = Output(b"")
-_NEXT_S = 600.0  # only how often a silent command is looked at again
+_NEXT_S = 600.0  # interval between checks of a silent command
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Bounds on what is kept."""
+    """Bounds on kept commands."""
 
     output_bytes: int
-    """Of each stream of a command, half from its head and half from its tail."""
+    """Kept bytes of each stream of a command, half from its head and half from its tail."""
     total_bytes: int
-    """Of all commands that have ended, of all boxes; the oldest go first."""
+    """Total of all ended commands of all boxes; the oldest are dropped first."""
     delivered_s: float = 60.0
-    """How long a command is still known once its end was told: the answer may have been lost on its way."""
+    """How long a command stays known after its end was delivered: that answer may have been lost in transit."""
     session_s: float = 86400.0
-    """How long a session's command is remembered as begun: as long as any session lives."""
+    """How long a session's command is remembered as started: the longest life of a session."""
 
 
 @dataclass(eq=False)
@@ -54,23 +54,23 @@ class BoxCommand:
     """0.0 while it runs."""
     stdout: Output = _NOTHING
     stderr: Output = _NOTHING
-    """Both complete once it has ended."""
+    """Both set when it ends."""
     over: asyncio.Event = field(default_factory=asyncio.Event)
     killed: bool = False
     """By its client."""
 
     @property
     def end(self) -> ProcessEnd | None:
-        """None while it runs, and where its sandbox was lost."""
+        """None while it runs, and if its sandbox was lost."""
         return self.running.end
 
     @property
     def size(self) -> int:
-        """Bytes that are kept of it, about."""
+        """Approximate memory in bytes."""
         return 1024 + sum(len(out.head) + len(out.tail) for out in (self.stdout, self.stderr))
 
     async def wait(self, wait_s: float) -> None:
-        """Return when it has ended, or after `wait_s`. Raises what ended the sandbox under it."""
+        """Return when it has ended, or after `wait_s`. Raises its `fault` if its sandbox failed."""
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await self.over.wait()
@@ -79,10 +79,10 @@ class BoxCommand:
 
 
 class Commands:
-    """Of the boxes of this node."""
+    """The commands with an id in the sandboxes of this node."""
 
     def __init__(self, processes: Processes, begun: BegunCommands, kept: Kept) -> None:
-        """`begun` remembers them beyond this server's life."""
+        """`begun` remembers across restarts which commands were started."""
         self._processes = processes
         self._begun = begun
         self._kept = kept
@@ -98,10 +98,10 @@ class Commands:
         begin: Callable[[], Awaitable[Process]],
         stdin: bytes | None = None,
     ) -> BoxCommand:
-        """The command of this id, begun now unless it was before; `begin` starts it, to read `stdin`.
+        """The command with this id, started by `begin` unless it was started before; `stdin` is its input.
 
         Raises:
-            CommandLost: it was begun by a server that is no more. What `begin` raises: then it was not begun.
+            CommandLost: an earlier server started it. What `begin` raises: then it was not started.
             StateUnavailable.
 
         """
@@ -110,7 +110,7 @@ class Commands:
             beginning = asyncio.create_task(self._begin(view, command_id, command, begin, stdin))
             self._known[key] = beginning
             beginning.add_done_callback(lambda done: self._began(key, done))
-        # the client may go away meanwhile, and ask again for what began all the same
+        # shielded: if the client disconnects, the command still starts, and a repeated request finds it
         return await asyncio.shield(self._known[key])
 
     async def _begin(
@@ -132,7 +132,7 @@ class Commands:
         return self._follow(view.sid, command_id, command, process, stdin)
 
     async def take(self, sid: str, command_id: str, command: Command, process: Process, stdin: bytes | None) -> None:
-        """Take in a command of a session that has just begun, in place of one of this id: its journal begins it once.
+        """Add a session's command that has just started, replacing any with this id: the journal starts it only once.
 
         Raises:
             StateUnavailable.
@@ -155,7 +155,7 @@ class Commands:
             del self._known[key]
 
     async def find(self, sid: str, command_id: str) -> BoxCommand:
-        """Raises UnknownCommand, CommandLost, StateUnavailable."""
+        """The command with this id. Raises UnknownCommand, CommandLost, StateUnavailable."""
         if known := self._known.get((sid, command_id)):
             return await asyncio.shield(known)
         if await self._begun.begun(sid, command_id):
@@ -163,11 +163,11 @@ class Commands:
         raise UnknownCommand(f"box {sid} has no command {command_id}")
 
     def delivered(self, command: BoxCommand) -> None:
-        """Its end was told, so it need not be kept for long."""
+        """Note that its end was delivered: it is forgotten after `delivered_s`."""
         asyncio.get_running_loop().call_later(self._kept.delivered_s, self._forget, command)
 
     async def close(self) -> None:
-        """Collect no more."""
+        """Stop collecting output."""
         tasks = [*self._known.values(), *self._tasks]
         for task in tasks:
             task.cancel()
@@ -191,7 +191,7 @@ class Commands:
             self._make_room()
 
     def _make_room(self) -> None:
-        """Forget the oldest that have ended, until the rest is within its bound."""
+        """Forget the oldest ended commands until the rest fit into `total_bytes`."""
         for made in list(self._known.values()):
             if self._bytes <= self._kept.total_bytes:
                 return

@@ -1,4 +1,4 @@
-"""Writing a file into a sandbox for a client, and what its failures are called."""
+"""Write a client's file into a sandbox, and map failures to client errors."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -13,7 +13,7 @@ _CHMOD_S = 60.0
 async def write(
     sandbox: Sandbox, path: str, chunks: AsyncGenerator[bytes, None], user: str, mode: str | None
 ) -> FileInfo:
-    """Write `chunks` to a file of the user's, then give it the permission bits `mode` (octal digits).
+    """Write `chunks` to a file as `user`, then give it the permission bits `mode` (octal digits).
 
     Raises:
         UnknownFile, FileUnusable, MalformedRequest: it cannot be written there. UnknownUser. What `chunks` raises.
@@ -33,7 +33,7 @@ async def write(
 
 
 def refused(path: str, error: Exception) -> UnknownFile | FileUnusable | MalformedRequest:
-    """What a failure of the file system is to a client."""
+    """The client error for a file system failure."""
     if isinstance(error, FileNotFoundError):
         return UnknownFile(f"{path}: no such file")
     if isinstance(error, OSError):

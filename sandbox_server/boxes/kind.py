@@ -11,13 +11,13 @@ from sandbox_server.state.boxes import BoxFacts
 
 
 class BoxesKind:
-    """A `sessions.kinds.Kind`. A box ends at its deadline however idle it is; its end may be a pause."""
+    """A `sessions.kinds.Kind`. A box ends or is paused at its deadline, and never for being idle."""
 
     at_deadline = "timeout"
     idle_s = math.inf
 
     def __init__(self, facts: BoxFacts, history: BoxHistory, lives: BoxLives, *, disk_mb: int) -> None:
-        """`disk_mb`: for boxes that Redis has forgotten."""
+        """`disk_mb`: for boxes missing from Redis."""
         self._facts = facts
         self._history = history
         self._lives = lives

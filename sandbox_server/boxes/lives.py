@@ -1,7 +1,7 @@
-"""Until when boxes run, and their pauses: processes frozen; memory, files and slot kept; for a bounded time.
+"""Deadlines and pauses of boxes. A pause freezes the processes and keeps memory, files and slot, for a bounded time.
 
-What the record says is the truth: it is written before a container is frozen, and after one was let go on. Where a
-server died between the two, or somebody else had the engine pause or unpause a box, the reaper makes the engine follow.
+The record is authoritative: it is written before a container is paused and after one is unpaused. If a server died in
+between, or someone else paused or unpaused the container, the reaper makes the engine follow the record.
 """
 
 from collections.abc import Sequence
@@ -21,10 +21,10 @@ log = telemetry.logger(__name__)
 
 
 class BoxLives:
-    """Moves the ends of all boxes; pauses and resumes those of this node."""
+    """Moves the deadlines of all boxes; pauses and resumes boxes of this node."""
 
     def __init__(self, runtime: Runtime, store: Store, facts: BoxFacts, log: SessionLog, *, wait_s: float) -> None:
-        """`wait_s`: for others that change the same box."""
+        """`wait_s`: limit on waiting for the session's lock."""
         self._runtime = runtime
         self._store = store
         self._facts = facts
@@ -32,7 +32,7 @@ class BoxLives:
         self._wait_s = wait_s
 
     async def set_end(self, sid: str, life_s: float, *, only_longer: bool) -> BoxView:
-        """Have the box end `life_s` seconds from now; `only_longer`: an end that is later already stays.
+        """Move the box's end to `life_s` seconds from now; `only_longer`: keep the current end if it is later.
 
         Raises:
             UnknownSession: it has ended, or is paused. SessionBusy. StateUnavailable.
@@ -52,8 +52,8 @@ class BoxLives:
         """Freeze the box.
 
         Raises:
-            UnknownSession: it has ended. SandboxPaused: it is paused already. MalformedRequest: it may not be paused
-            any longer. SessionBusy. SandboxLost: its container is gone. InfrastructureError: the reaper does it.
+            UnknownSession: it has ended. SandboxPaused: already paused. MalformedRequest: no pause time
+            left. SessionBusy. SandboxLost: its container is gone. InfrastructureError: the reaper retries.
         """
         async with self._store.lock(sid, self._wait_s):
             view = await self._live(sid)
@@ -67,11 +67,11 @@ class BoxLives:
             return await self._freeze(view, clock.now())
 
     async def resume(self, sid: str, life_s: float, *, on_timeout: OnTimeout | None = None) -> BoxView:
-        """Let the box go on; it ends `life_s` seconds from now. `on_timeout`: what becomes of it then; None: as before.
+        """Resume the box; it ends `life_s` seconds from now. `on_timeout`: what happens then; None: unchanged.
 
         Raises:
             UnknownSession: it has ended. SandboxRunning: it is not paused. SessionBusy. SandboxLost.
-            InfrastructureError: it is paused still.
+            InfrastructureError: it is still paused.
         """
         async with self._store.lock(sid, self._wait_s):
             view = await self._live(sid)
@@ -92,7 +92,7 @@ class BoxLives:
         return resumed
 
     async def pause_at_end(self, sid: str) -> bool:
-        """Freeze a box whose end is to be a pause; False: it is to end. Raises as `pause` does."""
+        """Pause a box that is due for a pause; False: it must end. True if it is live. Raises as `pause` does."""
         async with self._store.lock(sid, self._wait_s):
             view = await self._view(sid)
             if view is None or not view.due:
@@ -101,7 +101,7 @@ class BoxLives:
             return True
 
     async def follow(self, containers: Sequence[ContainerInfo], sessions: Sequence[SessionRecord]) -> None:
-        """Have the engine hold paused what is paused, and let run what is not."""
+        """Pause or unpause the containers whose state differs from their box's record."""
         frozen = {c.container_id: c.paused for c in containers if c.running or c.paused}
         found = [
             s

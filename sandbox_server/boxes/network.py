@@ -1,4 +1,4 @@
-"""What of the network a box reaches: a request's words as rules, and a running box held to new ones."""
+"""Network access of boxes: parse a request's rules, and apply new rules to a running box."""
 
 from collections.abc import Sequence
 
@@ -11,13 +11,13 @@ _MOST_TARGETS = 256
 
 
 def egress_of(allow: Sequence[str], deny: Sequence[str]) -> Egress | None:
-    """What a request wants to be held to, in E2B's words; None: to nothing.
+    """The egress rules of a request in E2B's format; None: no rules.
 
-    What it allows wins over what it denies. When it only allows, the rest is denied: a list of what may be reached that
-    holds back nothing is never what was meant.
+    Allow entries win over deny entries. With only allow entries the rest is denied: an allow list that blocks nothing
+    is never intended.
 
     Raises:
-        MalformedRequest: an entry is not what a rule can hold to.
+        MalformedRequest: an entry cannot be enforced, or there are too many.
     """
     if not allow and not deny:
         return None
@@ -36,12 +36,12 @@ def egress_of(allow: Sequence[str], deny: Sequence[str]) -> Egress | None:
 
 
 async def connect(runtime: Runtime, view: BoxView, network: str, egress: Egress | None) -> None:
-    """Give a box its network with these rules, or take it away.
+    """Connect a box to its network with these rules, or disconnect it.
 
-    Rules change while it has no network, or while older ones hold.
+    Rules change while the box is disconnected, or while its old rules still apply.
 
     Raises:
-        MalformedRequest: it was made without a network. EgressUnavailable and other InfrastructureError.
+        MalformedRequest: it was created without a network. EgressUnavailable and other InfrastructureError.
     """
     container_id, off = view.record.container_id, network == "none"
     if off:

@@ -1,6 +1,6 @@
-"""Commands of a server that is gone: they live on in their boxes, and the next server can still find and end them.
+"""Commands that an earlier server started: they keep running in their boxes, and this server can find and end them.
 
-What they wrote meanwhile is lost, and so is how they end: nobody was there to see it.
+Their output and their exit status are lost.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from sandbox_server.errors import SandboxPaused
 from sandbox_server.sandbox.base import ExecResult, ProcessEnd, Sandbox, Size, Stream
 
 LOOK_EVERY_S = 2.0
-"""At whether an orphan still runs."""
+"""Interval between checks whether an orphan still runs."""
 _EXEC_S = 20.0
 _SLACK_S = 2.0
-"""Between when a process began and when that was noted; an older or younger one is another with its number."""
+"""Allowed difference between a process's start time and the noted one; beyond it the process id was reused."""
 
-# $@: process ids. Says of each that runs when it began, in seconds before now.
+# $@: process ids. Prints for each running one: id, start time and uptime, both in ticks.
 _AGES = r"""
 read -r up _ < /proc/uptime
 for p; do
@@ -33,32 +33,32 @@ done
 """
 _AGE = re.compile(r"([0-9]{1,10}) ([0-9]{1,19}) ([0-9]{1,19})", re.ASCII)
 _NOTHING: tuple[tuple[Stream, bytes], ...] = ()
-_TICKS = 100  # a second, as /proc counts on every Linux that Docker runs on
+_TICKS = 100  # per second; USER_HZ in /proc on every Linux that Docker runs on
 
 
 class CommandNotes(Protocol):
-    """Where the commands of boxes are noted; `state.boxes` is one."""
+    """Storage for notes on running commands; implemented in `state.boxes`."""
 
     async def note_command(self, sid: str, pid: int, text: str) -> None:
-        """A command runs."""
+        """Note a running command."""
         ...
 
     async def forget_command(self, sid: str, pid: int) -> None:
-        """It has ended."""
+        """Remove the note of an ended command."""
         ...
 
     async def commands(self, sid: str) -> dict[int, str]:
-        """Those that were noted."""
+        """Process id -> note."""
         ...
 
 
 def noted(command: Command, began_at: float) -> str:
-    """What is kept of a command that began at `began_at`, Unix seconds."""
+    """The note, as JSON, on a command that started at `began_at` (Unix seconds)."""
     return json.dumps({**asdict(command), "argv": list(command.argv), "began_at": began_at})
 
 
 class Orphan:
-    """Implements `sandbox.base.Process` for one that somebody else began."""
+    """A `sandbox.base.Process` for a process that an earlier server started."""
 
     def __init__(self, sandbox: Sandbox, pid: int) -> None:
         self.pid = pid
@@ -66,7 +66,7 @@ class Orphan:
         self._gone = asyncio.Event()
 
     async def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
-        """Nothing; ends when it has."""
+        """Yield nothing; return when the process has ended."""
         while not self._gone.is_set() and await self._lives():
             try:
                 async with asyncio.timeout(LOOK_EVERY_S):
@@ -84,27 +84,27 @@ class Orphan:
             return True
 
     async def wait(self) -> ProcessEnd:
-        """Its end, of which nothing is known."""
+        """Its end, with exit code -1: the real one is unknown."""
         await self._gone.wait()
         return ProcessEnd(-1, error="how it ended was not seen: the server was started again while it ran")
 
     async def write(self, data: bytes) -> None:
-        """Its stdin went with the server that began it."""
+        """Raise BrokenPipeError: its stdin closed with the server that started it."""
         raise BrokenPipeError(32, "the server was started again: the command's input is closed")
 
     async def close_stdin(self) -> None:
-        """It is closed."""
+        """Do nothing: it is already closed."""
 
     async def signal(self, number: int) -> bool:
-        """Send it a signal; False: it has ended."""
+        """Send a signal; False: the process has ended."""
         done = await self._kill(f"-{number}", str(self.pid))
-        # what SIGKILL was sent to may be seen for some ms more on a busy machine, and for 2 s nobody would look again
+        # after SIGKILL a busy machine may show it for some ms more, and the next check would be 2 s later
         if done.exit_code == 0 and (number == signal.SIGKILL or not await ages(self._sandbox, [self.pid])):
             self._gone.set()
         return done.exit_code == 0
 
     async def resize(self, size: Size) -> None:
-        """Its terminal went with the server that began it."""
+        """Do nothing: its terminal closed with the server that started it."""
 
     async def kill_tree(self) -> None:
         """Kill it and its process group."""
@@ -112,18 +112,18 @@ class Orphan:
         self._gone.set()
 
     def detach(self) -> None:
-        """Nothing is read of it."""
+        """Do nothing: no output is read."""
 
     async def _kill(self, *words: str) -> ExecResult:
         return await self._sandbox.exec(["bash", "-c", 'kill "$@"', "kill", *words], timeout_s=_EXEC_S)
 
 
 async def ages(sandbox: Sandbox, pids: list[int]) -> dict[int, float]:
-    """How many seconds ago those of them that run began."""
+    """Process id -> age in seconds, for the running ones of `pids`."""
     if not pids:
         return {}
     done = await sandbox.exec(["bash", "-c", _AGES, "ages", *map(str, pids)], timeout_s=_EXEC_S)
-    lines = map(_AGE.fullmatch, done.stdout.text().splitlines())  # of a bash that may be the policy's own by now
+    lines = map(_AGE.fullmatch, done.stdout.text().splitlines())  # untrusted: the policy may have replaced bash
     asked = frozenset(map(str, pids))
     return {int(line[1]): (int(line[3]) - int(line[2])) / _TICKS for line in lines if line and line[1] in asked}
 
@@ -131,7 +131,7 @@ async def ages(sandbox: Sandbox, pids: list[int]) -> dict[int, float]:
 async def left(
     notes: CommandNotes, sid: str, sandbox: Sandbox, known: Collection[int]
 ) -> list[tuple[Orphan, Command, float]]:
-    """The commands beside the `known` that were noted and still run, and when they began; the others are forgotten.
+    """Noted commands, except `known`, that still run, with their start times; notes of the others are removed.
 
     Raises:
         ServiceError.
@@ -146,7 +146,7 @@ async def left(
             fields = json.loads(text)
             began_at = float(fields.pop("began_at"))
             command = Command(**fields)
-        except (ValueError, TypeError, KeyError, AttributeError):  # of a newer server, or cut off: nothing to go by
+        except (ValueError, TypeError, KeyError, AttributeError):  # written by a newer server, or truncated
             await notes.forget_command(sid, pid)
             continue
         if pid in living and abs((now - living[pid]) - began_at) < _SLACK_S + LOOK_EVERY_S:

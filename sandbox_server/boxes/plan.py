@@ -1,4 +1,4 @@
-"""How a box begins: its image as it is, a container without a shell of ours, and its facts beside the session."""
+"""How a box starts: from its image, in a container without the persistent shell, with a BoxRecord for its session."""
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -13,12 +13,12 @@ from sandbox_server.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """Seconds from the beginning of a box."""
+    """Limits in seconds since the box's creation."""
 
     lasts_s: float
-    """To its end, as asked for."""
+    """Requested lifetime."""
     most_s: float
-    """To the last moment that its end can be moved to."""
+    """Latest time that its end can be moved to."""
 
 
 class BoxPlan:
@@ -38,7 +38,7 @@ class BoxPlan:
         store: Store,
         facts: BoxFacts,
     ) -> None:
-        """`box` has all but its sid, its last moment and what its image says: known only when it begins."""
+        """`box` still lacks `sid`, `last_s` and `image_path`, which are known only when it starts."""
         self._limits = limits
         self._egress = egress
         self._life = life
@@ -52,7 +52,7 @@ class BoxPlan:
         self.lasts_s = life.lasts_s
 
     async def spec(self) -> ContainerSpec:
-        """See `Plan.spec`. Without the box's environment: boxes of one image find containers parked for each other."""
+        """See `Plan.spec`. Without the box's environment, so that boxes of one image share pooled containers."""
         info = await self._images.of(self.box.image, self.box.metadata)
         self.box = replace(self.box, image_path=info.env.get("PATH", ""))
         return ContainerSpec(

@@ -1,4 +1,4 @@
-"""What a box may be: which image a request means, how large it is, how long it lives, what it reaches. Pure."""
+"""Limits of boxes: the image a request means, its size, its lifetime, its network. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -9,14 +9,13 @@ from sandbox_server.errors import MalformedRequest, UnknownImage
 from sandbox_server.sandbox.base import Limits
 from sandbox_server.sandbox.egress import Egress
 
-# it becomes a part of a path of the engine's API
 SIZE_KEY = "size"
 """The metadata key that names a size."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoxSize:
-    """What a named size allows; None: as a session's container."""
+    """Resources of a named size; None: those of a session's container."""
 
     cpus: float | None = None
     memory_mb: int | None = None
@@ -25,45 +24,45 @@ class BoxSize:
 
 @dataclass(frozen=True, slots=True)
 class BoxPolicy:
-    """The operator's word, from the settings SANDBOX_BOX_*. All times in seconds."""
+    """The operator's settings SANDBOX_BOX_*. All times in seconds."""
 
     image_keys: tuple[str, ...]
-    """Metadata keys that may hold the image, the first that is there counts."""
+    """Metadata keys that may name the image; the first present one is used."""
     templates: Mapping[str, str]
     """Template -> image."""
     images: tuple[str, ...]
-    """Patterns of images that may be run, and pulled; none: any that is on an engine, and the catalogue's."""
+    """Patterns of images that may run and be pulled; empty: images on the engine and of the catalogue may run."""
     sizes: Mapping[str, BoxSize]
     user: str
-    """Whose the commands are that name no user."""
+    """User of commands that name none."""
     default_s: float
-    """Life of a box whose request says nothing."""
+    """Lifetime of a box whose request names none."""
     max_s: float
-    """Longest life of any box, however often it is prolonged."""
+    """Longest lifetime of a box, however often it is extended."""
     paused_max_s: float
-    """How long a box may be paused, all its pauses together; 0: it cannot be."""
+    """Limit on the total time a box is paused; 0: boxes cannot be paused."""
     network: str
     """bridge or none."""
     networks: Mapping[str, str]
-    """Pattern of image -> bridge or none; the first that matches counts, before `network`."""
+    """Image pattern -> bridge or none; the first match overrides `network`."""
     create_wait_s: float
-    """Bound on a create, queueing included."""
+    """Limit on creating a box, queueing included."""
     login_path: str
-    """image: a login shell finds the image's PATH again after its profile was read; profile: what the profile says."""
+    """PATH of login shells. image: the image's own comes first; profile: as set by the profile."""
     timeout_exit: bool
-    """A command that ran out of time ends with exit code 124 in place of the protocol's own error."""
+    """Report a command's timeout as exit code 124 instead of the protocol's error."""
     domain: str = ""
-    """Under which ports of boxes have host names; "": they have none."""
+    """Parent domain of the host names of box ports; "": no such names."""
     limits: Limits = field(default_factory=Limits)
-    """Of a box without a size."""
+    """Limits of a box without a size."""
     cpus: float = 0.0
-    """What the engine has; a container cannot be given more. 0: not known."""
+    """CPUs of the engine, the most a container can get; 0: unknown."""
 
     def image(self, named: str, template: str, metadata: Mapping[str, str]) -> str:
-        """What a request runs: the image that it names, else that in its metadata, else its template's.
+        """The image of a request: the one it names, else its metadata's, else its template's.
 
         Raises:
-            UnknownImage: the template has none, or it is no name of an image.
+            UnknownImage: the template has no image, or the image name is invalid.
         """
         asked = named or next((metadata[key] for key in self.image_keys if metadata.get(key)), "")
         if asked:
@@ -79,11 +78,11 @@ class BoxPolicy:
         return image
 
     def is_named(self, image: str) -> bool:
-        """The operator wrote the image down, by pattern or as a template's, so it may also be pulled."""
+        """Whether the settings name the image, by pattern or as a template's; then it may also be pulled."""
         return image in self.templates.values() or any(fnmatchcase(image, pattern) for pattern in self.images)
 
     def size(self, metadata: Mapping[str, str], cpus: float | None, memory_mb: int | None) -> Limits:
-        """What the box may use; unknown sizes are no size."""
+        """Resource limits of the box; an unknown size counts as none."""
         size = self.sizes.get(metadata.get(SIZE_KEY, ""), BoxSize())
         cpus = cpus or size.cpus or self.limits.cpus
         return replace(
@@ -94,7 +93,7 @@ class BoxPolicy:
         )
 
     def life_s(self, asked_s: float | None) -> float:
-        """How long a box lives from now on. Raises MalformedRequest: longer than any may."""
+        """Lifetime of a box from now on. Raises MalformedRequest: negative or above `max_s`."""
         life_s = self.default_s if asked_s is None else asked_s
         if not 0 <= life_s <= self.max_s:
             raise MalformedRequest(
@@ -104,7 +103,7 @@ class BoxPolicy:
         return life_s
 
     def network_of(self, image: str, internet: bool | None, asked: Egress | None) -> str:
-        """`bridge` or `none`: the operator's word, and less where the request wants less."""
+        """`bridge` or `none`: as the settings allow, or less if the request wants less."""
         if asked is not None and not asked.allow and not asked.rest:
             internet = False
         allowed = next(

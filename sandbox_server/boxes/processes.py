@@ -1,7 +1,7 @@
-"""The commands that run in the boxes of this node, each with those who follow its output.
+"""Running commands in the boxes of this node, and the followers of their output.
 
-A command outlives whoever began it: only its own end, its timeout or a signal ends it. Followers may come and go. What
-nobody follows is thrown away; how it ended is kept a while for those who come late.
+A command outlives the request that started it: it ends by itself, by its timeout or by a signal. Followers may come and
+go. Output that nobody follows is discarded; the end of a command is kept for a while for late callers.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from sandbox_server.tasks import TaskSet
 log = telemetry.logger(__name__)
 
 PIECE = 32 << 10
-"""Bytes that are told at a time, at most."""
+"""Maximum bytes of joined output."""
 NOTED_AFTER_S = 0.5
-"""Commands that run so long are noted for the server after this one; most are shorter, and it would not pay."""
+"""Commands that run this long are noted for a later server; noting the many shorter ones would not pay."""
 _FORGOTTEN_IN = 6
-"""Turns in which the commands that end within `ended_s` are forgotten."""
+"""Maximum timer runs per `ended_s` that forget ended commands."""
 _ADOPTED = 10_000
-"""Boxes of which is known that all commands noted are here."""
+"""Maximum boxes remembered as adopted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +36,25 @@ class ProcessLimits:
     """Bounds on what is kept for followers."""
 
     backlog_bytes: int = 1 << 20
-    """Of output that a follower has not taken; then the command waits for it."""
+    """Output not yet taken by a follower; at this size the command waits for it."""
     stall_s: float = 60.0
-    """How long a command waits for a follower that takes nothing, before it goes on without it."""
+    """How long a command waits for a stalled follower before it drops it."""
     ended_s: float = 60.0
     """How long the end of a command is kept."""
     ended: int = 1000
-    """Of how many commands of a box the end is kept, at most."""
+    """Maximum ended commands kept per box."""
 
 
 class Lagging(Exception):
-    """The follower took nothing for so long that the command went on without it."""
+    """The follower stalled for too long and was dropped."""
 
 
 class Over(Exception):
-    """The command has ended and all of its output was told; see `Running.end` and `Running.fault`."""
+    """The command has ended and all its output was delivered; see `Running.end` and `Running.fault`."""
 
 
 class Follower:
-    """One who is told a command's output from now on, and its end."""
+    """Receives a command's output from its creation on, and the command's end."""
 
     def __init__(self, running: "Running", limits: ProcessLimits) -> None:
         self._running = running
@@ -67,7 +67,7 @@ class Follower:
         self.lagging = False
 
     def add(self, stream: Stream, data: bytes) -> None:
-        """The command wrote something."""
+        """Queue output of the command."""
         self._pieces.append((stream, data))
         self._size += len(data)
         if self._size >= self._limits.backlog_bytes:
@@ -75,15 +75,15 @@ class Follower:
         self._news.set()
 
     def wake(self) -> None:
-        """The command has ended, or goes on without this follower."""
+        """Wake the reader and the pump: the command has ended, or this follower was dropped or closed."""
         self._news.set()
         self.room.set()
 
     async def next(self, timeout_s: float) -> tuple[Stream, bytes] | None:
-        """The next piece, at most PIECE bytes; None: none within `timeout_s`.
+        """The next piece of output; None: none within `timeout_s`.
 
         Raises:
-            Over: there will be none. Lagging.
+            Over: no more will come. Lagging.
 
         """
         if not self._pieces and not self._over:
@@ -104,7 +104,7 @@ class Follower:
         return self.lagging or self._running.over.is_set()
 
     def _take(self) -> tuple[Stream, bytes]:
-        """Small pieces of one stream are told as one: a frame each would cost more than they do."""
+        """Join small pieces of one stream, up to PIECE bytes: a frame for each would cost more than its content."""
         stream, data = self._pieces.popleft()
         parts, size = [data], len(data)
         while self._pieces and self._pieces[0][0] is stream and size + len(self._pieces[0][1]) <= PIECE:
@@ -118,13 +118,13 @@ class Follower:
         return stream, b"".join(parts)
 
     def close(self) -> None:
-        """Follow no more; the command goes on."""
+        """Stop following; the command continues."""
         self.wake()
         self._running.followers.discard(self)
 
 
 class Running:
-    """A command that was begun, or that has ended not long ago."""
+    """A running or recently ended command."""
 
     def __init__(self, process: Process, command: Command, limits: ProcessLimits, began_at: float) -> None:
         self.process = process
@@ -134,23 +134,23 @@ class Running:
         self.command = command
         self.pid = process.pid
         self.over = asyncio.Event()
-        """Set once it has ended and all of its output was handed out."""
+        """Set once it has ended and all its output was passed to the followers."""
         self.over_since = 0.0
-        """By `time.monotonic`; 0.0 until its box lists it among those that have ended."""
+        """End by `time.monotonic`; 0.0 until it is listed as ended."""
         self.end: ProcessEnd | None = None
         self.fault: ServiceError | None = None
-        """Why its end will never be known: its sandbox is gone."""
+        """Why its end cannot be known, e.g. its sandbox is gone."""
         self.followers: set[Follower] = set()
         self._limits = limits
 
     def follow(self) -> Follower:
-        """From now on. To be closed."""
+        """A follower of the output from now on; the caller closes it."""
         follower = Follower(self, self._limits)
         self.followers.add(follower)
         return follower
 
     async def pump(self) -> None:
-        """Hand its output out until it has ended."""
+        """Pass its output to the followers until it ends."""
         try:
             async for stream, data in self.process.output():
                 for follower in self.followers:
@@ -166,7 +166,7 @@ class Running:
                 follower.wake()
 
     async def _held_up_by(self, held: Sequence[Follower]) -> None:
-        """Wait until one of them takes something; those that take nothing for too long are left behind."""
+        """Wait until one of them has room; drop them all if none has within `stall_s`."""
         waits = [asyncio.ensure_future(follower.room.wait()) for follower in held]
         done, _ = await asyncio.wait(waits, timeout=self._limits.stall_s, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
@@ -180,7 +180,7 @@ class Running:
 
 @dataclass(slots=True)
 class _OfBox:
-    """By process id, the oldest first."""
+    """Commands of one box by process id, oldest first."""
 
     running: dict[int, Running] = field(default_factory=dict)
     ended: dict[int, Running] = field(default_factory=dict)
@@ -190,10 +190,10 @@ class _OfBox:
 
 
 class Processes:
-    """Of all boxes of this node."""
+    """The commands of all boxes of this node."""
 
     def __init__(self, limits: ProcessLimits | None = None, notes: CommandNotes | None = None) -> None:
-        """`notes`: what outlives this server; None: nothing does."""
+        """`notes`: where long-running commands are noted for a later server; None: nowhere."""
         self._limits = limits or ProcessLimits()
         self._notes = notes
         self._adopted: dict[str, None] = {}
@@ -202,7 +202,7 @@ class Processes:
         self._forgetting: asyncio.TimerHandle | None = None
 
     def add(self, sid: str, process: Process, command: Command) -> tuple[Running, Follower]:
-        """Take a command in that has just begun; the follower misses nothing of it."""
+        """Add a command that has just started; the follower gets all its output."""
         running = Running(process, command, self._limits, clock.now())
         follower = running.follow()
         self._take_in(sid, running)
@@ -212,7 +212,7 @@ class Processes:
         command = running.command
         of_box = self._of.setdefault(sid, _OfBox())
         of_box.running.pop(running.pid, None)
-        of_box.ended.pop(running.pid, None)  # the same number again: the older one's end is of no more use
+        of_box.ended.pop(running.pid, None)  # the process id was reused: the older end is useless
         if command.tag is not None:
             for other in [other for other in of_box.ended.values() if other.command.tag == command.tag]:
                 del of_box.ended[other.pid]
@@ -220,7 +220,7 @@ class Processes:
         self._pumps.start(self._pump(sid, running))
 
     async def adopt(self, sid: str, sandbox: Sandbox) -> None:
-        """Take in what a server before this one left running in the box; once for each box.
+        """Add the commands that an earlier server left running in the box; once per box.
 
         Raises:
             ServiceError.
@@ -253,7 +253,7 @@ class Processes:
     def _ended(self, sid: str, running: Running) -> None:
         of_box = self._of.get(sid)
         if of_box is None or of_box.running.get(running.pid) is not running:
-            return  # another has its number
+            return  # its process id was reused
         del of_box.running[running.pid]
         of_box.ended[running.pid] = running
         running.over_since = time.monotonic()
@@ -273,12 +273,12 @@ class Processes:
             log.warning("a command is not noted: a restart would lose it", sid=sid, error=error.detail)
 
     def _forget_later(self, seconds: float) -> None:
-        # one timer for all: one for each command would wake the server once more for each
+        # one timer for all commands, to wake the server less often than one for each would
         if self._forgetting is None:
             self._forgetting = asyncio.get_running_loop().call_later(seconds, self._forget)
 
     def _forget(self) -> None:
-        """Those that ended long enough ago."""
+        """Drop commands that ended at least `ended_s` ago."""
         self._forgetting = None
         now, next_s = time.monotonic(), float("inf")
         for sid, of_box in list(self._of.items()):
@@ -298,12 +298,12 @@ class Processes:
         return [] if of_box is None else of_box.all()
 
     def listed(self, sid: str) -> list[Running]:
-        """Those that run."""
+        """The running commands of the box."""
         of_box = self._of.get(sid)
         return [running for running in of_box.running.values() if not running.over.is_set()] if of_box else []
 
     def find(self, sid: str, *, pid: int | None = None, tag: str | None = None, ended: bool = False) -> Running:
-        """The one with this number, else the newest with this tag; `ended`: also when it has ended.
+        """The newest command with this pid, or with this tag if `pid` is None; `ended`: include ended commands.
 
         Raises:
             UnknownProcess.
@@ -321,7 +321,7 @@ class Processes:
         return sorted(found, key=lambda running: running.began_at)[-1]
 
     async def close(self) -> None:
-        """Let go of all; they live on in their containers."""
+        """Stop following all commands; they continue in their containers."""
         if self._forgetting is not None:
             self._forgetting.cancel()
         await self._pumps.cancel()

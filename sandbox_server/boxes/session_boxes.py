@@ -1,7 +1,7 @@
-"""Sessions by the API of boxes: files and commands in a task's sandbox, each in the session's journal.
+"""Task sessions through the boxes API: files and commands in a task's sandbox, recorded in the session's journal.
 
-Reading is no entry. What changes the sandbox waits its turn like any action, is acknowledged once it is in the journal,
-and is done again where the session is made anew on another node.
+Reads are not recorded. Changes wait for the session's lock like any action, are acknowledged once they are in the
+journal, and are replayed if the session is restored on another node.
 """
 
 import base64
@@ -49,20 +49,20 @@ _ERRORS = {
         UnknownUser,
     )
 }
-"""What a journaled reply may hold in place of a result."""
+"""Error code -> error that a journaled reply may hold instead of a result."""
 
 
 class SessionBoxes:
-    """Of all sessions that run an instance; those of this node are acted in here.
+    """Files and commands of sessions that run an instance, on this node.
 
-    Every method raises, beside what it names: UnknownSession, SessionOver, SessionBusy, SessionRestoring: nothing was
-    done. OwnedElsewhere. SandboxLost: the session is over with this. InfrastructureError.
+    Besides what they list, all methods raise UnknownSession, SessionOver, SessionBusy, SessionRestoring (nothing was
+    done), OwnedElsewhere, SandboxLost (the session was ended) and InfrastructureError.
     """
 
     def __init__(
         self, acting: Acting, ending: Ending, store: Store, commands: Commands, blobs: Blobs, *, file_bytes: int
     ) -> None:
-        """`file_bytes`: the longest file whose bytes the journal keeps."""
+        """`file_bytes`: largest file whose bytes the journal stores."""
         self._acting = acting
         self._ending = ending
         self._store = store
@@ -71,7 +71,7 @@ class SessionBoxes:
         self.file_bytes = file_bytes
 
     async def sandbox(self, sid: str) -> Sandbox:
-        """To read in."""
+        """The session's sandbox, for reading."""
         try:
             return await self._acting.sandbox(sid)
         except SandboxLost as error:
@@ -81,10 +81,10 @@ class SessionBoxes:
     async def write(
         self, sid: str, path: str, content: bytes | str, *, user: str | None, mode: str | None, key: str = ""
     ) -> dict[str, Any]:
-        """Write bytes, or the blob of this SHA-256, to a file: its path, size and the session's notice.
+        """Write bytes, or the blob with this SHA-256, to a file; returns its path, size and the session's notice.
 
         Raises:
-            RequestTooLarge: more bytes than the journal keeps. UnknownBlob, UnknownFile, FileUnusable, UnknownUser,
+            RequestTooLarge: more than `file_bytes`. UnknownBlob, UnknownFile, FileUnusable, UnknownUser,
             MalformedRequest, SandboxDiskFull.
 
         """
@@ -96,37 +96,37 @@ class SessionBoxes:
                 )
             asked = {"data": base64.b64encode(content).decode()}
         else:
-            await self.sandbox(sid)  # on this node
+            await self.sandbox(sid)  # raises unless the session is on this node
             self._blobs.size(content)
             asked = {"sha256": content}
         return await self._act(sid, FILE, {**asked, "path": path, "user": user, "mode": mode}, key)
 
     async def run(self, sid: str, command_id: str, wanted: Mapping[str, Any]) -> tuple[BoxCommand, str]:
-        """The command of this id, begun now unless it was before, and the session's notice.
+        """The command with this id, started now unless it was before, and the session's notice.
 
         Raises:
-            UnknownUser, MalformedRequest. CommandLost: it was begun by a server that is no more.
+            UnknownUser, MalformedRequest. CommandLost: an earlier server started it.
 
         """
         reply = await self._act(sid, COMMAND, {**wanted, "id": command_id}, command_id)
         return await self._commands.find(sid, command_id), str(reply["notice"])
 
     async def find(self, sid: str, command_id: str) -> BoxCommand:
-        """Raises UnknownCommand, CommandLost."""
-        await self.sandbox(sid)  # on this node, made anew if need be
+        """The command with this id. Raises UnknownCommand, CommandLost."""
+        await self.sandbox(sid)  # on this node, restored if needed
         return await self._commands.find(sid, command_id)
 
     async def wait(self, command: BoxCommand, wait_s: float) -> str:
-        """Return when it has ended and that is in the journal, or after `wait_s`; the session's notice.
+        """Wait up to `wait_s` for the command's end, journal it, and return the session's notice; "" if it still runs.
 
         Raises:
-            CommandLost: all processes of the sandbox ended under it.
+            CommandLost: all processes of the sandbox ended.
 
         """
-        await self._store.touch(command.sid)  # whoever waits for a command is not idle
+        await self._store.touch(command.sid)  # a session with a waiting client is not idle
         try:
             await command.wait(wait_s)
-        except SandboxLost as error:  # as when a policy kills all processes: the session may go on
+        except SandboxLost as error:  # e.g. the policy killed all processes: the session may continue
             raise CommandLost(f"the command's end is not known: {error.detail}; look at what it should do") from error
         if not command.over.is_set():
             return ""
@@ -145,7 +145,7 @@ class SessionBoxes:
 
 
 def _reply(observation: str) -> dict[str, Any]:
-    """What was done. Raises the refusal that the journal keeps in its place."""
+    """Parse a journaled reply. Raises the error that it holds instead of a result."""
     try:
         reply: dict[str, Any] = json.loads(observation)
     except ValueError:

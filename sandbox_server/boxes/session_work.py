@@ -1,8 +1,8 @@
-"""Files and commands of a session, as entries of its journal: what runs them, now and when the session is made anew.
+"""Runs files and commands of a session as journal entries, the first time and when the session is replayed.
 
-A file that was written and a command that was begun are an entry each; a command's end is another one, before it is
-told. So whoever runs the journal again does all in the same order, and waits where the client had waited. Content is
-JSON: a file's holds its bytes, or the SHA-256 of a blob; the reply is JSON too.
+Each written file and each started command is an entry; a command's end is another one, written before it is reported.
+A replay thus keeps the order and waits where the client waited. Content and reply are JSON; a file's content holds its
+bytes or the SHA-256 of a blob.
 """
 
 import base64
@@ -30,23 +30,23 @@ from sandbox_server.scoring.journals import COMMAND, COMMAND_END, FILE
 from sandbox_server.sessions.running import Ran, Runner
 
 USER = "root"
-"""Whose files and commands are that name no user: the persistent shell's."""
+"""User of files and commands that name none: the persistent shell's."""
 _REFUSED = (RequestError, SandboxDiskFull, SandboxExhausted, CommandBroken)
-"""What the request or the policy caused: a result, which the journal keeps."""
+"""Errors caused by the request or the policy: the journal stores them as results."""
 
 
 class SessionWork:
-    """What is done, of which `runners` are for `Running`; the caller has the session's turn."""
+    """Provides `runners` for `Running`; the caller holds the session's lock."""
 
     def __init__(self, commands: Commands, blobs: Blobs, *, longest_s: float) -> None:
-        """`longest_s`: how long a command's end is waited for when a journal is run again."""
+        """`longest_s`: limit on waiting for a command's end, as in a replay."""
         self._commands = commands
         self._blobs = blobs
         self._longest_s = longest_s
 
     @property
     def runners(self) -> Mapping[str, Runner]:
-        """By the tool of the journal's entries."""
+        """Tool of the journal entry -> its runner."""
         return {FILE: self._write, COMMAND: self._begin, COMMAND_END: self._end}
 
     async def _write(

@@ -1,4 +1,4 @@
-"""Connections to the ports of boxes, as programs in the box make them: nothing of its network is needed for that."""
+"""Connections to ports of boxes, made by a process inside the box, so the box needs no network."""
 
 import asyncio
 from collections import Counter
@@ -9,8 +9,8 @@ from sandbox_server.errors import CapacityError, ServiceError
 from sandbox_server.sandbox.base import Process, Sandbox, Stream
 
 _OPEN = b"+"
-# stdin's end is ours: then the reader goes too. A port that reads no more may still have much to say, so only an
-# orderly end of the writer ends the reader.
+# stdin ends when we hang up: then the reader is killed too. A port that stops reading may still send, so a failed
+# writer does not end the reader.
 _SCRIPT = f"""
 {{ exec 3<>"/dev/tcp/127.0.0.1/$1" || exec 3<>"/dev/tcp/::1/$1"; }} 2>/dev/null || exit 1
 exec 4<&0
@@ -23,17 +23,17 @@ wait $reader
 
 
 class PortClosed(ServiceError):
-    """Nothing in the box listens there."""
+    """The port of the box does not accept connections."""
 
     code = "port_closed"
     http_status = 502
 
 
 class Tunnels:
-    """Opens them; a box has at most `most` at a time, for each costs it four processes."""
+    """Opens tunnels, at most `most` at a time per box: each takes four of its processes."""
 
     def __init__(self, *, most: int, open_s: float) -> None:
-        """`open_s`: how long opening one may take."""
+        """`open_s`: timeout of opening one."""
         self._most = most
         self._open_s = open_s
         self._open: Counter[str] = Counter()
@@ -42,7 +42,7 @@ class Tunnels:
         """A connection to `port` of the box's loopback, IPv4 before IPv6.
 
         Raises:
-            PortClosed. CapacityError: the box has as many as it may. InfrastructureError.
+            PortClosed. CapacityError: the box has `most` tunnels already. InfrastructureError.
 
         """
         if self._open[sid] >= self._most:
@@ -65,7 +65,7 @@ class Tunnels:
 
 
 class Tunnel:
-    """One TCP connection. To be closed."""
+    """One TCP connection; the caller closes it."""
 
     def __init__(self, counts: Counter[str], sid: str) -> None:
         self._counts = counts
@@ -86,7 +86,7 @@ class Tunnel:
         self._first = first[len(_OPEN) :]
 
     async def read(self) -> bytes:
-        """The next bytes, at most 32 KiB; none: the other side has hung up. Raises InfrastructureError."""
+        """The next bytes, at most 32 KiB; empty: the other side has closed. Raises InfrastructureError."""
         if self._first:
             first, self._first = self._first, b""
             return first
@@ -97,12 +97,12 @@ class Tunnel:
         return b""
 
     async def write(self, data: bytes) -> None:
-        """Send; what the other side does not want any more is lost. Raises InfrastructureError."""
+        """Send bytes; they are lost if the other side no longer reads. Raises InfrastructureError."""
         assert self._process is not None
         await self._process.write(data)
 
     async def close(self) -> None:
-        """Hang up; again: nothing."""
+        """Close the connection; idempotent."""
         if self._sid:
             self._counts[self._sid] -= 1
             if not self._counts[self._sid]:

@@ -1,4 +1,4 @@
-"""A box as it stands: what its session and its facts say together. Pure, but for the clock."""
+"""State of a box, derived from its session and its BoxRecord. Pure except for the clock."""
 
 from dataclasses import dataclass
 
@@ -16,29 +16,29 @@ class BoxView:
 
     @property
     def sid(self) -> str:
-        """Its name."""
+        """The session's id."""
         return self.record.sid
 
     @property
     def ends_at(self) -> float:
-        """Unix seconds; set_timeout moves it. Of a paused one: when it goes."""
+        """Unix seconds; set_timeout moves it. For a paused box: when it is removed."""
         return self.record.deadline
 
     @property
     def live(self) -> bool:
-        """It runs or is paused; past its end it does neither, also when the reaper has not come yet."""
+        """Running or paused; False past its end, even before the reaper removes it, unless it is due for a pause."""
         return self.record.state == SessionState.LIVE and (clock.now() < self.ends_at or self.due)
 
     @property
     def paused(self) -> bool:
-        """Nothing runs in it until it is resumed."""
+        """Paused, or due for a pause."""
         return self.live and (self.box.paused_at > 0 or self.due)
 
     @property
     def due(self) -> bool:
-        """Its end has come and is to be a pause, though the reaper has not come yet.
+        """Its deadline has passed and it must be paused, but the reaper has not done so yet.
 
-        Not at the end of the longest life of a box: it could never run again.
+        False at the end of its longest lifetime: it could never run again.
         """
         late_s = clock.now() - self.ends_at
         wanted = self.box.on_timeout == OnTimeout.PAUSE and not self.box.paused_at
@@ -46,9 +46,9 @@ class BoxView:
 
     @property
     def paused_from(self) -> float:
-        """Unix seconds: when the present pause began."""
+        """Start of the current pause, Unix seconds."""
         return self.box.paused_at or self.ends_at
 
     def order(self) -> tuple[float, str]:
-        """By age."""
+        """Sort key: by creation time."""
         return self.record.created_at, self.sid

@@ -11,13 +11,13 @@ STAGES = ("start_queue", "start", "model", "action_wait", "action", "postprocess
 
 @dataclass(frozen=True, slots=True)
 class Wall:
-    """The mean rollout of some."""
+    """Mean times of some rollouts."""
 
     sessions: int
     seconds: Mapping[str, float]
-    """Stage -> mean seconds, of all of STAGES."""
+    """Stage -> mean seconds, for all STAGES."""
     gap_s: float
-    """Mean time between two actions, the start and the end included: how long the model lets its sandbox wait."""
+    """Mean time between two actions, the start and the end included: how long a sandbox waits for the model."""
 
     @property
     def total_s(self) -> float:
@@ -25,7 +25,7 @@ class Wall:
         return sum(self.seconds.values())
 
     def share(self, stage: str) -> float:
-        """Part of the whole, 0 to 1."""
+        """The stage's share of the total, 0 to 1."""
         return self.seconds[stage] / self.total_s if self.total_s else 0.0
 
 
@@ -47,7 +47,7 @@ def stages_of(one: Timed) -> dict[str, float]:
 
 
 def wall_of(sessions: Sequence[Timed]) -> Wall:
-    """The mean of them; all zero for none."""
+    """Mean times of the sessions; all zero if there are none."""
     spent = [stages_of(one) for one in sessions]
     count = max(1, len(spent))
     seconds = {stage: sum(one[stage] for one in spent) / count for stage in STAGES}
@@ -56,7 +56,7 @@ def wall_of(sessions: Sequence[Timed]) -> Wall:
 
 
 def wall_by_run(sessions: Iterable[Timed], *, most: int = 20) -> dict[str, Wall]:
-    """Run -> its mean rollout, of the `most` runs with the most sessions."""
+    """Run -> its mean times, for the `most` runs with the most sessions."""
     by_run: dict[str, list[Timed]] = {}
     for one in sessions:
         by_run.setdefault(one.run, []).append(one)

@@ -1,7 +1,7 @@
-"""The one word, by rules. Pure. docs/seeing.md has each rule with its bound, in this order.
+"""Summarize the service's state in one word, by rules. Pure. docs/seeing.md lists the rules and their thresholds.
 
-Rules are asked in order and the first that holds gives the word: a fault of the layer below shows as a symptom in the
-layers above it, so infrastructure comes before the grader, the grader before the data, and so on.
+The first rule that applies gives the word. A fault of a lower layer causes symptoms in the layers above it, so the
+rules for infrastructure come before those for the grader, and so on.
 """
 
 from collections import Counter
@@ -15,25 +15,25 @@ from sandbox_server.records import VerdictName
 from sandbox_server.state.nodes import NodeRecord, Status
 
 LEAST = 4
-"""Verdicts, or sessions, below which shares say nothing."""
+"""Minimum verdicts or sessions for a share to be meaningful."""
 LEAST_RATE = 20
-"""Unmasked verdicts on each side of a comparison of pass rates."""
+"""Minimum unmasked verdicts on each side of a comparison of pass rates."""
 LEAST_JUMP = 8
-"""As LEAST_RATE, of one instance."""
+"""Like LEAST_RATE, for one instance."""
 JUMP = 0.5
 FAULTY = 0.05
-"""Share of masked verdicts, lost sessions or tampered patches that is too much; and two of them."""
+"""Share of masked verdicts, lost sessions or tampered patches that is too high, if there are at least two."""
 QUEUED = 0.2
 """Share of the wall time spent in a queue."""
 SILENT = 0.3
-"""Share of unmasked verdicts without any result of a test."""
+"""Share of unmasked verdicts without any test result."""
 FLAT = 0.8
-"""Share of groups whose rewards are all the same."""
+"""Share of groups whose rewards are all equal."""
 IDLE = 0.5
-"""Share of unmasked verdicts on nothing: no patch, one that does not apply, no answer."""
+"""Share of unmasked verdicts with nothing to grade: no patch, one that does not apply, no answer."""
 GAP_S = 60.0
 OVERSLEPT = 0.2
-"""Share of sessions that ended because nobody asked for them any more."""
+"""Share of sessions that ended as idle or too old."""
 
 _GRADERS = frozenset({"grader_broken", "defect"})
 _NOTHING = (VerdictName.EMPTY_PATCH, VerdictName.PATCH_FAILED, VerdictName.NO_ANSWER)
@@ -53,19 +53,19 @@ class Word(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A rule that holds."""
+    """A rule that applies."""
 
     word: Word
     rule: str
     why: str
-    """One sentence, with its numbers."""
+    """One sentence with the numbers."""
     see: str = ""
-    """Path below /v1 and /ui alike that shows it."""
+    """Path below /v1 and /ui that shows it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the rules look at: a window and the same window a day before."""
+    """Input of the rules: a time window, and the same window one day earlier."""
 
     now: Sequence[VerdictCount] = ()
     before: Sequence[VerdictCount] = ()
@@ -82,24 +82,24 @@ class Evidence:
 
 
 def findings(seen: Evidence) -> list[Finding]:
-    """The rules that hold, in their order."""
+    """The rules that apply, in order."""
     return [found for rule in _RULES if (found := rule(seen)) is not None]
 
 
 def word_of(found: Sequence[Finding]) -> Word:
-    """That of the first one."""
+    """The word of the first finding; `fine` if there is none."""
     return found[0].word if found else Word.FINE
 
 
 def pass_rate(counts: Sequence[VerdictCount]) -> tuple[float, int]:
-    """(part of the unmasked verdicts that is resolved, how many these are)."""
+    """(resolved share of the unmasked verdicts, number of unmasked verdicts)."""
     unmasked = sum(one.count for one in counts if not one.mask)
     resolved = sum(one.count for one in counts if not one.mask and one.verdict == VerdictName.RESOLVED)
     return (resolved / unmasked if unmasked else 0.0), unmasked
 
 
 def jumps(rates: Sequence[PassRate]) -> tuple[list[PassRate], list[PassRate], int]:
-    """Instances that fell and those that rose, the largest first, and how many could be compared at all."""
+    """Instances whose pass rate fell, instances whose rate rose (largest first), and how many were comparable."""
     rated = [(one, (one.now or 0.0) - (one.before or 0.0)) for one in rates if _comparable(one)]
     fell = sorted(((change, one.instance_id, one) for one, change in rated if change <= -JUMP), key=lambda x: x[:2])
     rose = sorted(((-change, one.instance_id, one) for one, change in rated if change >= JUMP), key=lambda x: x[:2])
@@ -217,7 +217,7 @@ def _unpatched(seen: Evidence) -> Finding | None:
 
 def _fell(seen: Evidence) -> Finding | None:
     if not seen.fell or len(seen.fell) * 2 > max(2, seen.rated):
-        return None  # where most fell it is the policy
+        return None  # if most fell, the policy is the cause
     worst = seen.fell[0]
     more = f" ({len(seen.fell) - 1} more)" if len(seen.fell) > 1 else ""
     why = f"{worst.instance_id} passed {worst.before:.0%} before and {worst.now:.0%} now{more}."

@@ -1,4 +1,4 @@
-"""What a policy answers in a session of code search, and what it is told of that."""
+"""Read a policy's answer in a code search session, and build the reply to it."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from sandbox_server.grading.localization.answers import AUTO
 from sandbox_server.grading.localization.messages import FINISH, message_of
 from sandbox_server.records import Answer
 
-_SHOWN = 3  # problems that a policy is told of
+_SHOWN = 3  # problems reported to the policy
 
 _HOW = (
     "give one path per line between <files> and </files>, or lines like `path.py`, `class: C` and `function: f` in a"
@@ -20,13 +20,13 @@ _UNREAD = "Error: no answer could be read there, and none is recorded"
 
 
 def roots_of(instance: TaskInstance) -> tuple[str, ...]:
-    """Where a policy may have seen the repository."""
+    """Paths at which the policy may have seen the repository."""
     own = instance.localization.roots if instance.localization else ()
     return (instance.sandbox.workdir, instance.workspace, *instance.workspace_aliases, *own)
 
 
 def answer_in(content: str, instance: TaskInstance, *, acts: bool = False) -> Answer | None:
-    """What the policy answers with `content`; None: nothing, or the instance asks for no answer."""
+    """The answer in `content`; None: it has none, or the instance expects none."""
     if instance.localization is None:
         return None
     written = instance.localization.answer or AUTO

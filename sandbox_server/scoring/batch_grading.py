@@ -1,4 +1,4 @@
-"""Batches graded without a session: answers of code search at once, patches through the line of all gradings."""
+"""Grade batches without sessions: code search answers at once, patches through the grading queue."""
 
 import asyncio
 import uuid
@@ -21,21 +21,21 @@ from sandbox_server.scoring.answering import roots_of
 from sandbox_server.scoring.localizing import Localizing
 from sandbox_server.tasks import TaskSet
 
-_LOOKUPS = 8  # in SQL at a time, whatever the size of a batch
+_LOOKUPS = 8  # concurrent SQL look-ups, whatever the size of a batch
 
 
 @dataclass(frozen=True, slots=True)
 class GradeItem:
-    """One thing to grade: an answer to an instance or a truth, or a patch of an instance."""
+    """One item to grade: an answer for an instance or a truth, or a patch for an instance."""
 
     instance: int | str | None = None
     """Hash or id."""
     truth: Truth | None = None
-    """In place of an instance's."""
+    """Overrides the instance's."""
     answer: object = None
     """A text, or the arguments of a finishing call; None: see `messages`."""
     messages: Sequence[dict[str, object]] | None = None
-    """The chat: the answer and, without `events`, the way to it are taken from its assistant."""
+    """The chat; gives the answer if `answer` is None, and the events if `events` is not set."""
     events: Events | None = None
     composition: Composition | None = None
     """None: the instance's, else the service's."""
@@ -46,17 +46,17 @@ class GradeItem:
 
 @dataclass(frozen=True, slots=True)
 class Graded:
-    """What became of an item: a verdict with its number, or the error that kept it from one."""
+    """Result of an item: a verdict with its reward, or an error."""
 
     verdict: Verdict | None = None
     total: float | None = None
-    """None: masked, or an error. A fault is no number."""
+    """None: masked, or an error."""
     composition: str = ""
     error: ServiceError | None = None
 
 
 class BatchGrading:
-    """Grades batches; one bad item fails alone."""
+    """Grades batches; a bad item does not fail the others."""
 
     def __init__(
         self,
@@ -68,9 +68,9 @@ class BatchGrading:
         wait_s: float,
         most: int,
     ) -> None:
-        """`reward` is of patches; past `wait_s` seconds a patch is answered with `pending`."""
+        """`reward` is the reward function for patches; after `wait_s` seconds a patch gets `pending`."""
         self.most = most
-        """Items of one batch."""
+        """Maximum items of one batch."""
         self._looking = asyncio.Semaphore(_LOOKUPS)
         self._instances = instances
         self._queue = queue
@@ -80,11 +80,11 @@ class BatchGrading:
         self._under_way = TaskSet("batch gradings")
 
     async def grade(self, items: Sequence[GradeItem | ServiceError]) -> list[Graded]:
-        """One answer an item, in their order; an error in place of an item is answered as it is."""
+        """One result per item, in order; an error in place of an item is returned as its result."""
         return list(await asyncio.gather(*map(self._one, items)))
 
     async def close(self) -> None:
-        """Stop the gradings of patches under way."""
+        """Cancel the running gradings of patches."""
         await self._under_way.cancel()
 
     async def _one(self, item: GradeItem | ServiceError) -> Graded:
@@ -113,7 +113,7 @@ class BatchGrading:
             written = task.answer if item.written == AUTO else item.written
             item = replace(item, written=written, roots=(*roots_of(instance), *item.roots))
         composition = item.composition or self._localizing.composition(instance)
-        # in a thread: answers may be long, and a batch has many
+        # in a thread: a batch may have many long answers
         answer, events = await asyncio.to_thread(_read, item)
         context = RewardContext(answer, truth, events, instance.instance_id if instance else "")
         if lacking := composition.lacks(context):
@@ -143,7 +143,7 @@ class BatchGrading:
 
 
 def _read(item: GradeItem) -> tuple[Answer | None, Events | None]:
-    """The answer, and the way to it.
+    """The answer and its events.
 
     Raises:
         MalformedRequest: there is neither an answer nor messages.

@@ -1,4 +1,4 @@
-"""A session's actions, from wherever they are: Redis has the recent ones at once, SQL all of them soon and for good."""
+"""A session's actions: recent ones from Redis, all of them, slightly later and permanently, from SQL."""
 
 from sandbox_server.catalogue.history import History
 from sandbox_server.errors import StateUnavailable
@@ -8,9 +8,9 @@ from sandbox_server.state.store import Store
 EXEC = "exec"
 """`ActionRecord.tool` of a batch of commands that the trainer sent."""
 FILE, COMMAND, COMMAND_END = "file", "command", "command_end"
-"""`ActionRecord.tool` of what was done through the API of boxes."""
+"""`ActionRecord.tool` of actions through the boxes API."""
 NO_TEXTS = frozenset((EXEC, FILE, COMMAND, COMMAND_END))
-"""Tools whose actions are not text of a policy."""
+"""Tools whose actions are not policy text."""
 
 
 class Journals:
@@ -21,28 +21,28 @@ class Journals:
         self._history = history
 
     async def of(self, record: SessionRecord) -> list[ActionRecord]:
-        """What there is, oldest first. Raises StateUnavailable, CatalogueUnavailable."""
+        """The available actions, oldest first. Raises StateUnavailable, CatalogueUnavailable."""
         recent = await self._store.actions(record.sid)
         if recent and len(recent) >= record.actions:
             return recent
-        # the record may be older than the journal: SQL has it as it was at the start until the session's end
+        # until the session ends, SQL has its record as of its start, so it may be older than the journal
         kept = await self._history.actions(record.sid)
         return max(recent, kept, key=len)
 
     async def part(self, record: SessionRecord, *, after: int, limit: int) -> list[ActionRecord]:
-        """As `of`, from the one past number `after` on, `limit` at most."""
+        """Like `of`, but at most `limit` actions, starting after number `after`."""
         if record.ended_at == 0 and after >= record.actions > 0:
-            return []  # nothing new: whoever follows a session asks often
+            return []  # nothing new; clients that follow a session poll often
         recent = await self._store.actions(record.sid, after=after, limit=limit)
         if recent and recent[0].seq == after + 1:  # Redis has all of them, or none of the first
             return recent
         return await self._history.actions(record.sid, after=after, limit=limit)
 
     async def complete(self, record: SessionRecord) -> list[ActionRecord]:
-        """As `of`, and all of it.
+        """Like `of`, but complete.
 
         Raises:
-            StateUnavailable: acknowledged actions are in neither of both. CatalogueUnavailable.
+            StateUnavailable: acknowledged actions are in neither store. CatalogueUnavailable.
 
         """
         actions = await self.of(record)

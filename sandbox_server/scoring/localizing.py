@@ -1,4 +1,4 @@
-"""Sessions of code search: scored from their journal, without patch or container; and what all rollouts measure."""
+"""Score code search sessions from their journal, without patch or container; store metrics of all rollouts."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,7 +19,7 @@ log = telemetry.logger(__name__)
 
 
 class Localizing:
-    """Scores sessions, and keeps the numbers of their rollouts."""
+    """Scores sessions and stores their rollout metrics."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Localizing:
         dialect: str,
         default: Composition,
     ) -> None:
-        """`dialect` and `default` hold where an instance names none."""
+        """`dialect` and `default` apply if an instance names none."""
         self.journals = journals
         self.rollouts = rollouts
         self._dialects = dialects
@@ -38,10 +38,10 @@ class Localizing:
         self._default = default
 
     def composition(self, instance: TaskInstance | None) -> Composition:
-        """How answers to `instance` are scored, unless its session says otherwise; of None: by default.
+        """Composition for `instance`, unless its session names another; None: the default.
 
         Raises:
-            Ungradable: what the instance names cannot be used.
+            Ungradable: the instance's rewards are invalid.
 
         """
         if instance is None or instance.localization is None or not instance.localization.rewards:
@@ -49,35 +49,35 @@ class Localizing:
         return _composed(instance.localization.rewards, instance.instance_id)
 
     async def verdict(self, session: SessionRecord, instance: TaskInstance) -> tuple[Verdict, str]:
-        """The verdict, with its score, and the name of the composition that made it.
+        """The verdict with its score, and the name of its composition.
 
-        What cannot be told is `infra`, masked.
+        Errors give `infra`, masked.
         """
         try:
             return await self._scored(session, instance)
         except ServiceError as error:
             telemetry.INFRA_ERRORS.labels(error.code).inc()
             cause = f"{error.code}: {error.detail}"
-        except Exception as error:  # a defect of ours must become a masked verdict, not a lost reward
+        except Exception as error:  # our own bugs must give a masked verdict, not a lost reward
             log.exception("scoring failed", instance_id=instance.instance_id, sid=session.sid)
             telemetry.INFRA_ERRORS.labels("defect").inc()
             cause = f"a defect of the service: {type(error).__name__}: {error}"
         return Verdict(VerdictName.INFRA, mask=True, cause=cause, f2p_total=1, patch_is_none=True), ""
 
     async def metrics(self, session: SessionRecord, instance: TaskInstance | None) -> dict[str, object]:
-        """The numbers of the session's rollout so far. Raises StateUnavailable, CatalogueUnavailable."""
+        """Metrics of the session's rollout so far. Raises StateUnavailable, CatalogueUnavailable."""
         actions = await self.journals.of(session)
         reported = await self.rollouts.reported(session.sid)
         return metrics_of(session, actions, self._dialect_of(instance), reported.tokens)
 
     async def keep(self, session: SessionRecord, instance: TaskInstance, graded: GradedSession) -> None:
-        """Put the rollout's numbers, and its reward's if it is not masked, where means are made of them."""
+        """Store the rollout's metrics, and its rewards if not masked, for averages."""
         try:
             found = numbers(await self.metrics(session, instance)) | _rewards(graded)
             for name, value in found.items():
                 telemetry.ROLLOUT.labels(name).observe(value)
             await self.rollouts.save_metrics(session.sid, found, run=session.run, at=graded.graded_at)
-        except ServiceError as error:  # a verdict is worth more than its place in a mean
+        except ServiceError as error:  # missing metrics must not cost the verdict
             log.warning("metrics not kept", sid=session.sid, code=error.code, error=error.detail)
 
     async def _scored(self, session: SessionRecord, instance: TaskInstance) -> tuple[Verdict, str]:

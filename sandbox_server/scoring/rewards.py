@@ -1,7 +1,7 @@
-"""Verdict and reward of ended sessions: begun when the patch is there, stored once, answered ever after.
+"""Verdicts and rewards of ended sessions: grading starts when the patch is stored; its verdict is stored and reused.
 
-A grading is a job (`state.jobs`), so that it is done even if this server is not there to do it. The server that took
-the patch begins it at once where it has room; else whoever has room first takes the job.
+A grading is a job (`state.jobs`), so another server can do it if this one dies. The server that took the patch starts
+it at once if it has room; otherwise the first server with room takes the job.
 """
 
 import asyncio
@@ -34,22 +34,22 @@ from sandbox_server.tasks import TaskSet
 log = telemetry.logger(__name__)
 
 _LOG_TAIL_IN_RECEIPT = 20_000  # characters of the test log
-_LOOK_S = 1.0  # pause between two looks in SQL of who waits for another node's grading; word of its end comes sooner
-_STANDING = 512  # verdicts answered without SQL, some 10 KB each: a trainer asks for a batch at once, often twice
+_LOOK_S = 1.0  # interval of SQL reads while waiting for another node's grading; its signal usually comes sooner
+_STANDING = 512  # cached verdicts, some 10 KB each: a trainer requests a batch at once, often twice
 
 
 @dataclass(frozen=True, slots=True)
 class RewardAnswer:
-    """A verdict and the number made from it."""
+    """A verdict and its reward."""
 
     verdict: Verdict
     reward: float
     receipt: str = ""
-    """Id of the stored record; "" for what is not stored (pending, unknown_session)."""
+    """Id of the stored record; "" if none is stored (pending, unknown_session)."""
 
 
 class Rewards:
-    """Grades ended sessions, each in one task that all who ask here wait for."""
+    """Grades ended sessions, each in one task that all callers on this node share."""
 
     def __init__(
         self,
@@ -67,9 +67,9 @@ class Rewards:
         slots: int,
         prefetch: int,
     ) -> None:
-        """Up to `slots` + `prefetch` gradings are taken while there are other nodes.
+        """Take up to `slots` + `prefetch` gradings while there are other nodes.
 
-        Raises ValueError when there is no reward function called `reward`.
+        Raises ValueError if no reward function is called `reward`.
         """
         if reward not in rewards:
             raise ValueError(f"there is no reward {reward!r}; SANDBOX_REWARD is one of {', '.join(sorted(rewards))}")
@@ -83,7 +83,7 @@ class Rewards:
         self._node = node
         self._running: dict[str, asyncio.Task[GradedSession]] = {}
         self._standing: OrderedDict[str, GradedSession] = OrderedDict()
-        """Verdicts in SQL that nothing replaces any more, the least used first."""
+        """Cache of final verdicts in SQL, least recently used first."""
         self._jobs = jobs
         self._signals = signals
         self._slots = slots
@@ -91,60 +91,60 @@ class Rewards:
         self.alone = True
         """No other node takes gradings."""
         self.accepting = True
-        """This node reads jobs; it stops, and begins again, some time after something went wrong with it or right."""
+        """Whether this node reads jobs; follows its faults with a delay."""
         self._closing = False
         self._later = TaskSet("rewards")
 
     @property
     def well(self) -> bool:
-        """Nothing is wrong with this node: what is begun now is not refused a container."""
+        """Whether this node has no fault, so that new gradings can get a container."""
         return self.accepting and not self._faults.present
 
     @property
     def idle(self) -> bool:
-        """A grading that came now would be begun at once."""
+        """Whether a new grading would start at once."""
         return self.well and not self._closing and len(self._running) < self._slots
 
     def room(self) -> bool:
-        """Whether this node takes one more."""
+        """Whether this node takes another grading."""
         most = self._slots + self._prefetch
         return self.well and not self._closing and (self.alone or len(self._running) < most)
 
     def prepare(self, instance: TaskInstance) -> None:
-        """A session of `instance` has started: have what its grading needs and what is slow to begin, by and by."""
+        """Prepare in the background what grading `instance` needs; called when its session starts."""
         if instance.localizes:
             return
         self._background(self._prepare(instance), f"grade-prepare-{instance.instance_id}")
 
     def expect(self, instance: TaskInstance, sid: str) -> None:
-        """The session is about to end: its grading's container is made meanwhile. `begin` or `forget` follows."""
+        """Create the grading container while the session ends. `begin` or `forget` follows."""
         if not instance.localizes:
             self._queue.expect(instance, sid)
 
     def forget(self, sid: str) -> None:
-        """The session has no patch to grade, or its end failed."""
+        """Undo `expect`: the session has no patch to grade, or its end failed."""
         self._queue.forget(sid)
 
     def known(self, sid: str) -> bool:
-        """Its grading is under way here, or its verdict stands."""
+        """Whether its grading is under way here, or its final verdict is cached."""
         return sid in self._running or sid in self._standing
 
     def begin(self, session: SessionRecord, patch: PatchRecord | None = None) -> None:
-        """Have the session graded whose patch is in SQL (and here, if it was just taken), once and by somebody."""
+        """Have a session with a patch in SQL graded, on this node or another; `patch` saves reading it."""
         sid = session.sid
         if sid in self._running or sid in self._standing:
             return
-        lost = session.state == SessionState.LOST  # nothing is run for it, so anyone can at once
+        lost = session.state == SessionState.LOST  # needs no container, so any node can do it at once
         if lost or (session.node == self._node and self.room() and not self._jobs.behind()):
             self._start(session, patch)
         if not lost:
             self._background(self._submit(session), f"grade-submit-{sid}")
 
     async def work(self, sid: str) -> bool:
-        """A job: grade the session, or join its grading; False: this server is ending, others are to do it.
+        """Do a job: grade the session, or join its grading; False: not done, e.g. this server is closing.
 
         Raises:
-            CatalogueUnavailable: it is not done, and to be delivered again.
+            CatalogueUnavailable: not done; the job must be delivered again.
         """
         task = self._running.get(sid)
         if task is None:
@@ -162,19 +162,19 @@ class Rewards:
         return not task.cancelled() and bool(task.result())
 
     def awaited(self, sid: str) -> None:
-        """Somebody on another node waits for it."""
+        """Note that a reward request on another node waits for the session's grading."""
         if task := self._running.get(sid):
             self._background(self._until(task, sid), f"grade-awaited-{sid}")
 
     async def answer(self, session: SessionRecord, *, wait_s: float) -> RewardAnswer:
-        """The stored verdict, or that of the grading under way or begun now; `pending` past `wait_s` seconds.
+        """The stored verdict, or that of the current or a new grading; `pending` after `wait_s` seconds.
 
-        An `infra` verdict is not the last word: it is graded again at each request.
+        An `infra` verdict is not final: each request grades again, unless the session is lost.
         """
         graded = self._standing.get(session.sid) or await self._history.graded(session.sid)
         if graded is None or graded.verdict.name is VerdictName.INFRA:
             if session.state == SessionState.LOST and graded is not None:
-                return _answer(graded)  # nothing is left that could be graded
+                return _answer(graded)  # there is nothing to grade
             graded = await self._next(session, graded, time.monotonic() + wait_s)
             if graded is None:
                 cause = f"the grading is not finished after {wait_s:g} s; ask again"
@@ -183,7 +183,7 @@ class Rewards:
         return _answer(graded)
 
     async def close(self) -> None:
-        """Stop; what was under way is graded by another node, or after the next start."""
+        """Stop; another node, or this one after its next start, does the unfinished gradings."""
         self._closing = True
         tasks = [*self._running.values(), *self._later]
         for task in tasks:
@@ -193,7 +193,7 @@ class Rewards:
     async def _next(
         self, session: SessionRecord, before: GradedSession | None, deadline: float
     ) -> GradedSession | None:
-        """The verdict that follows `before`, of whichever node; None: not by `deadline`."""
+        """The next verdict after `before`, from any node; None: not before `deadline`."""
         self.begin(session)
         if task := self._running.get(session.sid):
             return await self._within(task, session.sid, deadline)
@@ -204,7 +204,7 @@ class Rewards:
                 graded = await self._history.graded(session.sid)
                 if graded is not None and (before is None or graded.receipt != before.receipt):
                     return graded
-                if task := self._running.get(session.sid):  # its job has come to this node
+                if task := self._running.get(session.sid):  # this node took the job
                     return await self._within(task, session.sid, deadline)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(min(_LOOK_S, left_s)):
@@ -233,11 +233,11 @@ class Rewards:
             log.warning("grading not submitted; it is later", sid=session.sid, code=error.code, error=error.detail)
 
     async def _tell_awaited(self, session: SessionRecord) -> None:
-        with contextlib.suppress(InfrastructureError):  # only an order depends on it
+        with contextlib.suppress(InfrastructureError):  # it affects only the order of gradings
             await self._signals.tell_awaited(session.sid, session.node)
 
     async def _tell_graded(self, sid: str) -> None:
-        with contextlib.suppress(InfrastructureError):  # who waits also looks
+        with contextlib.suppress(InfrastructureError):  # waiting nodes also poll SQL
             await self._signals.tell_graded(sid)
 
     def _background(self, work: Coroutine[Any, Any, None], name: str) -> None:
@@ -251,7 +251,7 @@ class Rewards:
 
     def _keep(self, graded: GradedSession) -> None:
         if graded.verdict.name is VerdictName.INFRA:
-            return  # graded again when asked for
+            return  # graded again on request
         self._standing[graded.sid] = graded
         self._standing.move_to_end(graded.sid)
         if len(self._standing) > _STANDING:
@@ -260,7 +260,7 @@ class Rewards:
     async def _prepare(self, instance: TaskInstance) -> None:
         try:
             await self._queue.prepare(instance)
-        except ServiceError as error:  # its grading meets it again, and tells
+        except ServiceError as error:  # its grading will report the error
             log.warning("grading not prepared", instance_id=instance.instance_id, code=error.code, error=error.detail)
 
     async def _grade(self, session: SessionRecord, patch: PatchRecord | None) -> GradedSession:
@@ -294,7 +294,7 @@ class Rewards:
     async def _tripwires(self, session: SessionRecord, request: GradeRequest, verdict: Verdict) -> dict[str, int]:
         try:
             actions = [action.content for action in await self._localizing.journals.of(session)]
-        except InfrastructureError as error:  # a note in the receipt is not worth a reward
+        except InfrastructureError as error:  # missing tripwires must not cost the reward
             log.warning("actions not looked at", sid=session.sid, code=error.code, error=error.detail)
             actions = []
         found = await asyncio.to_thread(tripwires.count, actions, request.patch, len(verdict.runner_files))

@@ -1,7 +1,7 @@
-"""A journal read as a rollout: its turns and calls, its answer, its numbers. Pure.
+"""Derive a rollout from a journal: its turns and calls, its answer, its metrics. Pure.
 
-A turn is one message of the policy, so one action, or one batch of `exec`; its calls are what the dialect makes of it.
-A command by the API of boxes is a turn with one call; files are none.
+A turn is one action: a message of the policy, with the calls that the dialect parses from it, or an `exec` batch.
+A command through the boxes API is a turn with one call; files are not turns.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ _SHELL = "bash"
 
 
 def answer_of(actions: Sequence[ActionRecord], instance: TaskInstance, dialect: Dialect) -> Answer | None:
-    """The newest message with an answer. One that also runs a tool counts only by tags or a finishing call."""
+    """The newest answer. In a message that also runs a tool, only tags or a finishing call count."""
     for action in reversed(actions):
         if action.tool in NO_TEXTS:
             continue
@@ -36,7 +36,7 @@ def answer_of(actions: Sequence[ActionRecord], instance: TaskInstance, dialect: 
 def events_of(
     actions: Sequence[ActionRecord], dialect: Dialect, tokens: Iterable[TurnTokens], *, wall_clock_s: float
 ) -> Events:
-    """The turns with their calls; `tokens` belong to the turns in their order."""
+    """Turns with their calls; `tokens` are matched to turns in order."""
     turns = []
     actions = [action for action in actions if action.tool not in (FILE, COMMAND_END)]
     for action, count in zip_longest(actions, list(tokens)[: len(actions)]):
@@ -49,7 +49,7 @@ def events_of(
 
 
 def _calls(content: str, dialect: Dialect) -> tuple[str, ...]:
-    """Names of the tools that a message calls, a finishing call's too; () where nothing could be parsed."""
+    """Names of the tools that a message calls, finishing calls included; () if nothing could be parsed."""
     parsed = dialect.parse(content, talk_turns=0)
     if isinstance(parsed, Say):
         return tuple(name for name in message_of(content).tools if name in FINISHING or name == FINISH)
@@ -69,7 +69,7 @@ def _batch(content: str) -> tuple[str, ...]:
 def metrics_of(
     record: SessionRecord, actions: Sequence[ActionRecord], dialect: Dialect, tokens: Sequence[TurnTokens]
 ) -> dict[str, object]:
-    """The rollout's numbers by name, times in seconds; token counts only where the trainer reported any.
+    """Metrics by name, times in seconds; token counts only if the trainer reported any.
 
     `wall_clock_duration` is from the session's start to the end of its last action.
     """
@@ -102,7 +102,7 @@ def metrics_of(
 
 
 def numbers(metrics: Mapping[str, object]) -> dict[str, float]:
-    """Those that have a mean over many rollouts."""
+    """The numeric metrics that can be averaged over rollouts."""
     return {
         name: float(value)
         for name, value in metrics.items()

@@ -1,1 +1,1 @@
-"""One file a family of data sets, each with its IMPORTER."""
+"""One module per family of data sets, each with its IMPORTER."""

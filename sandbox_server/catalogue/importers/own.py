@@ -7,7 +7,7 @@ from sandbox_server.catalogue.rows import OldRowConverter, SourceRow
 
 
 class OwnImporter:
-    """Recognised by `sandbox`, which no other family has."""
+    """Recognised by the column `sandbox`, which no other family has."""
 
     general = False
 

@@ -19,7 +19,7 @@ from sandbox_server.catalogue.rows import Converted, OldRowConverter, SourceRow,
 from sandbox_server.catalogue.swepro import swepro_grader
 
 _TIMEOUT_S = 600.0  # SWE_EVAL_TIMEOUT_SEC
-_LONGEST_LABEL = 255  # slime takes a longer one for an answer, not a name
+_LONGEST_LABEL = 255  # slime treats a longer one as an answer, not a name
 
 
 class SlimeImporter:
@@ -37,7 +37,7 @@ class SlimeImporter:
         old = [task.benchmark_row() for task in tasks if task.is_benchmark]
         old = [row for row in old if not has_own_command(row) and not is_complete(row)]
         answers = {row.line: answer for row, answer in zip(old, converter.convert(old), strict=True)}
-        complete = Unconvertible("")  # of rows that need no answer
+        complete = Unconvertible("")  # for rows that need no answer
         return (
             task.benchmark_instance(answers.get(task.row.line, complete)) if task.is_benchmark else task.instance()
             for task in tasks
@@ -45,7 +45,7 @@ class SlimeImporter:
 
 
 class _Task:
-    """A row with its metadata: some fields lie in `metadata`, some in its `remote_env_info`, some in either."""
+    """A row with its metadata: fields may be in `metadata`, in its `remote_env_info`, or in either."""
 
     def __init__(self, row: SourceRow) -> None:
         self.row = row

@@ -8,7 +8,7 @@ from sandbox_server.catalogue.rows import OldRowConverter, SourceRow, Unconverti
 
 
 class SwebenchImporter:
-    """Also takes what looks like SWE-bench and is of nobody we know: gradable if the row says how."""
+    """Also takes rows of unknown data sets that look like SWE-bench: gradable if the row says how."""
 
     general = True
 
@@ -22,7 +22,7 @@ class SwebenchImporter:
         """See `Importer`; all rows without a script of any kind go through the library at once."""
         old = [row for row in rows if not has_own_command(row) and not is_complete(row)]
         answers = {row.line: answer for row, answer in zip(old, converter.convert(old), strict=True)}
-        no_answer = Unconvertible("")  # of rows that need none
+        no_answer = Unconvertible("")  # for rows that need no answer
         return (
             benchmark_instance(
                 row,

@@ -1,4 +1,4 @@
-"""SWE-bench Pro: graded by the run_script.sh and parser.py of each instance, where these lie beside the rows."""
+"""SWE-bench Pro: graded by the run_script.sh and parser.py of each instance, if these files are next to the rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -6,7 +6,7 @@ from sandbox_server.catalogue.instance import SandboxSpec, SweproGrader, TaskIns
 from sandbox_server.catalogue.rows import OldRowConverter, SourceRow
 from sandbox_server.catalogue.swepro import swepro_grader, tests_checkout
 
-_TAG_LENGTH = 128  # of Docker; the data set's longer tags are published cut
+_TAG_LENGTH = 128  # Docker's limit; the data set's longer tags are published truncated
 
 
 class SwebenchProImporter:
@@ -53,7 +53,7 @@ class SwebenchProImporter:
 
 
 def _grader(row: SourceRow) -> tuple[SweproGrader | None, str]:
-    """The grader, or why there is none. Only the last line of the row's command is for us: it brings the tests."""
+    """The grader, or why there is none. Only the last line of the row's command is used: it adds the tests."""
     folder = f"run_scripts/{row.text('instance_id')}"
     if not (row.folder / folder).is_dir():
         return None, f"There is no {folder} beside the file: copy run_scripts of the benchmark's repository there."

@@ -25,7 +25,7 @@ class SwedevImporter:
         )
 
     def convert(self, rows: Sequence[SourceRow], converter: OldRowConverter) -> Iterator[TaskInstance]:
-        """See `Importer`; without an image of its own a row cannot even be started."""
+        """See `Importer`; a row that names no image cannot be started."""
         return (self._instance(row) for row in rows)
 
     def _instance(self, row: SourceRow) -> TaskInstance:

@@ -1,4 +1,4 @@
-"""SWE-Gym: SWE-bench's columns, eleven repositories of its own, graded by a fork that no release of swebench holds."""
+"""SWE-Gym: SWE-bench's columns, eleven repositories of its own, graded by a fork that is in no release of swebench."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

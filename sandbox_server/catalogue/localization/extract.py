@@ -1,4 +1,4 @@
-"""From a patch and the tree that it was made for to what must be found in that tree. Pure."""
+"""Compute the truth from a patch and its base tree. Pure."""
 
 import re
 from collections import Counter
@@ -20,7 +20,7 @@ from sandbox_server.catalogue.localization.truth import Spans, Truth
 from sandbox_server.plugins import discover
 
 Tree = Callable[[str], bytes | None]
-"""A file of the base tree by its path, None where there is none; `{...}.get` is one."""
+"""Returns a file of the base tree by path, None if it does not exist; e.g. `{...}.get`."""
 
 NO_TREE = "the tree of the base commit is not there"
 LEVELS = ("modules", "entities")
@@ -128,7 +128,7 @@ def _truth(changes: Sequence[FileChange], tree: Tree | None, no_tree: str) -> Tr
 def _levels(
     found: Mapping[str, FileChange], texts: Mapping[str, bytes | None], no_tree: str
 ) -> tuple[set[str], set[str], dict[str, str]]:
-    """Modules, entities, and path -> why it could not be told what they are."""
+    """Modules, entities, and path -> why they could not be determined."""
     modules: set[str] = set()
     entities: set[str] = set()
     missing: dict[str, str] = {}
@@ -194,5 +194,5 @@ def _summary(missing: Mapping[str, str]) -> str:
 
 
 def _shown(path: str | None) -> str:
-    """As text that can be stored: bytes that are no UTF-8 become U+FFFD."""
+    """Storable text: bytes that are not UTF-8 become U+FFFD."""
     return (path or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""Base trees out of this host's mirrors: commits are brought there first, many at a time, then read as from clones."""
+"""Base trees from this host's mirrors: commits are first fetched in batches, then read as from clones."""
 
 import asyncio
 import hashlib
@@ -17,7 +17,7 @@ from sandbox_server.catalogue.row_source import row_source
 from sandbox_server.catalogue.rows import SourceRow
 from sandbox_server.errors import RepositoryUnavailable, RowRejected
 
-_TOGETHER = 1000  # commits asked for at a time; those of one repository come by one fetch
+_TOGETHER = 1000  # commits requested at a time; one fetch brings all of one repository
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """A commit that could not be had."""
+    """A commit that could not be fetched."""
 
     why: str
 

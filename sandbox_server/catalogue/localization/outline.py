@@ -1,4 +1,4 @@
-"""Whose each line of a source file is: the shape that every language's reader fills. Pure."""
+"""Map lines of a source file to their definitions; interface of the language readers. Pure."""
 
 from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class NotOutlined(ValueError):
-    """The file's definitions cannot be told; the message says why and what to do."""
+    """The file's definitions cannot be determined; the message says why."""
 
 
 class Language(Protocol):
@@ -27,20 +27,20 @@ class Language(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A class, or a function that is not within another one."""
+    """A class, or a function that is not inside another function."""
 
     first: int
     """Its first line from 1, decorators included."""
     last: int
     module: str
-    """The class's name, `Outer.Inner` of a nested one; of a free function its own."""
+    """Name of the class (`Outer.Inner` if nested), or of a free function."""
     entity: str | None
     """`Class.method` or `function`; None: a class."""
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What is told of some lines."""
+    """Modules and entities that some lines belong to."""
 
     modules: frozenset[str] = frozenset()
     entities: frozenset[str] = frozenset()
@@ -56,7 +56,7 @@ class Outline:
     """The definitions of one file."""
 
     def __init__(self, definitions: Iterable[Definition], silent: Container[object] = ()) -> None:
-        """`definitions`: outer before inner. `silent` lines are nobody's: blanks, comments, docstrings of classes."""
+        """`definitions`: outer before inner. `silent` lines belong to none: blanks, comments, docstrings of classes."""
         self._owners: dict[int, tuple[Definition, ...]] = {}
         self._silent = silent
         self.all = Names()
@@ -69,13 +69,13 @@ class Outline:
                 entities.add(definition.entity)
             for line in range(definition.first, definition.last + 1):
                 above = self._owners.get(line, ())
-                # what lies around it gives way; what ends on the line where it begins does not
+                # replaces enclosing definitions, but not one that ends on the line where this one starts
                 beside = tuple(it for it in above if not _within(definition, it))
                 self._owners[line] = (*beside, definition)
         self.all = Names(frozenset(modules), frozenset(entities))
 
     def at(self, lines: Iterable[int]) -> Names:
-        """The innermost definitions that these lines are of."""
+        """Names of the innermost definitions that contain these lines."""
         owners = {owner for line in lines if line not in self._silent for owner in self._owners.get(line, ())}
         return Names(
             frozenset(owner.module for owner in owners),

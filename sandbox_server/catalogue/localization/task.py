@@ -1,4 +1,4 @@
-"""The truth of a row or an instance, with whatever tree there is for it."""
+"""Compute the truth of a row or an instance, using its base tree if available."""
 
 from sandbox_server.catalogue.changes import UnreadablePatch, read_changes
 from sandbox_server.catalogue.instance import LocalizationGrader, TaskInstance
@@ -8,9 +8,9 @@ from sandbox_server.catalogue.localization.truth import LocalizationTask, Reward
 
 
 def found_truth(patch: str, *, repo: str, commit: str, puts_bug_in: bool, trees: Trees | None) -> Truth:
-    """What `patch` says must be found; `trees` None, or without the tree, nothing below files and lines of sources.
+    """The truth according to `patch`; without `trees` or the base tree, source files get only files and lines.
 
-    `puts_bug_in`: the patch is laid over the commit before the agent begins, and the fix takes it back.
+    `puts_bug_in`: the patch is applied before the agent starts, and the fix reverts it.
 
     Raises:
         UnreadablePatch: the patch is empty or no unified diff.
@@ -30,10 +30,9 @@ def found_truth(patch: str, *, repo: str, commit: str, puts_bug_in: bool, trees:
 
 
 def localized(instance: TaskInstance, trees: Trees | None, rewards: tuple[RewardItem, ...] = ()) -> TaskInstance:
-    """The instance as a task of code search, scored by what its gold patch changes, or by what it says itself.
+    """The instance as a code search task; its truth is its own, else computed from its gold patch.
 
-    `rewards` () leaves those that it has. Where a patch of its source brings the bug, that one tells what the fix
-    changes.
+    `rewards` () keeps its own. If its source has a patch that adds the bug, that patch is used instead of gold.
 
     Raises:
         UnreadablePatch: as `found_truth`.

@@ -1,4 +1,4 @@
-"""Base trees out of clones on this host: files of a commit, without a checkout and without the network."""
+"""Read base trees from clones on this host: files of a commit, without checkout or network."""
 
 import os
 import re
@@ -8,31 +8,31 @@ from pathlib import Path
 from typing import Protocol
 
 _TIMEOUT_S = 120.0
-"""For the files of one patch; milliseconds, unless the disk is slow or the clone enormous."""
+"""Limit on reading one patch's files; normally milliseconds, but the disk may be slow or the clone huge."""
 _NAME = re.compile(r"[\w.+-]+(/[\w.+-]+)?")
 _COMMIT = re.compile(r"[0-9a-fA-F]{7,64}|HEAD")
 _ENV = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": os.devnull,
-    # the clones may be another user's; that counts only when it is said outside of them
+    # another user may own the clones; git accepts safe.directory only from outside the repository
     "GIT_CONFIG_COUNT": "1",
     "GIT_CONFIG_KEY_0": "safe.directory",
     "GIT_CONFIG_VALUE_0": "*",
     "GIT_TERMINAL_PROMPT": "0",
-    "GIT_ALLOW_PROTOCOL": "none",  # a partial clone would fetch what it lacks
+    "GIT_ALLOW_PROTOCOL": "none",  # a partial clone would fetch missing objects
     "LC_ALL": "C",
 }
 
 
 class NoTree(Exception):
-    """The tree cannot be had; the message says why and what to do."""
+    """The tree is not available; the message says why."""
 
 
 class Trees(Protocol):
-    """Where base trees come from."""
+    """A source of base trees."""
 
     def files(self, repo: str, commit: str, paths: Sequence[str]) -> dict[str, bytes]:
-        """The files of `paths` that the commit holds; `commit` "" is the repository's HEAD.
+        """Path -> content for those `paths` that exist in the commit; `commit` "" is the repository's HEAD.
 
         Raises:
             NoTree: there is no such repository or commit here.
@@ -42,7 +42,7 @@ class Trees(Protocol):
 
 
 class CloneFolder:
-    """A folder of clones, bare or with a work tree, as `owner__repo` or `owner/repo`, also with `.git` at the end."""
+    """A folder of clones, bare or with a work tree, named `owner__repo` or `owner/repo`, with or without `.git`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -71,7 +71,7 @@ def commit_files(clone: Path, repo: str, commit: str, paths: Sequence[str]) -> d
     """
     if not _COMMIT.fullmatch(commit):
         raise NoTree(f"{commit!r} is no commit id")
-    # git reads one name a line
+    # git reads one name per line
     asked = [path for path in dict.fromkeys(paths) if "\n" not in path]
     names = [f"{commit}^{{commit}}", *(f"{commit}:{path}" for path in asked)]
     answers = _contents(clone, names)
@@ -82,7 +82,7 @@ def commit_files(clone: Path, repo: str, commit: str, paths: Sequence[str]) -> d
 
 
 def _contents(clone: Path, names: Sequence[str]) -> list[bytes | None]:
-    """What each name stands for; None: it is not there, or neither a file nor a commit."""
+    """The content of each named object; None: missing, or neither a file nor a commit."""
     command = ["git", "-C", str(clone), "cat-file", "--batch"]
     asked = "".join(name + "\n" for name in names).encode("utf-8", "surrogateescape")
     try:
@@ -94,7 +94,7 @@ def _contents(clone: Path, names: Sequence[str]) -> list[bytes | None]:
     except subprocess.TimeoutExpired:
         raise NoTree(f"git took more than {_TIMEOUT_S:.0f} s to read from the clone {clone.name}") from None
     if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").replace(str(clone), clone.name).strip()  # data names no folders
+        said = done.stderr.decode(errors="replace").replace(str(clone), clone.name).strip()  # hide host paths
         raise NoTree(f"git cannot read the clone {clone.name}: {said[-300:]}")
     return _answers(done.stdout, len(names))
 
