@@ -75,7 +75,7 @@ def serve(rows: Path, tmp_path: Path) -> Iterator[Callable[..., Server]]:
 
 @pytest.fixture
 def control(server: Server) -> Iterator[Control]:
-    """The control plane of the module's server; at the end no box may be left."""
+    """The control plane of the module's server; at the end its boxes are killed and must be gone."""
     control = Control(server)
     yield control
     control.kill(*control.ids())

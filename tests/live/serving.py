@@ -47,7 +47,7 @@ def _plain(value: object) -> str:
 
 
 def until(condition: Callable[[], object], seconds: float = 30.0, what: str = "") -> None:
-    """Fail unless `condition` becomes true within `seconds`, or within ten times as long on a busy machine."""
+    """Wait until `condition` is true; fail after ten times `seconds` (at least 60 s), as the machine may be busy."""
     end = time.monotonic() + min(max(10 * seconds, 60), _MOST_S)
     while not condition():
         assert time.monotonic() < end, f"not within ten times {seconds:g} s: {what or condition}"
@@ -144,7 +144,7 @@ class Server:
         return False
 
     def kill(self, sign: signal.Signals = signal.SIGKILL) -> None:
-        """Kill it with SIGKILL, whatever it is doing."""
+        """Send `sign` (default SIGKILL), whatever it is doing, and wait for its exit."""
         assert self._process is not None
         self._process.send_signal(sign)
         self._process.wait(60)
