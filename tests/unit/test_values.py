@@ -1,4 +1,4 @@
-"""What a body of JSON would keep the event loop for is known before it is decoded."""
+"""The time for which decoding a JSON body would block the event loop is estimated before decoding."""
 
 import json
 import time

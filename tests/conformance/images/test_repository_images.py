@@ -53,7 +53,7 @@ async def mirrors(tmp_path: Path) -> AsyncIterator[Mirrors]:
 
 @pytest.fixture
 def workspaces(runtime: DockerRuntime, mirrors: Mirrors) -> Workspaces:
-    """As a server has them; the samples' base image has all that a sandbox needs."""
+    """As in a server; the samples' base image has everything that a sandbox needs."""
     preparing = Preparing(runtime, limits=LIMITS, timeout_s=60)
     repositories = RepositoryImages(mirrors, preparing)
     return Workspaces(runtime, preparing, repositories, limits=LIMITS, search_image=BASE_IMAGE)
