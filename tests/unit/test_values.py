@@ -1,4 +1,4 @@
-"""The time for which decoding a JSON body would block the event loop is estimated before decoding."""
+"""JSON bodies with so many values that decoding would block the event loop are detected before decoding."""
 
 import json
 import time
