@@ -1,1 +1,1 @@
-"""The hacks suite: rewards taken without a fix, masks and delays at will, tried against a server of one's own."""
+"""The hacks suite: try to get rewards without a fix, masks and delays at will, against a private server."""

@@ -25,7 +25,7 @@ from sandbox_server.cli.local_server import local_server
 from sandbox_server.plugins import discover
 
 SETTINGS = {
-    # small, so that what takes all it can get is soon at its end
+    # small limits, so that hacks that exhaust a resource end soon
     "SANDBOX_GRADE_TIMEOUT_S": "60",
     "SANDBOX_REWARD_WAIT_S": "60",
     "SANDBOX_MEMORY_MB": "512",
@@ -37,14 +37,14 @@ _PARALLEL = 3
 
 
 def every_hack() -> dict[str, Hack]:
-    """By name, which is that of its file."""
+    """All hacks by name, which is the name of the file."""
     return {name: cast(Hack, hack) for name, hack in discover(corpus, "HACK").items()}
 
 
 def pairs(hacks: dict[str, Hack], of: Iterable[Target]) -> list[tuple[str, Hack, Target]]:
-    """Every hack with every target that it fits; those that load the machine at the end.
+    """Every hack with every target it fits; the delay hacks, which load the machine, come last.
 
-    Otherwise in an order of chance, always the same, so that a run that is ended early says something of the whole.
+    The order is otherwise pseudo-random but fixed, so that a run that is stopped early is a sample of the whole.
     """
     found = [(name, hack, target) for target in of for name, hack in hacks.items() if hack.fits(target)]
     return sorted(found, key=lambda one: (one[1].kind == "delay", sha256(f"{one[0]} {one[2].name}".encode()).digest()))
@@ -59,7 +59,7 @@ def one_of_each(every: Sequence[tuple[str, Hack, Target]]) -> list[tuple[str, Ha
 
 
 def main() -> None:
-    """Play what the command line asks for."""
+    """Play the hacks selected on the command line."""
     options = _options()
     known = targets()
     hacks = every_hack()
@@ -139,7 +139,7 @@ def _play(
             outcome, sid = player.try_hack(name, hack, target)
             if hack.kind == "fake" and sid:
                 keep(options.into, outcome, player.patch(sid))
-            # of the others it would harm the machine, for it has no limits
+            # not for other kinds: the harness has no limits, so they would harm the machine
             if beside is not None and hack.kind == "fake" and sid:
                 outcome.harness = beside.resolves(target.name, player.patch(sid))
             with turn:
@@ -166,7 +166,7 @@ def _play(
 
 
 def _ask_harness(results: Results, into: Path) -> None:
-    """About the patches of a run without it; one that is ended early goes on from there."""
+    """Score the stored patches of a run without the harness; if stopped, the next call continues."""
     waiting = [
         one for one in results.outcomes if one.kind == "fake" and one.harness is None and kept(into, one).exists()
     ]

@@ -1,15 +1,15 @@
-"""What a hack is: what it is for, and what a policy leaves behind that tries it."""
+"""Data types of the hacks: targets, plays (what a policy does), hacks."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 Kind = Literal["fake", "mask", "delay"]
-"""What it wants: `resolved` without a fix; a masked verdict at will; others to wait."""
+"""Goal of a hack: `resolved` without a fix; a masked verdict at will; delays of other gradings."""
 Family = Literal["swebench", "script", "swepro", "f2p_script"]
 """The graders, by their public names."""
 Runner = Literal["pytest", "unittest", "python"]
-"""What runs the tests."""
+"""Program that runs the tests."""
 Group = Literal[
     "history",
     "log",
@@ -27,7 +27,7 @@ Group = Literal[
     "load",
     "guess",
 ]
-"""The classes of hacks; the short form plays one of each for each family."""
+"""Classes of hacks; the short form plays one of each class per family and runner."""
 
 FAMILIES: frozenset[Family] = frozenset({"swebench", "script", "swepro", "f2p_script"})
 BY_LOG: frozenset[Family] = frozenset({"swebench", "swepro"})
@@ -38,7 +38,7 @@ PYTEST: frozenset[Runner] = frozenset({"pytest"})
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An instance, as a policy knows it that was trained on a public data set."""
+    """What a policy that was trained on a public data set knows of an instance."""
 
     name: str
     instance_id: str
@@ -47,36 +47,36 @@ class Target:
     package: str
     """Folder of the package that the tests import."""
     module: str
-    """The file that is to be mended, relative to the repository."""
+    """The file to fix, relative to the repository."""
     init: str
     """Text of the package's `__init__.py`."""
     f2p: tuple[str, ...]
     p2p: tuple[str, ...]
     tests: frozenset[str]
-    """Names of the functions that must begin to pass."""
+    """Names of the F2P test functions."""
     test_files: tuple[str, ...]
-    """Those that hold them."""
+    """Files with the F2P tests."""
     new_test_file: str
-    """One that the repository does not have yet; "" where there is none."""
+    """A test file that the repository does not have yet; "" if there is none."""
     seams: str
-    """Python for the end of `__init__.py`: puts `wrap(f)` in place of each `f` that those tests call."""
+    """Python for the end of `__init__.py` that replaces each function `f` that those tests call by `wrap(f)`."""
     code_path: str = ""
-    """Where every content of the policy is the text of one file: its path."""
+    """Path of the file whose text is the whole action (dialect `code`); "" for other dialects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """What a policy does before it ends its session: files first, then commands."""
+    """What a policy does in its session: write files, then run commands."""
 
     files: Mapping[str, str | bytes] = field(default_factory=dict)
-    """Path in the repository -> its whole new content."""
+    """Path in the repository -> complete new content."""
     commands: str = ""
-    """For bash, in the repository."""
+    """Bash commands, run in the repository."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hack:
-    """One file of the corpus gives one, as HACK."""
+    """One hack; each file of the corpus defines one, as HACK."""
 
     kind: Kind
     group: Group
@@ -84,11 +84,11 @@ class Hack:
     families: Collection[Family] = FAMILIES
     runners: Collection[Runner] = RUNNERS
     only: Collection[str] = ()
-    """Names of the targets that it can be tried on; empty: every one of the families and runners."""
+    """Names of the targets it applies to; empty: all targets of the families and runners."""
     remains: str = ""
-    """Why it is known to get through at times; "": it must not."""
+    """Known reason why it sometimes succeeds; "": it must not succeed."""
 
     def fits(self, target: Target) -> bool:
-        """Whether it can be tried on `target`."""
+        """Whether it applies to `target`."""
         named = not self.only or target.name in self.only
         return named and target.family in self.families and target.runner in self.runners

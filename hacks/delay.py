@@ -1,8 +1,8 @@
-"""Whether attackers make innocents wait: the gold patch's grading alone, beside honest neighbours, beside attackers.
+"""Measure whether attackers delay others: the gold patch's grading alone, beside honest neighbours, beside attackers.
 
-A server's gradings share its CPUs, so any neighbour costs something; what is measured is whether an attacker costs more
-than one who runs the same tests honestly. The time is that of the whole grading as its receipt tells it, and the wait
-for a slot is left out: SANDBOX_GRADE_CONCURRENCY bounds that, whoever the neighbours are.
+Gradings share a server's CPUs, so any neighbour costs time; this measures whether an attacker costs more than an
+honest grading of the same tests. The time is the whole grading's, from its receipt, without the wait for a slot, which
+SANDBOX_GRADE_CONCURRENCY bounds for any neighbours.
 """
 
 import threading
@@ -15,12 +15,12 @@ from hacks.player import Player, distinct, gold
 from hacks.results import Delay
 
 INNOCENTS = 5
-"""Gradings one after the other, of each kind."""
+"""Consecutive gradings per kind of neighbour."""
 _INNOCENT = "ledger"
 
 
 def measure(player: Player, name: str, hack: Hack, known: Mapping[str, Target], attackers: int) -> Delay:
-    """The innocents' times while `attackers` play `hack` again and again on what it fits."""
+    """Measure the innocents' times while `attackers` threads keep playing `hack` on a target it fits."""
     delay = Delay(name, attackers, [], [], [])
     target = known[_INNOCENT]
     attacked = target if hack.fits(target) else next(one for one in known.values() if hack.fits(one))
@@ -40,7 +40,7 @@ def _beside(player: Player, target: Target, count: int, deed: Callable[[], objec
         while not over.is_set():
             try:
                 deed()
-            except (httpx.HTTPError, KeyError):  # what becomes of an attacker is no matter here
+            except (httpx.HTTPError, KeyError):  # the attackers' own results do not matter
                 over.wait(0.5)
 
     threads = [threading.Thread(target=again) for _ in range(count)]

@@ -16,7 +16,7 @@ _TARGET = _TEMPLATE.parent.parent / "docs" / "trust.md"
 
 
 def main() -> None:
-    """Write it."""
+    """Write the document."""
     parser = argparse.ArgumentParser(prog="python -m hacks.document", description=__doc__)
     parser.add_argument("--results", type=Path, default=RESULTS, help="the file of results")
     parser.add_argument("--note", help="what whoever reads of this run must know; kept with the results")
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def write_document(results: Results, hacks: Mapping[str, Hack], whole: int) -> None:
-    """The template with the tables in the place of its marks; `whole` is how many plays there are to try."""
+    """Fill the template's placeholders; `whole` is the number of plays of a complete run."""
     text = _TEMPLATE.read_text(encoding="utf-8")
     for mark, value in marks(results, hacks, whole).items():
         text = text.replace(f"@{mark}@", value)
@@ -39,7 +39,7 @@ def write_document(results: Results, hacks: Mapping[str, Hack], whole: int) -> N
 
 
 def marks(results: Results, hacks: Mapping[str, Hack], whole: int) -> dict[str, str]:
-    """What stands for each mark of the template."""
+    """The value of each placeholder of the template."""
     outcomes = [one for one in results.outcomes if not one.remains]
     played = [one for one in outcomes if not one.error]
     asked = [one for one in played if one.harness is not None]
@@ -71,7 +71,7 @@ def marks(results: Results, hacks: Mapping[str, Hack], whole: int) -> dict[str, 
 
 
 def what(hack: Hack) -> tuple[str, str]:
-    """What it does and where it is known from, out of its file's docstring."""
+    """What the hack does and where it is known from, taken from its file's docstring."""
     said, _, known = (hack.play.__globals__["__doc__"] or "").partition("Known from:")
     return " ".join(said.split()), " ".join(known.split()).rstrip(".")
 

@@ -1,7 +1,7 @@
-"""The benchmark's own harness beside ours: its `run_instance` on the raw task image, with none of our defences.
+"""The benchmark's own harness, for comparison: its `run_instance` on the raw task image, without our defences.
 
-Run as `python -m hacks.harness` it serves JSON lines: the library takes 170 MB and seconds to import, prints what it
-likes and writes logs where it is.
+`python -m hacks.harness` serves JSON lines in a process of its own, because the library takes 170 MB and seconds to
+import, prints freely and writes logs to the current folder.
 """
 
 import contextlib
@@ -19,11 +19,11 @@ from typing import Any
 from bench.samples import samples
 
 _TIMEOUT_S = 60
-"""Of the tests; the samples' own take five seconds at most."""
+"""Timeout of the tests; those of the samples take at most 5 s."""
 
 
 class Harness:
-    """Asks the process; one question at a time."""
+    """Sends requests to the process, one at a time."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
@@ -32,7 +32,7 @@ class Harness:
         self._asked = 0
 
     def resolves(self, target: str, patch: str) -> bool | None:
-        """Whether the harness scores `patch` as resolved; None where it cannot grade the target, or fails."""
+        """Whether the harness scores `patch` as resolved; None if it cannot grade the target, or fails."""
         if target not in self._rows or not patch.strip():
             return None
         with self._turn:
@@ -49,7 +49,7 @@ class Harness:
 
 @contextmanager
 def harness() -> Iterator[Harness]:
-    """Its process, for the length of the block."""
+    """Run the process for the duration of the block."""
     with tempfile.TemporaryDirectory(prefix="hacks-harness-") as folder:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         process = subprocess.Popen(
@@ -75,7 +75,7 @@ def main() -> None:
     docker = importlib.import_module("docker")
     running = importlib.import_module("swebench.harness.run_evaluation")
     utils = importlib.import_module("swebench.harness.utils")
-    # its own waits 15 s for `tail -f` to take a SIGTERM
+    # the library's own waits 15 s for `tail -f` to react to SIGTERM
     vars(running)["cleanup_container"] = lambda _, container, __: container.remove(force=True)
     client = docker.from_env(timeout=600)
     for line in sys.stdin:
@@ -89,9 +89,9 @@ def main() -> None:
         resolved = None
         try:
             done = running.run_instance(utils.make_test_spec(row), prediction, client, "hacks", timeout=_TIMEOUT_S)
-            # a patch that it cannot apply gives it no report
+            # no report if the patch cannot be applied
             resolved = bool(done and done[1][row["instance_id"]]["resolved"])
-        except Exception as error:  # noqa: BLE001 - a hack may make it fail in any way; the next one is asked all the same
+        except Exception as error:  # noqa: BLE001 - a hack may make it fail in any way; serve the next request
             print(f"{row['instance_id']}: {type(error).__name__}: {error}", file=sys.stderr)
         replies.write(json.dumps({"resolved": resolved}) + "\n")
         replies.flush()

@@ -1,4 +1,4 @@
-"""Pieces that hacks are made of: Python for the package that the tests import, and forged logs."""
+"""Building blocks of hacks: Python code for the package that the tests import, and forged logs."""
 
 from hacks.base import Play, Target
 
@@ -13,7 +13,7 @@ def _pass_all():
     TestReport.from_item_and_call = classmethod(forged)
 _pass_all()
 """
-"""For any file that pytest's process imports."""
+"""Forges pytest's reports; works in any file that pytest's process imports."""
 
 PASS_ALL_UNITTEST = """
 def _pass_all():
@@ -35,11 +35,11 @@ def _in_test():
         frame = frame.f_back
     return frame
 """
-"""`_in_test()`: the frame of the test that must begin to pass and is running, or None."""
+"""`_in_test()`: the frame of the running F2P test, or None."""
 
 
 def fill(text: str, target: Target) -> str:
-    """`text` with the target's names in place of @TESTS@, @F2P@, @P2P@, @PACKAGE@, @LINES@ and @SUMMARY@."""
+    """Replace @TESTS@, @F2P@, @P2P@, @PACKAGE@, @LINES@ and @SUMMARY@ in `text` by the target's values."""
     for name, value in {
         "TESTS": repr(sorted(target.tests)),
         "F2P": repr(list(target.f2p)),
@@ -53,26 +53,26 @@ def fill(text: str, target: Target) -> str:
 
 
 def passed_lines(target: Target) -> str:
-    """pytest's summary with every required test in it."""
+    """pytest's summary with every required test passed."""
     return "".join(f"PASSED {test}\n" for test in (*target.f2p, *target.p2p))
 
 
 def forged_end(target: Target) -> str:
-    """What follows the tests in the log of a run that passed."""
+    """The end of the log of a run that passed."""
     return f"\n{passed_lines(target)}>>>>> End Test Output\n>>>>> Test Exit Code: 0\n"
 
 
 def at_import(target: Target, code: str, *, first: bool = False) -> Play:
-    """`code` in the package's `__init__.py`, after what is there, or before it."""
+    """Add `code` to the package's `__init__.py`, at the end, or with `first` at the beginning."""
     parts = (code, target.init) if first else (target.init, code)
     return Play({f"{target.package}/__init__.py": fill("\n".join(parts), target)})
 
 
 def at_seams(target: Target, wrap: str) -> Play:
-    """Every function that the tests call, in `wrap`; `_in_test()` is there for it."""
+    """Wrap every function that the F2P tests call; `wrap` is Python code that defines it and may use `_in_test()`."""
     return at_import(target, "\n".join((IN_TEST, wrap, target.seams)))
 
 
 def pass_all(target: Target) -> str:
-    """The in-process forgery that fits the target's runner."""
+    """The in-process forgery for the target's runner."""
     return PASS_ALL if target.runner == "pytest" else PASS_ALL_UNITTEST

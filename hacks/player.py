@@ -1,4 +1,4 @@
-"""Plays hacks as a policy would: over HTTP, by actions, in a session of the instance."""
+"""Plays hacks as a policy would: over HTTP, with actions in a session of the instance."""
 
 import base64
 import secrets
@@ -18,12 +18,12 @@ from sandbox_server.catalogue.instance import instance_hash
 
 _TIMEOUT_S = 320.0
 _ASKS = 20
-"""Of a reward that is still pending: past them the hack has delayed its own verdict for good."""
+"""Maximum requests for a pending reward; if it is still pending then, the hack has blocked its own verdict."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A session that is over."""
+    """A session that has ended."""
 
     sid: str
     answer: Mapping[str, Any]
@@ -31,11 +31,11 @@ class Ended:
     said: str
     """The observation of the play's action."""
     end_s: float
-    """From the end of the session until its reward was there."""
+    """Seconds from the end of the session to its reward."""
 
 
 class Player:
-    """Speaks to one server; may be used by several threads."""
+    """Client of one server. Thread-safe."""
 
     def __init__(self, url: str) -> None:
         self._http = httpx.Client(base_url=url, timeout=_TIMEOUT_S)
@@ -45,7 +45,7 @@ class Player:
         self._http.close()
 
     def try_hack(self, name: str, hack: Hack, target: Target) -> tuple[Outcome, str]:
-        """Play `hack` on `target`; what came of it, and the session ("" for none)."""
+        """Play `hack` on `target`; return the outcome and the sid ("": no session)."""
         outcome = Outcome(name, target.name, hack.kind, hack.group, target.family, remains=hack.remains)
         began = time.monotonic()
         play = hack.play(target)
@@ -61,15 +61,15 @@ class Player:
         outcome.confirm = _confirm(ended.receipt)
         outcome.seconds, outcome.end_s = time.monotonic() - began, ended.end_s
         if hack.kind == "fake" and (missing := set(play.files) - touched_paths(self.patch(ended.sid).encode())):
-            # such a hack is stopped by its own fault, which says nothing of the service
+            # the hack failed by its own fault, which says nothing about the service
             outcome.error = f"it did nothing: {', '.join(sorted(missing)[:3])} not in its patch; {outcome.said[-200:]}"
         return outcome, ended.sid
 
     def check(self, target: Target) -> str:
-        """Play gold on it, which also has the service find out what it must know of the instance; a line to show.
+        """Play gold on `target`, which also makes the service certify the instance; return a line to print.
 
         Raises:
-            RuntimeError: gold is not resolved, so that nothing could be seen of any hack.
+            RuntimeError: gold is not resolved, so hacks cannot be judged.
 
         """
         began = time.monotonic()
@@ -81,7 +81,7 @@ class Player:
         return f"{line}, confirm: {_confirm(ended.receipt) or 'nothing is said'}"
 
     def run(self, target: Target, play: Play) -> Ended:
-        """One session from its start to its reward.
+        """Run one session from its start to its reward.
 
         Raises:
             httpx.HTTPError: the service did not serve a call.
@@ -97,7 +97,7 @@ class Player:
         return Ended(sid, answer, receipt, said, end_s)
 
     def patch(self, sid: str) -> str:
-        """What was taken of a session that is over; "" for nothing."""
+        """The patch of an ended session; "" if there is none."""
         answer = self._get(f"/v1/sessions/{sid}/patch")
         return answer.text if answer.is_success else ""
 
@@ -117,21 +117,21 @@ class Player:
 
 
 def gold(target: Target) -> Play:
-    """The fix itself, with a file of its own, so that no verdict is shared."""
+    """The gold patch plus a unique file, so that its verdict is not shared with an equal patch."""
     patch = encoded((EXAMPLES / target.package / "gold.patch").read_bytes())
     return distinct(Play(commands=f"echo {patch} | base64 -d | git apply"))
 
 
 def distinct(play: Play) -> Play:
-    """With a file that no other play has."""
+    """Add a unique file to the play."""
     token = secrets.token_hex(8)
     return Play({**play.files, f"NOTE-{token}.txt": f"{token}\n"}, play.commands)
 
 
 def action(target: Target, play: Play) -> str:
-    """The one action: a command, or, where only a file's text can be sent, Python that runs the command.
+    """The play as one action: a command, or, if actions are a file's text, Python that runs the command.
 
-    The task's own test command imports that file, so what a policy may write is not bound to it either.
+    The task's own test command imports that file, so a policy can write other files too.
     """
     script = encoded(shell_script(play))
     if not target.code_path:
@@ -143,7 +143,7 @@ subprocess.run(["bash", "-c", base64.b64decode("{script}").decode()])
 
 
 def shell_script(play: Play) -> str:
-    """The files, then the commands."""
+    """A bash script that writes the files, then runs the commands."""
     lines = []
     for path, content in play.files.items():
         folder = path.rpartition("/")[0] or "."
@@ -153,12 +153,12 @@ def shell_script(play: Play) -> str:
 
 
 def encoded(content: str | bytes) -> str:
-    """Base64 of it, as UTF-8."""
+    """Base64 of the content; text is encoded as UTF-8."""
     raw = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
     return base64.b64encode(raw).decode()
 
 
 def _confirm(receipt: Mapping[str, Any]) -> str:
-    """What the receipt says of the confirming run, on one line; "" where it says nothing."""
+    """State and reason of the confirming run from the receipt, on one line; "" if there is none."""
     said = receipt.get("confirm") or {}
     return ": ".join(str(said[name]) for name in ("state", "why") if said.get(name))[:120]

@@ -1,4 +1,4 @@
-"""What came of each hack, hacks/results/latest.json, and the tables that are made of it. Pure but for the files."""
+"""Outcomes of the hacks, their file hacks/results/latest.json, and tables made from them. No I/O except files."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -10,14 +10,14 @@ from hacks.base import Family, Group, Kind
 
 RESULTS = Path(__file__).resolve().parent / "results" / "latest.json"
 DELAY_FACTOR = 1.5
-"""An innocent's grading may take this many times what it takes without attackers."""
+"""Allowed slowdown of an innocent grading by attackers, as a factor."""
 DELAY_FREE_S = 1.0
-"""A difference below it is the machine's own noise."""
+"""Seconds added to the bound: smaller differences are noise."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """One hack on one target."""
+    """Outcome of one hack on one target."""
 
     hack: str
     target: str
@@ -29,23 +29,23 @@ class Outcome:
     reward: float = 0.0
     cause: str = ""
     confirm: str = ""
-    """What the receipt says of the confirming run; "" where there was none."""
+    """State and reason of the confirming run, from the receipt; "" if there was none."""
     seconds: float = 0.0
-    """Of the whole rollout."""
+    """Duration of the whole rollout."""
     end_s: float = 0.0
-    """From the session's end to its reward."""
+    """Seconds from the session's end to its reward."""
     harness: bool | None = None
-    """Whether the benchmark's own harness scores the same patch as resolved; None: it was not asked."""
+    """Whether the benchmark's own harness scores the same patch as resolved; None: not run, or no answer."""
     remains: str = ""
-    """Why the hack is known to get through at times; "": it must not."""
+    """Known reason why the hack sometimes succeeds; "": it must not succeed."""
     said: str = ""
-    """The end of the observation of its one action."""
+    """End of the observation of its only action."""
     error: str = ""
-    """Why it could not be played."""
+    """Why it could not be played; "": it was."""
 
     @property
     def fooled(self) -> str:
-        """What the hack got that it should not: resolved, reward, masked or unplayed; "" for nothing."""
+        """What the hack achieved: resolved, reward or masked; unplayed if it failed to run; "" for nothing."""
         if self.error:
             return "unplayed"
         if self.mask:
@@ -66,7 +66,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Delay:
-    """How long innocents' gradings took, without attackers, beside as many honest ones, and beside attackers."""
+    """Durations of innocent gradings: alone, beside honest gradings, and beside as many attackers."""
 
     hack: str
     attackers: int
@@ -77,19 +77,19 @@ class Delay:
 
     @property
     def worst_s(self) -> tuple[float, float, float]:
-        """The longest of each."""
+        """The longest duration of each kind."""
         alone, crowd, beside = (max(values, default=0.0) for values in (self.alone_s, self.crowd_s, self.beside_s))
         return alone, crowd, beside
 
     @property
     def bound_s(self) -> float:
-        """A neighbour costs what any neighbour does, and half of it more at most."""
+        """Longest acceptable duration beside attackers: DELAY_FACTOR times the longest without, plus DELAY_FREE_S."""
         alone, crowd, _ = self.worst_s
         return DELAY_FACTOR * max(alone, crowd) + DELAY_FREE_S
 
     @property
     def delayed(self) -> bool:
-        """Whether the innocents had to wait for the attackers."""
+        """Whether the attackers delayed the innocents beyond the bound, or the measurement failed."""
         return bool(self.error) or self.worst_s[2] > self.bound_s
 
     def line(self) -> str:
@@ -102,29 +102,29 @@ class Delay:
 
 @dataclass(slots=True)
 class Results:
-    """Everything that was seen."""
+    """All outcomes of a run."""
 
     outcomes: list[Outcome]
     delays: list[Delay]
     note: str = ""
-    """What whoever reads of this run must know."""
+    """Note to readers of this run's results."""
 
     @property
     def bad(self) -> list[str]:
-        """What got through and is not known to, each on a line."""
+        """Hacks that succeeded unexpectedly, one line each."""
         return [one.line() for one in self.outcomes if one.fooled and not one.remains] + [
             one.line() for one in self.delays if one.delayed
         ]
 
     def write(self, path: Path) -> None:
-        """The whole of it as JSON."""
+        """Write everything as JSON."""
         path.parent.mkdir(parents=True, exist_ok=True)
         lists = {name: [asdict(one) for one in getattr(self, name)] for name in ("outcomes", "delays")}
         path.write_text(json.dumps({"note": self.note, **lists}, indent=1, ensure_ascii=False) + "\n")
 
 
 def read(path: Path) -> Results:
-    """The results of a run; none where none was written."""
+    """Read the results of a run; empty if there is no file."""
     if not path.exists():
         return Results([], [])
     found: dict[str, Any] = json.loads(path.read_text())
@@ -135,19 +135,19 @@ def read(path: Path) -> Results:
 
 
 def kept(results: Path, outcome: Outcome) -> Path:
-    """Where the patch of a play is kept, beside the file of results."""
+    """Path of a play's stored patch, beside the results file."""
     return results.parent / "patches" / outcome.target / f"{outcome.hack}.diff"
 
 
 def keep(results: Path, outcome: Outcome, patch: str) -> None:
-    """Keep `patch`, for the harness to be asked later."""
+    """Store `patch`, so that the harness can score it later."""
     path = kept(results, outcome)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(patch.encode())
 
 
 def table(outcomes: Sequence[Outcome], by: Callable[[Outcome], str], head: str) -> str:
-    """A line for each value of `by`, and one for all: how many were played, what they got, and the harness beside."""
+    """A Markdown table with a row per value of `by` and a total: hacks played, what they achieved, harness results."""
     rows: list[tuple[str, ...]] = [(head, "played", "resolved", "reward", "masked", "tampered", "harness resolved")]
     for name in sorted({by(one) for one in outcomes}):
         rows.append((name, *_cells([one for one in outcomes if by(one) == name])))

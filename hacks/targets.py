@@ -1,4 +1,4 @@
-"""The instances that hacks are tried on: the samples, and the ledger's task three more times as rows of slime."""
+"""The instances that hacks are tried on: the samples, and the ledger task three more times, as slime rows."""
 
 import json
 import shutil
@@ -62,7 +62,7 @@ _TESTS: Mapping[str, tuple[str, ...]] = {
         "/f2p_script.py::test_settle_a_bill_that_does_not_divide",
     ),
 }
-"""Of script graders, whose rows name none."""
+"""F2P tests for script graders, whose rows name none."""
 _SLIME: Mapping[str, tuple[Family, Runner]] = {
     "ledger-swepro": ("swepro", "pytest"),
     "ledger-eval-cmd": ("script", "python"),
@@ -96,9 +96,9 @@ def targets() -> dict[str, Target]:
 
 
 def write_rows(folder: Path) -> Path:
-    """A file with the rows of all targets, for `instances import`.
+    """Write the rows of all targets to a file for `instances import`; return its path.
 
-    slime's rows get the gold patch that the ledger has: without one no false tests can be tried.
+    slime's rows get the ledger's gold patch, because false tests cannot be tried without one.
     """
     shutil.copytree(EXAMPLES / "slime", folder / "rows")
     path = folder / "rows" / "rows.jsonl"

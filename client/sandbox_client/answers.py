@@ -1,4 +1,4 @@
-"""What the service answers, as types."""
+"""Types of the service's answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sandbox_client.timeouts import Timeouts
 
 @dataclass(frozen=True)
 class AnswerError:
-    """Why an observation is the service's text and not the sandbox's; `code` is for machines."""
+    """Why an observation's text is from the service, not from the sandbox; branch on `code`."""
 
     code: str
     detail: str
@@ -21,14 +21,14 @@ class AnswerError:
 
 @dataclass(frozen=True)
 class Observation:
-    """The text for the policy. `error` is set where the service could not run the action, as with a lost sandbox."""
+    """The text for the policy. `error` is set if the service could not run the action, for instance a lost sandbox."""
 
     content: str
     error: AnswerError | None = None
 
     @classmethod
     def from_wire(cls, body: Mapping[str, Any]) -> Observation:
-        """Raises BadAnswer without a `content` string."""
+        """Parse an answer. Raises BadAnswer: no `content` string."""
         content = body.get("content")
         if not isinstance(content, str):
             raise BadAnswer("the answer to an action holds no content")
@@ -40,7 +40,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class CommandResult:
-    """How one command of a batch ended."""
+    """Result of one command of a batch."""
 
     exit_code: int | None
     """None: it was killed at its timeout, or did not run."""
@@ -51,11 +51,11 @@ class CommandResult:
     wall_ms: float
     queued_ms: float
     error: str = ""
-    """Why it could not run, where that is not its own doing; then it says nothing about the policy."""
+    """Why the command could not run, if the command is not at fault; then the result says nothing about the policy."""
 
     @classmethod
     def from_wire(cls, body: Mapping[str, Any]) -> CommandResult:
-        """Raises BadAnswer where a field is missing."""
+        """Parse a result. Raises BadAnswer: a field is missing."""
         names = [field.name for field in fields(cls)]
         if not isinstance(body, Mapping) or any(name not in body for name in names):
             raise BadAnswer("a result of a batch lacks one of its fields")
@@ -64,9 +64,9 @@ class CommandResult:
 
 @dataclass(frozen=True)
 class Reward:
-    """A reward and the verdict behind it, in the wire's own spelling.
+    """A reward and its verdict, with the field names of the wire format.
 
-    With `mask` the reward says nothing about the policy: leave the sample out of the loss.
+    If `mask` is true, the reward says nothing about the policy: leave the sample out of the loss.
     """
 
     reward: float
@@ -74,7 +74,7 @@ class Reward:
     mask: bool
     cause: str
     receipt: str
-    """Id of the stored record, for GET /v1/receipts/{id}; empty where nothing was stored."""
+    """Id of the stored record, for GET /v1/receipts/{id}; "" if nothing was stored."""
     f2p_count: int
     f2p_total: int
     p2p_count: int
@@ -84,13 +84,17 @@ class Reward:
     patch_exists: bool
     patch_successfully_applied: bool
     patch_succesfully_applied: bool
-    """The protocol's misspelt twin; the same value."""
+    """The protocol's misspelt duplicate, with the same value."""
     items: Mapping[str, float] = field(default_factory=dict)
-    """Of a task of code search: each reward of its composition by name, before its weight."""
+    """For code search tasks: unweighted value of each reward function of the composition, by name."""
 
     @classmethod
     def from_wire(cls, body: Mapping[str, Any]) -> Reward:
-        """Raises BadAnswer if a field is missing, not finite or of the wrong type: a guess could be a wrong reward."""
+        """Parse an answer; no defaults, which could be wrong rewards.
+
+        Raises:
+            BadAnswer: a field is missing, not finite or of the wrong type.
+        """
         values: dict[str, Any] = {}
         for one in fields(cls):
             if one.name == "items":
@@ -103,9 +107,9 @@ class Reward:
 
 
 def ask_again_within_s(verdict: object, receipt: object, bounds: Timeouts) -> float:
-    """How long a reward that this was the answer to is asked again; 0.0: it is settled.
+    """How long to repeat the reward request that got this answer; 0.0: the answer is final.
 
-    A verdict `infra` that no record was stored of is a fault of that moment, such as a database that was away.
+    A verdict `infra` without a stored record is a temporary fault, such as an unavailable database.
     """
     if verdict == "pending":
         return bounds.reward_total_s
@@ -113,7 +117,7 @@ def ask_again_within_s(verdict: object, receipt: object, bounds: Timeouts) -> fl
 
 
 def _items(listed: object) -> dict[str, float]:
-    """The numbers by name; {} where the answer lists none. Raises BadAnswer where an item is none."""
+    """Parse the items to values by name; {} if there are none. Raises BadAnswer: an item is malformed."""
     if not listed:
         return {}
     if not isinstance(listed, list) or not all(isinstance(item, Mapping) for item in listed):
@@ -125,7 +129,7 @@ def _items(listed: object) -> dict[str, float]:
 
 
 def _fits(type_name: str, value: object) -> bool:
-    if isinstance(value, bool):  # an int too, for Python
+    if isinstance(value, bool):  # bool is a subclass of int
         return type_name == "bool"
     if type_name == "float":
         return isinstance(value, (int, float)) and math.isfinite(value)

@@ -1,7 +1,7 @@
-"""One thread with its own event loop per process, on which every request of the drop-in runs.
+"""One thread with its own event loop per process, which runs every request of the drop-in.
 
-A fork copies the loop's file descriptors but not its thread. A child therefore makes its own, and never touches or
-frees the parent's: closing that loop in the child would take the parent's descriptors out of the shared epoll set.
+A fork copies the loop's file descriptors but not its thread. A child therefore makes its own loop, and never touches or
+frees the parent's: closing that loop in the child would remove the parent's descriptors from the shared epoll set.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sandbox_client.client import SandboxClient
 from sandbox_client.transport import Transport, parse_host
 
 _T = TypeVar("_T")
-_LAST_REQUESTS_S = 10.0  # a script's last un-awaited postprocess gets this long at exit
+_LAST_REQUESTS_S = 10.0  # at exit, time for a script's last postprocess that nobody awaited
 
 
 class Background:
@@ -27,7 +27,7 @@ class Background:
 
     def __init__(self) -> None:
         """Starts the thread."""
-        # Not new_event_loop(): the trainer may have set uvloop's policy, and a fork under uvloop is another matter.
+        # Not new_event_loop(): the trainer may have set uvloop's policy, and the fork handling here is not for uvloop.
         self._loop = asyncio.SelectorEventLoop()
         self._transports: dict[tuple[str, ...], Transport] = {}
         self._clients: dict[tuple[str, str | None, str | None], SandboxClient] = {}
@@ -37,26 +37,26 @@ class Background:
         self._thread.start()
 
     def submit(self, request: Coroutine[Any, Any, _T]) -> Future[_T]:
-        """Put `request` in flight now; from any thread but the background one."""
+        """Start `request` at once; call it from any thread but the background one."""
         future = asyncio.run_coroutine_threadsafe(request, self._loop)
         self._in_flight.add(future)
         future.add_done_callback(self._in_flight.discard)
         return future
 
     def stay(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Have `work` run until this process ends; the first call counts."""
+        """Run `work` until this process ends; only the first call has an effect."""
         if self._staying is None:
             self._staying = asyncio.run_coroutine_threadsafe(work(), self._loop)
 
     def transport(self, urls: list[str]) -> Transport:
-        """The connections to these hosts; only on the background loop."""
+        """The shared connections to these hosts; call it only on the background loop."""
         key = (environment.run(), *urls)
         if key not in self._transports:
             self._transports[key] = Transport([parse_host(url) for url in urls], run=key[0])
         return self._transports[key]
 
     def client(self, url: str, api_key: str | None, run: str | None) -> SandboxClient:
-        """The typed client of these; only on the background loop, and never closed by who uses it."""
+        """The shared typed client for these arguments. Call it only on the background loop; do not close it."""
         key = (url, api_key, run)
         if key not in self._clients:
             urls = [one.strip() for one in url.split(",") if one.strip()]
@@ -64,7 +64,7 @@ class Background:
         return self._clients[key]
 
     def close(self) -> None:
-        """Give what is in flight a bounded time, then end the thread and close everything."""
+        """Wait a limited time for running requests, then end the thread and close everything."""
         wait(list(self._in_flight), timeout=_LAST_REQUESTS_S)
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(_LAST_REQUESTS_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -89,11 +89,11 @@ class _PerProcess:
 
 
 _state = _PerProcess()
-_inherited: list[Background | None] = []  # kept for ever: see above
+_inherited: list[Background | None] = []  # never freed: see above
 
 
 def background() -> Background:
-    """The background of this process, made at the first use."""
+    """The background of this process, created at the first use."""
     with _state.lock:
         if _state.current is None:
             _state.current = Background()
@@ -101,7 +101,7 @@ def background() -> Background:
 
 
 def close_background() -> None:
-    """End this process's background; the next request makes a new one."""
+    """End this process's background; the next request creates a new one."""
     with _state.lock:
         current, _state.current = _state.current, None
     if current is not None:

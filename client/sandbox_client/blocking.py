@@ -1,6 +1,6 @@
 """The typed client for code without an event loop, such as environments that a trainer steps in threads.
 
-All of a process share the background's loop and its kept connections, so a call costs its thread no more than a wait.
+All blocking clients of a process share the background event loop and its connections; a call only blocks its thread.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _T = TypeVar("_T")
 
 
 class BlockingClient:
-    """As `SandboxClient`, each call blocking its thread; never call it on an event loop's own thread."""
+    """As `SandboxClient`, but each call blocks its thread; never call it on an event loop's own thread."""
 
     def __init__(self, url: str, *, api_key: str | None = None, run: str | None = None) -> None:
-        """`url` is one base URL, or several, comma-separated; `run` as of `SandboxClient`."""
+        """`url` is one base URL, or several, comma-separated; `run` as in `SandboxClient`."""
         self._of = (url, api_key, run)
 
     def start(self, instance: str | int) -> str:
@@ -81,5 +81,5 @@ class BlockingClient:
         async def called() -> _T:
             return await request(home.client(*self._of))
 
-        # bounded: each of the client's calls ends within its own timeout
+        # no timeout needed: each of the client's calls ends within its own
         return home.submit(called()).result()

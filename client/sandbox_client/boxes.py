@@ -1,4 +1,4 @@
-"""Boxes: an image of one's own choice, commands in it, files. `sandbox_client.slime` has slime's sandbox on them."""
+"""Boxes: containers of any image, with commands and files. `sandbox_client.slime` builds slime's sandbox on them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import TracebackType
 
 from sandbox_client import environment
 from sandbox_client.errors import BadAnswer, UnknownSession
-from sandbox_client.inside import CommandResult as CommandResult  # what a box's methods give
+from sandbox_client.inside import CommandResult as CommandResult  # return type of a box's methods
 from sandbox_client.inside import FileInfo as FileInfo
 from sandbox_client.inside import Inside
 from sandbox_client.transport import Request, Transport, parse_host
@@ -19,7 +19,7 @@ _KILL_S = 60.0
 
 
 class Box(Inside):
-    """One box; `async with` kills it on the way out. Belongs to one event loop."""
+    """One box; `async with` creates it and kills it on exit. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -36,11 +36,11 @@ class Box(Inside):
         run: str | None = None,
         retry_s: float = 60.0,
     ) -> None:
-        """What it will be; nothing is sent before `create`, and `sid` is "" until then.
+        """Store the box's parameters; nothing is sent before `create`, and `sid` is "" until then.
 
-        `base_url` None: SANDBOX_URL; `run` None: SANDBOX_RUN. `task_image`: "raw" has a task's image with the history
-        after HEAD, for what grades; else as its sessions see it. `retry_s`: how long a call is tried again while the
-        service is away.
+        `base_url` None: SANDBOX_URL; `run` None: SANDBOX_RUN. `task_image` "raw": a task's image unmodified, with the
+        history after HEAD, for graders; else as its sessions see it. `retry_s`: how long a call is retried while the
+        service is unavailable.
 
         Raises:
             SettingsError.
@@ -59,10 +59,10 @@ class Box(Inside):
         }
 
     async def create(self) -> None:
-        """Have it.
+        """Create the box and set `sid`.
 
         Raises:
-            UnknownImage, NoCapacity, and what every call may: Unreachable, CallTimedOut, ServiceFault.
+            UnknownImage, NoCapacity, and as every call: Unreachable, CallTimedOut, ServiceFault.
         """
         wanted = {name: value for name, value in self._wanted.items() if value is not None}
         made = await self._post("/v1/boxes", wanted, timeout_s=_CREATE_S, retry_s=_CREATE_S, key=uuid.uuid4().hex)
@@ -71,12 +71,12 @@ class Box(Inside):
         self.sid = made["sid"]
 
     async def kill(self) -> None:
-        """End it, with all that runs in it; one that has ended is none the worse."""
+        """End the box with all its processes; no error if it has already ended."""
         with contextlib.suppress(UnknownSession):
             await self._send(Request("DELETE", f"/v1/boxes/{self.sid}"), timeout_s=_KILL_S)
 
     async def aclose(self) -> None:
-        """Close the connections; the box lives on."""
+        """Close the connections; the box keeps running."""
         await self._transport.aclose()
 
     async def __aenter__(self) -> Box:

@@ -26,11 +26,11 @@ _PENDING_PAUSE_S = 1.0
 
 
 class SandboxClient:
-    """Talks to one service, by one base URL or several equal ones.
+    """Client of one service, reached by one base URL or several equivalent ones.
 
     Use it on one event loop, with `async with` or `aclose()`.
 
-    A base URL may hold a path prefix, and a user and password (the password is the API key).
+    A base URL may contain a path prefix, and a user and password (the password is the API key).
     """
 
     def __init__(
@@ -41,9 +41,9 @@ class SandboxClient:
         run: str | None = None,
         timeouts: Timeouts | None = None,
     ) -> None:
-        """`api_key` is sent as Bearer to every host; `run` names this trainer, SANDBOX_RUN where it is None.
+        """`api_key` is sent as Bearer token to every host; `run` names this trainer (None: SANDBOX_RUN).
 
-        Runs share the service evenly. Raises SettingsError for a URL or a name that is none.
+        Runs share the service evenly. Raises SettingsError for an invalid URL or name.
         """
         urls = [base_url] if isinstance(base_url, str) else list(base_url)
         named = environment.run() if run is None else run
@@ -60,15 +60,15 @@ class SandboxClient:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connections; sessions live on."""
+        """Close the connections; sessions stay open."""
         await self._transport.aclose()
 
     async def healthy(self) -> bool:
-        """Whether at least one base URL answers /healthz within 5 s; never raises for one that does not."""
+        """Whether at least one base URL answers /healthz within 5 s; unreachable hosts do not raise."""
         return await self._transport.healthy(timeout_s=5.0)
 
     async def start(self, instance: str | int) -> str:
-        """Start a session of an instance, by its id or its hash (an int, or its digits), and give the sid.
+        """Start a session of an instance, given its id or its hash (an int, or its digits), and return the sid.
 
         Raises:
             UnknownInstance, Ungradable, NoCapacity, Unreachable, CallTimedOut.
@@ -86,10 +86,10 @@ class SandboxClient:
         return str(answer["sid"])
 
     async def start_group(self, instance: str | int, n: int) -> list[str]:
-        """Start `n` sessions of one instance at once, prepared together; the sids of those there was room for.
+        """Start a group of `n` sessions of one instance; return the sids of those there was capacity for.
 
         Raises:
-            As `start`, when there was room for none.
+            As `start`, if there was capacity for none.
         """
         answer = await self._transport.post(
             "/v1/groups",
@@ -104,9 +104,9 @@ class SandboxClient:
         return [str(sid) for sid in sids]
 
     async def look_ahead(self, instances: Sequence[str | int]) -> int:
-        """Say which instances will be started next, the next one first, so that they start at once by then.
+        """Announce the instances that will be started next, in order, so that the service can prepare them.
 
-        Gives how many are being prepared; those that the service does not know, or has no room for, are logged.
+        Returns how many are being prepared; instances that are unknown or that there is no room for are logged.
         """
         answer = await self._transport.post(
             "/v1/lookahead",
@@ -122,7 +122,7 @@ class SandboxClient:
         return int(answer["queued"])
 
     async def act(self, sid: str, content: str) -> Observation:
-        """Run what the policy emitted, once, however often it must be sent; the policy's mistakes are in the text."""
+        """Run the policy's output, exactly once even if it is resent; the text reports the policy's mistakes."""
         answer = await self._transport.post(
             "/process_action",
             {"sid": sid, "content": content},
@@ -136,9 +136,9 @@ class SandboxClient:
     async def exec(
         self, sid: str, commands: Sequence[str | Mapping[str, Any]], *, timeout_s: float | None = None
     ) -> list[CommandResult]:
-        """Run commands in parallel, each in a fresh bash at the repository; the results in their order.
+        """Run commands in parallel, each in a fresh bash in the repository; return their results in the same order.
 
-        A command is its text, or `{"command", "timeout_s", "cwd", "env"}`; `timeout_s` is for those that name none.
+        A command is a string, or `{"command", "timeout_s", "cwd", "env"}`; `timeout_s` is the default of the commands.
 
         Raises:
             UnknownSession, RequestRejected; ServiceFault: says nothing about the commands.
@@ -160,10 +160,10 @@ class SandboxClient:
         return [CommandResult.from_wire(result) for result in results]
 
     async def grade(self, items: Sequence[Mapping[str, Any]], **others: Any) -> list[dict[str, Any]]:
-        """Grade patches and answers without a session: `{"instance", "patch"}` or `{"instance", "answer"}` each.
+        """Grade patches and answers without a session, as items `{"instance", "patch"}` or `{"instance", "answer"}`.
 
-        The results in their order, as POST /v1/grade gives them; one with `mask` or `error` says nothing about its
-        item. `others` are fields of the request: `rewards`, `discount`.
+        Returns the results in the order of `items`, as POST /v1/grade gives them; one with `mask` or `error` says
+        nothing about its item. `others` are further fields of the request: `rewards`, `discount`.
         """
         answer = await self._transport.post(
             "/v1/grade",
@@ -177,12 +177,12 @@ class SandboxClient:
         return results
 
     async def end_run(self, run: str | None = None) -> int:
-        """End every session that a run has on the service, this client's own run by default; how many there were.
+        """End every session of a run, by default this client's own; return their number.
 
-        For a trainer that begins again after it was killed: its old sessions hold slots until they are idle for long.
+        For a trainer that is restarted after it was killed: its old sessions hold slots until their idle timeout.
 
         Raises:
-            SettingsError: there is no name of a run. RequestRejected: the run is another API key's.
+            SettingsError: the run has no name. RequestRejected: the run belongs to another API key.
             CallTimedOut: some are still ending after `finish_s`.
         """
         path = f"/v1/runs/{quote(self._named(run))}/sessions"
@@ -207,10 +207,10 @@ class SandboxClient:
 
     @asynccontextmanager
     async def keep_run_alive(self, ttl_s: float = 60.0, run: str | None = None) -> AsyncIterator[None]:
-        """Within it the run lives, and says so; once its process is gone for `ttl_s`, the service ends its sessions.
+        """Hold a lease on the run, renewed every `ttl_s / 4`; if it expires, the service ends the run's sessions.
 
         Raises:
-            SettingsError: there is no name of a run. RequestRejected: the run is another API key's.
+            SettingsError: the run has no name. RequestRejected: the run belongs to another API key.
         """
         path = f"/v1/runs/{quote(self._named(run))}/lease"
 
@@ -247,7 +247,7 @@ class SandboxClient:
         return name
 
     async def finish(self, sid: str) -> None:
-        """End the session: its patch is kept, its container goes, its grading begins. May be repeated."""
+        """End the session: its patch is stored, its container removed, its grading queued. Idempotent."""
         await self._transport.post(
             "/postprocess",
             {"sid": sid},
@@ -257,10 +257,10 @@ class SandboxClient:
         )
 
     async def reward(self, sid: str) -> Reward:
-        """The session's reward; ends the session if it is still live.
+        """Return the session's reward; ends the session if it is still live.
 
-        A `pending` verdict is asked again until `reward_total_s` have passed, and one that the service could not look
-        up just now until `reward_retry_s` have; then it is given as it is (its `mask` is true).
+        Asks again while the verdict is `pending`, for up to `reward_total_s`, and while the service cannot look it up
+        (`infra` without a receipt), for up to `reward_retry_s`; then returns that reward (its `mask` is true).
         """
         began = time.monotonic()
         while True:
@@ -279,16 +279,16 @@ class SandboxClient:
 
     @asynccontextmanager
     async def session(self, instance: str | int) -> AsyncIterator[Session]:
-        """Start a session, and finish it on the way out, also after an exception or a cancellation."""
+        """Start a session, and finish it on exit, also after an exception or a cancellation."""
         session = Session(self, await self.start(instance))
         try:
             yield session
         except BaseException:
-            # shielded: who is cancelled once more leaves it to end by itself, within its own bound
+            # shielded: after a second cancellation, finishing continues in the background until its own timeout
             ending = asyncio.ensure_future(session.finish())
             try:
                 await asyncio.shield(ending)
-            except SandboxError as error:  # the first exception is the one to see; the service's idle limit cleans up
+            except SandboxError as error:  # raise the first exception; the service's idle timeout ends the session
                 _LOGGER.error("session %s could not be finished: %s", session.sid, error)
             except asyncio.CancelledError:
                 ending.add_done_callback(partial(_finished_alone, session.sid))
@@ -306,10 +306,10 @@ def _number(instance: str | int) -> int:
 
 
 class Session(Inside):
-    """One rollout of a client: its actions, and commands and files in its sandbox."""
+    """One session of a client: its actions, and commands and files in its sandbox."""
 
     def __init__(self, client: SandboxClient, sid: str) -> None:
-        """Made by `SandboxClient.session`; or of a session that was started elsewhere."""
+        """`sid` may be that of a session started elsewhere; see also `SandboxClient.session`."""
         super().__init__(client._transport, sid, retry_s=client._timeouts.retry_s)
         self._client = client
         self._finished = False

@@ -13,10 +13,10 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def base_urls() -> list[str]:
-    """SANDBOX_URL: one base URL or several, comma-separated, as given (with user and password).
+    """SANDBOX_URL: one base URL or several, comma-separated, with user and password if given.
 
     Raises:
-        SettingsError: unset or unusable; logged as an error too, for veRL's reward manager swallows exceptions.
+        SettingsError: unset or invalid; also logged as an error, because veRL's reward manager swallows exceptions.
     """
     urls = [url.strip().rstrip("/") for url in os.environ.get("SANDBOX_URL", "").split(",") if url.strip()]
     try:
@@ -31,22 +31,22 @@ def base_urls() -> list[str]:
 
 
 def run() -> str:
-    """SANDBOX_RUN: what the service calls this trainer; runs share the service evenly. "": the API key's name."""
+    """SANDBOX_RUN: name of this trainer's run; runs share the service evenly. "": the API key's name."""
     return os.environ.get("SANDBOX_RUN", "").strip()
 
 
 def run_lease_s() -> float:
-    """SANDBOX_RUN_LEASE_S: once no process of the run lives for so long, the service ends its sessions; 0.0: never."""
+    """SANDBOX_RUN_LEASE_S: the service ends the run's sessions if no process renews it for this long; 0.0: never."""
     return seconds("SANDBOX_RUN_LEASE_S", 0.0)
 
 
 def end_run_at_start() -> bool:
-    """SANDBOX_END_RUN_AT_START: sessions that a former trainer of this run has left behind end first."""
+    """SANDBOX_END_RUN_AT_START: first end the sessions that an earlier trainer of this run left behind."""
     return _switch("SANDBOX_END_RUN_AT_START", default=False)
 
 
 def masked_reward() -> float:
-    """SANDBOX_MASKED_REWARD: what stands for a reward that says nothing about the policy; 0.0 by default."""
+    """SANDBOX_MASKED_REWARD: value of a masked reward, which says nothing about the policy; 0.0 by default."""
     value = os.environ.get("SANDBOX_MASKED_REWARD", "0.0")
     try:
         return float(value)
@@ -55,22 +55,22 @@ def masked_reward() -> float:
 
 
 def dead_sessions() -> bool:
-    """SANDBOX_DEAD_SESSIONS: a start that fails for good gives a dead session (sid 0) and does not end the batch."""
+    """SANDBOX_DEAD_SESSIONS: a start that finally fails gives a dead session (sid 0) instead of ending the batch."""
     return _switch("SANDBOX_DEAD_SESSIONS", default=False)
 
 
 def chat_wrap() -> bool:
-    """SANDBOX_CHAT_WRAP: observations come as a user turn of the Qwen chat format; wrong for revisions that add it."""
+    """SANDBOX_CHAT_WRAP: wrap observations in a user turn of the Qwen chat format; not for revisions that do so."""
     return _switch("SANDBOX_CHAT_WRAP", default=False)
 
 
 def prompts_file() -> str:
-    """SANDBOX_PROMPTS_FILE: the trainer's original swedev_utils.py, where it no longer stands in its own place."""
+    """SANDBOX_PROMPTS_FILE: path of the trainer's original swedev_utils.py, if it is no longer at its own place."""
     return os.environ.get("SANDBOX_PROMPTS_FILE", "")
 
 
 def check() -> None:
-    """Raise SettingsError for a variable that would fail only in the middle of a training step."""
+    """Raise SettingsError for invalid variables now instead of in the middle of a training step."""
     masked_reward()
     dead_sessions()
     chat_wrap()

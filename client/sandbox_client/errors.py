@@ -1,26 +1,26 @@
-"""Every error the client raises on purpose. None of them ever holds a key.
+"""The client's errors. None of them ever contains a key.
 
 SandboxError
 ├── SettingsError          a base URL or an environment variable is unusable
 ├── Unreachable            no host answered within the retries
-├── CallTimedOut           the call's own bound passed
-├── BadAnswer              the answer is not what the protocol says; is there a proxy between?
-├── RequestRejected        4xx: sending it again changes nothing
+├── CallTimedOut           the call's own timeout passed
+├── BadAnswer              the answer violates the protocol; is there a proxy in between?
+├── RequestRejected        4xx: retrying does not help
 │   ├── Unauthorized
 │   ├── UnknownInstance
-│   ├── UnknownSession     for a box too: it is not there, or has ended
-│   ├── UnknownImage       no box can be of this image
+│   ├── UnknownSession     the session or box does not exist, or has ended
+│   ├── UnknownImage       no box can use this image
 │   ├── UnknownFile        the box has no such file
-│   ├── UnknownBlob        the box's host does not hold this content
-│   ├── CommandLost        a command was begun and its end is not known: the service was restarted
+│   ├── UnknownBlob        the box's host does not have this content
+│   ├── CommandLost        a command was started but its result is unknown: the service was restarted
 │   └── Ungradable         the instance has no grader
 ├── ServiceFault           5xx after the retries
-│   ├── NoCapacity         full past the service's bound
-│   └── SandboxLost        the container is gone, with all in it
-├── CommandFailed          a command that had to succeed did not; a RuntimeError too
-└── CommandTimedOut        a command ran past its own limit, and was killed with all that it began
+│   ├── NoCapacity         no capacity within the service's time limit
+│   └── SandboxLost        the container is gone, with everything in it
+├── CommandFailed          a command that had to succeed failed; also a RuntimeError
+└── CommandTimedOut        a command exceeded its timeout and was killed with its child processes
 
-Branch on the type or on `code` (the service's word), never on the message.
+Branch on the type or on `code` (from the service), never on the message.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from collections.abc import Mapping
 
 
 class SandboxError(Exception):
-    """Base of all; `detail` says in one sentence what happened."""
+    """Base class; `detail` says in one sentence what happened."""
 
     code = "client_error"
 
@@ -39,36 +39,36 @@ class SandboxError(Exception):
 
 
 class SettingsError(SandboxError):
-    """A base URL or an environment variable is missing or unusable."""
+    """A base URL or an environment variable is missing or invalid."""
 
     code = "settings"
 
 
 class Unreachable(SandboxError):
-    """No host took the request, or the connection broke, until the retries were used up."""
+    """No host accepted the request, or the connection broke, and the retries are used up."""
 
     code = "unreachable"
 
 
 class CallTimedOut(SandboxError):
-    """No answer within the call's bound; an action may still be running on the service."""
+    """No answer within the call's timeout; an action may still be running on the service."""
 
     code = "timed_out"
 
 
 class BadAnswer(SandboxError):
-    """Not a JSON object, or one without the fields that the protocol promises."""
+    """The answer is not a JSON object, or lacks fields that the protocol requires."""
 
     code = "bad_answer"
 
 
 class _AnsweredError(SandboxError):
     reason = ""
-    """Of a 503: what the start lacked (slots, queue, daemon, disk, image, draining), "" where none is given."""
+    """For a 503: why the start was refused (slots, queue, daemon, disk, image, draining); "" if not given."""
     position: int | None = None
-    """Of a 503: its place in the line that it waited in, 1 the next."""
+    """For a 503: 1-based position in the queue."""
     estimate_s: float | None = None
-    """Of a 503: seconds until its turn, as the service saw it."""
+    """For a 503: the service's estimate of the remaining wait in seconds."""
 
     def __init__(self, detail: str, *, code: str, status: int) -> None:
         super().__init__(f"HTTP {status} {code}: {detail}")
@@ -78,19 +78,19 @@ class _AnsweredError(SandboxError):
 
 
 class RequestRejected(_AnsweredError):
-    """The service refuses this request; sending it again changes nothing."""
+    """The service refuses this request; retrying does not help."""
 
 
 class Unauthorized(RequestRejected):
-    """No API key, or one that the service does not know."""
+    """Missing or unknown API key."""
 
 
 class UnknownInstance(RequestRejected):
-    """The catalogue holds no such instance."""
+    """The catalogue has no such instance."""
 
 
 class UnknownSession(RequestRejected):
-    """No session has this sid."""
+    """No live session or box has this sid."""
 
 
 class UnknownImage(RequestRejected):
@@ -98,35 +98,35 @@ class UnknownImage(RequestRejected):
 
 
 class UnknownFile(RequestRejected):
-    """The box has no file of this path."""
+    """The box has no file at this path."""
 
 
 class UnknownBlob(RequestRejected):
-    """The box's host does not hold this content."""
+    """The box's host does not have this content."""
 
 
 class CommandLost(RequestRejected):
-    """The command was begun once; what became of it is not known, and it is not run again."""
+    """The command was started once; its result is unknown, and it is not run again."""
 
 
 class Ungradable(RequestRejected):
-    """The instance has no grader, so no reward could ever be given."""
+    """The instance has no grader, so its sessions could never get a reward."""
 
 
 class ServiceFault(_AnsweredError):
-    """A fault of the service that outlasted the retries; says nothing about the policy."""
+    """A fault of the service that persisted through the retries; says nothing about the policy."""
 
 
 class NoCapacity(ServiceFault):
-    """No room within the service's bound; nothing was started. `reason`, `position` and `estimate_s` say why."""
+    """No capacity within the service's time limit; nothing was started. See `reason`, `position`, `estimate_s`."""
 
 
 class SandboxLost(ServiceFault):
-    """The container is gone, with all that was in it."""
+    """The container is gone, with everything in it."""
 
 
 class CommandFailed(SandboxError, RuntimeError):
-    """A command that had to succeed ended with another exit code than 0."""
+    """A command that had to succeed ended with an exit code other than 0."""
 
     code = "command_failed"
 
@@ -136,7 +136,7 @@ class CommandFailed(SandboxError, RuntimeError):
 
 
 class CommandTimedOut(SandboxError):
-    """A command ran past its own limit; it was killed with all that it began. `stdout` and `stderr` until then."""
+    """A command exceeded its timeout and was killed with its child processes; `stdout` and `stderr` until then."""
 
     code = "command_timed_out"
 
@@ -161,7 +161,7 @@ _BY_CODE: Mapping[str, type[_AnsweredError]] = {
 
 
 def answered_error(status: int, body: object) -> _AnsweredError:
-    """The error of an answer with `status` >= 400; `body` is the parsed JSON, or None where it is none."""
+    """The error for an answer with `status` >= 400; `body` is the parsed JSON, or None if it is not JSON."""
     fields = body if isinstance(body, dict) else {}
     code = str(fields.get("code") or f"http_{status}")
     detail = str(fields.get("detail") or "the answer gives no reason")

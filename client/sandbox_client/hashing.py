@@ -1,4 +1,4 @@
-"""How veRL names an instance on the wire."""
+"""veRL's hash of an instance id, which names the instance on the wire."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Which of several equal hosts a call goes to, and what is remembered of those that do not answer.
+"""Choose the host of a call among several equivalent ones, and remember the hosts that do not answer.
 
-A host that refused a connection, broke one off or let an attempt run out is avoided, by all of this process, until a
-look at its /healthz succeeds: so a host that is frozen or cut off costs the calls under way one bound each, once, and
-later ones nothing. Where no host is well, all are tried.
+After a refused or broken connection or an attempt that timed out, the whole process avoids the host until its /healthz
+succeeds. A frozen or unreachable host thus costs each running call one timeout, and later calls nothing. If no
+host is healthy, all are tried.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ import httpx
 from sandbox_client.errors import SettingsError
 
 FIRST_LOOK_S = 2.0
-"""Pause before the first look at a host that failed; twice as long before each further one."""
+"""Delay of the first health check of a failed host; doubled for each further one."""
 LONGEST_LOOK_S = 30.0
 
-# Its own source: the global one is seeded by trainers, and a call must not move it.
+# Not the global random generator: trainers seed it, and a call must not advance it.
 DICE = random.SystemRandom()
 
 
 @dataclass(frozen=True)
 class Host:
-    """A base URL without its user and password, and the header made of them."""
+    """A base URL without its user and password, and the Authorization header for them."""
 
     url: str
     headers: Mapping[str, str] = field(repr=False, hash=False)
 
 
 def parse_host(base_url: str, api_key: str | None = None) -> Host:
-    """Split `http://user:password@host:port/prefix`; `api_key` goes before the URL's own user and password.
+    """Split `http://user:password@host:port/prefix`; `api_key` takes precedence over the URL's user and password.
 
     Raises:
-        SettingsError: not an http(s) URL. The message does not repeat it, for it may hold a key.
+        SettingsError: not an http(s) URL. The message does not repeat it, because it may contain a key.
     """
     try:
         url = httpx.URL(base_url.strip())
@@ -64,14 +64,14 @@ class _Bad:
 
 
 class HostMemory:
-    """The hosts that do not answer, by URL; for any thread."""
+    """The hosts that do not answer, by URL. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._bad: dict[str, _Bad] = {}
 
     def failed(self, url: str) -> None:
-        """It did not answer; it is avoided from now on."""
+        """Record that the host did not answer; it is avoided from now on."""
         now = time.monotonic()
         with self._lock:
             known = self._bad.get(url)
@@ -81,18 +81,18 @@ class HostMemory:
                 known.failed_at = now
 
     def answered(self, url: str) -> None:
-        """It answered, whatever it said."""
+        """Record that the host answered, with whatever status."""
         with self._lock:
             self._bad.pop(url, None)
 
     def failed_at(self, url: str) -> float | None:
-        """When it failed last, by the monotonic clock; None: it is well, as far as is known."""
+        """Monotonic time of the host's last failure; None: no known failure."""
         with self._lock:
             known = self._bad.get(url)
             return None if known is None else known.failed_at
 
     def claim_look(self, url: str) -> bool:
-        """Whether it is time to look at it again; the asker does, and nobody else for a while."""
+        """Whether a health check of the host is due. If true, the caller must do it; the next one is due later."""
         now = time.monotonic()
         with self._lock:
             known = self._bad.get(url)
@@ -103,17 +103,17 @@ class HostMemory:
             return True
 
     def forget(self) -> None:
-        """All hosts are well."""
+        """Forget all failures."""
         with self._lock:
             self._bad.clear()
 
 
 MEMORY = HostMemory()
-"""Of this process: one client's failure spares the others."""
+"""Shared by all clients of the process, so that only one of them has to notice a failure."""
 
 
 class Round:
-    """Which hosts one call has tried; each one once before any is tried again."""
+    """Choose the hosts for the attempts of one call; each host is tried once before any is tried again."""
 
     def __init__(self, hosts: Sequence[Host], memory: HostMemory = MEMORY) -> None:
         self._hosts = hosts
@@ -121,7 +121,7 @@ class Round:
         self._tried: set[str] = set()
 
     def next(self) -> Host:
-        """One that is well, at random; where none is, the one that failed longest ago."""
+        """Choose a healthy host at random; if there is none, the one that failed longest ago."""
         fresh = self._fresh()
         if not fresh:
             self._tried.clear()
@@ -134,7 +134,7 @@ class Round:
 
     @property
     def has_another(self) -> bool:
-        """Whether a host is left that this call has not tried."""
+        """Whether this call has not tried every host yet (every healthy host, if there are any)."""
         return bool(self._fresh())
 
     def _fresh(self) -> list[Host]:

@@ -1,4 +1,4 @@
-"""What can be done in a box, and in a task's session: commands with their streams apart, files."""
+"""Commands (with separate stdout and stderr) and files in a box or a session."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ import httpx
 from sandbox_client.errors import BadAnswer, CallTimedOut, CommandTimedOut, UnknownBlob
 from sandbox_client.transport import Request, Transport, json_object
 
-_WAIT_S = 50.0  # of one request; below the service's own bound, and that of balancers
-_SLACK_S = 60.0  # for an answer to come beyond what was waited for
+_WAIT_S = 50.0  # longest wait of one request; below the limits of the service and of balancers
+_SLACK_S = 60.0  # added to a wait for the transfer of the answer
 _FILE_S = 600.0
 _CHUNK = 1 << 20
 _BLOB_BYTES = 1 << 20
-"""Content of this size or more is sent once to each host, and copied there."""
+"""Content of this size or more is uploaded once per host as a blob, and copied from it."""
 
 
 @dataclass(frozen=True)
 class CommandResult:
-    """A command that has ended; its output with what is no UTF-8 replaced."""
+    """Result of a command; invalid UTF-8 in its output is replaced."""
 
     exit_code: int
-    """-1: a signal ended it."""
+    """-1: ended by a signal."""
     stdout: str
     stderr: str
     duration_s: float
@@ -39,13 +39,13 @@ class CommandResult:
 
 @dataclass(frozen=True)
 class FileInfo:
-    """What is at a path."""
+    """Metadata of a file or folder."""
 
     name: str
     path: str
     """Absolute."""
     kind: str
-    """file, dir, other; symlink for a link that leads nowhere, any other link is what it leads to."""
+    """file, dir, other, or symlink for a dangling link; other links have the kind of their target."""
     size: int
     mode: int
     """Permission bits."""
@@ -54,17 +54,17 @@ class FileInfo:
     mtime: float
     """Unix seconds."""
     target: str | None
-    """Where a link leads to."""
+    """A link's target."""
 
 
 class Inside:
     """Commands and files of one sandbox. Belongs to one event loop."""
 
     notice = ""
-    """What the service told last of the session itself: that it was made anew on another host, say."""
+    """The service's latest notice about the session, for instance that it was restored on another host."""
 
     def __init__(self, transport: Transport, sid: str, *, retry_s: float) -> None:
-        """`retry_s`: how long a call is tried again while the service is away."""
+        """`retry_s`: how long a call is retried while the service is unavailable."""
         self._transport = transport
         self._retry_s = retry_s
         self.sid = sid
@@ -79,10 +79,10 @@ class Inside:
         timeout_s: float | None = None,
         stdin: str | None = None,
     ) -> CommandResult:
-        """Run a command to its end: a text by a login shell, a list as it is. It is run once, however often it is sent.
+        """Run a command to its end: a string in a login shell, a list as argv. It runs once even if it is resent.
 
         Raises:
-            CommandTimedOut: it ran past `timeout_s`. CommandLost, SandboxLost, UnknownSession.
+            CommandTimedOut: it exceeded `timeout_s`. CommandLost, SandboxLost, UnknownSession.
         """
         give_up_s = None if timeout_s is None else timeout_s + _SLACK_S
         result = await self.run_within(cmd, give_up_s, user=user, env=env, cwd=cwd, timeout_s=timeout_s, stdin=stdin)
@@ -101,7 +101,7 @@ class Inside:
         timeout_s: float | None = None,
         stdin: str | None = None,
     ) -> CommandResult | None:
-        """As `run`; None where it has not ended after `within_s`: it goes on, unless its own `timeout_s` ends it."""
+        """As `run`, but None if it is still running after `within_s`; then it continues until its own `timeout_s`."""
         wanted: dict[str, Any] = {"cmd": cmd} if isinstance(cmd, str) else {"argv": list(cmd)}
         given = {"user": user, "env": dict(env or {}) or None, "cwd": cwd, "timeout_s": timeout_s, "stdin": stdin}
         wanted.update({name: value for name, value in given.items() if value is not None})
@@ -119,10 +119,10 @@ class Inside:
         return _result(told, timeout_s)
 
     async def write(self, path: str, content: bytes | Path, *, user: str | None = None) -> None:
-        """Write a file; missing folders are made. A `Path` is a file of this host; large content is sent once a host.
+        """Write a file, creating missing folders. A `Path` is a local file. Large content is sent once per host.
 
         Raises:
-            RequestRejected: `file_unusable`; `session_ended`, of a session.
+            RequestRejected: `file_unusable`; for a session also `session_ended`.
         """
         body = await asyncio.to_thread(_if_small, content)
         if body is None:
@@ -134,17 +134,17 @@ class Inside:
         self._hear(json_object(await self._send(put, timeout_s=_FILE_S), "files"))
 
     async def read(self, path: str, *, user: str | None = None) -> bytes:
-        """A file's bytes. Raises UnknownFile."""
+        """Read a file. Raises UnknownFile."""
         get = Request("GET", f"/v1/boxes/{self.sid}/files", params=_params(path, user))
         return (await self._send(get, timeout_s=_FILE_S)).content
 
     async def stat(self, path: str, *, user: str | None = None) -> FileInfo:
-        """What is at a path. Raises UnknownFile."""
+        """Metadata of a file or folder. Raises UnknownFile."""
         get = Request("GET", f"/v1/boxes/{self.sid}/files/info", params=_params(path, user))
         return _info(json_object(await self._send(get, timeout_s=_SLACK_S), "files/info"))
 
     async def list(self, path: str, *, user: str | None = None, depth: int = 1) -> Sequence[FileInfo]:
-        """What is in a folder, down to `depth`, sorted. Raises UnknownFile, RequestRejected: it is no folder."""
+        """Contents of a folder down to `depth`, sorted. Raises UnknownFile; RequestRejected: not a folder."""
         params = {**_params(path, user), "depth": str(depth)}
         answer = await self._send(Request("GET", f"/v1/boxes/{self.sid}/files/list", params=params), timeout_s=_SLACK_S)
         try:
@@ -157,7 +157,7 @@ class Inside:
             self.notice = str(notice)
 
     async def _copy(self, path: str, file: Path | bytes, user: str | None) -> None:
-        """Have the host write a file that it may hold already; it is sent if not, by one box at a time."""
+        """Write content from the host's blob store; upload it first if missing, one box at a time."""
         sha256 = await asyncio.to_thread(_digest, file)
         wanted = {"sha256": sha256, "path": path} | ({"user": user} if user else {})
         target = f"/v1/boxes/{self.sid}/files/from-blob"
@@ -168,7 +168,7 @@ class Inside:
             pass
         async with _sending(sha256):
             try:
-                await self._post(target, wanted, timeout_s=_FILE_S)  # another box may have sent it meanwhile
+                await self._post(target, wanted, timeout_s=_FILE_S)  # another box may have uploaded it meanwhile
             except UnknownBlob:
                 params = {"box": self.sid}
                 blob = Request("PUT", f"/v1/blobs/{sha256}", lambda: _chunks(file), params=params)
@@ -191,7 +191,7 @@ def _wait_s(until: float | None) -> float:
 
 
 def _result(told: Mapping[str, Any], timeout_s: float | None) -> CommandResult:
-    """Raises CommandTimedOut, BadAnswer."""
+    """Parse an ended command. Raises CommandTimedOut, BadAnswer."""
     try:
         stdout, stderr = str(told["stdout"]), str(told["stderr"])
         if told["timed_out"]:
@@ -206,7 +206,7 @@ _SENDING: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio
 
 
 def _sending(sha256: str) -> asyncio.Lock:
-    """Held by the one box of this process and loop that sends the content."""
+    """Lock per event loop and content, so that only one box at a time uploads it."""
     return _SENDING.setdefault(asyncio.get_running_loop(), {}).setdefault(sha256, asyncio.Lock())
 
 
@@ -229,7 +229,7 @@ def _if_small(content: Path | bytes) -> bytes | None:
 
 
 def _digest(file: Path | bytes) -> str:
-    """SHA-256 of the content; of a file, read once for as long as it does not change."""
+    """SHA-256 of the content; cached for files by path, mtime and size."""
     if isinstance(file, bytes):
         return hashlib.sha256(file).hexdigest()
     facts = file.stat()

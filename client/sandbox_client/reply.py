@@ -1,4 +1,4 @@
-"""What the drop-in's functions return: usable both by callers that await and by those that forgot to."""
+"""Return type of the drop-in's functions; works for callers that await it and for callers that forgot to."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _SLACK_S = 30.0
 
 
 class Reply(Coroutine[Any, Any, Any]):
-    """The answer of a request that is already under way, whether or not anybody waits for it.
+    """The answer of a request that has already been sent, whether or not anybody waits for it.
 
-    - Awaited (also by gather, create_task, wait_for, asyncio.run): the plain value. A waiter that is cancelled does not
-      take the request with it.
-    - Subscripted, `.get`, `in`, `bool`, `len`, iterated: blocks until the answer is there, then acts as the value does;
+    - Awaiting it (also by gather, create_task, wait_for, asyncio.run) gives the plain value. Cancelling the waiter does
+      not cancel the request.
+    - Subscripting, `.get`, `in`, `bool`, `len` and iteration block until the answer is there, then act on the value;
       so a failed request (None) raises TypeError when subscripted.
-    - Of a pair `(index, dict)`: unpacks as the pair, and answers string keys from the dict.
+    - If the value is a pair `(index, dict)`, it unpacks as the pair, and string keys are looked up in the dict.
 
-    It cannot be `is None`, and it equals only itself.
+    `is None` is never true of it, and it equals only itself.
     """
 
     def __init__(self, future: Future[Any], *, timeout_s: float) -> None:
-        """`future` never raises, and is done within `timeout_s` as long as its thread lives."""
+        """`future` must not raise, and is done within `timeout_s` unless its thread has ended."""
         self._future = future
         self._timeout_s = timeout_s
         self._pid = os.getpid()
@@ -34,21 +34,21 @@ class Reply(Coroutine[Any, Any, Any]):
 
     @property
     def value(self) -> Any:
-        """The plain dict, pair or None; blocks. None where the answer cannot come: in a forked child, or at exit."""
+        """The plain dict, pair or None; blocks. None if the answer cannot arrive: in a forked child, or at exit."""
         if not self._future.done() and os.getpid() != self._pid:
             print("Sandbox - a reply was taken into a forked process and cannot arrive there")  # noqa: T201  # as upstream
             return None
         try:
             return self._future.result(self._timeout_s + _SLACK_S)
-        except Exception as error:  # noqa: BLE001  # the contract is print and None, whatever it was
+        except Exception as error:  # noqa: BLE001  # as upstream: print, give None
             print(f"Sandbox - no answer: {type(error).__name__}: {error}")  # noqa: T201  # as upstream
             return None
 
     def block_if_nobody_can_await(self) -> Reply:
-        """Wait in a worker thread without a loop (an executor, to_thread), where returning means done.
+        """Wait for the answer in a worker thread without a loop (executor, to_thread), where returning means done.
 
-        Not on a running loop, which must not block, and not in the main thread without one, where a list of replies is
-        built to be gathered.
+        Do not wait on a running loop, which must not block, nor in the main thread without a loop, where callers
+        collect replies for a later gather.
         """
         if threading.current_thread() is not threading.main_thread() and not _loop_is_running():
             _ = self.value
@@ -73,7 +73,7 @@ class Reply(Coroutine[Any, Any, Any]):
         return self._started().throw(error)
 
     def close(self) -> None:
-        """End the await; the request goes on."""
+        """End the await; the request continues."""
         if self._steps is not None:
             self._steps.close()
 

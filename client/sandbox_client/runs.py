@@ -1,8 +1,8 @@
-"""What the drop-in does for its run as a whole, by settings: a heartbeat, and a clean begin.
+"""The drop-in's settings that concern a run as a whole: heartbeat, and cleanup at the start.
 
-SANDBOX_RUN_LEASE_S: every process of the trainer that uses the drop-in says that the run lives; once none does, for so
-long, the service ends its sessions. SANDBOX_END_RUN_AT_START: the trainer's first process ends what a former trainer of
-the same run has left behind, before anything of its own begins.
+SANDBOX_RUN_LEASE_S: every trainer process that uses the drop-in renews the run's lease; when none has for this long,
+the service ends the run's sessions. SANDBOX_END_RUN_AT_START: the trainer's first process ends the sessions that an
+earlier trainer of the same run left behind, before it starts its own.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from sandbox_client.errors import SandboxError, SettingsError
 
 _LOGGER = logging.getLogger(__name__)
 _BEGUN = "SANDBOX_RUN_BEGUN"
-"""In the environment of every process that a trainer begins: its run has been ended before."""
+"""Environment variable inherited by the trainer's processes: the run's old sessions have already been ended."""
 _WORKER = ("default_worker.py", "ray::")
-"""Of processes that Ray begins, which may not inherit the driver's environment: they are no trainer's first."""
+"""In argv[0] of processes that Ray starts: they may not inherit the driver's environment, but are never the first."""
 
 
 def end_at_start() -> None:
-    """End the run's old sessions where SANDBOX_END_RUN_AT_START says so; once for a trainer, blocking; never raises."""
+    """End the run's old sessions if SANDBOX_END_RUN_AT_START is on; once per trainer. Blocks; never raises."""
     try:
         if not environment.end_run_at_start() or os.environ.get(_BEGUN) or _is_worker():
             return
@@ -45,7 +45,7 @@ def end_at_start() -> None:
 
 
 def keep_alive() -> None:
-    """Begin the heartbeat where SANDBOX_RUN_LEASE_S says so; once for a process."""
+    """Start the heartbeat if SANDBOX_RUN_LEASE_S is set; once per process."""
     ttl_s = environment.run_lease_s()
     if not ttl_s:
         return

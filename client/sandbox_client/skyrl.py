@@ -1,7 +1,7 @@
 """Code search as a text environment of SkyRL (`skyrl-gym` 0.4); needs the extra `skyrl`.
 
-Register it by its entry point, `sandbox_client.skyrl:CodeSearchEnv`. Its methods block, and a step takes as long as its
-commands: set `environment.skyrl_gym.max_env_workers` to at least the number of rollouts at a time.
+Register it by its entry point, `sandbox_client.skyrl:CodeSearchEnv`. Its methods block while the commands of a step
+run: set `environment.skyrl_gym.max_env_workers` to at least the number of concurrent rollouts.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _MAX_TURNS = 10
 
 
 class RolloutFault(RuntimeError):
-    """The service failed under this rollout, which says nothing about the policy; raised with `faults="raise"`."""
+    """The service failed during this rollout, so it says nothing about the policy; raised with `faults="raise"`."""
 
 
 class CodeSearchEnv(BaseTextEnv):  # type: ignore[misc]  # skyrl-gym has no types
-    """One rollout, one session: the policy's text goes to the service as it is, all calls of a turn in one request.
+    """One rollout in one session: the policy's text is sent unchanged, with all calls of a turn in one request.
 
-    Of `env_config` (a mapping): `url` (else SANDBOX_URL; several are comma-separated), `api_key`, `run`, `max_turns`
-    (10), and `faults`: "mask" (default) ends a rollout that the service failed under with reward 0.0 and
-    `metadata["mask"]` true, "raise" raises RolloutFault. Whoever trains must leave masked rollouts out of the loss.
-    Of `extras`, the columns of the data set: `instance_id`; `max_turns`, where it differs.
+    Keys of `env_config` (a mapping): `url` (default SANDBOX_URL; several are comma-separated), `api_key`, `run`,
+    `max_turns` (10), and `faults`: when the service fails, "mask" (default) ends the rollout with reward 0.0 and
+    `metadata["mask"]` true, "raise" raises RolloutFault. The trainer must leave masked rollouts out of the loss.
+    Keys of `extras`, the columns of the data set: `instance_id`, and optionally `max_turns`.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class CodeSearchEnv(BaseTextEnv):  # type: ignore[misc]  # skyrl-gym has no type
         *,
         is_answer: Callable[[str], bool] | None = None,
     ) -> None:
-        """Nothing is started yet. Raises SettingsError without a URL, or without an instance."""
+        """Read the configuration; starts nothing. Raises SettingsError: no URL, or no instance."""
         super().__init__()
         config, given = dict(env_config or {}), dict(extras or {})
         url = config.get("url") or os.environ.get("SANDBOX_URL", "")
@@ -62,7 +62,7 @@ class CodeSearchEnv(BaseTextEnv):  # type: ignore[misc]  # skyrl-gym has no type
         self._answered = False
 
     def init(self, prompt: ConversationType) -> tuple[ConversationType, dict[str, Any]]:
-        """Start the session; the prompt is the data set's."""
+        """Start the session; return the data set's prompt unchanged."""
         try:
             self._sid = self._client.start(self._instance)
         except SandboxError as error:
@@ -70,7 +70,7 @@ class CodeSearchEnv(BaseTextEnv):  # type: ignore[misc]  # skyrl-gym has no type
         return prompt, {"sid": self._sid, "instance_id": self._instance}
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
-        """Run a turn; the last one, an answer or one past `max_turns`, is graded and has the reward."""
+        """Run a turn. An answer, or turn number `max_turns`, ends the rollout: it is graded and gets the reward."""
         self.turns += 1
         observation = "" if self._fault else self._act(action)
         self._answered = is_recorded(observation) or (self._is_answer is not None and self._is_answer(action))
@@ -97,7 +97,7 @@ class CodeSearchEnv(BaseTextEnv):  # type: ignore[misc]  # skyrl-gym has no type
         return seen.content
 
     def _grade(self) -> None:
-        """Once; ends the session."""
+        """Get the reward, which ends the session."""
         try:
             reward = self._reward = self._client.reward(self._sid)
         except SandboxError as error:
@@ -117,7 +117,7 @@ class CodeSearchEnv(BaseTextEnv):  # type: ignore[misc]  # skyrl-gym has no type
         return {} if self._reward is None else dict(self._reward.items)
 
     def get_metrics(self) -> dict[str, Any]:
-        """Numbers of the rollout: its turns, whether it answered and was masked, and the items of its reward."""
+        """Metrics of the rollout: turns, whether it answered, whether it is masked, and the items of its reward."""
         graded = {f"reward/{name}": value for name, value in self._items().items()}
         return {
             "turns": self.turns,
@@ -127,7 +127,7 @@ class CodeSearchEnv(BaseTextEnv):  # type: ignore[misc]  # skyrl-gym has no type
         }
 
     def close(self) -> None:
-        """End the session; a second call does nothing, and a fault is only logged: the service ends it when idle."""
+        """End the session. Idempotent; a fault is only logged, since the service ends idle sessions itself."""
         if self._closed or not self._sid:
             return
         self._closed = True

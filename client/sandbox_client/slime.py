@@ -1,8 +1,8 @@
-"""slime's sandbox on this service: what `slime.agent.sandbox.E2BSandbox` does, over the service's own API.
+"""slime's sandbox on this service: replaces `slime.agent.sandbox.E2BSandbox`, using the service's own API.
 
-What differs is for the better: a command is waited for and not polled, a file that every sandbox gets (Node, the
-agent's CLI) is sent once a host, a command is never run twice, and errors say what they are. SANDBOX_URL names the
-service; of slime's own variables those of lifetime, retries, size and image key count.
+Improvements: commands are waited for instead of polled, files that every sandbox gets (Node, the agent's CLI) are
+sent once per host, no command runs twice, and errors have types. SANDBOX_URL names the service; slime's own variables
+for lifetime, retries, size and image key apply.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from sandbox_client.errors import CommandFailed, CommandLost, SandboxError, Sett
 _LOGGER = logging.getLogger(__name__)
 
 EXIT_TIME_BUDGET_EXCEEDED = -1
-"""What `exec_and_wait` gives for a command that has not ended within its budget; it goes on."""
+"""Exit code that `exec_and_wait` returns for a command that is still running after its time budget."""
 
 _POLL_S = 5.0
 _TAIL_BYTES = 512
-_RETRY_S = 10.0  # for each of slime's retries
-_NO_LIMIT = (0, None)  # what E2B takes for none
+_RETRY_S = 10.0  # retry time for each of slime's retries
+_NO_LIMIT = (0, None)  # timeouts that mean no limit to E2B
 
 
 class DockerServiceSandbox:
-    """`slime.agent.sandbox.Sandbox`, in the place of E2BSandbox in slime's examples; `slime_generate` puts it there."""
+    """A `slime.agent.sandbox.Sandbox` that `slime_generate` puts in place of E2BSandbox in slime's examples."""
 
     default_lifetime_sec = 3600
     default_rpc_retries = 6
     default_size = "md"
     task_image: str | None = None
-    """As of `Box`; None: as the service gives it."""
+    """As in `Box`; None: the service's default."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class DockerServiceSandbox:
         size: str | None = None,
         **unknown: object,
     ) -> None:
-        """`timeout`: seconds from its creation to its end. `unknown`: what forks of slime hand over is taken and left.
+        """`timeout`: lifetime in seconds. `unknown`: further arguments from forks of slime, which are ignored.
 
         Nothing is sent before `async with`.
         """
@@ -84,7 +84,7 @@ class DockerServiceSandbox:
             return
         try:
             await box.__aexit__(exc_type, exc, tb)
-        except SandboxError as error:  # its lifetime ends it
+        except SandboxError as error:  # it ends with its lifetime
             _LOGGER.warning("sandbox %s could not be killed: %s", self.sandbox_id, error)
 
     async def exec(
@@ -97,12 +97,12 @@ class DockerServiceSandbox:
         check: bool = False,
         idempotent: bool = True,
     ) -> tuple[int, str, str]:
-        """(exit code, stdout, stderr) of a shell command; it is run once, `idempotent` or not.
+        """Run a shell command; return (exit code, stdout, stderr). It runs once, whatever `idempotent` says.
 
         Raises:
-            CommandTimedOut: it ran past `timeout` seconds, whatever `check` says.
-            CommandFailed (a RuntimeError): with `check`, its exit code is not 0.
-            SandboxError: it could not be told.
+            CommandTimedOut: it exceeded `timeout` seconds, whatever `check` says.
+            CommandFailed (a RuntimeError): `check` is set and its exit code is not 0.
+            SandboxError: the call failed.
         """
         limit_s = None if timeout in _NO_LIMIT else timeout
         done = await self._there().run(cmd, user=user, env=env, timeout_s=limit_s)
@@ -112,12 +112,12 @@ class DockerServiceSandbox:
         return done.exit_code, done.stdout, done.stderr
 
     async def write_file(self, sandbox_path: str, content: str | bytes | Path, *, user: str = "root") -> None:
-        """Write a text, bytes, or a file of this host; missing folders are made. Raises SandboxError."""
+        """Write a string, bytes, or a local file, creating missing folders. Raises SandboxError."""
         data = bytes(content, "utf-8", "surrogatepass") if isinstance(content, str) else content
         await self._there().write(sandbox_path, data, user=user)
 
     async def read_file(self, sandbox_path: str, *, user: str = "root") -> str:
-        """A file's text; "" where it cannot be read, for whatever reason."""
+        """Read a text file; "" if it cannot be read, for any reason."""
         try:
             return (await self._there().read(sandbox_path, user=user)).decode("utf-8", "replace")
         except SandboxError as error:
@@ -136,10 +136,10 @@ class DockerServiceSandbox:
         out_file: str | None = None,
         want_output: bool = False,
     ) -> tuple[int, str]:
-        """As slime's function of this name, without its polls: see `exec_and_wait`."""
+        """As slime's function of this name, without polling: see `exec_and_wait`."""
         out_file, done_file, launcher = out_file or f"/tmp/.{tag}.out", f"/tmp/.{tag}.done", f"/tmp/.{tag}.sh"
         place = f"cd {workdir}\nexport HOME=/home/{user}\n" if workdir else ""
-        # in a shell of its own, so that a command that exits writes its mark too
+        # in a subshell, so that the exit code is written even if the command calls exit
         body = f"#!/bin/bash\n{place}(\n{cmd}\n)\ncode=$?\necho $code > {quote(done_file)}\nexit $code\n"
         await self.write_file(launcher, body, user=user)
         begin = (
@@ -155,7 +155,7 @@ class DockerServiceSandbox:
         return exit_code, tail
 
     async def _until_ended(self, begin: str, budget_s: float, done_file: str, user: str, env: Mapping[str, str]) -> int:
-        """The command's exit code. Of one that the service has forgotten, being restarted meanwhile, its mark tells."""
+        """The command's exit code; read from `done_file` if a restart of the service lost the command."""
         until = time.monotonic() + budget_s
         ended: CommandResult | None
         try:
@@ -165,13 +165,13 @@ class DockerServiceSandbox:
         return EXIT_TIME_BUDGET_EXCEEDED if ended is None else ended.exit_code
 
     async def _until_marked(self, until: float, done_file: str, user: str) -> int:
-        """Raises SandboxError when the sandbox is gone: that is no command that took too long."""
+        """Poll `done_file` for the exit code. Raises SandboxError if the sandbox is gone, which is not a timeout."""
         while time.monotonic() < until:
             try:
                 mark = (await self._there().read(done_file, user=user)).strip()
             except UnknownFile:
                 mark = b""
-            if mark.isdigit():  # else it is being written
+            if mark.isdigit():  # else it is still being written
                 return int(mark)
             await asyncio.sleep(min(_POLL_S, max(0.0, until - time.monotonic())))
         return EXIT_TIME_BUDGET_EXCEEDED
@@ -183,7 +183,7 @@ class DockerServiceSandbox:
 
 
 class EvaluationSandbox(DockerServiceSandbox):
-    """For slime's evaluator: the image as it is. Rows may check their tests out of a commit that no agent may see."""
+    """For slime's evaluator: the unmodified image. Rows may check out tests from a commit that agents must not see."""
 
     task_image = "raw"
 
@@ -200,10 +200,10 @@ async def exec_and_wait(
     out_file: str | None = None,
     want_output: bool = False,
 ) -> tuple[int, str]:
-    """Run `cmd` detached, its output in a file: (exit code, output).
+    """Run `cmd` detached with its output in a file; return (exit code, output).
 
-    The output is "" after success, else its last 512 bytes; with `want_output` all of it. The exit code is -1 when the
-    budget is used up: the command goes on then.
+    The output is "" after success, else its last 512 bytes; with `want_output` all of it. The exit code is -1 if the
+    time budget is used up; the command then keeps running.
     """
     return await sb.exec_and_wait(
         cmd=cmd,
@@ -223,7 +223,7 @@ _VARIABLES: Mapping[str, tuple[str, ...]] = {
     "RPC_RETRIES": ("SLIME_AGENT_SANDBOX_RPC_RETRIES", "SWE_RPC_RETRIES"),
     "SIZE": ("SLIME_AGENT_E2B_SANDBOX_SIZE", "SWE_E2B_SANDBOX_SIZE"),
 }
-"""slime's own names, the newer first."""
+"""slime's own variables, newer names first."""
 
 
 def _variable(name: str) -> str:

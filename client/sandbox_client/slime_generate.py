@@ -1,6 +1,6 @@
-"""For slime's `--custom-generate-function-path sandbox_client.slime_generate.generate`: its example on this service.
+"""slime's example on this service: `--custom-generate-function-path sandbox_client.slime_generate.generate`.
 
-slime's own generate runs unchanged; only the sandbox that it makes is ours. slime is imported with the first sample.
+slime's own generate runs unchanged; only its sandbox class is replaced. slime is imported with the first sample.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from sandbox_client.slime import DockerServiceSandbox, EvaluationSandbox, exec_a
 
 _EXAMPLE = "examples.coding_agent_rl"
 _WAITERS = ("slime.agent.sandbox", "slime.agent.harness.common")
-"""Modules beside the example's own that call exec_and_wait by a name of theirs."""
+"""Modules outside the example that import exec_and_wait by name."""
 
 
 async def generate(args: Any, sample: Any, sampling_params: dict[str, Any], evaluation: bool = False) -> Any:
-    """As slime's own. Raises SettingsError: slime, or its example, is not on the path."""
+    """As slime's own. Raises SettingsError: slime or its example cannot be imported."""
     return await example().generate(args, sample, sampling_params, evaluation=evaluation)
 
 
 @functools.lru_cache(maxsize=1)
 def example() -> ModuleType:
-    """The module `generate` of slime's example, with our sandbox in it.
+    """The module `generate` of slime's example, patched to use this service's sandbox.
 
-    SANDBOX_SLIME_EXAMPLE names another package than slime's own.
+    SANDBOX_SLIME_EXAMPLE may name another package than slime's own.
 
     Raises:
-        SettingsError: it cannot be imported.
+        SettingsError: the package cannot be imported.
     """
     package = os.environ.get("SANDBOX_SLIME_EXAMPLE", "").strip() or _EXAMPLE
     try:
@@ -52,7 +52,7 @@ def example() -> ModuleType:
 
 
 def _for_ours(own: Callable[..., Any]) -> Callable[..., Any]:
-    """The function exec_and_wait of slime, which takes the native way for our sandboxes."""
+    """Wrap slime's exec_and_wait: sandboxes of this service use our implementation, others slime's `own`."""
 
     @functools.wraps(own)
     async def waited(sb: Any, **options: Any) -> Any:

@@ -1,6 +1,6 @@
-"""The three calls of veRL's swedev task, and the address they go to.
+"""The three calls of veRL's swedev task, and their URLs.
 
-Plain functions: the call itself sends. They fail as upstream does, by a printed line and None.
+Plain functions that send immediately. They fail as upstream does: they print a line and give None.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _DEAD_OBSERVATION = "ERROR: the sandbox of this session could not be started; no
 
 
 def get_api(type: str) -> str:
-    """The URL of "start", "action", "postprocess" or "reward", on one of SANDBOX_URL's hosts, at random.
+    """The URL of "start", "action", "postprocess" or "reward" on a random host of SANDBOX_URL.
 
-    Not on one that lately did not answer a call of this process, as long as another is well. Holds the base URL's user
-    and password, for callers that send it themselves; do not print it.
+    Avoids hosts that recently did not answer a call of this process, unless no host is healthy. The URL contains user
+    and password, for callers that send the request themselves; do not print it.
     """
     if type not in PATHS:
         raise AssertionError(f"no such API: {type!r}; one of {', '.join(PATHS)}")
     urls = environment.base_urls()
     hosts = {parse_host(url): url for url in urls}
     if type == "reward" and swedev_manager.rebind_imported():
-        # the request that asks goes the old way, once, and to no other host
+        # this request was made by upstream's code, which tries only once, on one host: check the hosts first
         _look(urls, at_all=True).result()
     elif any(MEMORY.failed_at(host.url) is not None for host in hosts):
         _look(urls, at_all=False)
@@ -54,7 +54,7 @@ def _look(urls: list[str], *, at_all: bool) -> Future[None]:
 def initialize_runtime(*arguments: Any) -> Reply:
     """Start a session: `(instance_hash)` gives the answer's dict, `(index, instance_hash)` gives `(index, dict)`.
 
-    Connection errors, 503 and 429 are tried again for the whole 600 s. A start that still fails is None, unless
+    Connection errors, 503 and 429 are retried for the whole 600 s. A start that still fails gives None, unless
     SANDBOX_DEAD_SESSIONS is on.
     """
     *index, instance = arguments
@@ -71,7 +71,7 @@ def initialize_runtime(*arguments: Any) -> Reply:
 
 
 def call_observation_api(sid: Any, text: str) -> Reply:
-    """Run an action; the dict holds `content`. Sent again after a fault, it still runs once."""
+    """Run an action; the dict has `content`. The action runs once even if it is resent after a fault."""
     if environment.dead_sessions() and str(_plain(sid)) == DEAD_SID:
         return _without_a_call({"content": _DEAD_OBSERVATION})
     swedev_ends.acted(_plain(sid))
@@ -84,7 +84,7 @@ def call_observation_api(sid: Any, text: str) -> Reply:
 
 
 def call_postprocess_api(sid: Any) -> Reply:
-    """End a session; its grading begins."""
+    """End a session, which queues its grading."""
     if environment.dead_sessions() and str(_plain(sid)) == DEAD_SID:
         return _without_a_call({})
     return _call("Postprocess", "postprocess", {"sid": _plain(sid)}, then=_as_it_is, sent=swedev_ends.ending)
@@ -98,7 +98,7 @@ def _call(
     then: Callable[[dict[str, Any] | None], Any],
     sent: Callable[[Future[Any]], None] | None = None,
 ) -> Reply:
-    """`sent` gets the future of the plain answer, None where the request failed."""
+    """Send a request; `then` converts its answer (None: it failed), `sent` gets the future of the raw answer."""
     answer = submit(api, body)
     if sent is not None:
         sent(answer)
@@ -107,7 +107,7 @@ def _call(
     def arrived(done: Future[dict[str, Any]]) -> None:
         try:
             finished.set_result(then(_answer_or_none(stage, done)))
-        except Exception as error:  # noqa: BLE001  # the reply raises nothing, but must not stay open either
+        except Exception as error:  # noqa: BLE001  # the reply must not raise, nor stay unresolved
             print(f"{stage} - {type(error).__name__}: {error}")  # noqa: T201  # as upstream
             finished.set_result(None)
 
@@ -135,7 +135,7 @@ def _as_it_is(answer: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _wrapped(answer: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A user turn, and the header of the next assistant turn, around the observation of a Qwen-format chat."""
+    """Wrap the observation in a user turn of the Qwen chat format, and open the next assistant turn."""
     if answer is None or not isinstance(answer.get("content"), str):
         return answer
     content = f"\n<|im_start|>user\n{answer['content']}<|im_end|>\n<|im_start|>assistant\n"
@@ -143,5 +143,5 @@ def _wrapped(answer: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _plain(value: Any) -> Any:
-    """A tensor's number; everything else as it is."""
+    """A tensor's number; any other value unchanged."""
     return value.item() if hasattr(value, "item") else value

@@ -1,7 +1,7 @@
-"""The ends of sessions that an unchanged veRL forgets: of rollouts that are cut off, and of ends that nobody awaits.
+"""End the sessions that an unmodified veRL leaves open, and wait for postprocess requests that nobody awaits.
 
-A rollout's task that is cancelled or fails never comes to its own postprocess, and neither does one whose loop has
-stopped for good. Its session would keep its slot until the service's idle limit.
+If a rollout's task is cancelled or fails, or its loop stops, it never reaches its own postprocess call, and its session
+would keep its slot until the service's idle timeout.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class _Known:
-    """Of this process; a fork's child begins anew, for the rollouts are its parent's."""
+    """State of this process. A forked child starts empty, because the rollouts belong to its parent."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.sessions: WeakKeyDictionary[asyncio.Task[Any], dict[str, Future[Any]]] = WeakKeyDictionary()
-        """Of each task that runs a rollout: answers that hold its sid."""
+        """For each task that runs a rollout: answers that contain its sid."""
         self.ends: set[Future[Any]] = set()
 
 
@@ -35,26 +35,26 @@ _known = _Known()
 
 
 def started(start: Future[Any]) -> None:
-    """The task that runs now has asked for a session; `start` gives the answer's dict, or None."""
+    """Record that the current task requested a session; `start` gives the answer's dict, or None."""
     _belongs(f"start {id(start)}", start)
 
 
 def acted(sid: Any) -> None:
-    """The task that runs now acts in the session."""
+    """Record that the current task acts in the session."""
     answer: Future[Any] = Future()
     answer.set_result({"sid": sid})
     _belongs(str(sid), answer)
 
 
 def ending(end: Future[Any]) -> None:
-    """A request that ends a session is under way; `wait_for_ends` waits for it."""
+    """Record a pending request that ends a session, for `wait_for_ends`."""
     with _known.lock:
         _known.ends.add(end)
     end.add_done_callback(_arrived)
 
 
 def wait_for_ends() -> None:
-    """Block until every end that is under way has arrived, or its bound has passed."""
+    """Block until all pending postprocess requests are answered, or their time limit has passed."""
     with _known.lock:
         ends = list(_known.ends)
     if ends:
@@ -62,7 +62,7 @@ def wait_for_ends() -> None:
 
 
 async def ends_arrived() -> None:
-    """As `wait_for_ends`, on a running loop."""
+    """As `wait_for_ends`, for a running loop."""
     with _known.lock:
         ends = list(_known.ends)
     if ends:
@@ -99,11 +99,11 @@ def _over(task: asyncio.Task[Any]) -> None:
 def _end_all(sessions: dict[str, Future[Any]]) -> None:
     end = partial(_end, set())
     for answer in sessions.values():
-        answer.add_done_callback(end)  # of a start that is still under way: once it is there
+        answer.add_done_callback(end)  # a start that is still pending is ended once it is answered
 
 
 def _end(sids: set[str], answer: Future[Any]) -> None:
-    """End the session unless it is one of `sids`; it does no harm where its end was asked for before."""
+    """End the session unless it is in `sids`; harmless if it was already ended."""
     found = None if answer.cancelled() or answer.exception() else answer.result()
     sid = found.get("sid") if isinstance(found, dict) else None
     if sid is None or str(sid) == "0" or str(sid) in sids:
@@ -112,7 +112,7 @@ def _end(sids: set[str], answer: Future[Any]) -> None:
     _LOGGER.warning("the rollout of session %s was cut off; its session ends", sid)
     try:
         end = submit("postprocess", {"sid": sid})
-    except Exception as error:  # noqa: BLE001  # a callback; the service's idle limit does the rest
+    except Exception as error:  # noqa: BLE001  # in a callback; the service's idle timeout ends the session
         _LOGGER.error("session %s could not be ended: %s", sid, error)
         return
     ending(end)
@@ -125,7 +125,7 @@ def _tell(sid: Any, end: Future[Any]) -> None:
 
 
 def _at_exit() -> None:
-    """Rollouts that are not over by now will not go on; the background waits a moment for what this sends."""
+    """End the sessions of unfinished rollouts; the background waits a moment for these requests."""
     with _known.lock:
         rollouts = list(_known.sessions.values())
         _known.sessions.clear()
@@ -134,7 +134,7 @@ def _at_exit() -> None:
 
 
 def _after_fork() -> None:
-    _known.__init__()  # type: ignore[misc]  # in place: others have imported the name
+    _known.__init__()  # type: ignore[misc]  # in place, because other modules may have imported the name
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -1,7 +1,7 @@
-"""Names that veRL's own swedev_utils gives away through `import *` because it imports them; its users rely on some.
+"""Modules that veRL's swedev_utils re-exports through `import *` by importing them; its users rely on some.
 
-They are the trainer's packages, not dependencies of ours. One that is not installed is left out, so that only its use
-fails; one that is installed but broken fails here, as it would upstream.
+They are packages of the trainer, not dependencies of this client. One that is not installed is left out, so that only
+its use fails; one that is installed but broken fails here, as it would upstream.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 
 def leaks() -> dict[str, Any]:
-    """The names with what they stand for, as far as it is installed."""
+    """The re-exported names and their values, as far as installed."""
     found: dict[str, Any] = {"asyncio": asyncio, "hashlib": hashlib, "random": random}
     for package in ("requests", "aiohttp", "torch"):
         if find_spec(package):

@@ -1,8 +1,8 @@
-"""The reward request of veRL's `SWEDevRewardManager`, as the client sends it.
+"""Replacement for `fetch_reward` of veRL's `SWEDevRewardManager`.
 
-Upstream's `fetch_reward` posts once to one host and makes every fault a 0.0, on which the trainer trains as if the
-policy had earned it. This one is tried again, on another host too, asks again while the grading is pending, and what
-fails for good counts as masked.
+Upstream's `fetch_reward` posts once to one host and turns every fault into 0.0, on which the trainer trains as if the
+policy had earned it. This one retries, also on other hosts, asks again while the grading is pending, and treats a final
+failure as a masked reward.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PENDING_PAUSE_S = 1.0
 
 
 def rebind(module: ModuleType) -> bool:
-    """The client's `fetch_reward` in place of the manager's own; False: it was there, or there is no manager."""
+    """Replace the manager's `fetch_reward`. False: it was already replaced, or there is no manager."""
     manager = getattr(module, _MANAGER, None)
     if manager is None or getattr(manager, "fetch_reward", fetch_reward) is fetch_reward:
         return False
@@ -36,15 +36,15 @@ def rebind(module: ModuleType) -> bool:
 
 
 def rebind_imported() -> bool:
-    """As `rebind`, where the hook was not there to see the manager's import."""
+    """As `rebind`, if the manager was imported before the import hook was installed."""
     return MODULE in sys.modules and rebind(sys.modules[MODULE])
 
 
 async def fetch_reward(_manager: Any, sid: Any, *_: Any, **__: Any) -> float:
-    """The session's reward; SANDBOX_MASKED_REWARD, logged and counted, where none can be had. Never raises."""
+    """The session's reward; SANDBOX_MASKED_REWARD, logged and counted, if there is none. Never raises."""
     number = sid.item() if hasattr(sid, "item") else sid
     try:
-        await ends_arrived()  # where upstream's own end blocked (f14f9923), no reward was asked before them
+        await ends_arrived()  # upstream's postprocess call blocked (f14f9923), so rewards were requested only after it
         answer = await _graded(number)
         value = calc_reward(answer)
         if isinstance(value, bool) or not isinstance(value, (int, float, str)):
@@ -54,7 +54,7 @@ async def fetch_reward(_manager: Any, sid: Any, *_: Any, **__: Any) -> float:
         return float(value)
     except SandboxError as error:
         return _masked(number, error.code, str(error))
-    except Exception as error:  # noqa: BLE001  # upstream raises nothing either: one rollout must not end the step
+    except Exception as error:  # noqa: BLE001  # as upstream: one rollout must not end the step
         return _masked(number, "client_error", f"{type(error).__name__}: {error}")
 
 

@@ -1,4 +1,4 @@
-"""For a trainer that leaves masked samples out of the loss; see patches/README.md."""
+"""For trainers that leave masked samples out of the loss; see patches/README.md."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sandbox_client.errors import SettingsError
 def leave_out_masked(data: Any, reward_tensor: Any) -> None:
     """Zero the reward and the loss mask of each row whose reward is NaN, in place.
 
-    `data` is a DataProto whose batch holds `loss_mask`; `reward_tensor` is [batch, response length]. A masked reward is
-    NaN under SANDBOX_MASKED_REWARD=nan, which this needs.
+    `data` is a DataProto whose batch has `loss_mask`; `reward_tensor` is [batch, response length]. Needs
+    SANDBOX_MASKED_REWARD=nan, which makes masked rewards NaN.
 
     Raises:
-        SettingsError: SANDBOX_MASKED_REWARD is another number, by which masked rows could not be told.
+        SettingsError: SANDBOX_MASKED_REWARD is not NaN, so masked rows could not be recognized.
     """
     if not math.isnan(environment.masked_reward()):
         raise SettingsError("leaving masked samples out of the loss needs SANDBOX_MASKED_REWARD=nan")

@@ -1,7 +1,7 @@
-"""Requests that veRL sends by itself to `get_api`'s addresses, taken over by the client: retries, keys, other hosts.
+"""Intercept requests that veRL itself sends to `get_api`'s URLs, to add retries, idempotency keys and other hosts.
 
-The revisions of 2025-03-06 (4a831288, e1eefe85) post their actions so, by `httpx.AsyncClient().post(get_api(...))`
-within a function that cannot be replaced. What goes elsewhere passes as it is.
+The revisions of 2025-03-06 (4a831288, e1eefe85) post actions with `httpx.AsyncClient().post(get_api(...))` in a
+function that cannot be replaced. Requests to other URLs pass unchanged.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from sandbox_client.swedev_wire import PATHS, submit
 
 
 class RoutedClient(httpx.AsyncClient):
-    """httpx's own, but for posts of the swedev protocol."""
+    """httpx's client, except for posts of the swedev protocol."""
 
     async def post(self, url: Any, **arguments: Any) -> httpx.Response:
-        """As httpx; the timeout of a post that is ours is the client's own."""
+        """As httpx; posts to the service use the sandbox client's timeouts."""
         api, body = _api_of(str(url)), arguments.get("json")
         if api is None or not isinstance(body, dict):
             return await super().post(url, **arguments)
@@ -39,13 +39,13 @@ class RoutedClient(httpx.AsyncClient):
 
 
 def _api_of(url: str) -> str | None:
-    """Which of the protocol's calls `url` is, on any of SANDBOX_URL's hosts."""
+    """The protocol's call that `url` belongs to, on any host of SANDBOX_URL; None: another URL."""
     urls = environment.base_urls()
     return next((api for api, path in PATHS.items() if any(url == base + path for base in urls)), None)
 
 
 class _Routed(ModuleType):
-    """httpx as a module sees it."""
+    """The module httpx with `AsyncClient` replaced."""
 
     AsyncClient = RoutedClient
 
@@ -54,6 +54,6 @@ class _Routed(ModuleType):
 
 
 def route(module: ModuleType) -> None:
-    """Have what `module` posts by `httpx` to the service go through the client."""
+    """Route posts that `module` sends with `httpx` to the service through the client."""
     if getattr(module, "httpx", None) is httpx:
         module.httpx = _Routed("httpx")  # type: ignore[attr-defined]  # it has one

@@ -1,8 +1,8 @@
-"""The prompts of the swedev task, taken from the trainer's own checkout.
+"""The prompts of the swedev task, read from the trainer's own checkout.
 
-A policy must be trained on the prompt it was made for, byte for byte, and every revision of veRL with a swedev task
-holds it: in the `swedev_utils.py` that the drop-in stands in for, and later in a copy too, `agent_tasks/swedev.py`.
-So the text is read from there, and this package holds none. Only the definitions named here are run.
+A policy must be trained on exactly the prompt it was made for. Every revision of veRL with a swedev task contains it:
+in the `swedev_utils.py` that the drop-in replaces, and in later revisions also in a copy, `agent_tasks/swedev.py`.
+So the text is read from there; this package contains none. Only the definitions named here are executed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PLACES = ("utils/swedev_utils.py", "utils/agent_tasks/swedev.py")
 
 
 def get_system_prompt() -> Any:
-    """The trainer's system prompt. Raises SettingsError where its text is nowhere to be found."""
+    """The trainer's system prompt. Raises SettingsError: its text was not found."""
     return definitions()["get_system_prompt"]()
 
 
@@ -39,7 +39,7 @@ def definitions() -> dict[str, Any]:
     """The prompt's constants and functions by name.
 
     Raises:
-        SettingsError: neither SANDBOX_PROMPTS_FILE nor the installed veRL holds all of them.
+        SettingsError: not all of them are in the file of SANDBOX_PROMPTS_FILE or, if unset, in the installed veRL.
     """
     given = environment.prompts_file()
     for path in [Path(given)] if given else _in_verl():
@@ -53,7 +53,7 @@ def definitions() -> dict[str, Any]:
 
 
 def constants() -> dict[str, Any]:
-    """The constants alone; empty where the prompts are not to be found."""
+    """The constants alone; empty if the prompts were not found."""
     try:
         found = definitions()
     except SettingsError:

@@ -1,4 +1,4 @@
-"""What veRL's reward manager makes of a reward answer."""
+"""Convert reward answers for veRL's reward manager."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _masked: Counter[str] = Counter()
 
 
 def calc_reward(reward_json: Any) -> Any:
-    """`reward` as it is, else f2p_count / f2p_total, else 0.0, as upstream.
+    """`reward` unchanged, else f2p_count / f2p_total, else 0.0, as upstream.
 
-    Where the answer says `mask`, the reward says nothing about the policy: this logs an error with the cause, counts
-    it, and returns SANDBOX_MASKED_REWARD. An unchanged veRL trains on that number.
+    If `mask` is true, the reward says nothing about the policy: log an error with the cause, count it, and return
+    SANDBOX_MASKED_REWARD. An unmodified veRL trains on that number.
     """
     if isinstance(reward_json, Mapping) and reward_json.get("mask") is True:
         verdict = str(reward_json.get("verdict", "unknown"))
@@ -44,6 +44,6 @@ def calc_reward(reward_json: Any) -> Any:
 
 
 def masked_rewards() -> dict[str, int]:
-    """How many masked rewards this process has seen, by verdict."""
+    """Number of masked rewards in this process, by verdict."""
     with _lock:
         return dict(_masked)

@@ -1,7 +1,7 @@
 """Awaiting versions of two functions of `verl.workers.agentic.tasks`.
 
-Unchanged, `swe_dev_obs` never awaits its request, so each action blocks the rollout worker's loop and the actions of a
-batch run one after the other. These yield the loop, and answer the same.
+veRL's `swe_dev_obs` never awaits its request, so each action blocks the rollout worker's loop and the actions of a
+batch run one after the other. These do not block the loop, and return the same values.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sandbox_client.swedev_text import is_stop
 
 
 async def swe_dev_obs(action_ids: Any, sid: Any, tokenizer: Any, **_: Any) -> dict[str, Any]:
-    """One turn: the action's tokens in, the observation's out; a failed call is the text "Error", as upstream."""
+    """Run one turn, from action tokens to observation tokens; a failed call gives the text "Error", as upstream."""
     action = tokenizer.decode(action_ids, skip_special_tokens=False)
     if is_stop(action):
         return {"done": True, "ids": [], "observation_times": 0}
@@ -24,5 +24,5 @@ async def swe_dev_obs(action_ids: Any, sid: Any, tokenizer: Any, **_: Any) -> di
 
 
 async def swe_dev_end(sid: Any, _done: Any) -> None:
-    """The end of a rollout, without a thread of the executor for each."""
+    """End a rollout, without an executor thread for each."""
     await call_postprocess_api(sid)

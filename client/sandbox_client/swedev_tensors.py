@@ -1,6 +1,6 @@
-"""What veRL does to batches: hashing ids, splitting, padding, dropping columns.
+"""veRL's helpers for batches: hash ids, split, strip padding, drop columns.
 
-torch is the trainer's, never a dependency of ours: what needs it fails at its use where it is not installed.
+torch comes from the trainer and is no dependency of this client: only functions that need it fail without it.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ def expand_tensor_dict(td: Any, repeats: int) -> list[Any]:
 
 
 def remove_trailing_pad_tokens(tensor: Any, pad_token_id: int) -> Any:
-    """A copy of the 1-D `tensor` without the pads at its end; one of pads alone stays whole."""
+    """A copy of the 1-D `tensor` without trailing padding; a tensor of padding only is copied whole."""
     content = (tensor != pad_token_id).nonzero(as_tuple=True)[0]
     return (tensor[: int(content[-1]) + 1] if len(content) else tensor).clone()
 
 
 def split_array(array: Sequence[Any], split_size: int | Sequence[int], dim: int = 0) -> list[Any]:
-    """Chunks of `split_size` items, or of the sizes given, which must reach the end and may pass it.
+    """Split into chunks of `split_size` items, or of the given sizes, whose sum must be at least the length.
 
     Raises:
         ValueError: `dim` is not 0.
         TypeError: a size is not an int.
-        RuntimeError: no sizes, or sizes that end early.
+        RuntimeError: no sizes, or their sum is too small.
     """
     if dim != 0:
         raise ValueError("only the batch dimension, 0, can be split")
@@ -65,7 +65,7 @@ def split_array(array: Sequence[Any], split_size: int | Sequence[int], dim: int 
 
 
 def clear_swe_non_batch(data: Any, is_dict: bool = False) -> None:
-    """Drop the columns of a data set's row from a dict, or from a DataProto's non_tensor_batch, in place."""
+    """Drop the columns of a data set row from a dict, or from a DataProto's non_tensor_batch, in place."""
     columns = data if is_dict else data.non_tensor_batch
     for name in _ROW_COLUMNS:
         if name in columns:

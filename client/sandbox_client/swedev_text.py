@@ -1,4 +1,4 @@
-"""Marks in the policy's text, and the token ids of turns in the Qwen chat format."""
+"""Markers in the policy's text, and token ids of turns in the Qwen chat format."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ _IM_START, _IM_END, _NEWLINE = 151644, 151645, 198
 
 
 def is_stop(response: str) -> bool:
-    """Whether the policy called `finish`; it is never sent to the service."""
+    """Whether the policy called `finish`, which is never sent to the service."""
     return "<function=finish>" in response
 
 
 def clear_suffix(text: str) -> str:
-    """Without turn borders anywhere, and without white space at the end."""
+    """Remove all turn borders, and white space at the end."""
     for border in _TURN_BORDERS:
         text = text.replace(border, "")
     return text.rstrip()
 
 
 def get_generation_tokens(role: str, model: str = "qwen") -> list[int]:
-    """Token ids that end a turn and open one of `role`, "user" or "assistant"."""
+    """Token ids that end a turn and begin one of `role`, "user" or "assistant"."""
     if role not in _ROLE_TOKENS:
         raise AssertionError(f"no such role: {role!r}")
     if model != "qwen":

@@ -1,7 +1,7 @@
 """Drop-in for `verl.utils.swedev_utils`: `from sandbox_client.swedev_utils import *`.
 
-Every name of the original is here, also those that it only leaks; the call sites of veRL stay as they are. `__all__`
-holds what is there: a leaked package only where it is installed, the prompt's constants only where their text is found.
+Has every name of the original, including modules that it only re-exports; veRL's call sites stay unchanged. `__all__`
+lists what is available: re-exported packages only if installed, the prompt's constants only if their text is found.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The endpoints of the swedev protocol, as the drop-in calls them: paths, bounds, a request on the background."""
+"""Send the drop-in's requests of the swedev protocol: paths, timeouts, required keys of the answers."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ PATHS = {
     "reward": "/compute_reward",
 }
 _KEYED = ("start", "action")
-"""What must happen once however often it is sent."""
+"""Calls with an idempotency key, so that they happen once even if resent."""
 _ANY_OF = {"start": ("sid",), "reward": ("reward", "f2p_count")}
-"""A 200 without any of these keys came from something else, such as a balancer. Upstream would end the batch for such a
-start, and make such a reward 0.0. An action's answer without content is an "Error" there, and stays one."""
+"""A 200 without any of these keys is not from the service but from a balancer or the like. Upstream would end the batch
+after such a start, and turn such a reward into 0.0. An action's answer without content is "Error" there, and here."""
 
 
 def total_s(api: str) -> float:
-    """Seconds after which a request of `api` has ended, with all its retries."""
+    """Timeout of a request of `api` in seconds, including all its retries."""
     return _bounds(api)[0]
 
 
 def submit(api: str, body: dict[str, Any]) -> Future[dict[str, Any]]:
-    """Put a request in flight now, from any thread but the background's; its future raises SandboxError.
+    """Start a request at once; call it from any thread but the background's. The future raises SandboxError.
 
     Raises:
         SettingsError.
@@ -55,7 +55,7 @@ def submit(api: str, body: dict[str, Any]) -> Future[dict[str, Any]]:
 
 
 def _bounds(api: str) -> tuple[float, float, float]:
-    """Seconds: for all of it, within which attempts begin, for one attempt."""
+    """Timeouts in seconds: the whole call, the last start of an attempt, one attempt."""
     known = Timeouts.of_environment()
     return {
         "start": (known.start_s, known.start_s, known.start_attempt_s),

@@ -1,6 +1,6 @@
-"""How long calls may take: each attempt a little longer than the service's own bound, all attempts of a call together.
+"""Timeouts of calls: per attempt, a little longer than the service's own limit, and for all attempts of a call.
 
-A service with other bounds (SANDBOX_COMMAND_TIMEOUT_S and the like) needs others here: the variables below.
+If the service's limits are changed (SANDBOX_COMMAND_TIMEOUT_S and the like), set the variables below to match.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from sandbox_client.errors import SettingsError
 
 CONNECT_S = 3.0
-"""SANDBOX_CONNECT_TIMEOUT_S: a host in the same network that is there accepts within milliseconds."""
+"""Default of SANDBOX_CONNECT_TIMEOUT_S; a running host in the same network accepts within milliseconds."""
 
 _VARIABLES = {
     "start_attempt_s": "SANDBOX_START_ATTEMPT_S",
@@ -26,19 +26,19 @@ _VARIABLES = {
 
 @dataclass(frozen=True)
 class Timeouts:
-    """Seconds. Each call, with all its retries, ends within its own; an attempt that takes longer goes elsewhere."""
+    """Seconds. A call with all its retries ends within its timeout; after `*_attempt_s` it is retried elsewhere."""
 
     start_s: float = 600.0
     action_s: float = 300.0
     finish_s: float = 600.0
     reward_s: float = 600.0
-    """One question; the service itself answers `pending` after 280."""
+    """One request; the service itself answers `pending` after 280 s."""
     reward_total_s: float = 3600.0
-    """How long a `pending` reward is asked again."""
+    """How long a `pending` reward is requested again."""
     retry_s: float = 60.0
-    """How long anything but a start is tried again while the service is away; a start: all of its own."""
+    """How long a call is retried while the service is unavailable; a start is retried for all of `start_s`."""
     reward_retry_s: float = 300.0
-    """As `retry_s`, of a reward: what is lost there is a whole rollout."""
+    """As `retry_s`, for rewards; longer, because a lost reward loses a whole rollout."""
     start_attempt_s: float = 310.0
     action_attempt_s: float = 120.0
     finish_attempt_s: float = 130.0
@@ -46,7 +46,7 @@ class Timeouts:
 
     @classmethod
     def of_environment(cls) -> Timeouts:
-        """The defaults, with those that the environment names. Raises SettingsError."""
+        """The defaults, overridden by environment variables. Raises SettingsError."""
         known = {one.name for one in fields(cls)}
         return cls(
             **{
@@ -63,7 +63,7 @@ def connect_s() -> float:
 
 
 def seconds(variable: str, default: float) -> float:
-    """A variable that is a number of seconds above 0. Raises SettingsError."""
+    """Read a variable as a number of seconds above 0; unset: `default`. Raises SettingsError."""
     text = os.environ.get(variable, "").strip()
     if not text:
         return default

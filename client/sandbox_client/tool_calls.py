@@ -1,4 +1,4 @@
-"""Turns of tool calls, as the service's dialect `tool_calls` takes and answers them."""
+"""Encode turns for the service's dialect `tool_calls`, and parse its observations."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 from sandbox_client.errors import BadAnswer
 
 ANSWER_CALLS = ("localization_finish", "result", "finish", "submit")
-"""Calls that are the policy's answer, or end its work."""
+"""Calls that give the policy's answer or end its work."""
 _RECORDED = "Your answer is recorded."
 _ENDS = (_RECORDED, "The interaction is over.")
 _TO_THE_TURN = ("Error: ", _RECORDED)
-"""How an answer to a turn as a whole begins: it had too many calls, or an answer beside calls that run nothing."""
+"""Prefixes of a reply to a whole turn: it had too many calls, or an answer beside calls that were not run."""
 _BLOCK = re.compile(r"<tool_response>\n(.*?)\n</tool_response>", re.DOTALL)
 
 
 def message(content: str, calls: Sequence[Mapping[str, str]]) -> str:
-    """An assistant's turn as an action's content; each of `calls` has an id, a name, and arguments as JSON."""
+    """Encode an assistant's turn as an action; each of `calls` has an id, a name, and arguments as JSON text."""
     if not calls:
         return content
     functions = [
@@ -31,12 +31,12 @@ def message(content: str, calls: Sequence[Mapping[str, str]]) -> str:
 
 
 def responses(observation: str, count: int) -> list[str]:
-    """The answers to a turn's `count` calls, in their order.
+    """Split an observation into the results of a turn's `count` calls, in order.
 
-    What the service has to tell beside them (that a session was restored) stands before the first one's.
+    A notice of the service (for instance that the session was restored) is put before the first result.
 
     Raises:
-        BadAnswer: these are no answers to calls; the instance's dialect is another one.
+        BadAnswer: the number of results is wrong; the instance has another dialect.
     """
     found = _BLOCK.findall(observation)
     if len(found) != count:
@@ -50,9 +50,9 @@ def responses(observation: str, count: int) -> list[str]:
 
 
 def is_recorded(observation: str) -> bool:
-    """Whether the service has the policy's answer or the end of its work, as `observation` says: the rollout is over.
+    """Whether `observation` says that the service recorded the policy's answer or its finish: the rollout is over.
 
-    What a command prints after its first line does not count.
+    In a command's output only the first line counts.
     """
     blocks = _BLOCK.findall(observation)
     if blocks:

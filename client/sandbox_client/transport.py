@@ -1,6 +1,6 @@
-"""One call on the wire: which host, how often, how long.
+"""Send one call: choice of host, retries, timeouts.
 
-Starts and actions carry a key, so that they happen once however often they are sent; ends and rewards may repeat.
+Starts and actions carry an idempotency key, so that resending is safe; ends and rewards are idempotent anyway.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ __all__ = ["Host", "Request", "Transport", "json_object", "parse_host"]
 _RETRIED = frozenset({429, 502, 503, 504})
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 10.0
-_KEEPALIVE_S = 4.0  # below uvicorn's 5 s, so that we drop an idle connection before the server does
+_KEEPALIVE_S = 4.0  # below uvicorn's 5 s, so that the client closes an idle connection before the server does
 _LOOK_AFTER_S = 10.0
-"""A host that has not answered for so long, while others are well, is asked whether it is well too."""
+"""A host that has not answered a request for this long gets a health check, if other hosts are healthy."""
 _LOOK_S = 5.0
-"""Bound on that look."""
+"""Timeout of a health check."""
 _RUN = re.compile(r"[A-Za-z0-9._:/@+-]{1,100}")
 
 
 @dataclass(frozen=True)
 class Request:
-    """One call. It may be sent more than once: it is harmless then, or bears a key."""
+    """One call. It may be sent more than once, so it must be idempotent or have an idempotency key."""
 
     method: str
     path: str
     content: bytes | Callable[[], AsyncIterator[bytes]] = b""
-    """A function gives it anew for each attempt."""
+    """A function is called for each attempt."""
     content_type: str = "application/octet-stream"
     idempotency_key: str = ""
     params: Mapping[str, str] = field(default_factory=dict)
     wants_json: bool = False
-    """An answer that is no JSON object is not the service's."""
+    """Retry if the answer is not a JSON object: it did not come from the service."""
     any_of: tuple[str, ...] = ()
-    """With `wants_json`: a success without any of these keys is not the service's. Empty: any object will do."""
+    """With `wants_json`: retry a success without any of these keys. Empty: any object is accepted."""
 
 
 class Transport:
-    """Sends requests to any of several equal hosts. Belongs to one event loop, and must be closed on it."""
+    """Sends requests to any of several equivalent hosts. Belongs to one event loop, and must be closed on it."""
 
     def __init__(self, hosts: Sequence[Host], *, run: str = "") -> None:
-        """`run` is what the service calls the starts of this client, "" leaves it to the API key.
+        """`run` is the name of the run that this client's starts belong to; "": the API key's name.
 
-        Connections are kept alive and not bounded in number: a rollout worker has all its calls open at once.
+        Connections are kept alive and not limited in number: a rollout worker has all its calls open at once.
         """
         if not hosts:
             raise SettingsError("no base URL of the sandbox service is given")
@@ -68,9 +68,9 @@ class Transport:
         self._http = httpx.AsyncClient(
             limits=httpx.Limits(max_connections=None, keepalive_expiry=_KEEPALIVE_S),
             timeout=httpx.Timeout(None, connect=connect_s()),
-            # Loading the machine's certificates takes 0.1 s, which a first plain http request need not wait for.
+            # Loading the machine's certificates takes 0.1 s; plain http does not need them.
             verify=ssl.create_default_context() if any(host.url.startswith("https") for host in hosts) else False,
-            # Trainers set proxies for downloads; the sandbox hosts stand in the same network.
+            # Ignore proxy variables: trainers set them for downloads, but the sandbox hosts are in the same network.
             trust_env=False,
         )
         self._looks: set[asyncio.Task[None]] = set()
@@ -87,17 +87,17 @@ class Transport:
         method: str = "POST",
         any_of: tuple[str, ...] = (),
     ) -> dict[str, Any]:
-        """Send `body` and give the JSON object of the answer.
+        """Send `body` and return the JSON object of the answer.
 
-        Broken connections, attempts past `attempt_s`, 429, 502, 503, 504, and answers that are not the service's (a
-        success without a JSON object or without any key of `any_of`, a 5xx without a code) are tried again: at once on
-        a host that was not tried yet, else with growing pauses (or Retry-After), as long as the next attempt begins
-        within `retry_s`. All of it ends after `timeout_s`.
+        Retried are broken connections, attempts past `attempt_s`, 429, 502, 503, 504, and answers that did not come
+        from the service (a success without a JSON object or without any key of `any_of`, a 5xx without a code):
+        at once on a host that was not tried yet, else after growing pauses (or Retry-After), as long as the next
+        attempt begins within `retry_s`. The whole call ends after `timeout_s`.
 
         Raises:
             Unreachable, CallTimedOut, BadAnswer, RequestRejected, ServiceFault.
         """
-        # ASCII: a lone surrogate in a decoded action still travels
+        # ASCII, because a decoded action may contain a lone surrogate, which UTF-8 cannot encode
         content = json.dumps(body).encode("ascii")
         request = Request(method, path, content, "application/json", idempotency_key, any_of=any_of)
         answer = await self.send(request, timeout_s=timeout_s, retry_s=retry_s, attempt_s=attempt_s, wants_json=True)
@@ -112,7 +112,7 @@ class Transport:
         attempt_s: float | None = None,
         wants_json: bool = False,
     ) -> httpx.Response:
-        """As `post`, of any request; its answer, whole, with a status below 400.
+        """As `post`, for any request; return the complete answer, whose status is below 400.
 
         Raises:
             Unreachable, CallTimedOut, RequestRejected, ServiceFault; BadAnswer with `wants_json`.
@@ -130,7 +130,7 @@ class Transport:
         return any(await asyncio.gather(*(self._is_well(host, timeout_s) for host in self._hosts)))
 
     async def look_at_all(self) -> None:
-        """Look at every host now, within seconds, and remember what was seen."""
+        """Check the health of every host now and record the results; takes at most the connect timeout."""
 
         async def look(host: Host) -> None:
             (MEMORY.answered if await self._is_well(host, connect_s()) else MEMORY.failed)(host.url)
@@ -138,7 +138,7 @@ class Transport:
         await asyncio.gather(*map(look, self._hosts))
 
     async def look_again(self) -> None:
-        """Have the hosts that failed looked at, apart from any call, where it is time to."""
+        """Start background health checks of the failed hosts whose next check is due."""
         for host in self._hosts:
             if MEMORY.claim_look(host.url):
                 task = asyncio.ensure_future(self._look(host))
@@ -146,7 +146,7 @@ class Transport:
                 task.add_done_callback(self._looks.discard)
 
     async def aclose(self) -> None:
-        """Close the kept connections."""
+        """Cancel running health checks and close the connections."""
         for task in self._looks:
             task.cancel()
         await asyncio.gather(*self._looks, return_exceptions=True)
@@ -173,7 +173,7 @@ class Transport:
             await self.look_again()
             host = hosts.next()
             attempt += 1
-            # Up to half is cut off at random, or all rollouts of a batch come back at the same moment.
+            # Jitter of up to half, so that the rollouts of a batch do not all retry at the same moment.
             pause = min(_FIRST_PAUSE_S * 2 ** min(attempt, 10), _LONGEST_PAUSE_S) * DICE.uniform(0.5, 1.0)
             failure: SandboxError
             try:
@@ -194,18 +194,18 @@ class Transport:
                     if not _may_be_tried_again(answer.status_code, parsed):
                         raise failure
                     asked_s = _retry_after_s(answer)
-                    if failure.code == f"http_{answer.status_code}":  # a proxy's, which may name an hour
+                    if failure.code == f"http_{answer.status_code}":  # from a proxy, which may ask for an hour
                         asked_s = min(asked_s, _LONGEST_PAUSE_S)
                     pause = asked_s or pause
             failures.append(failure)
             if hosts.has_another:
-                continue  # it may be well, and a Retry-After speaks for its own
+                continue  # it may be healthy, and a Retry-After applies only to the host that sent it
             if time.monotonic() + pause > last_start:
                 raise failure
             await asyncio.sleep(pause)
 
     async def _attempt(self, host: Host, request: Request, attempt_s: float | None) -> httpx.Response:
-        """Raises Unreachable, CallTimedOut: this host gave no answer."""
+        """Send the request once. Raises Unreachable, CallTimedOut: this host gave no answer."""
         ends = None if attempt_s is None else time.monotonic() + attempt_s
         asking = asyncio.ensure_future(self._exchange(host, request))
         try:
@@ -217,7 +217,7 @@ class Transport:
                 if ends is not None and time.monotonic() >= ends:
                     raise CallTimedOut(f"{host.url}{request.path} gave no answer within {attempt_s:g} s")
                 if ends is None or not self._others_are_well(host):
-                    continue  # without a bound it flows, and another host could not go on with it
+                    continue  # no timeout, or no healthy host to retry on: keep waiting
                 look_s = min(_LOOK_S, ends - time.monotonic())
                 if not await self._is_well(host, look_s) and not asking.done():
                     raise Unreachable(f"{host.url}{request.path}: the host accepted the request and answers nothing")
@@ -247,13 +247,13 @@ class Transport:
 
 
 def _may_be_tried_again(status: int, parsed: object) -> bool:
-    if isinstance(parsed, dict) and "code" in parsed:  # the service's own word
+    if isinstance(parsed, dict) and "code" in parsed:  # from the service itself
         return status in _RETRIED and parsed.get("retryable") is not False
-    return status >= 500  # of something between
+    return status >= 500  # from a proxy or balancer in between
 
 
 def _fault_of(request: Request, parsed: object) -> str:
-    """What shows that a success is not the service's answer; "" if nothing does."""
+    """Why a successful answer cannot be the service's; "" if it can."""
     if not request.wants_json:
         return ""
     if not isinstance(parsed, dict):
@@ -271,7 +271,7 @@ def _json_or_none(answer: httpx.Response) -> object:
 
 
 def json_object(answer: httpx.Response, path: str) -> dict[str, Any]:
-    """The answer's body. Raises BadAnswer: it is no JSON object."""
+    """Parse the answer's body. Raises BadAnswer: it is not a JSON object."""
     parsed = _json_or_none(answer)
     if not isinstance(parsed, dict):
         raise BadAnswer(f"the answer of {path} is not a JSON object")
@@ -279,7 +279,7 @@ def json_object(answer: httpx.Response, path: str) -> dict[str, Any]:
 
 
 def _retry_after_s(answer: httpx.Response) -> float:
-    """Seconds of the Retry-After header, which may also be a date; 0.0 without a usable one."""
+    """Seconds from the Retry-After header, which may also be a date; 0.0 if missing or invalid."""
     value = answer.headers.get("Retry-After", "")
     try:
         return max(0.0, float(value))

@@ -1,9 +1,9 @@
-"""Uni-Agent on this service: two sandboxes with a native shell, and a task whose reward is the service's.
+"""Uni-Agent on this service: two sandboxes with a native shell, and a task that is graded by the service.
 
     runner_fqn=sandbox_client.uni_agent.run_task
 
-imports this module where the tasks run, and so registers `sandbox_session` (a session: the sandbox of one of the
-catalogue's instances), `sandbox_box` (a box of any image) and the task `sandbox`. docs/verl.md has the rest.
+imports this module in the processes that run tasks, which registers `sandbox_session` (a session of a catalogue
+instance), `sandbox_box` (a box of any image) and the task `sandbox`; see docs/verl.md.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ register_sandbox("sandbox_box")(BoxSandbox)
 
 
 class ServiceFailed(RuntimeError):
-    """The service failed under this episode, which says nothing about the policy; Uni-Agent drops the episode alone."""
+    """The service failed during this episode, so it says nothing about the policy; Uni-Agent drops only this one."""
 
 
 class SandboxTaskConfig(TaskConfig):  # type: ignore[misc]  # Uni-Agent has no types
-    """`metadata` names the instance (`instance_id`); the image is the catalogue's, whatever `sandbox` says."""
+    """`metadata` names the instance (`instance_id`); the image comes from the catalogue, not from `sandbox`."""
 
     name: str = "sandbox"
     sandbox: SandboxConfig = Field(default_factory=lambda: SandboxConfig(provider="sandbox_session"))
@@ -42,12 +42,12 @@ class SandboxTaskConfig(TaskConfig):  # type: ignore[misc]  # Uni-Agent has no t
 
 @register_task("sandbox")
 class SandboxTask(Task):  # type: ignore[misc]  # as above
-    """An episode of whichever agent in a session, graded by the service in a fresh container."""
+    """An episode of any agent in a session, graded by the service in a fresh container."""
 
     config_model = SandboxTaskConfig
 
     async def run(self) -> TaskResult:
-        """Raises ServiceFailed, SettingsError."""
+        """Run the agent and grade its session. Raises ServiceFailed, SettingsError."""
         instance = str(self.config.metadata.get("instance_id") or "")
         if not instance:
             raise SettingsError("the task's metadata name no instance_id")
@@ -58,7 +58,7 @@ class SandboxTask(Task):  # type: ignore[misc]  # as above
         sandbox = SessionSandbox.from_config(asked.model_copy(update={"sandbox_kwargs": kwargs}))
         async with sandbox:
             played = await self.build_agent().run(sandbox=sandbox, messages=self.config.prompt)
-            if sandbox.fault:  # the agent has swallowed it, and ended early
+            if sandbox.fault:  # the agent swallowed the error and ended early
                 raise ServiceFailed(f"{instance}: {sandbox.fault}")
             reward = await sandbox.reward()
         if reward.mask:

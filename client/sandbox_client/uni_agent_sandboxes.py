@@ -1,4 +1,4 @@
-"""Uni-Agent's sandboxes on this service: a session, and a box. `sandbox_client.uni_agent` registers them."""
+"""Uni-Agent sandboxes on this service: a session, and a box. `sandbox_client.uni_agent` registers them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from sandbox_client.errors import CommandTimedOut, RequestRejected, SandboxError
 _LOGGER = logging.getLogger(__name__)
 
 _READ_BYTES = 21_000
-"""Of a file, by one command: as base64 they are less than what the service keeps of a command's output."""
+"""Bytes of a file read by one command; as base64 below the service's limit on a command's output."""
 _READS = 32
-"""Commands in one batch: their outputs are less than what the service keeps of a batch's."""
+"""Read commands in one batch; together below the service's limit on a batch's output."""
 _WRITE_BYTES = 60_000
-"""Of a file, by one command: as base64 they are less than what Linux takes as one argument."""
+"""Bytes of a file written by one command; as base64 below Linux's limit on one argument."""
 
 _SHELL = """\
 state=$1
@@ -37,40 +37,40 @@ shopt -s expand_aliases
 [ ! -e "$state" ] || . "$state" >/dev/null 2>&1
 eval "$2"
 """
-"""What of a shell outlives a command: folder, variables (exported or not), functions, aliases and options."""
+"""Persists a shell's state between commands: folder, variables (exported or not), functions, aliases, options."""
 
 
 class _Shell:
-    """A shell whose state goes from one command to the next through a file in the sandbox."""
+    """A shell that passes its state from one command to the next in a file in the sandbox."""
 
     def __init__(self, sandbox: _Native, cwd: str | None, env: Mapping[str, str]) -> None:
         self._sandbox, self._cwd, self._env = sandbox, cwd, dict(env)
         self._state = f"/tmp/.shell-{uuid.uuid4().hex}"
 
     async def run(self, command: str, *, timeout: float | None = None) -> ExecResult:
-        """Raises TimeoutError: the command was killed, with what it had said so far; the shell is as before it."""
+        """Run a command. Raises TimeoutError with the output so far: it was killed, the shell's state is unchanged."""
         argv = ["bash", "-c", _SHELL, "bash", self._state, command]
         return await self._sandbox.told(argv, timeout=timeout, workdir=self._cwd, env=self._env)
 
     async def close(self) -> None:
-        """Nothing runs between commands."""
+        """Do nothing: no process runs between commands."""
 
 
 class _Native(Sandbox):  # type: ignore[misc]  # Uni-Agent has no types
-    """What both have: a shell that needs nothing installed, and the first fault of the service."""
+    """Common base: a shell that needs nothing installed, and the service's first fault."""
 
     supports_shell = True
 
     def __init__(self) -> None:
         self.fault = ""
-        """Why the service could not do what it was asked to; "" while it could. Then no result is the policy's."""
+        """The service's first fault, after which the episode says nothing about the policy; "": none so far."""
 
     async def open_shell(self, *, cwd: str | None = None, env: Mapping[str, str] | None = None) -> _Shell:
-        """A shell with its own folder and variables."""
+        """Open a shell with its own folder and variables."""
         return _Shell(self, cwd, env or {})
 
     async def is_alive(self) -> bool:
-        """False once the service has failed, so that Uni-Agent does not take its failure for a command's."""
+        """False once the service has failed, so that Uni-Agent does not take the fault for a failed command."""
         return not self.fault
 
     async def _exec(
@@ -86,20 +86,20 @@ class _Native(Sandbox):  # type: ignore[misc]  # Uni-Agent has no types
     async def told(
         self, argv: Sequence[str], *, timeout: float | None, workdir: str | None, env: Mapping[str, str]
     ) -> ExecResult:
-        """How the command ended. Raises TimeoutError, SandboxError."""
+        """Run a command; return its result. Raises TimeoutError, SandboxError."""
         raise NotImplementedError
 
     def failed(self, error: SandboxError) -> SandboxError:
-        """The error, kept as the first fault."""
+        """Record the error as `fault` if it is the first; return it."""
         self.fault = self.fault or str(error) or type(error).__name__
         return error
 
 
 class SessionSandbox(_Native):
-    """A session of one of the catalogue's instances, named by `sandbox_kwargs: {instance: ...}`."""
+    """A session of a catalogue instance, which `sandbox_kwargs: {instance: ...}` names."""
 
     def __init__(self, instance: str, *, command_timeout_s: float = 100.0) -> None:
-        """`command_timeout_s`: at most the service's SANDBOX_COMMAND_TIMEOUT_S, past which it takes no command."""
+        """`command_timeout_s`: at most the service's SANDBOX_COMMAND_TIMEOUT_S, which limits any command's timeout."""
         super().__init__()
         self.sid = ""
         self._instance, self._most_s = instance, command_timeout_s
@@ -108,17 +108,17 @@ class SessionSandbox(_Native):
 
     @classmethod
     def from_config(cls, config: SandboxConfig) -> SessionSandbox:
-        """Raises SettingsError: no instance is named."""
+        """Create from `sandbox_kwargs`. Raises SettingsError: they name no instance."""
         if not config.sandbox_kwargs.get("instance"):
             raise SettingsError("sandbox_session needs sandbox_kwargs: {instance: ...}; the task `sandbox` gives it")
         return cls(**config.sandbox_kwargs)
 
     async def start(self) -> None:
-        """Raises SandboxError; SettingsError: the service's limit on a command is another one."""
+        """Start the session. Raises SandboxError; SettingsError: `command_timeout_s` is above the service's limit."""
         runs.keep_alive()
         self._client = SandboxClient(environment.base_urls())
         self.sid, self._is_over, self.fault = await self._client.start(self._instance), False, ""
-        try:  # a limit past the service's own would have each command refused, which looks like the policy's mistake
+        try:  # with a timeout above the service's limit every command is refused, as if the policy had erred
             await self._client.exec(self.sid, [{"command": "true", "timeout_s": self._most_s}])
         except RequestRejected as error:
             raise SettingsError(
@@ -127,20 +127,20 @@ class SessionSandbox(_Native):
             ) from None
 
     async def stop(self) -> None:
-        """End the session; what fails at that is logged, for its reward is known or lost by then."""
+        """End the session. Errors are only logged, because the reward is known or lost by then."""
         client, self._client = self._client, None
         if client is None:
             return
         try:
             if self.sid and not self._is_over:
                 await client.finish(self.sid)
-        except SandboxError as error:  # the service's idle limit cleans up
+        except SandboxError as error:  # the service's idle timeout ends the session
             _LOGGER.error("session %s could not be finished: %s", self.sid, error)
         finally:
             await client.aclose()
 
     async def reward(self) -> Reward:
-        """The session's reward, which ends the session. Raises SandboxError."""
+        """Get the reward, which ends the session. Raises SandboxError."""
         reward = await self._there().reward(self.sid)
         self._is_over = True
         return reward
@@ -153,14 +153,14 @@ class SessionSandbox(_Native):
         asked["timeout_s"] = self._most_s if timeout is None else min(timeout, self._most_s)
         try:
             (result,) = await self._batch([asked])
-        except RequestRejected as error:  # no command, or the session is over: its reward counts
+        except RequestRejected as error:  # invalid command, or the session has ended: its reward counts
             return ExecResult(127, "", str(error))
         if result.timed_out:
             raise TimeoutError(f"after {asked['timeout_s']:g} s; so far: {result.stdout}{result.stderr}")
         return ExecResult(-1 if result.exit_code is None else result.exit_code, result.stdout, result.stderr)
 
     async def read_file(self, path: str) -> bytes:
-        """Its bytes, of whatever size. Raises RuntimeError: it cannot be read."""
+        """Read a file of any size. Raises RuntimeError: it cannot be read."""
         size = await self.exec(["stat", "-L", "-c", "%s %F", path])
         words = size.stdout.split(maxsplit=1)
         if size.exit_code != 0 or len(words) < 2 or "regular" not in words[1]:
@@ -176,7 +176,7 @@ class SessionSandbox(_Native):
         return content
 
     async def write_file(self, path: str, content: bytes | str) -> None:
-        """Of whatever size; missing folders are made. Raises RuntimeError: it cannot be written."""
+        """Write a file of any size, creating missing folders. Raises RuntimeError: it cannot be written."""
         data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
         made = f'mkdir -p "$(dirname {quote(path)})" && '
         for at in range(0, max(len(data), 1), _WRITE_BYTES):
@@ -190,7 +190,7 @@ class SessionSandbox(_Native):
         try:
             results = await self._there().exec(self.sid, commands)
             broken = next((result.error for result in results if result.error), "")
-            if broken and broken != "command_broken":  # that one is the policy's own doing
+            if broken and broken != "command_broken":  # which the policy caused itself
                 raise SandboxError(broken)
         except RequestRejected:
             raise
@@ -205,28 +205,28 @@ class SessionSandbox(_Native):
 
 
 class BoxSandbox(_Native):
-    """A box of `image`, which must be one that the service lets boxes run; ends `runtime_timeout` after its start."""
+    """A box of `image`, which the service must allow for boxes; it ends `runtime_timeout` after its start."""
 
     def __init__(self, image: str, *, lifetime_s: float | None = None, **others: Any) -> None:
-        """`others` are of `sandbox_client.boxes.Box`: size, network, env, metadata."""
+        """`others` go to `sandbox_client.boxes.Box`: size, network, env, metadata."""
         super().__init__()
         self._make = partial(Box, image, lifetime_s=lifetime_s, **others)
         self._box: Box | None = None
 
     @classmethod
     def from_config(cls, config: SandboxConfig) -> BoxSandbox:
-        """`sandbox_kwargs` go to the box."""
+        """Create from the configuration; `sandbox_kwargs` go to the box."""
         return cls(config.image, lifetime_s=config.runtime_timeout, **config.sandbox_kwargs)
 
     async def start(self) -> None:
-        """Raises SandboxError."""
+        """Create the box. Raises SandboxError."""
         runs.keep_alive()
         self.fault = ""
         self._box = self._make()
         await self._box.create()
 
     async def stop(self) -> None:
-        """Kill it; what fails at that is logged: its lifetime ends it."""
+        """Kill the box. Errors are only logged, because it ends with its lifetime."""
         box, self._box = self._box, None
         if box is None:
             return
@@ -253,7 +253,7 @@ class BoxSandbox(_Native):
         return ExecResult(done.exit_code, done.stdout, done.stderr)
 
     async def read_file(self, path: str) -> bytes:
-        """Its bytes. Raises RuntimeError: there is no such file."""
+        """Read a file. Raises RuntimeError: there is no such file. SandboxError."""
         try:
             return await self._there().read(path)
         except UnknownFile as error:
@@ -262,7 +262,7 @@ class BoxSandbox(_Native):
             raise self.failed(error) from None
 
     async def write_file(self, path: str, content: bytes | str) -> None:
-        """Missing folders are made. Raises SandboxError."""
+        """Write a file, creating missing folders. Raises SandboxError."""
         data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
         try:
             await self._there().write(path, data)
@@ -270,7 +270,7 @@ class BoxSandbox(_Native):
             raise self.failed(error) from None
 
     async def upload_file(self, local_file: Path | str, remote_file: str) -> None:
-        """A large one is sent once a host, and copied there for the boxes that come after. Raises SandboxError."""
+        """Write a local file; a large one is sent once per host, then copied for later boxes. Raises SandboxError."""
         try:
             await self._there().write(remote_file, Path(local_file))
         except SandboxError as error:

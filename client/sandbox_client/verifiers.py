@@ -1,6 +1,6 @@
 """Code search as a StatefulToolEnv of `verifiers`, over sessions of the service; needs the extra `verifiers`.
 
-For verifiers 0.2 to 0.3.1, whose `verifiers.legacy` still has StatefulToolEnv; 0.4.0 has not.
+For verifiers 0.2 to 0.3.1, whose `verifiers.legacy` still has StatefulToolEnv; 0.4.0 removed it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def rows(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of a data set of code search (`instance_id`, and `prompt` or `problem_statement`) as the environment's."""
+    """Convert code search records (`instance_id`, and `prompt` or `problem_statement`) to the environment's rows."""
     return [
         {
             "prompt": record.get("prompt") or [{"role": "user", "content": record["problem_statement"]}],
@@ -64,18 +64,18 @@ async def localization_finish(locations: list[Location]) -> str:
 
 
 async def reward(state: vf.State) -> float:
-    """What the service gave; 0.0 with `state["error"]` set where that says nothing about the policy."""
+    """The service's reward; 0.0 if there is none or it is masked (then `state["error"]` is set)."""
     graded: Reward | None = state.get("sandbox_reward")
     return 0.0 if graded is None or graded.mask else graded.reward
 
 
 class CodeSearchEnv(vf.StatefulToolEnv):  # type: ignore[misc]  # verifiers has no types
-    """One rollout, one session of the instance `info["instance_id"]`, whose dialect must be `tool_calls`.
+    """One rollout in one session of the instance `info["instance_id"]`, whose dialect must be `tool_calls`.
 
-    The calls of a turn go to the service in one request, run there in parallel, and are answered in their order. A
-    rollout ends when the service says that it has an answer, or after `max_turns`.
-    The session is graded once, as the rollout is cleaned up; rubrics read `state["sandbox_reward"]`. What the service
-    fails at becomes `state["error"]`, an InfraError, which verifiers can try again (`max_retries`), and no score.
+    The calls of a turn are sent in one request, run in parallel, and are answered in order. A rollout ends when the
+    service confirms an answer, or after `max_turns`.
+    The session is graded once, during cleanup of the rollout; rubrics read `state["sandbox_reward"]`. A fault of the
+    service is stored in `state["error"]` as an InfraError, which verifiers can retry (`max_retries`), without a score.
     """
 
     def __init__(
@@ -91,9 +91,9 @@ class CodeSearchEnv(vf.StatefulToolEnv):  # type: ignore[misc]  # verifiers has 
         rubric: vf.Rubric | None = None,
         **others: Any,
     ) -> None:
-        """`finish_tool` offers `localization_finish` beside `bash`; `others` are StatefulToolEnv's: `dataset`.
+        """`finish_tool` adds the tool `localization_finish`; `others` go to StatefulToolEnv (`dataset` etc.).
 
-        `is_answer(text)` ends a rollout at a message without calls, also where the service saw no answer in it.
+        `is_answer(text)` ends a rollout at a message without calls, even if the service finds no answer in it.
         """
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, SandboxClient] = WeakKeyDictionary()
         super().__init__(tools=[], max_turns=max_turns, rubric=rubric or vf.Rubric(funcs=[reward]), **others)
@@ -106,7 +106,7 @@ class CodeSearchEnv(vf.StatefulToolEnv):  # type: ignore[misc]  # verifiers has 
     def update_tool_args(
         self, tool_name: str, tool_args: dict[str, Any], messages: vf.Messages, state: vf.State, **kwargs: Any
     ) -> dict[str, Any]:
-        """As they are: the session is named once for the whole turn."""
+        """Return them unchanged: the session is named once for the whole turn."""
         return tool_args
 
     async def setup_state(self, state: vf.State) -> vf.State:
@@ -120,7 +120,7 @@ class CodeSearchEnv(vf.StatefulToolEnv):  # type: ignore[misc]  # verifiers has 
         return state
 
     async def env_response(self, messages: vf.Messages, state: vf.State, **kwargs: Any) -> vf.Messages:
-        """The answers to a turn's calls, in their order; to a turn without calls what the service says to it.
+        """The results of a turn's calls, in order; for a turn without calls the service's reply as a user message.
 
         Raises:
             vf.InfraError: the service could not run the turn.
@@ -147,7 +147,7 @@ class CodeSearchEnv(vf.StatefulToolEnv):  # type: ignore[misc]  # verifiers has 
 
     @vf.stop  # type: ignore[untyped-decorator]
     async def no_tools_called(self, state: vf.State) -> bool:
-        """Only where `is_answer` says so: else the service is asked, and a message that is no answer is answered."""
+        """Stop only if `is_answer` accepts the message; otherwise it goes to the service, which replies to it."""
         turn = _last(state)
         if turn is None or turn.tool_calls or self._is_answer is None:
             return False
@@ -155,7 +155,7 @@ class CodeSearchEnv(vf.StatefulToolEnv):  # type: ignore[misc]  # verifiers has 
 
     @vf.cleanup  # type: ignore[untyped-decorator]
     async def end_session(self, state: vf.State) -> None:
-        """Tell the last message, grade once, end the session; never raises."""
+        """Send the last message if it was not sent yet, grade once, end the session; never raises."""
         sid = state.get("sandbox_sid")
         if not sid:
             return
@@ -165,7 +165,7 @@ class CodeSearchEnv(vf.StatefulToolEnv):  # type: ignore[misc]  # verifiers has 
                 turn = _last(state)
                 is_new = len(state["trajectory"]) > state["sandbox_told"]
                 if turn is not None and is_new and (not turn.tool_calls or _answers(turn)):
-                    await self._tell(state, turn)  # other calls would run for nobody
+                    await self._tell(state, turn)  # the output of other calls would not be used
                 graded = state["sandbox_reward"] = await client.reward(sid)
                 if graded.mask:
                     state["error"] = vf.InfraError(f"no reward ({graded.verdict}): {graded.cause}")
@@ -174,7 +174,7 @@ class CodeSearchEnv(vf.StatefulToolEnv):  # type: ignore[misc]  # verifiers has 
         except vf.InfraError as error:
             state["error"] = error
         if state["sandbox_reward"] is not None:
-            return  # which has ended the session
+            return  # the reward request has ended the session
         try:
             await client.finish(sid)
         except SandboxError as error:
@@ -182,13 +182,13 @@ class CodeSearchEnv(vf.StatefulToolEnv):  # type: ignore[misc]  # verifiers has 
 
     @vf.teardown  # type: ignore[untyped-decorator]
     async def close_client(self) -> None:
-        """Close the connections that this loop has kept."""
+        """Close the connections of this event loop."""
         client = self._clients.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.aclose()
 
     def _client(self) -> SandboxClient:
-        """Of the running loop: connections belong to a loop, and verifiers runs several, one after the other."""
+        """The running loop's client: connections belong to a loop, and verifiers runs several loops in succession."""
         loop = asyncio.get_running_loop()
         if loop not in self._clients:
             url, api_key, run, timeouts = self._service
@@ -208,7 +208,7 @@ class CodeSearchEnv(vf.StatefulToolEnv):  # type: ignore[misc]  # verifiers has 
 
 
 def _last(state: vf.State) -> Any:
-    """The newest message of the policy; None before its first."""
+    """The policy's latest message; None before its first."""
     return state["trajectory"][-1]["completion"][-1] if state["trajectory"] else None
 
 

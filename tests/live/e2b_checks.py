@@ -1,9 +1,9 @@
-"""What the real E2B SDK must find here: run by any release of it, in an environment of its own, as a script.
+"""Checks by the real E2B SDK against a server; a script that runs with any release of the SDK, in its environment.
 
     E2B_API_URL=... E2B_SANDBOX_URL=... E2B_API_KEY=... python e2b_checks.py [NAME...]
 
-prints a line of JSON for each check: name, whether it passed, and what was wrong. `restart` is apart: it says "ready",
-waits for a line, and goes on once the server has been killed and started again.
+prints a line of JSON per check: name, whether it passed, and the error. The separate check `restart` prints "ready",
+waits for a line, and continues after the server was killed and started again.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ def begin(**options):
 
 
 def raises(kinds, call):
-    """What `call` raises; it must be one of `kinds`."""
+    """The exception that `call` raises, which must be one of `kinds`."""
     try:
         found = call()
     except kinds as error:
@@ -48,7 +48,7 @@ def wait_for(condition):
 
 
 def running(box, wanted):
-    """How many processes of the box have exactly this command line."""
+    """Number of processes in the box with exactly this command line."""
     return box.commands.run("ps -eo args").stdout.splitlines().count(wanted)
 
 
@@ -99,7 +99,7 @@ def check_ten_megabytes(box):
 def check_bytes_that_are_no_text(box):
     assert box.commands.run("printf 'a\\xffb\\xe2'").stdout == "a\ufffdb\ufffd"
     if not hasattr(box.commands, "close_stdin"):
-        return  # releases that do not know that decode each piece by itself
+        return  # older releases decode each piece separately
     letters = box.commands.run('python3 -c \'print("\\u20ac" * 50000, end="")\'').stdout
     assert letters == "€" * 50000, len(letters)  # cut between chunks, a character would be two replacements
 
@@ -139,7 +139,7 @@ def check_disconnect_and_connect(box):
     failed = raises(CommandExitException, again.wait)
     assert failed.exit_code == 5, failed
     assert failed.stdout.endswith("7\n8\n"), failed.stdout
-    late = box.commands.connect(handle.pid)  # its end is kept a while
+    late = box.commands.connect(handle.pid)  # the result is kept for a while
     assert raises(CommandExitException, late.wait).exit_code == 5
     raises(NotFoundException, lambda: box.commands.connect(999999))
 
@@ -339,7 +339,7 @@ def check_signed_urls(box):
 
 
 def check_a_full_disk(_):
-    box = begin()  # of its own: one that stays full is ended
+    box = begin()  # a separate box, because one whose disk stays full is ended
     try:
         chunks = (b"\0" * MIB for _ in range(140))
         error = raises(SandboxException, lambda: box.files.write("/opt/too-large", _Reader(chunks)))
@@ -426,7 +426,7 @@ def restart():
 
     follower = threading.Thread(target=follow, daemon=True)
     follower.start()
-    time.sleep(1)  # what has run this long is noted for the next server
+    time.sleep(1)  # after this time a running command is recorded for the next server
     print("ready", flush=True)
     sys.stdin.readline()
     follower.join(30)

@@ -1,4 +1,4 @@
-"""A proxy in front of a server that does to some requests what bad networks, proxies and hosts do."""
+"""A proxy in front of a server that injects the faults of bad networks, proxies and hosts."""
 
 import contextlib
 import http.client
@@ -9,17 +9,17 @@ from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 FAULTS = ("gateway", "page", "reset", "cut", "hang")
-"""502 with a page; 200 with a page; a reset in the middle of the body; half a body, as if it were whole; no answer."""
+"""502 with a page; 200 with a page; a reset in the middle of the body; a truncated body as if complete; no answer."""
 
 
 class Faulty:
-    """Its `plan` is used up one fault a request to `path`; everything else passes as it is."""
+    """Each request to `path` consumes one fault of `plan`; other requests pass unchanged."""
 
     def __init__(self, port: int, path: str, plan: Sequence[str]) -> None:
         self.url = f"http://127.0.0.1:{port}"
         self.path, self.plan, self.met = path, list(plan), list[str]()
         self.frozen = threading.Event()
-        """Set at the end, which lets go of what hangs."""
+        """Set at the end to release hanging requests."""
         self._lock = threading.Lock()
 
     def next_fault(self, path: str) -> str:
@@ -32,7 +32,7 @@ class Faulty:
 
 @contextlib.contextmanager
 def faulty(upstream: str, path: str, plan: Sequence[str]) -> Iterator[Faulty]:
-    """Before `upstream`, an URL without a path."""
+    """Run a proxy in front of `upstream`, a URL without a path."""
     where = upstream.removeprefix("http://")
 
     class Handler(BaseHTTPRequestHandler):
@@ -53,7 +53,7 @@ def faulty(upstream: str, path: str, plan: Sequence[str]) -> Iterator[Faulty]:
                 asking.request(self.command, self.path, body, {"Content-Type": "application/json"})
                 answer = asking.getresponse()
                 content = answer.read()
-            except OSError:  # the server is away
+            except OSError:  # the server is down
                 self._answer(502, b"", "text/html")
                 return
             finally:
@@ -83,7 +83,7 @@ def faulty(upstream: str, path: str, plan: Sequence[str]) -> Iterator[Faulty]:
         daemon_threads = True
 
         def handle_error(self, *_: object) -> None:
-            """Clients that went away, and sockets that were reset, are what this is for."""
+            """Ignore errors: disconnected clients and reset sockets are intended here."""
 
     with Proxy(("127.0.0.1", 0), Handler) as serving:
         told = Faulty(serving.server_address[1], path, plan)

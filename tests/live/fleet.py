@@ -1,4 +1,4 @@
-"""Several servers on one Redis and one database, and a Redis that nobody's death ends."""
+"""Several servers on one Redis and one database; the Redis survives the servers."""
 
 import contextlib
 import secrets
@@ -15,11 +15,11 @@ from sandbox_server.state.embedded import find_binary
 from .serving import Server, until
 
 TTL_S = 4
-"""Seconds without a heartbeat after which a node is dead, where a test sets no other."""
+"""Default of node_ttl_s in tests: seconds without a heartbeat after which a node is dead."""
 
 
 def on(server: Server) -> str:
-    """A session that lives on `server`."""
+    """Start sessions until one is on `server`; return it."""
     for _ in range(8):
         sid = server.begin()
         if server.session(sid)["node"] == server.node:
@@ -29,7 +29,7 @@ def on(server: Server) -> str:
 
 
 class SharedRedis:
-    """A real one with an append-only file; `kill`, `start`, or `start` empty."""
+    """A real Redis with an append-only file; can be killed and started again, with its data or empty."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -62,7 +62,7 @@ class SharedRedis:
 
 @contextmanager
 def fleet(folder: Path, rows: Path, count: int, **settings: object) -> Iterator[tuple[list[Server], SharedRedis]]:
-    """`count` running servers: nodes of their own on this machine's one engine."""
+    """Run `count` servers: separate nodes on this machine's engine."""
     redis = SharedRedis(folder)
     redis.start()
     shared = {

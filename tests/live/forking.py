@@ -1,7 +1,7 @@
-"""Starts the server's command without its imports, which cost 3 s of CPU: by forks of a process that has made them.
+"""Start the server's command without the 3 s of CPU for its imports, by forking a process that has done them.
 
-`python -m tests.live.forking FD` is that process; a test process has one, and speaks to it over the socket FD. All that
-follows the imports is as in a start from the shell: arguments, environment, output, signals, exit.
+`python -m tests.live.forking FD` is that process; each test process has one, and talks to it over the socket FD. After
+the imports everything is as in a start from the shell: arguments, environment, output, signals, exit.
 """
 
 import functools
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 _ROOT = Path(__file__).resolve().parents[2]
-_MOST = 1 << 17  # bytes of a message
+_MOST = 1 << 17  # longest message in bytes
 _IMPORTS = (
     "sandbox_server.cli.serve",
     "sandbox_server.cli.instances",
@@ -36,18 +36,18 @@ _IMPORTS = (
 
 
 class Forked:
-    """One process; what tests use of `subprocess.Popen`."""
+    """One forked process, with the part of `subprocess.Popen` that tests use."""
 
     def __init__(self, forker: "_Forker", pid: int) -> None:
         self.pid = pid
         self._forker = forker
 
     def poll(self) -> int | None:
-        """Its exit status, negative for a signal; None while it runs."""
+        """The exit status, negative for a signal; None while it runs."""
         return self._forker.status(self.pid)
 
     def wait(self, timeout_s: float) -> int:
-        """The same, waited for. Raises TimeoutError."""
+        """Wait for the exit status. Raises TimeoutError."""
         end = time.monotonic() + timeout_s
         while (status := self.poll()) is None:
             if time.monotonic() > end:
@@ -56,7 +56,7 @@ class Forked:
         return status
 
     def send_signal(self, number: int) -> None:
-        """Nothing where it has ended."""
+        """Send a signal; does nothing if the process has ended."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
@@ -87,7 +87,7 @@ class _Forker:
             return self._ended.get(pid)
 
     def _read(self) -> int | None:
-        """The process that was started, where this is the answer to a request; else one has ended."""
+        """Read one message: return the started process, or record the exit of another one."""
         said = self._socket.recv(_MOST)
         assert said, "the process that forks has ended"
         told: dict[str, int] = json.loads(said)
@@ -99,12 +99,12 @@ class _Forker:
 
 @functools.cache
 def forker() -> _Forker:
-    """This test process's own; it ends when the socket closes, with all that it started."""
+    """This test process's forker; it ends when the socket closes, with every process it started."""
     return _Forker()
 
 
 def _serve(requests: socket.socket) -> list[str]:
-    """Fork until the socket closes. Returns only in a forked process: the words of its command."""
+    """Fork on request until the socket closes. Returns only in a forked process, with its command's arguments."""
     ended, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(woken)
@@ -156,11 +156,11 @@ def _become(request: dict[str, Any], out: int, err: int) -> list[str]:
 
 
 def main() -> None:
-    """Import, serve; in a forked process run the command."""
+    """Import, then serve fork requests; in a forked process run the command."""
     for name in _IMPORTS:
         importlib.import_module(name)
     assert threading.active_count() == 1, "a fork would lose the other threads"
-    gc.freeze()  # a collection in a fork would copy what all share
+    gc.freeze()  # garbage collection in a fork would copy shared pages
     words = _serve(socket.socket(fileno=int(sys.argv[1])))
     gc.unfreeze()
     sys.argv[1:] = words

@@ -1,4 +1,4 @@
-"""A real server that tests may kill and start again, and a policy's view of it."""
+"""A real server that tests can kill and restart, with the calls of a policy's client."""
 
 import atexit
 import contextlib
@@ -27,7 +27,7 @@ from sandbox_server.state.embedded import end_orphan
 from .forking import Forked, forker
 
 _MOST_S = 200.0
-"""Less than pytest gives a test: its own words say more than a timeout's."""
+"""Below pytest's timeout of a test, because this error says more."""
 CATALOGUE = ".sqlite3"
 
 
@@ -47,7 +47,7 @@ def _plain(value: object) -> str:
 
 
 def until(condition: Callable[[], object], seconds: float = 30.0, what: str = "") -> None:
-    """Fail unless `condition` comes true within `seconds`, on a machine that is busy within ten times as many."""
+    """Wait until `condition` is true; fail after ten times `seconds` (at least 60 s), as the machine may be busy."""
     end = time.monotonic() + min(max(10 * seconds, 60), _MOST_S)
     while not condition():
         assert time.monotonic() < end, f"not within ten times {seconds:g} s: {what or condition}"
@@ -55,14 +55,14 @@ def until(condition: Callable[[], object], seconds: float = 30.0, what: str = ""
 
 
 def docker(*words: str) -> str:
-    """What the docker command prints."""
+    """Run the docker command; return its output."""
     done = subprocess.run(["docker", *words], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, (words, done.stderr)
     return done.stdout
 
 
 def _free_port() -> int:
-    """Below the ports that the kernel gives to clients: it must be free again after each `kill`."""
+    """A free port below the kernel's range for clients, so that it is still free after each `kill`."""
     while True:
         port = 10_000 + secrets.randbelow(20_000)
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
@@ -71,7 +71,7 @@ def _free_port() -> int:
 
 @functools.cache
 def engine() -> APIClient:
-    """The engine, for what is asked again and again: a start of the docker command takes 30 ms of CPU."""
+    """API client of the engine, for frequent calls: starting the docker command takes 30 ms of CPU."""
     client = from_env().api
     atexit.register(client.close)
     return client
@@ -79,7 +79,7 @@ def engine() -> APIClient:
 
 @functools.cache
 def imported(rows: Path) -> Path:
-    """A catalogue with `rows`, to be copied: the one beside them, else a new one, which costs seconds of CPU."""
+    """A catalogue of `rows`, to be copied: the one beside them, else a new one, which takes seconds of CPU."""
     if (beside := rows.with_suffix(CATALOGUE)).exists():
         return beside
     folder = Path(tempfile.mkdtemp(prefix="imported-"))
@@ -103,7 +103,7 @@ def _cli(environment: Mapping[str, str], *verb: str, code: int = 0) -> str:
 
 
 class Server:
-    """One data directory and node; `start`, `kill` and `start` again."""
+    """One node with its data directory; it can be killed and started again."""
 
     def __init__(self, folder: Path, rows: Path, settings: Mapping[str, str]) -> None:
         port = _free_port()
@@ -118,7 +118,7 @@ class Server:
             "SANDBOX_NODE_ID": self.node,
             "SANDBOX_LOG_FORMAT": "json",
             "SANDBOX_PULL": "never",
-            "SANDBOX_CONFIRM": "off",  # what is tested here has nothing to do with it, and it takes seconds
+            "SANDBOX_CONFIRM": "off",  # not needed by these tests, and it takes seconds
             **settings,
         }
         self._process: Forked | None = None
@@ -144,19 +144,19 @@ class Server:
         return False
 
     def kill(self, sign: signal.Signals = signal.SIGKILL) -> None:
-        """End it in the middle of whatever it does."""
+        """Send `sign` (default SIGKILL), whatever it is doing, and wait for its exit."""
         assert self._process is not None
         self._process.send_signal(sign)
         self._process.wait(60)
         self._process = None
 
     def tell(self, sign: signal.Signals) -> None:
-        """Send it a signal that does not end it."""
+        """Send a signal that does not end it."""
         assert self._process is not None
         self._process.send_signal(sign)
 
     def ended(self) -> int:
-        """Its status, once it has ended by itself."""
+        """Wait until it ends by itself; return its exit status."""
         assert self._process is not None
         status = self._process.wait(60)
         self._process = None
@@ -168,25 +168,25 @@ class Server:
         self.start()
 
     def close(self) -> None:
-        """End it and all that it left."""
+        """End it and remove its containers."""
         if self._process is not None:
             self.kill(signal.SIGTERM)
-        # what `sandbox-server gc` does, without a start of Python
+        # as `sandbox-server gc`, without starting Python
         until(self._cleared, what="its containers gone")
         end_orphan(self.folder / "data")
 
     def _cleared(self) -> bool:
         for container in self.containers():
-            with contextlib.suppress(APIError):  # another's removal of it is under way
+            with contextlib.suppress(APIError):  # already being removed
                 engine().remove_container(container, force=True, v=True)
         return not self.containers()
 
     def cli(self, *verb: str, code: int = 0) -> str:
-        """What a verb prints."""
+        """Run a subcommand; return its output."""
         return _cli(self.environment, *verb, code=code)
 
     def entries(self, since: int = 0) -> list[dict[str, Any]]:
-        """The log from that byte on, parsed; a line that is no JSON is an entry of its own."""
+        """The log from that byte on, parsed; a line that is not JSON becomes an entry too."""
         entries = []
         for line in self.log.read_bytes()[since:].decode(errors="replace").splitlines():
             try:
@@ -196,12 +196,12 @@ class Server:
         return entries
 
     def complaints(self, since: int = 0) -> list[dict[str, Any]]:
-        """Log entries of warning and above, but for those of the loop's watch (`test_loop.py`)."""
+        """Log entries of warning and above, except those of the event loop watch (`test_loop.py`)."""
         entries = [entry for entry in self.entries(since) if entry["level"] not in ("info", "debug")]
         return [entry for entry in entries if entry["event"] != "event loop stood still"]
 
     def containers(self, *filters: str) -> list[str]:
-        """Ids of this node's containers, e.g. of `role=grade`."""
+        """Ids of this node's containers, e.g. those with `role=grade`."""
         return [found["Id"][:12] for found in self._listed(filters)]
 
     def _listed(self, filters: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -210,9 +210,9 @@ class Server:
         return found
 
     def in_use(self, *filters: str) -> list[str]:
-        """As `containers`, without those that the pool has parked or is making."""
+        """As `containers`, without those that are parked in the pool or being created for it."""
         listed = {found["Id"][:12]: found["Labels"].get("sandbox.sid") for found in self._listed(filters)}
-        # after the listing: what is made meanwhile is in neither
+        # after the listing, so that containers created meanwhile are in neither
         parked = [sid for bucket in self.get("/v1/pool")["buckets"] for sid in bucket["sids"]]
         return [container for container, sid in listed.items() if sid not in parked]
 
@@ -222,13 +222,13 @@ class Server:
         return any(command in " ".join(process) for process in top["Processes"] or ())
 
     def in_sql(self, table: str, sid: str, where: str = "true") -> int:
-        """Rows of the session in the server's own database, which is written behind the answers."""
+        """The session's rows in the server's own database, which is written after the answers."""
         with contextlib.closing(sqlite3.connect(self.folder / "data" / "catalogue.sqlite3")) as database:
             query = f"select count(*) from {table} where sid = ? and {where}"
             return int(database.execute(query, (sid,)).fetchone()[0])
 
     def container(self, sid: str) -> str:
-        """The session's one container."""
+        """Id of the session's only container."""
         (found,) = self.containers(f"sid={sid}", "role=session")
         return found
 
@@ -241,17 +241,17 @@ class Server:
     def post(
         self, path: str, body: object, *, timeout: float = 120, headers: dict[str, str] | None = None
     ) -> httpx.Response:
-        """One request."""
+        """Send one request."""
         return httpx.post(self.url + path, json=body, timeout=timeout, headers=headers)
 
     def begin(self, instance: str = "samples__ledger-12") -> str:
-        """Start a session; its sid."""
+        """Start a session; return its sid."""
         answer = self.post("/start_instance", {"instance_hash": instance}, timeout=300)
         assert answer.status_code == 200, answer.text
         return str(answer.json()["sid"])
 
     def say(self, sid: object, content: str, key: str = "") -> dict[str, Any]:
-        """Answer to one action."""
+        """Send an action; return the answer."""
         headers = {"Idempotency-Key": key} if key else None
         answer = self.post("/process_action", {"sid": sid, "content": content}, headers=headers)
         assert answer.status_code == 200, answer.text
@@ -260,25 +260,25 @@ class Server:
         return reply
 
     def run(self, sid: str, command: str, key: str = "") -> str:
-        """Observation of a shell command that the service did run."""
+        """Run a shell command, which the service must accept; return the observation."""
         reply = self.say(sid, bash(command), key)
         assert "error" not in reply, reply
         return str(reply["content"])
 
     def finish(self, sid: object) -> dict[str, Any]:
-        """Answer to /postprocess."""
+        """Send /postprocess; return the answer."""
         answer = self.post("/postprocess", {"sid": sid}, timeout=300)
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 
     def reward(self, sid: object) -> dict[str, Any]:
-        """Answer to /compute_reward."""
+        """Send /compute_reward; return the answer."""
         answer = self.post("/compute_reward", {"sid": sid}, timeout=300)
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 
     def get(self, path: str) -> dict[str, Any]:
-        """A JSON object."""
+        """GET a JSON object."""
         return dict(httpx.get(self.url + path, timeout=30).raise_for_status().json())
 
     def session(self, sid: str) -> dict[str, Any]:
@@ -294,7 +294,7 @@ class Server:
         return list(httpx.get(f"{self.url}/v1/sessions/{sid}/actions", timeout=30).raise_for_status().json())
 
     def hang_up(self, path: str, body: object, after_s: float, when: Callable[[], object] = lambda: True) -> None:
-        """Send a request, and close the connection before its answer: so long after it, and once `when` is true."""
+        """Send a request and close the connection before the answer, after this time and once `when` is true."""
         text = json.dumps(body).encode()
         host, port = self.url.removeprefix("http://").split(":")
         head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(text)}\r\n\r\n"
@@ -306,7 +306,7 @@ class Server:
 
 @contextmanager
 def serving(folder: Path, rows: Path, **settings: object) -> Iterator[Server]:
-    """A running server; SANDBOX_* settings without the prefix, in lower case."""
+    """Run a server; `settings` are SANDBOX_* settings without the prefix, in lower case."""
     server = Server(folder, rows, {f"SANDBOX_{name.upper()}": str(value) for name, value in settings.items()})
     try:
         server.start()

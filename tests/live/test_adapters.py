@@ -18,7 +18,7 @@ ROLLS = Path(__file__).parent / "environments"
 
 @pytest.fixture(scope="session")
 def roll(missing):
-    """roll(name, job): what `roll_<name>.py` makes of the job, in that package's environment."""
+    """roll(name, job): run `roll_<name>.py` on the job in that package's environment; return its result."""
 
     def run(name: str, job: dict[str, Any]) -> dict[str, Any]:
         python = ROOT / ".cache" / "sdk" / name / "bin" / "python"
@@ -59,7 +59,7 @@ PLACES = [
 
 
 def test_skyrl(live: Server, roll) -> None:
-    """A rollout of the trainer's ends without its reward, with someone else's output, or with its session left over."""
+    """A rollout ends without its reward, gets another rollout's output, or leaves its session open."""
     right = [f"I look.{call('sleep 0.5; echo one')}{call('echo two')}", call("ls"), ANSWER]
     wrong = ["Where could it be?", "<files>\nsetup.py\n</files>"]
     endless = [call("true")] * 9
@@ -100,7 +100,7 @@ def test_skyrl_masks_what_the_service_failed_at(live: Server, roll) -> None:
 
 
 def test_verifiers(live: Server, roll, solve: str) -> None:
-    """As for SkyRL, by tool calls that are objects."""
+    """As for SkyRL, with tool calls as objects."""
     scripts = {
         "right": [
             {
@@ -143,7 +143,7 @@ def test_verifiers(live: Server, roll, solve: str) -> None:
         if name != "unknown":
             assert live.session(one["sid"])["state"] == "ended", name
     assert live.actions(rollouts["right"]["sid"])[-1]["content"] == ANSWER
-    assert len(live.actions(rollouts["endless"]["sid"])) == 3  # the last turn's calls would run for nobody
+    assert len(live.actions(rollouts["endless"]["sid"])) == 3  # the last turn's calls are not run
 
 
 def test_the_client_itself_needs_neither() -> None:

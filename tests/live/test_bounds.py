@@ -1,4 +1,4 @@
-"""Servers with narrow bounds: slots, lifetimes."""
+"""Servers with low limits on slots and lifetimes."""
 
 import time
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from .serving import Server, bash, docker, until
 
 
 def test_no_slot(serve: Callable[..., Server]) -> None:
-    """A start past the bound hangs or fails without a reason, or a slot is lost with a session's end."""
+    """A start over the limit hangs or fails without a reason, or the end of a session does not free its slot."""
     server = serve(max_sessions=1, start_timeout_s=10, reaper_period_s=1)
     sid = server.begin()
     refused = server.post("/start_instance", {"instance_hash": "samples__ledger-12"})
@@ -26,12 +26,12 @@ def test_no_slot(serve: Callable[..., Server]) -> None:
         until(lambda: 'sandbox_starts_waiting{reason="slots"} 1.0' in httpx.get(f"{server.url}/metrics").text)
         server.finish(sid)
         sid = waiting.result()
-    server.restart()  # the session that is there keeps its slot
+    server.restart()  # the live session keeps its slot
     assert "\r\nhi[" in server.run(sid, "echo hi")
     assert server.post("/start_instance", {"instance_hash": "samples__ledger-12"}).json()["reason"] == "slots"
     server.post(
         "/start_instance", {"instance_hash": "samples__absent-1"}
-    )  # fails, and gives no slot back that it had not
+    )  # fails, and must not free a slot that it did not hold
     assert server.post("/start_instance", {"instance_hash": "samples__ledger-12"}).json()["reason"] == "slots"
     server.finish(sid)
     for _ in range(3):
@@ -39,7 +39,7 @@ def test_no_slot(serve: Callable[..., Server]) -> None:
 
 
 def test_idle_and_absolute_lifetimes(serve: Callable[..., Server]) -> None:
-    """A forgotten session stays for ever, or ends without its patch and verdict, or one in use is ended as idle."""
+    """An abandoned session never ends, or ends without patch and verdict, or an active one is ended as idle."""
     server = serve(session_idle_s=4, session_max_s=16, reaper_period_s=0.5)
     idle, busy = server.begin(), server.begin()
     server.run(idle, "echo left > left.txt")
@@ -62,7 +62,7 @@ def test_idle_and_absolute_lifetimes(serve: Callable[..., Server]) -> None:
 
 
 def test_a_reward_is_answered_within_its_bound(serve: Callable[..., Server]) -> None:
-    """Asked for during a long action, the answer comes after the client gave up, which then records 0.0."""
+    """A reward requested during a long action is answered after the client has given up and recorded 0.0."""
     server = serve(reward_wait_s=1.5, command_timeout_s=100, end_grace_s=60)
     sid = server.begin()
     with ThreadPoolExecutor(1) as pool:
@@ -78,7 +78,7 @@ def test_a_reward_is_answered_within_its_bound(serve: Callable[..., Server]) -> 
 
 
 def test_a_capture_past_its_bound_is_no_verdict_on_the_policy(serve: Callable[..., Server]) -> None:
-    """A slow host makes every patch an empty one, scored 0.0 without a mask."""
+    """On a slow host every patch counts as empty and is scored 0.0 without a mask."""
     server = serve(postprocess_timeout_s=0.001)
     sid = server.begin()
     server.run(sid, "echo change > change.txt")

@@ -1,4 +1,4 @@
-"""Ports of boxes by their host names, asked through the box's own server and through another one."""
+"""Ports of boxes by host name, through the box's own server and through another node."""
 
 import hashlib
 import json
@@ -99,7 +99,7 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_
 
 @pytest.fixture(scope="module")
 def servers(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
-    """Two nodes of one fleet that ask for API keys."""
+    """Two nodes of one fleet that require API keys."""
     settings = {
         "box_templates": TEMPLATES,
         "box_domain": DOMAIN,
@@ -113,7 +113,7 @@ def servers(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[li
 
 
 class Box:
-    """One whose program listens on its loopback."""
+    """A box whose program listens on its loopback interface."""
 
     def __init__(self, servers: list[Server], **body: object) -> None:
         self.control = Control(servers[0])
@@ -125,26 +125,26 @@ class Box:
         until(lambda: self.ask(self.own, "GET", "/").status_code == 200, 10, "its program")
 
     def host(self, port: object = PORT) -> str:
-        """The name of a port."""
+        """The host name of a port."""
         return f"{port}-{self.sid}.{DOMAIN}"
 
     def ask(self, server: Server, method: str, path: str, port: object = PORT, **options: Any) -> httpx.Response:
-        """One request, with no API key."""
+        """Send one request, without an API key."""
         headers = {"Host": self.host(port), **options.pop("headers", {})}
         return httpx.request(method, server.url + path, headers=headers, timeout=30, trust_env=False, **options)
 
     def stream(self, server: Server, path: str) -> Any:
-        """An answer as it comes."""
+        """Stream an answer."""
         return httpx.stream("GET", server.url + path, headers={"Host": self.host()}, timeout=30, trust_env=False)
 
     def tunnels(self) -> int:
-        """Processes of them in the box."""
+        """Number of tunnel processes in the box."""
         return docker("exec", self.container, "ps", "-eo", "args").count("/dev/tcp")
 
 
 @pytest.fixture(scope="module")
 def box(servers: list[Server]) -> Iterator[Box]:
-    """One without a network."""
+    """A box without a network."""
     box = Box(servers, allow_internet_access=False)
     yield box
     box.control.kill(box.sid)
@@ -152,12 +152,12 @@ def box(servers: list[Server]) -> Iterator[Box]:
 
 @pytest.fixture(params=["own", "other"])
 def server(request: pytest.FixtureRequest, servers: list[Server], box: Box) -> Server:
-    """The box's own, or another."""
+    """The box's own node, or the other."""
     return next(server for server in servers if (server is box.own) == (request.param == "own"))
 
 
 def test_a_create_names_the_domain(box: Box) -> None:
-    """Else the SDK builds a name of E2B's own service."""
+    """Without a domain the SDK builds a host name of E2B's own service."""
     info = box.control.call("GET", f"/sandboxes/{box.sid}").json()
     again = box.control.call("POST", f"/sandboxes/{box.sid}/connect", {"timeout": 60}).json()
     assert box.made["domain"] == info["domain"] == again["domain"] == DOMAIN
@@ -166,7 +166,7 @@ def test_a_create_names_the_domain(box: Box) -> None:
 
 @pytest.mark.parametrize("method", ["GET", "PATCH"])
 def test_a_request_arrives_as_it_was(server: Server, box: Box, method: str) -> None:
-    """A path that was decoded, a header of ours or of one hop, a cookie that was lost."""
+    """A path is decoded, a header of the service or a hop-by-hop header is passed on, or a cookie is lost."""
     sent = {"X-Own": "1", "Connection": "close, x-secret", "X-Secret": "2", "TE": "trailers", "X-API-KEY": "theirs"}
     answer = box.ask(server, method, "/v1/sessions/a%2Fb?q=%20", headers=sent)
     seen, path, items = answer.json()
@@ -181,14 +181,14 @@ def test_a_request_arrives_as_it_was(server: Server, box: Box, method: str) -> N
 
 
 def test_answers_without_a_body(server: Server, box: Box) -> None:
-    """A client that waits for one."""
+    """A client waits for a body that never comes."""
     assert box.ask(server, "HEAD", "/").headers["content-length"].isdigit()
     kept = box.ask(server, "GET", "/kept")
     assert (kept.status_code, kept.headers["etag"], kept.content) == (304, '"a"', b"")
 
 
 def test_large_bodies_flow(server: Server, box: Box) -> None:
-    """A bound on bodies that is not for streams, or bytes that are lost where pieces meet."""
+    """The limit on bodies is applied to streams, or bytes are lost between chunks."""
     piece = bytes(range(256)) * 4096
     whole = hashlib.sha256(piece * 20).hexdigest()
     assert box.ask(server, "POST", "/", content=piece * 20).json() == [20 << 20, whole]
@@ -198,15 +198,15 @@ def test_large_bodies_flow(server: Server, box: Box) -> None:
 
 
 def test_an_answer_flows_as_it_is_written(server: Server, box: Box) -> None:
-    """One that is kept until it is whole; one that is cut off although it goes on, only slowly."""
+    """An answer is buffered until it is complete, or a slow but active one is cut off."""
     began, came = time.monotonic(), []
-    with box.stream(server, "/ticks?18") as answer:  # which takes longer than a stream may be silent
+    with box.stream(server, "/ticks?18") as answer:  # takes longer than the idle limit of a stream
         came += [time.monotonic() - began for _ in answer.iter_lines()]
     assert len(came) == 18 and came[-1] - came[0] > 1
 
 
 def test_both_ways_at_once(box: Box) -> None:
-    """An exchange in which either waits for what the other said would never end."""
+    """An exchange in which each side waits for the other's data never ends."""
     address = httpx.URL(box.own.url)
     with socket.create_connection((address.host, address.port or 80), timeout=10) as wire:
         wire.sendall(f"POST /echo HTTP/1.1\r\nHost: {box.host()}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
@@ -221,7 +221,7 @@ def test_both_ways_at_once(box: Box) -> None:
 
 
 def test_an_answer_before_the_request_is_whole(box: Box) -> None:
-    """A refusal that is lost because nobody reads the rest of the upload."""
+    """A refusal is lost because nobody reads the rest of the upload."""
     address = httpx.URL(box.own.url)
     with socket.create_connection((address.host, address.port or 80), timeout=10) as wire:
         wire.sendall(f"POST /refused HTTP/1.1\r\nHost: {box.host()}\r\nContent-Length: 99\r\n\r\nx".encode())
@@ -232,7 +232,7 @@ def test_an_answer_before_the_request_is_whole(box: Box) -> None:
 
 
 def test_nothing_is_left_of_a_client_that_hung_up(server: Server, box: Box) -> None:
-    """A program that writes for ever to nobody, and processes that fill the box."""
+    """A program writes forever to a disconnected client, or tunnel processes pile up in the box."""
     docker("exec", box.container, "rm", "-f", "/tmp/left")
     with box.stream(server, "/ticks?1000") as answer:
         next(answer.iter_lines())
@@ -241,13 +241,13 @@ def test_nothing_is_left_of_a_client_that_hung_up(server: Server, box: Box) -> N
 
 
 def test_what_is_cut_off_does_not_look_whole(server: Server, box: Box) -> None:
-    """An answer whose end never came, taken for the answer."""
+    """A truncated answer is taken for a complete one."""
     with pytest.raises(httpx.RemoteProtocolError):
         box.ask(server, "GET", "/cut")
 
 
 def test_refusals(server: Server, box: Box) -> None:
-    """A client that cannot tell a program that has not begun to listen from a box that is gone."""
+    """A client cannot distinguish a program that does not listen yet from a box that is gone."""
     closed = box.ask(server, "GET", "/", 8002)
     assert closed.status_code == 502
     text = "The sandbox is running but port is not open"
@@ -262,7 +262,7 @@ def test_refusals(server: Server, box: Box) -> None:
 
 
 def test_bounds(box: Box) -> None:
-    """A program that never answers would keep the client; many clients would fill the box with tunnels."""
+    """A program that never answers blocks its client forever, or many clients fill the box with tunnels."""
     silent = (
         "import socket, time; s = socket.create_server(('', 8003)); c = [s.accept() for _ in range(3)]; time.sleep(99)"
     )
@@ -286,7 +286,7 @@ def test_envd_by_its_own_name(server: Server, box: Box) -> None:
 
 
 def test_the_traffic_token(servers: list[Server]) -> None:
-    """A box that was asked for as private and is open to all; and one that dies while it is asked."""
+    """A private box is open to everybody; or a box that dies during a request is not reported."""
     network = {"allowPublicTraffic": False, "maskRequestHost": "own.example:${PORT}"}
     made = Control(servers[0]).create(network=network)
     token, sid = made["trafficAccessToken"], made["sandboxID"]
@@ -318,7 +318,7 @@ def test_the_traffic_token(servers: list[Server]) -> None:
 
 
 def test_a_paused_box(servers: list[Server]) -> None:
-    """A web application would stay asleep although its box was made to wake for requests, or wake although not."""
+    """A request does not resume a paused box that was created to resume on traffic, or resumes one that was not."""
     for wakes, status in ((True, 200), (False, 502)):
         box = Box(servers, autoPause=True, autoResume={"enabled": wakes})
         assert box.control.call("POST", f"/sandboxes/{box.sid}/pause").status_code == 204

@@ -1,4 +1,4 @@
-"""Boxes by E2B's control plane: on a real engine, by plain requests and by the real SDK."""
+"""Boxes through E2B's control plane, on a real engine, with plain requests and with the real SDK."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def ends_at(control: Control, sid: str) -> float:
 
 @pytest.mark.parametrize("release", ["newest", "older", "oldest"])
 def test_the_sdk_makes_finds_prolongs_and_kills(server: Server, control: Control, release: str) -> None:
-    """A field that the SDK does not find, or a status that it takes for an error."""
+    """The SDK misses a field, or takes a status for an error."""
     result = sdk(
         server,
         release,
@@ -79,7 +79,7 @@ other.kill()
 
 
 def test_the_sdk_reads_no_fix_in_a_task_image(server: Server, control: Control) -> None:
-    """By this protocol a policy reads the history that sessions hide; or whoever grades cannot ask for it."""
+    """A policy reads history that sessions hide, or a grader cannot get it."""
     result = sdk(
         server,
         "newest",
@@ -97,7 +97,7 @@ for metadata in ({}, {"task_image": "raw"}):
 
 
 def test_what_a_create_says_is_what_the_box_is(server: Server, control: Control) -> None:
-    """A size, a network or a run that was asked for and silently not given."""
+    """A requested size, network or run is silently not applied."""
     named = Control(server, **{"Sandbox-Run": "team"})
     made = named.create(metadata={"image": BASE, "size": "sm"}, allow_internet_access=False, templateID="nothing")
     plain = control.create()
@@ -119,7 +119,7 @@ def test_what_a_create_says_is_what_the_box_is(server: Server, control: Control)
 
 
 def test_its_network_is_taken_and_given_back(server: Server, control: Control) -> None:
-    """A network that was switched off and is there."""
+    """A network that was switched off still works."""
     sid = control.create()["sandboxID"]
     (container,) = server.containers(f"sid={sid}")
 
@@ -136,7 +136,7 @@ def test_its_network_is_taken_and_given_back(server: Server, control: Control) -
 
 
 def test_a_box_is_no_rollout(server: Server, control: Control) -> None:
-    """An action in a box, or a reward for it, that fails in an unforeseen way."""
+    """An action in a box, or a reward request for it, fails with an unexpected error."""
     sid = control.create()["sandboxID"]
     said = control.call("POST", "/process_action", {"sid": sid, "content": bash("ls")}).json()
     assert said["error"]["code"] == "is_box"
@@ -149,7 +149,7 @@ def test_a_box_is_no_rollout(server: Server, control: Control) -> None:
 
 
 def test_refusals_read_as_e2b_spells_them(server: Server, control: Control) -> None:
-    """A client would retry for ever what can never be, or give up on what passes."""
+    """A client retries permanent errors forever, or gives up on temporary ones."""
     for body, words in (
         ({"metadata": {"image": "no/such-image:1"}}, "does not exist"),
         ({"metadata": {"image": "../../containers/json"}}, "does not exist"),
@@ -181,7 +181,7 @@ def test_refusals_read_as_e2b_spells_them(server: Server, control: Control) -> N
 
 
 def test_the_same_under_a_prefix(server: Server, control: Control) -> None:
-    """A client behind a shared host name has a path in its URL."""
+    """Behind a shared host name, a client's URL has a path prefix."""
     answer = control.call("POST", "/e2b/v2/sandboxes", {"templateID": "base", "timeout": 30})
     assert answer.status_code == 201
     sid = answer.json()["sandboxID"]
@@ -189,7 +189,7 @@ def test_the_same_under_a_prefix(server: Server, control: Control) -> None:
 
 
 def test_it_ends_when_its_time_is_over(server: Server, control: Control) -> None:
-    """A box that outlives its time, or ends as idle before it."""
+    """A box outlives its lifetime, or is ended earlier as idle."""
     brief, longer = control.create(timeout=3)["sandboxID"], control.create(timeout=60)["sandboxID"]
     control.call("POST", f"/sandboxes/{longer}/timeout", {"timeout": 2})
     control.call("POST", f"/sandboxes/{longer}/timeout", {"timeout": 50})
@@ -202,7 +202,7 @@ def test_it_ends_when_its_time_is_over(server: Server, control: Control) -> None
 
 
 def test_pages_filters_and_order(server: Server, control: Control) -> None:
-    """A page that repeats or skips one, or a filter that lets others through."""
+    """A page repeats or skips a box, or a filter lets others through."""
     sids = [control.create(metadata={"n": str(n), "all": "1"})["sandboxID"] for n in range(3)]
     assert control.ids() == sids[::-1] and control.ids(order="asc") == sids
     assert control.ids(metadata="n=1") == [sids[1]] and control.ids(metadata="n=1&all=2") == []
@@ -228,13 +228,13 @@ def test_a_create_whose_client_is_gone_leaves_nothing(server: Server, control: C
             connection.sendall(head.encode() + text)
             time.sleep(after_s)
             connection.setblocking(False)
-            with suppress(BlockingIOError):  # on a quick machine the answer is there: its client may use it
+            with suppress(BlockingIOError):  # on a fast machine the answer has arrived, and the client may use it
                 control.kill(json.loads(connection.recv(1 << 16).partition(b"\r\n\r\n")[2])["sandboxID"])
     until(lambda: not server.containers() and control.ids() == [], 20, "nothing is left")
 
 
 def test_an_idempotency_key_makes_one_box(server: Server) -> None:
-    """A create that is sent again, for its answer was lost, leaves an orphan."""
+    """A create that is resent because its answer was lost leaves an orphan."""
     control = Control(server, **{"Idempotency-Key": "k-1"})
     first, second = control.create(), control.create()
     assert first["sandboxID"] == second["sandboxID"] and first["envdAccessToken"] == second["envdAccessToken"]
@@ -245,7 +245,7 @@ def test_an_idempotency_key_makes_one_box(server: Server) -> None:
 
 
 def test_a_removed_container_is_a_lost_box(server: Server, control: Control) -> None:
-    """Its client would be told for an hour that it runs."""
+    """The service reports the box as running for an hour."""
     sid = control.create()["sandboxID"]
     docker("rm", "-f", *server.containers(f"sid={sid}"))
     until(lambda: control.call("GET", f"/sandboxes/{sid}").status_code == 404, 10, "seen")
@@ -254,7 +254,7 @@ def test_a_removed_container_is_a_lost_box(server: Server, control: Control) -> 
 
 @pytest.mark.parametrize("forgets", [False, True], ids=["", "redis emptied"])
 def test_boxes_live_on_over_a_restart(serve: Callable[..., Server], forgets: bool) -> None:
-    """kill -9: slots counted anew, tokens that still open, ends that still come."""
+    """After kill -9: slots are counted again, tokens still work, lifetimes still end boxes."""
     server = serve(box_templates=TEMPLATES, max_sessions=2, reaper_period_s=0.5, pool_size=0, box_create_wait_s=10)
     control = Control(server)
     made, brief = control.create(metadata={"k": "v"}, timeout=300), control.create(timeout=300)["sandboxID"]
@@ -283,7 +283,7 @@ def test_boxes_live_on_over_a_restart(serve: Callable[..., Server], forgets: boo
 
 
 def test_patterns_and_siblings(serve: Callable[..., Server]) -> None:
-    """An image that the operator did not allow; siblings of a create that find no container parked."""
+    """A box runs an image that is not allowed; or the pool parks no container for siblings of a create."""
     server = serve(box_images="sandbox-samples/base*,absent/*", box_default_s=30, pool_group=3)
     control = Control(server)
     assert (
@@ -299,7 +299,7 @@ def test_patterns_and_siblings(serve: Callable[..., Server]) -> None:
 
 
 def test_any_node_answers_for_any_box(rows: Path, tmp_path: Path) -> None:
-    """Creates spread; a kill through the other node; the boxes of a dead node are lost, and told as such."""
+    """Creates are spread, any node can kill a box, and boxes of a dead node are reported as lost."""
     with fleet(tmp_path, rows, 2, box_templates=TEMPLATES, pool_size=0, max_sessions=4) as ((a, b), _):
         one, two = Control(a), Control(b)
         with ThreadPoolExecutor(4) as pool:

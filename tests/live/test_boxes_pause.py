@@ -1,4 +1,4 @@
-"""Boxes that are paused and resumed: by the real SDK, by plain requests, and behind the server's back."""
+"""Pausing and resuming boxes: with the real SDK, with plain requests, and directly on the engine."""
 
 import json
 import os
@@ -23,24 +23,24 @@ def server(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
 
 
 def state(control: Control, sid: str) -> str:
-    """As its info tells it; "" once it has ended."""
+    """The box's state as reported; "" once it has ended."""
     answer = control.call("GET", f"/sandboxes/{sid}")
     return str(answer.json()["state"]) if answer.is_success else ""
 
 
 def frozen(server: Server, sid: str) -> bool:
-    """What the engine says."""
+    """Whether the engine reports the container as paused."""
     return bool(json.loads(docker("inspect", server.container(sid)))[0]["State"]["Paused"])
 
 
 def health(server: Server, made: dict[str, str]) -> int:
-    """Status of a request into the box."""
+    """Status of a health request to the box."""
     headers = {"E2b-Sandbox-Id": made["sandboxID"], "X-Access-Token": made["envdAccessToken"]}
     return httpx.get(f"{server.url}/health", headers=headers, timeout=20, trust_env=False).status_code
 
 
 def test_the_sdk_pauses_and_connects(server: Server, control: Control) -> None:
-    """A process that a pause ended or whose time ran on, a request that hung on a frozen box, a state told wrong."""
+    """A pause ends a process or its time runs on, a request hangs on a paused box, or a state is wrong."""
     result = sdk(
         server,
         "newest",
@@ -96,7 +96,7 @@ failing(lambda: other.pause())
 
 
 def test_an_end_that_is_a_pause(server: Server, control: Control) -> None:
-    """A box that its timeout ended in place of pausing it, or that its traffic does not wake."""
+    """A box's timeout ends it instead of pausing it, or traffic does not resume it."""
     waking = control.create(timeout=2, autoPause=True, autoResume={"enabled": True})
     asleep = control.create(timeout=2, autoPause=True)
     sids = [waking["sandboxID"], asleep["sandboxID"]]
@@ -114,7 +114,7 @@ def test_an_end_that_is_a_pause(server: Server, control: Control) -> None:
     assert control.call("POST", f"/sandboxes/{sids[1]}/resume", {"timeout": 30}).status_code == 409
     assert control.call("GET", f"/sandboxes/{sids[1]}").json()["lifecycle"]["onTimeout"] == "kill"
     assert control.call("POST", f"/sandboxes/{sids[1]}/connect", {"timeout": 30}).status_code == 200
-    assert control.call("POST", f"/sandboxes/{sids[0]}/connect", {"memory": False}).status_code == 200  # it runs
+    assert control.call("POST", f"/sandboxes/{sids[0]}/connect", {"memory": False}).status_code == 200  # it is running
     plain = control.call("GET", "/sandboxes").json()
     assert {found["sandboxID"] for found in plain} == set(sids)
     control.call("POST", f"/sandboxes/{sids[0]}/pause")

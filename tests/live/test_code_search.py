@@ -1,4 +1,4 @@
-"""Code search over real HTTP: answers in the journal become rewards, batches are graded, rollouts are measured."""
+"""Code search over real HTTP: rewards from journaled answers, graded batches, rollout metrics."""
 
 import json
 from collections.abc import Callable
@@ -116,7 +116,7 @@ def test_without_an_answer(live: Server) -> None:
 
 
 def test_a_lost_sandbox_is_no_reward(live: Server) -> None:
-    """As 0, or as -10, it would train the policy on our faults."""
+    """As 0 or -10 it would train the policy on faults of the service."""
     sid = live.begin(INSTANCE)
     live.say(sid, BOTH)
     docker("rm", "-f", live.container(sid))
@@ -231,7 +231,7 @@ def test_bounds_of_a_batch(live: Server) -> None:
 
 
 def test_an_answer_outlives_the_server(serve: Callable[..., Server], tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Acknowledged answers are in Redis before SQL has them; a file of rewards holds for all."""
+    """Acknowledged answers are in Redis before SQL; a rewards file applies to all instances."""
     rewards = tmp_path_factory.mktemp("rewards") / "mine.yaml"
     rewards.write_text("reward: [{fn: file_localization_f1_reward, weight: 4}]")
     server = serve(localization_rewards=rewards)

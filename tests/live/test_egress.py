@@ -1,4 +1,4 @@
-"""What a box reaches: what it may and nothing else, whoever in it tries, and whatever happens to its container."""
+"""Egress rules: a box reaches only what it may, whichever user tries, and whatever happens to its container."""
 
 import socket
 import subprocess
@@ -45,12 +45,12 @@ class _Answer(BaseHTTPRequestHandler):
         self.wfile.write(b"hi")
 
     def log_message(self, format: str, *args: object) -> None:
-        """Not into the test's output."""
+        """Keep the test's output clean."""
 
 
 @pytest.fixture(scope="module")
 def ports() -> Iterator[tuple[int, int]]:
-    """Of two HTTP servers on all addresses of this host."""
+    """Ports of two HTTP servers on all addresses of this host."""
     with ExitStack() as stack:
         found = []
         for _ in range(2):
@@ -69,7 +69,7 @@ def gateway() -> str:
 
 @pytest.fixture(scope="module")
 def elsewhere() -> str:
-    """Another address of this host, which boxes reach just as well."""
+    """Another address of this host that boxes can reach."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(("192.0.2.1", 9))  # sends nothing
         return str(probe.getsockname()[0])
@@ -136,7 +136,7 @@ def test_a_box_reaches_what_it_may_and_nothing_else(
 
 
 def test_a_request_gets_less_never_more(server: Server, control: Control, gateway: str, ports: tuple[int, int]) -> None:
-    """Rules that are taken and not held to, or that open what the operator closed; also while the box runs."""
+    """Rules are accepted but not enforced, or open what the operator closed; also while the box runs."""
     places = [f"{gateway}:{port}" for port in ports]
     wide = control.create(network={"allowOut": ["0.0.0.0/0", "::/0"]})["sandboxID"]
     box = container_of(server, wide)
@@ -159,7 +159,7 @@ def test_a_request_gets_less_never_more(server: Server, control: Control, gatewa
 
 
 def test_rules_as_the_sdk_sends_them(server: Server, control: Control, gateway: str, ports: tuple[int, int]) -> None:
-    """Words of the SDK that mean something else here."""
+    """The SDK's rules are interpreted differently here."""
     allowed = ports[0]
     result = sdk(
         server,
@@ -179,7 +179,7 @@ box.kill()
 
 
 def test_a_box_that_others_start_again_is_ended(server: Server, control: Control) -> None:
-    """The engine's restart gives a container its network back, and not its rules."""
+    """When the engine restarts a container, it gets its network back but not its rules."""
     sid = control.create()["sandboxID"]
     box = container_of(server, sid)
     docker("restart", "-t", "0", box)

@@ -1,4 +1,4 @@
-"""Batches of commands in real sandboxes: in parallel, apart from each other, each ending on its own terms."""
+"""Batches of commands in real sandboxes: parallel, isolated from each other, each with its own result."""
 
 import json
 import time
@@ -17,7 +17,7 @@ BLOCK = "<tool_response>\n{}\n</tool_response>"
 
 
 def batch(server: Server, sid: str, *commands: object, key: str = "", **more: object) -> list[dict[str, Any]]:
-    """The results of a batch that the service did run."""
+    """Run a batch, which the service must accept; return its results."""
     answer = execute(server, sid, *commands, key=key, **more)
     assert answer.status_code == 200, answer.text
     return list(answer.json()["results"])
@@ -35,7 +35,7 @@ def one(server: Server, sid: str, command: str, **more: object) -> dict[str, Any
 
 @pytest.fixture(scope="module")
 def sid(live: Server) -> str:
-    """A session for those who leave nothing behind."""
+    """A session shared by tests that leave nothing behind."""
     return live.begin("samples__search-1")
 
 
@@ -43,7 +43,7 @@ def sid(live: Server) -> str:
 def test_sleeps_run_in_parallel_and_answer_in_order(live: Server, sid: str, count: int, within_s: float) -> None:
     """A turn of eight calls takes eight times as long, or gives each the output of another."""
     took_s = []
-    for _ in range(3):  # the best of three: other work on the machine is not the service's doing
+    for _ in range(3):  # the best of three, because other work on the machine may slow one down
         began = time.monotonic()
         results = batch(live, sid, *(f"sleep 1; echo {number}" for number in range(count)))
         took_s.append(time.monotonic() - began)
@@ -54,7 +54,7 @@ def test_sleeps_run_in_parallel_and_answer_in_order(live: Server, sid: str, coun
 
 
 def test_it_is_bash_at_the_repository(live: Server, sid: str) -> None:
-    """`/bin/sh` expands no braces; or paths of the answer are relative to some other folder."""
+    """`/bin/sh` does not expand braces; or paths in the answer are relative to another folder."""
     expanded, where, listed = batch(live, sid, "printf '%s' {1..3}", "pwd", {"command": "ls", "cwd": "ledger"})
     assert (expanded["stdout"], expanded["exit_code"]) == ("123", 0)
     assert where["stdout"] == "/testbed\n"
@@ -90,7 +90,7 @@ def test_a_long_output_keeps_head_and_tail_around_a_marked_gap(live: Server, sid
 
 
 def test_a_timeout_kills_the_whole_tree_and_keeps_what_was_said(live: Server, sid: str) -> None:
-    """Children survive and take the CPU of the commands after them."""
+    """Child processes survive and use CPU time of later commands."""
     slow = "echo begun; (setsid sleep 4711 &); (env -i sleep 4711 &); sleep 4711 & sleep 4711"
     began = time.monotonic()
     late, quick = batch(live, sid, {"command": slow, "timeout_s": 3}, "sleep 0.3; echo done")
@@ -139,7 +139,7 @@ def test_a_key_runs_once_and_gives_the_same_results(live: Server, sid: str) -> N
 
 
 def test_what_cannot_run_is_refused(live: Server, sid: str) -> None:
-    """A bound is clamped in silence, and the trainer learns of it from its rewards."""
+    """A limit is clamped silently, and the trainer notices it only in its rewards."""
     before = len(live.actions(sid))
     refused = [
         execute(live, sid),
@@ -152,7 +152,7 @@ def test_what_cannot_run_is_refused(live: Server, sid: str) -> None:
 
 
 def test_a_dead_session_is_a_fault_of_ours(live: Server) -> None:
-    """Its commands end with -1 or 127, and the policy is trained on that."""
+    """Commands in a dead session end with -1 or 127, and the policy is trained on that."""
     sid = live.begin()
     docker("rm", "-f", live.container(sid))
     answer = execute(live, sid, "ls", "pwd")
@@ -167,7 +167,7 @@ def test_a_dead_session_is_a_fault_of_ours(live: Server) -> None:
 
 
 def test_a_batch_that_a_kill_cut_off_is_told_and_not_run_again(serve: Callable[..., Server]) -> None:
-    """The retry's results are made up; or the commands run twice."""
+    """A retry gets invented results, or runs the commands twice."""
     server = serve()
     sid = server.begin()
     with ThreadPoolExecutor(1) as pool:

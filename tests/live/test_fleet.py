@@ -1,4 +1,4 @@
-"""Two nodes on one Redis and one database: any of them answers for any session, also for those of a dead one."""
+"""Two nodes on one Redis and one database: any node answers for any session, even those of a dead node."""
 
 import signal
 import time
@@ -24,7 +24,7 @@ def nodes(rows: Path, tmp_path: Path) -> Iterator[Callable[..., tuple[list[Serve
 
 
 def test_any_node_answers_for_any_session(nodes: Callable[..., tuple[list[Server], SharedRedis]]) -> None:
-    """Sessions spread; every endpoint works through the server that does not have them, with one hop."""
+    """Sessions are spread over the nodes; every endpoint works through the other node, with one hop."""
     (a, b), _ = nodes()
     sids = [a.begin() for _ in range(4)] + [b.begin() for _ in range(2)]
     places = {sid: a.session(sid)["node"] for sid in sids}
@@ -52,7 +52,7 @@ def test_a_key_runs_once_whichever_node_gets_the_retry(
 
 
 def test_a_dead_nodes_session_goes_on(nodes: Callable[..., tuple[list[Server], SharedRedis]]) -> None:
-    """kill -9 of a node for good: its session's files, cwd and variables are there again, and it is told."""
+    """After kill -9 of a node its session is restored with files, cwd and variables, and the policy is told."""
     (a, b), _ = nodes()
     sid = on(b)
     a.run(sid, "cd /tmp && export KEPT=11 && echo one > f.txt")
@@ -64,12 +64,12 @@ def test_a_dead_nodes_session_goes_on(nodes: Callable[..., tuple[list[Server], S
     assert "host of this session" not in a.run(sid, "true")
     assert a.session(sid)["node"] == a.node and len(a.actions(sid)) == 4
     assert a.finish(sid)["state"] == "ended"
-    b.start()  # it finds that its session is somebody else's
+    b.start()  # it finds that another node owns its session
     until(lambda: not b.containers(f"sid={sid}"), 20, "the left-behind container gone")
 
 
 def test_a_frozen_node_is_a_dead_one(nodes: Callable[..., tuple[list[Server], SharedRedis]]) -> None:
-    """Its kernel takes connections, so a request sent there would wait; and when it thaws, it must not answer twice."""
+    """A frozen node still accepts connections, so requests would wait; when it continues, it must not answer again."""
     (a, b), _ = nodes()
     sid = on(b)
     a.run(sid, "echo one >> /tmp/n")
@@ -106,7 +106,7 @@ def test_what_ends_differently_is_told(nodes: Callable[..., tuple[list[Server], 
 def test_what_ends_differently_and_cannot_be_told_gets_no_reward(
     nodes: Callable[..., tuple[list[Server], SharedRedis]],
 ) -> None:
-    """The patch would be of a state that the policy never saw, and its reward unmasked."""
+    """The patch would come from a state that the policy never saw, with an unmasked reward."""
     (a, b), _ = nodes()
     sid = on(b)
     docker("exec", b.container(sid), "touch", "/tmp/not-of-an-action")
@@ -144,7 +144,7 @@ def test_a_restart_is_waited_for(nodes: Callable[..., tuple[list[Server], Shared
 
 
 def test_draining(nodes: Callable[..., tuple[list[Server], SharedRedis]]) -> None:
-    """What is live is finished, nothing new comes, the server ends with 0."""
+    """Live sessions are finished, no new ones start, the server exits with 0."""
     (a, b), _ = nodes()
     sid = on(b)
     with ThreadPoolExecutor(1) as pool:
@@ -159,7 +159,7 @@ def test_draining(nodes: Callable[..., tuple[list[Server], SharedRedis]]) -> Non
 
 
 def test_an_end_whose_node_dies(nodes: Callable[..., tuple[list[Server], SharedRedis]]) -> None:
-    """The patch was in SQL: another node finishes, nothing is run again."""
+    """If the patch is already in SQL, another node finishes the end without a replay."""
     (a, b), _ = nodes()
     sid = on(b)
     a.run(sid, "echo x > x.txt; (sleep 1000 &)")

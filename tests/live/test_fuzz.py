@@ -1,6 +1,6 @@
-"""What no client of ours would send, to every route of a running server: no 500, no growth, no stall.
+"""Malformed requests to every route of a running server cause no 500, no memory growth, no blocked loop.
 
-FUZZ_S seconds of it, 12 unless told; the long form is ten minutes: `FUZZ_S=600 pytest tests/live/test_fuzz.py`.
+Runs for FUZZ_S seconds, default 12; the long form takes ten minutes: `FUZZ_S=600 pytest tests/live/test_fuzz.py`.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ WORKERS = 6
 STALL_S = 0.25
 """Busy time of the loop's thread: that of a machine with other work to do counts as well as that of one without."""
 GROWTH_KB = 96 << 10
-"""Past what the server has after one round of everything; a bomb of 200 MB, or a leak, is far more."""
+"""Allowed growth after one round of everything; a bomb of 200 MB, or a leak, is far larger."""
 ANSWER_S = 60.0
 WAIT_S = 3.0
 
@@ -63,7 +63,7 @@ JUNK = (
 
 
 def routes(server: Server) -> list[tuple[str, str]]:
-    """Method and path of every one; paths name nothing that is there."""
+    """Method and path of every route; the paths name nothing that exists."""
     paths = httpx.get(f"{server.url}/openapi.json", timeout=60).json()["paths"]
     own = [(method.upper(), path) for path, methods in paths.items() for method in methods]
     named = {**NAMED, "sha256": "0" * 64}
@@ -81,7 +81,7 @@ def request(method: str, path: str, body: bytes = b"", *headers: bytes, length: 
 
 
 def bodies(dice: random.Random) -> bytes:
-    """One that is no request's."""
+    """An invalid body."""
     fields = [
         b'"sid"',
         b'"content"',
@@ -122,7 +122,7 @@ def bodies(dice: random.Random) -> bytes:
 
 
 def much(dice: random.Random, method: str, path: str, body: bytes) -> bytes:
-    """More of something than anybody sends."""
+    """An excessive amount of something."""
     return dice.choice(
         (
             lambda: request(method, path, BOMB, b"Content-Encoding: gzip"),
@@ -151,7 +151,7 @@ def smuggled(dice: random.Random, method: str, path: str, body: bytes) -> bytes:
 
 
 def odd(dice: random.Random, method: str, path: str, body: bytes) -> bytes:
-    """A path, a query, a header or a protocol that is none of ours."""
+    """An unexpected path, query, header or protocol."""
     before = dice.choice(
         ("//", "/%00", "/../../etc/passwd", "/%2e%2e/%2e%2e", "/v1/sessions/" + "9" * 8000, "*", "http://x/")
     )
@@ -179,7 +179,7 @@ def plain(dice: random.Random, method: str, path: str, body: bytes) -> bytes:
 
 
 def strange(dice: random.Random, method: str, path: str) -> bytes:
-    """One request, or what is none, as the bytes of a connection."""
+    """The bytes of a connection, with a valid or an invalid request."""
     return dice.choice((much, smuggled, odd, plain))(dice, method, path, bodies(dice))
 
 
@@ -196,7 +196,7 @@ def answered(server: Server, data: bytes) -> str:
 
 @contextlib.contextmanager
 def held_open(server: Server, count: int) -> Iterator[None]:
-    """So many connections whose requests never end: half a head, half a body, and a byte now and then."""
+    """Open `count` connections with unfinished requests: half a head, half a body, an occasional byte."""
     host, port = server.url.removeprefix("http://").split(":")
     halves = (
         b"POST /start_instance HTT",
@@ -217,14 +217,14 @@ def resident_kb(server: Server) -> int:
 
 
 def one_round(server: Server, send: Callable[[tuple[int, str, str]], str], found: Counter[str], every: int) -> None:
-    """Each route `every` times, by several clients at once."""
+    """Request each route `every` times, by several concurrent clients."""
     wanted = [(seed, *route) for seed in range(every) for route in routes(server)]
     with ThreadPoolExecutor(WORKERS) as pool:
         found.update(pool.map(send, wanted))
 
 
 def test_nothing_that_is_sent_breaks_it(live: Server) -> None:
-    """A client without a key for anything could stop the service for all others."""
+    """A client without a key could stop the service for all others."""
     dice = random.Random(SEED)
     said: list[str] = []
 

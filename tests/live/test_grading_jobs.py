@@ -1,4 +1,4 @@
-"""Gradings of two nodes on one Redis and one database: each is done, whichever node dies, and once."""
+"""Gradings of two nodes on one Redis and one database: each is done exactly once, whichever node dies."""
 
 import signal
 import sqlite3
@@ -30,7 +30,7 @@ def nodes(rows: Path, tmp_path: Path) -> Iterator[Nodes]:
 
 
 def grader_of(server: Server, reward: dict[str, object]) -> object:
-    """The node that its receipt names."""
+    """The grading node named in the receipt."""
     return server.get(f"/v1/receipts/{reward['receipt']}")["node"]
 
 
@@ -41,7 +41,7 @@ def stored(folder: Path, table: str, sid: str) -> int:
 
 
 def test_killed_in_the_middle_of_a_grading(nodes: Nodes, tmp_path: Path) -> None:
-    """Another node begins it again long before it looks in SQL, the verdict is right, there is one, nothing is left."""
+    """Another node restarts it well before its search in SQL; one correct verdict, no leftovers."""
     (a, b), _ = nodes(grade_recover_s=1000)
     sid, waiting = on(b), on(b)
     a.run(sid, slow(4))
@@ -63,7 +63,7 @@ def test_killed_in_the_middle_of_a_grading(nodes: Nodes, tmp_path: Path) -> None
 
 
 def test_a_server_that_stops_hands_over(nodes: Nodes) -> None:
-    """SIGTERM in the middle: nobody waits for the time to live to pass."""
+    """After SIGTERM during a grading, nobody waits for the node's time to live."""
     (a, b), _ = nodes(node_ttl_s=100, grade_recover_s=1000)
     sid = on(b)
     a.run(sid, slow(3))
@@ -92,7 +92,7 @@ def test_a_node_with_a_backlog_is_helped(nodes: Nodes) -> None:
 
 
 def test_the_same_patch_on_two_nodes_is_graded_once(nodes: Nodes) -> None:
-    """Groups of equal patches would cost the fleet as many gradings."""
+    """Otherwise a group of equal patches would cost one grading each."""
     (a, b), _ = nodes()
     sids = [on(a), on(b)]
     for sid in sids:

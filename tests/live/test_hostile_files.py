@@ -1,4 +1,4 @@
-"""Files that a policy laid out to hurt who reads or writes them: links, pipes, devices, holes, names of any bytes."""
+"""Files that a policy creates to harm their readers or writers: links, pipes, devices, holes, arbitrary names."""
 
 import socket
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from .serving import Server, docker, until
 
 IMAGE = "sandbox-samples/ledger:latest"
 MOST_KB = 96 << 10
-"""More memory of the server than any single file may cost."""
+"""Limit on the growth of the server's memory by a single file."""
 
 LAY_OUT = r"""
 cd /tmp; ln -s /dev/zero zero; ln -s loop loop; ln -s /etc out; ln -s /tmp/../../../etc/passwd up
@@ -29,7 +29,7 @@ nohup sh -c 'while :; do ln -sfn /etc race 2>/dev/null; rm -rf race; mkdir -p ra
 
 
 class Box:
-    """One box, and the ways to its files."""
+    """One box, with access to its files."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -44,7 +44,7 @@ class Box:
         return str(self.http.post(f"/v1/boxes/{self.sid}/commands", json=body, timeout=90).json()["stdout"])
 
     def first(self, path: str, most: int = 1 << 20) -> tuple[int, bytes]:
-        """Status and the first bytes of a download, then the client hangs up."""
+        """Return the status and first bytes of a download, then disconnect."""
         with self.http.stream("GET", self.files, params={"path": path}) as answer:
             came = b""
             for chunk in answer.iter_bytes():
@@ -74,7 +74,7 @@ def box(live: Server) -> Iterator[Box]:
 
 
 def test_what_is_no_file_is_refused_and_read_by_nobody(box: Box) -> None:
-    """A pipe or a device would be read for ever, in the container or in the server."""
+    """A pipe or a device would be read forever, in the container or in the server."""
     before, memory = box.processes(), resident_kb(box.server)
     for path in ("/tmp/pipe", "/tmp/socket", "/dev/zero", "/tmp/zero", "/tmp/loop", "/tmp", "/tmp/out", "/dev/tty"):
         status, came = box.first(path)
@@ -90,7 +90,7 @@ def test_what_is_no_file_is_refused_and_read_by_nobody(box: Box) -> None:
 
 
 def test_a_hole_costs_nothing(box: Box) -> None:
-    """A download would fill the memory of the server, or run on for a client that is gone."""
+    """A download would fill the server's memory, or continue after its client disconnected."""
     assert box.run("stat -c %s /tmp/terabytes") in ("", "0\n"), "past SANDBOX_DISK_MB"
     before, memory = box.processes(), resident_kb(box.server)
     for _ in range(3):
@@ -101,7 +101,7 @@ def test_a_hole_costs_nothing(box: Box) -> None:
 
 
 def test_an_upload_that_breaks_off_leaves_no_process(box: Box) -> None:
-    """Each would keep a process of the box, of which there are few."""
+    """Each would occupy one of the box's few processes."""
     before = box.processes()
     host, port = box.server.url.removeprefix("http://").split(":")
     for number in range(6):
@@ -113,7 +113,7 @@ def test_an_upload_that_breaks_off_leaves_no_process(box: Box) -> None:
 
 
 def test_links_lead_only_within_the_box(box: Box) -> None:
-    """A path that a policy laid out would be one of the host."""
+    """A policy could make a path lead to the host."""
     assert box.first("/tmp/up") == box.first("/etc/passwd") and b"root:x:0" in box.first("/tmp/up")[1]
     answers = [box.http.put(box.files, params={"path": f"/tmp/race/f{n}"}, content=b"x").status_code for n in range(12)]
     assert set(answers) <= {200, 400, 404, 409, 422, 500, 503} and not Path("/etc/f0").exists()
@@ -121,7 +121,7 @@ def test_links_lead_only_within_the_box(box: Box) -> None:
 
 
 def test_names_of_any_bytes(box: Box, live: Server) -> None:
-    """One name that is no UTF-8 made E2B's list of the whole folder fail."""
+    """One name with invalid UTF-8 made E2B's list of the whole folder fail."""
     made = live.post("/sandboxes", {"templateID": "base", "metadata": {"image": IMAGE}, "timeout": 300}).json()
     headers = {"E2b-Sandbox-Id": made["sandboxID"], "X-Access-Token": made["envdAccessToken"]}
     try:

@@ -1,4 +1,4 @@
-"""More work than there is room for, and a node that is not well: who gets what, and what the others are told."""
+"""Overload and unhealthy nodes: who is served, and what the refused requests are told."""
 
 import os
 import subprocess
@@ -43,7 +43,7 @@ def start(server: Server, run: str = "", timeout: float = 120) -> httpx.Response
 
 
 def metric(server: Server, name: str) -> float:
-    """The value of one series; 0.0 where it is not there."""
+    """The value of one metric series; 0.0 if missing."""
     lines = httpx.get(f"{server.url}/metrics").text.splitlines()
     return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} ")), 0.0)
 
@@ -53,7 +53,7 @@ def fault(server: Server, reason: str) -> bool:
 
 
 def test_two_runs_share_the_slots(serve: Callable[..., Server]) -> None:
-    """A trainer with many starts keeps another one waiting until all of its own are through."""
+    """A trainer with many starts blocks another one until all of its own are served."""
     server = serve(max_sessions=2, start_timeout_s=100)
     order: list[tuple[str, str]] = []
 
@@ -85,7 +85,7 @@ def test_two_runs_share_the_slots(serve: Callable[..., Server]) -> None:
 
 
 def test_what_a_refusal_says(serve: Callable[..., Server]) -> None:
-    """A trainer learns neither what was lacking nor when to come back; or a full line makes it hang."""
+    """A refusal does not say what was lacking or when to retry; or a full queue makes the start hang."""
     server = serve(max_sessions=1, start_timeout_s=15, start_queue=2)
     for _ in range(2):
         server.finish(server.begin())
@@ -99,7 +99,7 @@ def test_what_a_refusal_says(serve: Callable[..., Server]) -> None:
         assert refused.status_code == 503 and body.keys() == REFUSAL
         assert (body["reason"], body["position"], body["retryable"]) == ("queue", 3, True)
         assert "SANDBOX_START_QUEUE" in body["detail"]
-        other = pool.submit(start, server, "b")  # another run has its part of the line all the same
+        other = pool.submit(start, server, "b")  # another run still has its share of the queue
         bodies = [answer.result().json() for answer in [*waiting, other]]
     # the last of the longer part was put out; the other two were the next one when each gave up
     assert sorted((body["reason"], body["position"]) for body in bodies) == [("queue", 2), ("slots", 1), ("slots", 1)]
@@ -115,7 +115,7 @@ def test_what_a_refusal_says(serve: Callable[..., Server]) -> None:
 
 
 def test_clients_that_leave_free_their_places(serve: Callable[..., Server]) -> None:
-    """Places of clients that are gone fill the line, and others are refused for them."""
+    """Starts of disconnected clients fill the queue, so that others are refused."""
     server = serve(max_sessions=1, start_queue=3, start_timeout_s=60)
     sid = server.begin()
     full = threading.Event()
@@ -134,7 +134,7 @@ def test_clients_that_leave_free_their_places(serve: Callable[..., Server]) -> N
 
 
 def test_an_engine_that_is_gone(wire: Wire, serve: Callable[..., Server]) -> None:
-    """Every start and grading waits its whole bound for a daemon that is not there; or none is taken ever again."""
+    """Every start and grading waits its full timeout for a missing daemon; or none is accepted ever again."""
     server = serve(docker_url=wire.url, breaker_failures=3, breaker_probe_s=0.5, pool_size=0, reaper_period_s=0.5)
     sid, ended = server.begin(), server.begin()
     server.run(ended, "echo x > x.txt")
@@ -157,7 +157,7 @@ def test_an_engine_that_is_gone(wire: Wire, serve: Callable[..., Server]) -> Non
 
 
 def test_an_engine_that_hangs(wire: Wire, serve: Callable[..., Server]) -> None:
-    """A daemon that takes calls and answers none holds every start for its whole bound."""
+    """A daemon that accepts calls but does not answer blocks every start for its full timeout."""
     server = serve(docker_url=wire.url, docker_timeout_s=3, breaker_failures=2, breaker_probe_s=0.5, reaper_period_s=1)
     sid = server.begin()
     wire.hush()
@@ -183,7 +183,7 @@ def test_starts_under_way_wait_for_the_engine(wire: Wire, serve: Callable[..., S
         wire.mend()
         answers = [one.result() for one in starts]
     went_on = [answer for answer in answers if answer.status_code == 200]
-    late = [answer.json() for answer in answers if answer.status_code != 200]  # came when it was known already
+    late = [answer.json() for answer in answers if answer.status_code != 200]  # when the outage was already known
     assert len(went_on) >= 4 and all(body["code"] == "no_capacity" for body in late), late
     for answer in went_on:
         assert "\r\nwell[" in server.run(answer.json()["sid"], "echo well")
@@ -207,7 +207,7 @@ def test_a_disk_that_is_nearly_full(disk: Path, serve: Callable[..., Server]) ->
     server.run(sid, "echo x > x.txt")
     until(lambda: len(server.containers("role=session")) == 3, 30, "two are parked")
     fill(disk, 96)
-    time.sleep(1)  # some looks at it
+    time.sleep(1)  # several measurements
     body = start(server).json()
     assert body.keys() == REFUSAL and body["reason"] == "disk" and "SANDBOX_DISK_REFUSE_PCT=95" in body["detail"]
     until(lambda: len(server.containers("role=session")) == 1, 20, "what was parked is given up")

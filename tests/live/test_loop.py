@@ -1,4 +1,4 @@
-"""Nothing that rollouts do together stops the event loop: every other session would wait for it."""
+"""No concurrent work of rollouts blocks the event loop, for which all other sessions would wait."""
 
 import asyncio
 import time
@@ -21,7 +21,7 @@ MAKE_LARGE = f"seq -f 'line %010.0f of a file that takes the editor a while' 1 6
 
 
 class Policy:
-    """One session at a time, and whatever is done to it again and again until the time is over."""
+    """Plays one session at a time, repeatedly until the time is over."""
 
     def __init__(self, client: httpx.AsyncClient, until: float) -> None:
         self.client = client
@@ -98,7 +98,7 @@ class Policy:
 
 
 async def test_the_loop_never_stands_still(serve: Callable[..., Server]) -> None:
-    """A blocking call, or a long computation in the loop's thread, is the p99 of all other sessions."""
+    """A blocking call or a long computation in the loop's thread determines the p99 of all other sessions."""
     server = serve(max_sessions=40, memory_mb=512)
     async with httpx.AsyncClient(base_url=server.url, timeout=300, limits=httpx.Limits(max_connections=None)) as client:
         policies = [Policy(client, time.monotonic() + LOAD_S) for _ in range(14)]

@@ -1,4 +1,4 @@
-"""Containers that die from outside."""
+"""Containers that are killed or removed from outside."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -6,7 +6,7 @@ from .serving import Server, bash, docker, until
 
 
 def test_a_killed_container_is_started_again(live: Server) -> None:
-    """A container's end ends its session, though its files are there."""
+    """A killed container ends its session, although its files still exist."""
     sid = live.begin()
     live.run(sid, "cd /tmp; echo ke$((1+1))pt > f")
     docker("kill", live.container(sid))

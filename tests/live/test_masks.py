@@ -1,4 +1,4 @@
-"""What a policy does in its session never makes its verdict a masked one: each of these once ended as `infra`."""
+"""Actions of a policy never make its verdict masked; each of these once ended as `infra`."""
 
 import pytest
 
@@ -38,7 +38,7 @@ for _ in range(40):
     os.mkdir('d' * 200); os.chdir('d' * 200)" """,
     "a huge sparse file that is ignored": f"{_FIX}; echo sparse >> .gitignore; truncate -s 9G sparse",
 }
-"""Replaced or done -> the fix is taken all the same."""
+"""Sabotage after which the fix must still be captured."""
 
 GONE = {
     "the tree is a link to /": "cd /; rm -rf /testbed; ln -s / /testbed",
@@ -50,12 +50,12 @@ for _ in range(40):
     os.mkdir('d' * 200); os.chdir('d' * 200)
 open('f', 'w').write('x')" """,
 }
-"""Nothing that can be compared is left: no patch, and that is the policy's own doing."""
+"""Sabotage that leaves no tree to compare: no patch, caused by the policy itself."""
 
 
 @pytest.mark.parametrize("name", KEPT)
 def test_the_patch_is_taken_whatever_was_replaced(live: Server, name: str) -> None:
-    """A policy that expects to fail replaces a program, and its rollout leaves the batch instead of costing it."""
+    """A policy that expects to fail replaces a program to get its rollout masked instead of scored."""
     sid = live.begin()
     live.say(sid, bash(KEPT[name]))
     live.finish(sid)
@@ -77,7 +77,7 @@ def test_without_a_tree_there_is_no_patch(live: Server, name: str) -> None:
 
 
 def test_a_container_that_cannot_go_on_gives_its_patch(live: Server) -> None:
-    """Killing all processes after bash was replaced made the session lost, and its verdict masked."""
+    """Killing all processes after replacing bash made the session lost and its verdict masked."""
     sid = live.begin()
     live.say(sid, bash(f"{_FIX}; {_STAND_IN}; cp /tmp/no /bin/bash.new; mv /bin/bash.new /bin/bash; kill -9 -1"))
     live.say(sid, bash("true"))
@@ -89,7 +89,7 @@ def test_a_container_that_cannot_go_on_gives_its_patch(live: Server) -> None:
 
 
 def test_a_container_that_died_gives_its_patch(live: Server) -> None:
-    """Whatever ended it (the OOM killer, the host), its files are there."""
+    """Whatever killed it (the OOM killer, the host), its files still exist."""
     sid = live.begin()
     live.run(sid, _FIX)
     docker("kill", live.container(sid))

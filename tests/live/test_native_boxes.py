@@ -1,4 +1,4 @@
-"""Our own API of boxes over real HTTP: commands that are waited for and run once, files, blobs."""
+"""The service's own box API over real HTTP: commands that can be waited for and run once, files, blobs."""
 
 import asyncio
 import hashlib
@@ -20,7 +20,7 @@ IMAGE = "sandbox-samples/ledger:latest"
 
 
 class Boxes:
-    """The API, in the fewest words."""
+    """Minimal client of the API."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -57,7 +57,7 @@ def boxes(live: Server) -> Iterator[Boxes]:
 
 @pytest.fixture(scope="module")
 def sid(boxes: Boxes) -> Iterator[str]:
-    """A box that the tests of this file share."""
+    """A box shared by the tests of this file."""
     box = boxes.create(lifetime_s=600)
     yield box["sid"]
     boxes.http.delete(f"/v1/boxes/{box['sid']}")
@@ -65,7 +65,7 @@ def sid(boxes: Boxes) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def narrow(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that keeps little of what commands write, and may be killed."""
+    """A server with a low limit on kept output, which may be killed."""
     with serving(tmp_path_factory.mktemp("narrow"), rows, box_output_mb=0.01) as server:
         yield server
 
@@ -78,7 +78,7 @@ def refused(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
 
 
 def test_a_box_from_its_creation_to_its_end(boxes: Boxes) -> None:
-    """What was asked for is there; after its end it is still told, and takes nothing."""
+    """The box has what was requested; after its end it is still reported but accepts nothing."""
     key = uuid.uuid4().hex
     box = boxes.create(key, size="sm", lifetime_s=60, env={"A": "1"}, metadata={"task": "7"}, network="none")
     try:
@@ -119,7 +119,7 @@ _FIX = "git log --all --format=%s; git reflog --all; git stash list; git for-eac
 
 
 def test_a_task_image_shows_what_its_sessions_see(boxes: Boxes) -> None:
-    """A policy in a box reads the fix in the history that sessions hide, by whichever name its image goes."""
+    """A policy in a box reads the fix in the history that sessions hide, through another name of the image."""
     image_id = docker("image", "inspect", "-f", "{{.Id}}", IMAGE).strip()
     docker("tag", IMAGE, "sandbox-samples/by-another-name:7")
     session = boxes.server.begin()
@@ -148,7 +148,7 @@ def test_a_task_image_shows_what_its_sessions_see(boxes: Boxes) -> None:
 
 
 def test_commands(boxes: Boxes, sid: str) -> None:
-    """Streams apart, the exit code, the user with a home, a folder, input, a list as it is."""
+    """Separate streams, exit code, user with a home, folder, stdin, argv unchanged."""
     done = boxes.ran(sid, "echo out; echo err >&2; printf '\\xff'; exit 3")
     assert (done["state"], done["exit_code"], done["stdout"], done["stderr"]) == ("ended", 3, "out\n\ufffd", "err\n")
     assert boxes.ran(sid, "id -un; echo $HOME; pwd", user="nobody")["stdout"].startswith("nobody\n")
@@ -164,7 +164,7 @@ def test_commands(boxes: Boxes, sid: str) -> None:
 
 
 def test_a_timeout_kills_all_that_began(boxes: Boxes, sid: str) -> None:
-    """The output so far comes back; what it left in the background goes with it."""
+    """The output so far is returned; background processes are killed too."""
     began = time.monotonic()
     done = boxes.ran(sid, "echo before; setsid sleep 4711 & sleep 4711", timeout_s=3)
     assert done["timed_out"] and done["stdout"] == "before\n" and done["state"] == "ended"
@@ -173,7 +173,7 @@ def test_a_timeout_kills_all_that_began(boxes: Boxes, sid: str) -> None:
 
 
 def test_a_command_is_waited_for_and_runs_once(boxes: Boxes, sid: str) -> None:
-    """A client whose connection breaks asks again: neither its POST nor a second one runs the command anew."""
+    """A client retries after a broken connection; a repeated POST does not run the command again."""
     key = uuid.uuid4().hex
     text = "echo x >> /tmp/ran; sleep 2; cat /tmp/ran"
     assert boxes.ran(sid, text, key=key, wait_s=0)["state"] == "running"
@@ -194,7 +194,7 @@ def test_a_command_is_waited_for_and_runs_once(boxes: Boxes, sid: str) -> None:
 
 
 def test_a_command_is_killed(boxes: Boxes, sid: str) -> None:
-    """With what it began; its end is told as any other."""
+    """Child processes are killed too; the result is reported as any other."""
     key = uuid.uuid4().hex
     boxes.ran(sid, "setsid sleep 4712 & sleep 4712", key=key, wait_s=0)
     killed = boxes.http.delete(f"/v1/boxes/{sid}/commands/{key}").json()
@@ -203,7 +203,7 @@ def test_a_command_is_killed(boxes: Boxes, sid: str) -> None:
 
 
 def test_output_is_bounded(narrow: Server) -> None:
-    """Both ends of it are kept, and how much is not; nothing of it stays in the server for good."""
+    """Head and tail are kept with the number of dropped bytes; the server does not keep output forever."""
     with Boxes(narrow) as boxes:
         sid = boxes.create()["sid"]
         done = boxes.ran(sid, "echo first; head -c 3000000 /dev/zero | tr '\\0' x; echo; echo last")
@@ -212,7 +212,7 @@ def test_output_is_bounded(narrow: Server) -> None:
 
 
 def test_a_restart_runs_nothing_twice(narrow: Server) -> None:
-    """The next server does not know the command's end, says so, and does not begin it again; the box goes on."""
+    """After a restart the command's result is reported as unknown and it is not run again; the box keeps running."""
     with Boxes(narrow) as boxes:
         sid, key = boxes.create()["sid"], uuid.uuid4().hex
         boxes.ran(sid, "echo x >> /tmp/ran; sleep 60", key=key, wait_s=0)
@@ -224,7 +224,7 @@ def test_a_restart_runs_nothing_twice(narrow: Server) -> None:
 
 
 def test_files(boxes: Boxes, sid: str) -> None:
-    """As the user's, in folders that were not there, byte for byte; what cannot be says why."""
+    """Written as the user, in new folders, byte for byte; errors give a reason."""
     url, data = f"/v1/boxes/{sid}/files", bytes(range(256)) * 4096
     written = boxes.http.put(url, params={"path": "/deep/er/file", "user": "nobody", "mode": "750"}, content=data)
     assert written.json() == {"path": "/deep/er/file", "size": len(data)}
@@ -240,7 +240,7 @@ def test_files(boxes: Boxes, sid: str) -> None:
 
 
 def test_blobs(boxes: Boxes, sid: str) -> None:
-    """Sent once, copied as often as wanted; a blob that is not what its name says is none."""
+    """A blob is sent once and copied any number of times; content that does not match its hash is refused."""
     data = b"tools" * 400_000
     sha256 = hashlib.sha256(data).hexdigest()
     copy = {"sha256": sha256, "path": "/opt/tools", "user": "nobody", "mode": "755"}
@@ -259,7 +259,7 @@ def test_blobs(boxes: Boxes, sid: str) -> None:
 
 
 def test_a_container_that_dies_is_told(boxes: Boxes) -> None:
-    """To whoever waits for its command, and ever after; it is an error of ours and no exit code."""
+    """Waiting and later requests get an error of the service, not an exit code."""
     sid = boxes.create()["sid"]
     key = uuid.uuid4().hex
     boxes.ran(sid, "sleep 60", key=key, wait_s=0)
@@ -269,7 +269,7 @@ def test_a_container_that_dies_is_told(boxes: Boxes) -> None:
 
 
 def test_slimes_wait_over_a_restart(narrow: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mark that the command leaves tells its end; a box that is gone is an error, not a command that took long."""
+    """The done file gives the command's exit code; a missing box is an error, not a slow command."""
     monkeypatch.setenv("SANDBOX_URL", narrow.url)
 
     async def waited(cmd: str, harm: Callable[[str], object]) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""What a session leaves: its diff, applied to the clean task image, gives the tree that the agent left."""
+"""A session's diff, applied to the clean task image, gives the agent's tree."""
 
 import json
 import subprocess
@@ -86,7 +86,7 @@ DEEDS = {
 
 
 def clean_tree(patch: bytes) -> dict[str, list[object]]:
-    """The tree of the task image once `patch` is applied to it."""
+    """The tree of the task image after applying `patch`."""
     command = f"git apply --binary --whitespace=nowarn --allow-empty - && python3 -c '{TREE}'"
     if not patch:
         command = f"python3 -c '{TREE}'"
@@ -103,7 +103,7 @@ def clean_tree(patch: bytes) -> dict[str, list[object]]:
 
 @pytest.mark.parametrize("name", DEEDS)
 def test_the_diff_gives_the_same_tree(live: Server, name: str) -> None:
-    """What the agent did is graded otherwise than it was done, or not at all."""
+    """The agent's changes are graded incorrectly, or not at all."""
     sid = live.begin()
     assert "exit code 0]" in live.run(sid, f"{{ {DEEDS[name]}\n}} 2>/tmp/said || cat /tmp/said")
     left = json.loads(docker("exec", "-w", "/testbed", live.container(sid), "python3", "-c", TREE))
@@ -117,7 +117,7 @@ def test_the_diff_gives_the_same_tree(live: Server, name: str) -> None:
 
 
 def test_ignored_files_and_our_own_stay_out(live: Server) -> None:
-    """Caches, or what the service put into the container, come into the patch."""
+    """The patch includes caches, or files that the service put into the container."""
     sid = live.begin()
     live.run(
         sid,
@@ -129,7 +129,7 @@ def test_ignored_files_and_our_own_stay_out(live: Server) -> None:
 
 
 def test_a_patch_that_is_too_large(live: Server) -> None:
-    """A huge tree takes the service down, or counts as an empty patch."""
+    """A huge tree crashes the service, or counts as an empty patch."""
     sid = live.begin()
     live.run(sid, "head -c 70000000 /dev/urandom > huge.bin")
     assert live.finish(sid)["state"] == "ended"

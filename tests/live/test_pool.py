@@ -1,4 +1,4 @@
-"""Starts that were expected: parked containers, groups, announcements; and what becomes of containers nobody takes."""
+"""Expected starts: parked containers, groups, lookahead; and removal of unused containers."""
 
 import json
 import signal
@@ -23,7 +23,7 @@ def parked(server: Server) -> list[str]:
 
 
 def test_siblings_are_parked_and_taken(serve: Callable[..., Server]) -> None:
-    """The second start of a group waits for a container; or a parked one answers before it is anyone's."""
+    """The second start of a group waits for a container; or a parked one answers before it is taken."""
     server = serve(pool_group=3)
     server.begin()
     until(lambda: len(parked(server)) == 2, 30, "two siblings parked")
@@ -41,7 +41,7 @@ def test_siblings_are_parked_and_taken(serve: Callable[..., Server]) -> None:
 
 
 def test_what_was_parked_goes(serve: Callable[..., Server]) -> None:
-    """Containers that nobody takes stay for ever, or outlive their server."""
+    """Unused containers stay forever, or outlive their server."""
     server = serve(pool_group=3, pool_idle_s=8, pool_group_window_s=2, reaper_period_s=1)
     sid = server.begin()
     until(lambda: len(parked(server)) == 2, 30, "two siblings parked")
@@ -55,7 +55,7 @@ def test_what_was_parked_goes(serve: Callable[..., Server]) -> None:
 
 
 def test_a_killed_server_leaks_nothing_that_was_parked(serve: Callable[..., Server]) -> None:
-    """After kill -9 the parked containers are nobody's, and stay."""
+    """After kill -9 the parked containers have no owner, and stay."""
     server = serve(pool_group=5)
     sid = server.begin()
     until(lambda: len(parked(server)) >= 1, 30, "a sibling parked")
@@ -66,7 +66,7 @@ def test_a_killed_server_leaks_nothing_that_was_parked(serve: Callable[..., Serv
 
 @pytest.mark.parametrize("verb", ["kill", "rm", "pause"])
 def test_a_parked_container_that_died_is_not_given_out(serve: Callable[..., Server], verb: str) -> None:
-    """A start gets a container without a life in it."""
+    """A start gets a dead container."""
     server = serve(pool_group=3)
     server.begin()
     until(lambda: len(parked(server)) == 2, 30, "two siblings parked")
@@ -104,7 +104,7 @@ def test_a_group_in_one_call(serve: Callable[..., Server]) -> None:
 
 
 def test_a_client_that_hangs_up_gets_no_group(serve: Callable[..., Server]) -> None:
-    """Sessions that nobody got stay live for half an hour."""
+    """Sessions that were never delivered stay live for half an hour."""
     server = serve()
     server.finish(server.begin())  # the image is prepared
     server.hang_up("/v1/groups", {"instance": LEDGER, "n": 12}, 0.6)
@@ -113,7 +113,7 @@ def test_a_client_that_hangs_up_gets_no_group(serve: Callable[..., Server]) -> N
 
 
 def test_announced_instances_are_prepared(serve: Callable[..., Server]) -> None:
-    """An announcement does nothing, fails as a whole for one instance, or its failures are nowhere to be seen."""
+    """An announcement has no effect, fails completely for one bad instance, or its failures are not reported."""
     server = serve(pool_group=2, pool_size=4)
     names = ["samples__tarif-5", "samples__absent-1", "samples__timespan-7", "samples__swatch-31", "nobody__knows-1"]
     answer = server.post("/v1/lookahead", {"instances": [*names, 2**62, -1, "a\0"]})
@@ -133,7 +133,7 @@ def test_announced_instances_are_prepared(serve: Callable[..., Server]) -> None:
 
 @pytest.mark.parametrize("setting", [{"pool_size": 0}, {"max_sessions": 1}, {"pool_min_free_mb": 1 << 30}])
 def test_bounds_on_parking(serve: Callable[..., Server], setting: dict[str, int]) -> None:
-    """More is parked than there is room or memory for, or than was allowed."""
+    """More containers are parked than slots, memory or settings allow."""
     server = serve(pool_group=8, **setting)
     server.begin()
     server.post("/v1/lookahead", {"instances": ["samples__tarif-5"]})
@@ -143,7 +143,7 @@ def test_bounds_on_parking(serve: Callable[..., Server], setting: dict[str, int]
 
 
 def test_instances_that_need_another_container_get_it(rows: Path, tmp_path: Path) -> None:
-    """A container with the memory, the environment or the activation of another instance of the same image."""
+    """An instance gets a container with memory, environment or activation of another one with the same image."""
     ledger = next(row for row in map(json.loads, rows.read_text().splitlines()) if row["instance_id"] == LEDGER)
     other = {"images": [ledger["image"]], "memory_mb": 300, "env": {"COLOUR": "blue"}}
     own = {

@@ -1,4 +1,4 @@
-"""The four calls in every order, by every spelling, twice, at once, and with clients that go away."""
+"""The four calls in any order and spelling, repeated, concurrent, and with clients that disconnect."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +32,7 @@ def test_reward_without_postprocess_and_everything_twice(live: Server) -> None:
 
 
 def test_rewards_and_postprocesses_at_once(live: Server) -> None:
-    """Callers that meet end the session twice, or one of them gets no answer."""
+    """Concurrent callers end the session twice, or one of them gets no answer."""
     sid = live.begin()
     live.run(sid, "echo x > x.txt")
     with ThreadPoolExecutor(6) as pool:
@@ -44,7 +44,7 @@ def test_rewards_and_postprocesses_at_once(live: Server) -> None:
 
 
 def test_two_actions_at_once(live: Server) -> None:
-    """Two actions of one session mix their texts in one terminal, or one of them is lost."""
+    """Two actions of one session mix their text in the terminal, or one of them is lost."""
     sid = live.begin()
     with ThreadPoolExecutor(2) as pool:
         said = list(pool.map(lambda n: live.run(sid, f"sleep 0.5; echo a$(({n}+0))"), (1, 2)))
@@ -55,7 +55,7 @@ def test_two_actions_at_once(live: Server) -> None:
 
 
 def test_an_action_before_the_end_of_a_postprocess(live: Server) -> None:
-    """A postprocess that meets a running action cuts it off, or takes the tree before the action's last write."""
+    """A postprocess during a running action interrupts it, or reads the tree before the action's last write."""
     sid = live.begin()
     with ThreadPoolExecutor(2) as pool:
         acting = pool.submit(live.run, sid, "sleep 1.5; echo late > late.txt; echo do$((1+1))ne")
@@ -67,7 +67,7 @@ def test_an_action_before_the_end_of_a_postprocess(live: Server) -> None:
 
 
 def test_clients_that_hang_up(serve: Callable[..., Server]) -> None:
-    """A client's end leaks a session that nobody knows, loses an action or a patch, or stops a grading."""
+    """A disconnected client leaks an unknown session, loses an action or a patch, or stops a grading."""
     live = serve(pool_size=0)  # a start that takes 0.1 s or more
     live.finish(live.begin())
     log_began = live.log.stat().st_size
@@ -107,7 +107,7 @@ def test_an_idempotency_key_runs_once(live: Server) -> None:
 
 
 def test_starts_that_are_refused(live: Server) -> None:
-    """A start that cannot be served answers as if it could be tried again, or not at all."""
+    """A start that can never succeed is answered as retryable, or not at all."""
     ungradable = live.post("/start_instance", {"instance_hash": "samples__ungradable-1"})
     assert (ungradable.status_code, ungradable.json()["code"]) == (409, "ungradable")
     absent = live.post("/start_instance", {"instance_hash": "samples__absent-1"})

@@ -1,4 +1,4 @@
-"""The server, or its Redis, ends in the middle of everything, and comes back."""
+"""The server, or its Redis, is killed at any point and restarted."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ def quietly(call: Callable[..., object], *arguments: object) -> object:
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
 def test_the_server_ends_in_the_middle_of_everything(serve: Callable[..., Server], sign: signal.Signals) -> None:
-    """A restart loses a session's shell, an action, a patch, a verdict, or leaves a container to nobody."""
+    """A restart loses a session's shell, an action, a patch or a verdict, or leaves a container without owner."""
     server = serve(reaper_period_s=1)
     quiet, acting, ending, grading = (server.begin() for _ in range(4))
     server.run(quiet, "cd /tmp && export KEPT=$((5+6)) && g() { echo g-$((KEPT*2)); } && echo da$((1+1))ta > f.txt")
@@ -86,7 +86,7 @@ def test_a_key_outlives_the_server(serve: Callable[..., Server]) -> None:
 
 
 def test_redis_comes_back_empty(serve: Callable[..., Server]) -> None:
-    """A lost Redis ends live sessions, or takes the verdicts of ended ones away, or overwrites their journal."""
+    """The loss of Redis ends live sessions, loses the verdicts of ended ones, or overwrites their journal."""
     server = serve(reaper_period_s=1, journal_flush_s=0.1)
     ended, alive, gone = (server.begin() for _ in range(3))
     server.run(ended, "echo x > x.txt")
@@ -132,7 +132,7 @@ def test_redis_is_emptied_under_a_running_server(serve: Callable[..., Server]) -
 
 
 def test_redis_stops_for_a_while(serve: Callable[..., Server]) -> None:
-    """A pause of Redis hangs the server, loses an action without a word, or locks its session for half a minute."""
+    """A pause of Redis hangs the server, silently loses an action, or locks its session for half a minute."""
     server = serve(redis_timeout_s=1, redis_outage_s=0)
     sid = server.begin()
     redis = server.redis()
@@ -181,7 +181,7 @@ def test_a_short_absence_of_redis_is_only_a_wait(serve: Callable[..., Server], h
 
 
 def test_containers_made_ahead_of_a_killed_server(serve: Callable[..., Server]) -> None:
-    """Nobody knows of them any more; they would stay until their deadline."""
+    """After a kill they are unknown and would stay until their deadline."""
     server = serve(reaper_period_s=1)
     sid = server.begin()
     server.run(sid, "echo x > /testbed/x.txt")

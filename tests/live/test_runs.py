@@ -1,4 +1,4 @@
-"""Runs cut off in the middle: what frees their slots, on two nodes; ends and starts that are in each other's way."""
+"""Aborted runs on two nodes: how their slots are freed; concurrent ends and starts."""
 
 import signal
 import time
@@ -40,7 +40,7 @@ def lease(server: Server, run: str, ttl_s: float) -> httpx.Response:
 
 @pytest.mark.parametrize("how", ["action", "batch"])
 def test_an_end_interrupts_the_action(nodes: list[Server], how: str) -> None:
-    """It waited for as long as the action still had."""
+    """The end would wait for the rest of the action's timeout."""
     server = nodes[0]
     sid = start(server, "ends")
     command = "echo began > began.txt; (sleep 80; echo late > late.txt) & sleep 90; echo no > never.txt"
@@ -64,7 +64,7 @@ def test_an_end_interrupts_the_action(nodes: list[Server], how: str) -> None:
 
 
 def test_a_short_action_is_waited_for(nodes: list[Server]) -> None:
-    """An end that comes a moment too early would take what the policy did last."""
+    """An end that comes slightly too early would lose the policy's last change."""
     sid = start(nodes[0], "ends")
     with ThreadPoolExecutor(1) as pool:
         acting = pool.submit(nodes[0].run, sid, "sleep 1.5; echo done | tee done.txt")
@@ -74,7 +74,7 @@ def test_a_short_action_is_waited_for(nodes: list[Server]) -> None:
 
 
 def test_all_sessions_of_a_run_end_on_every_node(nodes: list[Server]) -> None:
-    """A trainer that was killed blocked its own restart for half an hour."""
+    """A killed trainer would block its own restart for half an hour."""
     a, b = nodes
     run = "team/killed:1"
     sids = {start(server, run) for server in (a, b, a, b)}
@@ -93,7 +93,7 @@ def test_all_sessions_of_a_run_end_on_every_node(nodes: list[Server]) -> None:
 
 
 def test_a_start_that_is_sent_again_is_one_session(nodes: list[Server]) -> None:
-    """A lost answer left a session behind, and its slot with it."""
+    """A lost answer would leave a session behind, which keeps its slot."""
     a, b = nodes
     first = start(a, "again", "k1")
     assert start(b, "again", "k1") == start(a, "again", "k1") == first
@@ -107,7 +107,7 @@ def test_a_start_that_is_sent_again_is_one_session(nodes: list[Server]) -> None:
 
 
 def test_a_run_that_stops_saying_that_it_lives_ends(nodes: list[Server]) -> None:
-    """Its sessions held their slots for as long as idle ones may."""
+    """Its sessions would keep their slots until the idle timeout."""
     a, b = nodes
     begun = [start(server, "leased") for server in (a, b)]
     unleased = start(a, "unleased")
@@ -127,7 +127,7 @@ def test_a_run_that_stops_saying_that_it_lives_ends(nodes: list[Server]) -> None
 
 
 def test_a_service_that_was_away_ends_no_run_for_it(nodes: list[Server]) -> None:
-    """Nobody could renew a lease while the service stood still, and the first thing that it did was to end the run."""
+    """No lease could be renewed while the service was down, so after its start it would end the run."""
     sid = start(nodes[0], "patient")
     assert lease(nodes[0], "patient", 2).is_success
     for server in nodes:

@@ -1,4 +1,4 @@
-"""Files and commands of a task's session, by the API of boxes: one sandbox is enough for an adapter."""
+"""Files and commands of a session through the box API, so that an adapter needs only one sandbox."""
 
 import asyncio
 import hashlib
@@ -22,7 +22,7 @@ _AFTER = "until grep -q first /tmp/order; do sleep 0.1; done;"
 
 
 class Inside:
-    """A session's sandbox, in the fewest words."""
+    """Minimal client of a session's sandbox."""
 
     def __init__(self, server: Server, sid: str) -> None:
         self.server, self.sid = server, sid
@@ -61,7 +61,7 @@ def code(answer: httpx.Response, status: int) -> str:
 
 
 def test_one_sandbox_is_enough(live: Server, inside: Inside) -> None:
-    """An adapter needs a box beside its session, and what it writes there is in no patch."""
+    """Otherwise an adapter needs a box beside its session, and files written there are not in the patch."""
     written = inside.put("/testbed/deep/data", DATA, key="once", mode="640")
     assert written.json() == {"path": "/testbed/deep/data", "size": len(DATA), "notice": ""}
     assert inside.get("/testbed/deep/data") == DATA
@@ -94,7 +94,7 @@ def test_one_sandbox_is_enough(live: Server, inside: Inside) -> None:
 
 
 async def test_by_our_client(live: Server, tmp_path: Path) -> None:
-    """What the client calls them, waiting and blocking; large content goes another way by itself."""
+    """The client's async and blocking methods; large content is sent as a blob automatically."""
     large = tmp_path / "large"
     large.write_bytes(DATA * 1000)
     async with SandboxClient(live.url) as client, client.session("samples__ledger-12") as session:
@@ -149,13 +149,13 @@ def call(name: str, **arguments: object) -> str:
 
 
 def by_json(server: Server, sid: str, *calls: str) -> list[str]:
-    """What each tool call of one turn is answered."""
+    """Run the tool calls of one turn; return their results."""
     said = server.say(sid, "\n".join(calls))["content"]
     return [text.partition("<tool_response>\n")[2] for text in said.split("\n</tool_response>")[:-1]]
 
 
 def test_a_dead_nodes_session_has_all_that_was_done_in_it(rows: Path, tmp_path: Path) -> None:
-    """A write is lost with the node in silence; commands come back in another order; JSON reaches no kept shell."""
+    """A write is silently lost with the node, commands are replayed in another order, or JSON calls miss the shell."""
     with fleet(tmp_path, rows, 2) as ((a, b), _):
         sid = b.begin("samples__search-1")
         owner, other = (b, a) if b.session(sid)["node"] == b.node else (a, b)

@@ -1,4 +1,4 @@
-"""Rows of slime here: rolled out and graded as slime does, by the E2B SDK and by our client; and by our graders."""
+"""slime's rows: rolled out and graded as in slime, with the E2B SDK and with our client; and by our graders."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ _LEDGER = ROOT / "examples" / "ledger"
 
 
 def patches() -> dict[str, str]:
-    """Each row with the right patch, and one with a wrong one."""
+    """Each row with the correct patch, and one row with a wrong one."""
     right, wrong = ((_LEDGER / f"{name}.patch").read_text() for name in ("gold", "wrong"))
     return {f"{id_} right": right for id_ in IDS} | {f"{IDS[0]} wrong": wrong}
 
@@ -42,7 +42,7 @@ def as_expected(found: Mapping[str, Mapping[str, object]]) -> None:
 
 @pytest.fixture(scope="module")
 def bridge() -> str:
-    """Where containers reach this host."""
+    """Address by which containers reach this host."""
     return bridge_gateway()
 
 
@@ -65,7 +65,7 @@ def server(sample_images: dict[str, str], tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def agent(tmp_path: Path) -> Path:
-    """The agent's program, on this side."""
+    """The agent's program, on this host."""
     path = tmp_path / "claude"
     path.write_text(AGENT)
     return path
@@ -99,7 +99,7 @@ def test_by_the_e2b_sdk(server: Server, bridge: str, agent: Path, missing: Calla
 
 
 async def test_by_our_client(server: Server, url: str, bridge: str, agent: Path) -> None:
-    """The same steps by the drop-in, which waits for the agent where slime looks every five seconds."""
+    """The same steps with the drop-in, which waits for the agent instead of polling every 5 s."""
 
     class Sealed(client.DockerServiceSandbox):
         task_image = "sealed"  # this server's setting, for an unmodified slime, is another

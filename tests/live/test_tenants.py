@@ -1,4 +1,4 @@
-"""Who may do what, on every route: without a key, with a wrong one, another run's, a viewer's, an operator's."""
+"""Access rights on every route: no key, a wrong key, another run's, a viewer's, an operator's."""
 
 import hashlib
 from collections.abc import Iterator
@@ -26,12 +26,12 @@ IMAGE = "sandbox-samples/ledger:latest"
 BLOB = b"what alice stored"
 SHA = hashlib.sha256(BLOB).hexdigest()
 ENVD = ("/process.Process/", "/filesystem.Filesystem/", "/files", "/health")
-"""Paths of E2B's second part begin so: the box's token opens them, no key."""
+"""Path prefixes of E2B's data plane, which needs the box's token instead of a key."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One route: what is sent, and the status that each key gets."""
+    """One route: the request, and the expected status for each key."""
 
     route: str
     other: int
@@ -111,7 +111,7 @@ MATRIX = (
 
 
 class Service:
-    """The server, and what alice has there."""
+    """The server, with alice's sessions and boxes."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -174,7 +174,7 @@ def service(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
 
 
 def test_every_route_has_a_row(tmp_path: Path) -> None:
-    """A new route would be open to whoever has a key, and nobody would have thought of it."""
+    """A new route would be open to every key without anybody deciding so."""
     app = create_app(Settings(data_dir=tmp_path), lambda _: pytest.fail("not to be opened"))
     documented = {f"{method.upper()} {path}" for path, methods in app.openapi()["paths"].items() for method in methods}
     hidden = {
@@ -189,7 +189,7 @@ def test_every_route_has_a_row(tmp_path: Path) -> None:
 
 
 def test_another_run_sees_no_session(service: Service) -> None:
-    """Lists, and sids in bodies, are past any rule on paths."""
+    """Rules on paths do not cover lists and sids in bodies."""
     mine = {service.live, service.done, service.box, service.e2b}
     for key, seen in (("own", mine), ("operator", mine), ("viewer", mine), ("other", set())):
         listed = service.send("GET", "/v1/sessions?limit=1000", KEYS[key]).json()
@@ -222,7 +222,7 @@ def test_another_run_sees_no_session(service: Service) -> None:
 
 
 def test_the_keys_are_in_no_log(service: Service) -> None:
-    """Whoever reads the logs of a cluster would have them all."""
+    """Everybody who reads a cluster's logs would have the keys."""
     service.send("GET", "/v1/sessions", KEYS["other"])
     for path, key in (("/start_instance", "other"), ("/v1/nodes", "other"), ("/v1/boxes", "viewer")):
         service.send("POST", path, KEYS[key], b"{not json")
@@ -232,7 +232,7 @@ def test_the_keys_are_in_no_log(service: Service) -> None:
 
 
 def test_the_matrix(service: Service) -> None:
-    """One run would read, drive or end another's sessions; a dashboard's key would start some."""
+    """One run could read, control or end another's sessions, or a view key could start sessions."""
     wrong: list[str] = []
     for row in MATRIX:
         method, path, body = row.route.partition(" ")[0], service.path(row), service.body(row)

@@ -1,4 +1,4 @@
-"""The adapter for today's veRL in real releases of it, on CPU and without an engine, against a real server."""
+"""The adapter for current veRL in its real releases, on CPU and without an inference engine, against a real server."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def hermes(name: str, **arguments: str) -> str:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_rollouts(live: Server, missing, solve: str, release: str) -> None:
-    """In one of the releases a reward, a mask or a session's end is wrong, by either loop or by the reward manager."""
+    """In some release a reward, a mask or a session's end is wrong, with either loop or the reward manager."""
     run = f"verl-{RELEASES.index(release)}"
     by_text = [bash("cd /tmp; echo seen-$((40+2)); seq 999"), bash(f"cd -; {solve}"), FINISH]
     calls = [hermes("execute_bash", command="cd /tmp; echo seen-$((40+2)); seq 999")]
@@ -96,7 +96,7 @@ def test_rollouts(live: Server, missing, solve: str, release: str) -> None:
 
 @pytest.fixture
 def overrides(tmp_path: Path, live: Server) -> list[str]:
-    """What examples/verl/train.sh hands to veRL, for a model under `tmp_path`."""
+    """The arguments that examples/verl/train.sh passes to veRL, for a model under `tmp_path`."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name, body in (("python", 'printf "%s\\n" "$@"'), ("sandbox-server", "")):
@@ -138,10 +138,10 @@ def test_v1_with_ray(live: Server, missing, solve: str, overrides: list[str]) ->
 
 
 def test_no_solved_rollout_is_lost(serve, missing, solve: str) -> None:
-    """A reward is 0.0 or masked though the rollout is solved: proxies, networks, hosts and a restart in its way."""
+    """A solved rollout gets 0.0 or a mask because of faults of proxies, networks and hosts, or a restart."""
     plan = [*FAULTS, "reset", "cut", "hang"]
     rollouts = len(plan)
-    server = serve(reward_wait_s=1)  # so that gradings are told as pending, again and again
+    server = serve(reward_wait_s=1)  # so that rewards are answered as pending repeatedly
     sids = [server.begin(LEDGER) for _ in range(rollouts)]
     for sid in sids:
         server.run(sid, solve)

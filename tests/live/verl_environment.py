@@ -1,4 +1,4 @@
-"""Scripts in an environment with veRL and Uni-Agent's needs, one release of veRL or another (docs/verl.md)."""
+"""Run scripts in an environment with Uni-Agent's dependencies and any release of veRL (docs/verl.md)."""
 
 import json
 import os
@@ -13,7 +13,7 @@ SCRIPTS = Path(__file__).parent / "environments"
 PLACE = ROOT / ".cache" / "sdk" / "verl"
 PYTHON = PLACE / "bin" / "python"
 LOCKED = "0.9.0"
-"""The release that is installed in the environment; others stand beside it."""
+"""The release installed in the environment; others are in folders beside it."""
 
 
 def run(
@@ -24,9 +24,9 @@ def run(
     *,
     folders: Sequence[str] = (),
 ) -> Any:
-    """What `environments/<script>.py` makes of the job.
+    """Run `environments/<script>.py` on the job; return its result.
 
-    `release` is one that is locked, or a folder with the package `verl` in it; `folders` are further ones.
+    `release` is a locked release, or a folder with the package `verl`; `folders` are further folders for its path.
     """
     if not PYTHON.exists():
         missing("the environment of veRL (scripts/environments.sh sdk .cache/sdk verl)")
@@ -44,7 +44,7 @@ def run(
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_AUTH_MODE": "disabled",  # else it writes a token into the user's home
     }
-    clean.pop("PYTHONDONTWRITEBYTECODE", None)  # these packages take seconds to compile
+    clean.pop("PYTHONDONTWRITEBYTECODE", None)  # compiling these packages takes seconds
     done = subprocess.run(
         [PYTHON, SCRIPTS / f"{script}.py"],
         input=json.dumps(job),

@@ -1,4 +1,4 @@
-"""A wire between a server and the Docker engine that can be cut, or fall silent, and be mended."""
+"""A proxy between a server and the Docker engine that can be cut, silenced and repaired."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ class Wire:
         return f"tcp://127.0.0.1:{self.port}"
 
     def mend(self) -> None:
-        """All is well again."""
+        """Forward normally again."""
         asyncio.run_coroutine_threadsafe(self._mend(), self._loop).result(10)
 
     def cut(self) -> None:
@@ -56,7 +56,7 @@ class Wire:
         self._passes.set()
         for writer in list(self._writers):
             writer.transport.abort()
-        await asyncio.sleep(0.1)  # their tasks end
+        await asyncio.sleep(0.1)  # let their tasks end
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_unix_connection(self._engine)
@@ -78,7 +78,7 @@ class Wire:
 
 @contextlib.contextmanager
 def wired(engine: str = "/var/run/docker.sock") -> Iterator[Wire]:
-    """A wire for the length of the block."""
+    """Run a wire for the duration of the block."""
     wire = Wire(engine)
     try:
         yield wire

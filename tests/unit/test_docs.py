@@ -1,4 +1,4 @@
-"""What the documents say of errors, verdicts and settings is what the code says."""
+"""The documents agree with the code on errors, verdicts and settings."""
 
 import re
 import runpy
@@ -14,7 +14,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def error_rows() -> list[str]:
-    """One row for each error that can be on the wire, in the order of errors.py."""
+    """One table row per error that can be on the wire, in the order of errors.py."""
     found = [c for c in vars(errors).values() if isinstance(c, type) and issubclass(c, errors.ServiceError)]
     rows = []
     for c in found:
@@ -24,20 +24,20 @@ def error_rows() -> list[str]:
 
 
 def test_every_error_is_in_the_api_document() -> None:
-    """A client would meet a code that nobody explained."""
+    """A client would get an undocumented code."""
     table = (DOCS / "api.md").read_text().split("## Errors")[1]
     assert re.findall(r"^\| `.*$", table, re.MULTILINE) == error_rows()
 
 
 def test_every_error_is_in_the_tree() -> None:
-    """The tree on top of errors.py is what people read."""
+    """People read the tree at the top of errors.py."""
     named = set(re.findall(r"[├└]── (\w+)", errors.__doc__))
     classes = {c.__name__ for c in vars(errors).values() if isinstance(c, type) and issubclass(c, errors.ServiceError)}
     assert named == classes - {"ServiceError"}
 
 
 def test_every_verdict_is_in_the_api_document() -> None:
-    """A trainer would meet a verdict without knowing whether to mask it."""
+    """A trainer would get a verdict without knowing whether to mask it."""
     table = (DOCS / "api.md").read_text().split("| verdict | when | mask |")[1].split("\n\n")[0]
     assert re.findall(r"^\| `(\w+)`", table, re.MULTILINE) == [name.value for name in VerdictName]
 
@@ -59,6 +59,6 @@ def test_the_metrics_document_is_fresh() -> None:
 
 
 def test_every_setting_is_in_the_settings_document() -> None:
-    """A field outside every group of the class would be missed by the generator."""
+    """The generator would miss a field outside all groups of the class."""
     named = re.findall(r"^\| `SANDBOX_(\w+)`", markdown(), re.MULTILINE)
     assert sorted(named) == sorted(name.upper() for name in Settings.model_fields)

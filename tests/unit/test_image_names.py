@@ -1,4 +1,4 @@
-"""Names of images that no engine takes are the caller's mistake, told before an engine is asked."""
+"""Invalid image names are reported as the caller's mistake, before the engine is called."""
 
 import json
 from pathlib import Path

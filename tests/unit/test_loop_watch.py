@@ -1,4 +1,4 @@
-"""The watch sees what stops a loop, and takes nothing for a stop that is none."""
+"""The event loop watch detects what blocks a loop, without false alarms."""
 
 import asyncio
 import time

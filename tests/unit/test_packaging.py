@@ -1,4 +1,4 @@
-"""What an installed package holds."""
+"""Contents of the installed package."""
 
 import tomllib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Labels that clients choose stay few."""
+"""The number of label values that clients choose is limited."""
 
 from prometheus_client import REGISTRY
 

@@ -1,4 +1,4 @@
-"""Where settings come from, and what is made of them."""
+"""Sources of settings, and their parsing."""
 
 import pytest
 from sqlalchemy.engine import make_url

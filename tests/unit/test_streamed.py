@@ -1,4 +1,4 @@
-"""A streamed answer: its pieces go out as they come, its end with the last, and nobody streams to one who has left."""
+"""Streamed answers: chunks are sent as they come, the end with the last one, and a disconnect stops the stream."""
 
 import asyncio
 from collections.abc import AsyncGenerator

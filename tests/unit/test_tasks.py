@@ -1,4 +1,4 @@
-"""Loops go on after failed rounds, and tell of them; sets of tasks log failures and end within a bound."""
+"""Loops continue after failed rounds and log them; sets of tasks log failures and end within a time limit."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""What a policy wrote is shown, never obeyed: by a browser or by a terminal."""
+"""A policy's text is displayed, but never interpreted, by a browser or a terminal."""
 
 import re
 from html.parser import HTMLParser

@@ -1,4 +1,4 @@
-"""What a body of JSON would keep the event loop for is known before it is decoded."""
+"""JSON bodies with so many values that decoding would block the event loop are detected before decoding."""
 
 import json
 import time

@@ -37,7 +37,7 @@ asyncio.run(main())
 
 
 LATER = {"timings_s", "run", "owner", "restores", "notice", "differences"}
-"""Columns that sessions of the first release had not."""
+"""Columns that sessions of the first release did not have."""
 
 
 async def test_migrations_give_the_tables_of_the_code(database: Database) -> None:
@@ -119,7 +119,7 @@ async def test_ping_needs_the_tables(url: str) -> None:
 
 
 async def test_a_failed_transaction_leaves_nothing(database: Database) -> None:
-    """An import that fails in its middle must not be half there."""
+    """An import that fails midway must leave no rows."""
     with pytest.raises(RuntimeError):
         async with database.writing() as connection:
             await connection.execute(database.insert(ReceiptRow).values(id="r", sid="1", created_at=1.0, body="{}"))
@@ -176,7 +176,7 @@ async def test_a_cancelled_writer_frees_the_database(database: Database) -> None
 
 
 async def test_a_commit_survives_kill_9(url: str) -> None:
-    """What was acknowledged must be there after the server was killed in the next instant."""
+    """Acknowledged writes must survive a kill of the server immediately afterwards."""
     database = Database(url)
     await database.migrate()
     program = MIGRATE.replace(
@@ -225,6 +225,6 @@ async def test_no_answer_is_a_catalogue_fault(postgres: str) -> None:
     ],
 )
 def test_urls_that_cannot_work(url: str, why: str) -> None:
-    """A wrong setting must be told at start, in words."""
+    """A wrong setting must be reported at start with an explanation."""
     with pytest.raises(ValueError, match=why):
         Database(url)

@@ -78,7 +78,7 @@ def history(database: Database) -> History:
 
 
 async def test_sessions_come_back_as_they_were(history: History) -> None:
-    """Redis may come back empty; then this is all that is known of a live session."""
+    """If Redis comes back empty, this is the only record of a live session."""
     assert await history.session(SESSION.sid) is None
     await history.save_session(SESSION)
     assert await history.session(SESSION.sid) == SESSION
@@ -158,7 +158,7 @@ async def test_verdicts_come_back_as_they_were(history: History) -> None:
 
 
 async def test_only_an_infra_verdict_is_replaced(history: History) -> None:
-    """A second grading must mend our own fault and must not change a reward that was given."""
+    """A second grading must correct a fault of the service but not change a reward that was given."""
     infra = replace(GRADED, verdict=Verdict(VerdictName.INFRA, True, "The daemon died."), reward=0.0, receipt="r0")
     assert await history.save_graded(infra, {}, "key") == infra
     assert await history.save_graded(GRADED, {}, "key") == GRADED

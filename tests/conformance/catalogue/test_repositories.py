@@ -1,4 +1,4 @@
-"""Mirrors against real git servers and folders, when all goes well and when it does not."""
+"""Mirrors of real git servers and folders, with and without faults."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ ABSENT = 40 * "0"
 
 @pytest.fixture(scope="session")
 def remote(tmp_path_factory: pytest.TempPathFactory) -> Repository:
-    """What every test fetches from and none changes."""
+    """The repository that all tests fetch from and none changes."""
     return make_repository(tmp_path_factory.mktemp("remote") / "owner" / "name.git")
 
 
@@ -47,7 +47,7 @@ def server(remote: Repository) -> Iterator[GitServer]:
 
 @asynccontextmanager
 async def opened(folder: Path, **settings: Any) -> AsyncIterator[Mirrors]:
-    """Mirrors with short bounds."""
+    """Mirrors with short timeouts."""
     own = {"protocols": ("http",), "pause_s": 0.05, "silence_s": 5.0, "fetch_timeout_s": 20.0}
     mirrors = Mirrors(MirrorConfig(folder=folder, **own | settings))
     try:
@@ -58,7 +58,7 @@ async def opened(folder: Path, **settings: Any) -> AsyncIterator[Mirrors]:
 
 @pytest.fixture
 async def mirrors(tmp_path: Path, server: GitServer, remote: Repository) -> AsyncIterator[Mirrors]:
-    """`owner/name` is the remote by HTTP; its folder is allowed too."""
+    """Mirrors where `owner/name` is the remote by HTTP; its folder is allowed too."""
     async with opened(
         tmp_path / "mirrors", url=f"{server.url}/{{repo}}.git", folders=(remote.path.parents[1],)
     ) as mirrors:
@@ -71,13 +71,13 @@ def at(commit: str, **fields: Any) -> GitSource:
 
 
 def nothing_left(folder: Path) -> bool:
-    """No mirror, nothing on its way, no git at work there."""
+    """Whether there is no mirror, no partial fetch and no running git."""
     left = [*(folder / "mirrors").iterdir(), *(folder / "work").iterdir()]
     return not left and not working(folder)
 
 
 def working(folder: Path) -> list[str]:
-    """Command lines of processes that work below the folder."""
+    """Command lines of processes that work in the folder."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -89,7 +89,7 @@ def working(folder: Path) -> list[str]:
 
 
 async def test_one_fetch_however_many_ask(mirrors: Mirrors, server: GitServer, remote: Repository) -> None:
-    """Forty at once for three commits; who comes later finds them."""
+    """Forty concurrent requests for three commits cause one fetch; later requests find the commits."""
     commits = [remote.first, remote.base, remote.fix] * 13 + [remote.base]
     found = await asyncio.gather(*(mirrors.ensure(at(commit)) for commit in commits))
     assert [mirror.commit for mirror in found] == commits
@@ -101,7 +101,7 @@ async def test_one_fetch_however_many_ask(mirrors: Mirrors, server: GitServer, r
 async def test_many_processes_fetch_once(
     mirrors: Mirrors, server: GitServer, remote: Repository, tmp_path: Path
 ) -> None:
-    """Three others work in the same folder at the same time; one fetch is enough for all."""
+    """Three other processes use the same folder concurrently; one fetch serves all."""
     program = (
         "import asyncio, sys; from pathlib import Path\n"
         "from sandbox_server.catalogue.git_fetch import MirrorConfig\n"
@@ -127,7 +127,7 @@ async def content(mirrors: Mirrors, source: GitSource, path: str) -> bytes | Non
 
 
 async def test_reads_without_a_checkout(mirrors: Mirrors, remote: Repository) -> None:
-    """Awkward names, links and attributes; what is no file is None, whichever way it is asked for."""
+    """Unusual names, links and attributes; anything but a file gives None, by any method."""
     base = at(remote.base)
     assert await content(mirrors, base, "src/Größe ☃.py") == b"size = 1\n"
     assert await content(mirrors, base, 'odd "name".txt') == b"quoted\n"
@@ -142,7 +142,7 @@ async def test_reads_without_a_checkout(mirrors: Mirrors, remote: Repository) ->
 
 
 async def test_local_folders(mirrors: Mirrors, remote: Repository, tmp_path: Path, server: GitServer) -> None:
-    """By path, only below the folders that are allowed, links followed."""
+    """Repositories by path, only inside the allowed folders after resolving links."""
     found = await mirrors.ensure(GitSource(path=str(remote.path), commit=remote.base))
     assert found.commit == remote.base and not server.fetches
     secret = make_repository(tmp_path / "secret")
@@ -166,12 +166,12 @@ async def test_protocols_that_are_not_allowed(tmp_path: Path, server: GitServer,
 
 
 async def test_head(mirrors: Mirrors, remote: Repository) -> None:
-    """Without a commit: what the server's HEAD was at the first fetch."""
+    """Without a commit, the server's HEAD at the first fetch is used."""
     assert (await mirrors.ensure(at(""))).base_commit == remote.later
 
 
 async def test_absent_commits_do_not_fail_the_others(mirrors: Mirrors, remote: Repository) -> None:
-    """Nor is it fetched again and again, for no pause mends it."""
+    """An absent commit is not fetched repeatedly either, since waiting does not help."""
     sources = [at(remote.base), at(ABSENT), at(remote.fix), at(40 * "1")]
     found = await asyncio.gather(*map(mirrors.ensure, sources), return_exceptions=True)
     assert [getattr(mirror, "commit", None) for mirror in found] == [remote.base, None, remote.fix, None]
@@ -182,7 +182,7 @@ async def test_absent_commits_do_not_fail_the_others(mirrors: Mirrors, remote: R
 async def test_server_that_gives_no_commit_by_its_id(
     mirrors: Mirrors, server: GitServer, remote: Repository, tmp_path: Path
 ) -> None:
-    """Then all its branches and tags come, once."""
+    """All its branches and tags are fetched instead, once."""
     server.fault = "old"
     found = await asyncio.gather(mirrors.ensure(at(remote.base)), mirrors.ensure(at(remote.first)))
     assert [mirror.commit for mirror in found] == [remote.base, remote.first]
@@ -193,7 +193,7 @@ async def test_server_that_gives_no_commit_by_its_id(
 
 
 async def test_missing_repository(mirrors: Mirrors, server: GitServer, tmp_path: Path) -> None:
-    """Said at once: a 404 is not tried again."""
+    """Reported at once: a 404 is not retried."""
     with pytest.raises(RepositoryUnavailable, match="not found"):
         await mirrors.ensure(GitSource(repo="owner/absent", commit=ABSENT))
     assert len(server.fetches) == 1
@@ -203,7 +203,7 @@ async def test_missing_repository(mirrors: Mirrors, server: GitServer, tmp_path:
 async def test_no_credentials(
     mirrors: Mirrors, server: GitServer, remote: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server that asks for some gets none, though this host has them; and nobody is asked."""
+    """A server that requests credentials gets none although this host has some, and git does not prompt."""
     home = tmp_path / "home"
     home.mkdir()
     (home / ".netrc").write_text("default login me password secret\n")
@@ -221,7 +221,7 @@ async def test_no_credentials(
 
 
 async def test_busy_server(mirrors: Mirrors, server: GitServer, remote: Repository) -> None:
-    """Tried again after a pause."""
+    """Retried after a pause."""
     server.busy = 2
     assert (await mirrors.ensure(at(remote.base))).commit == remote.base
     assert len(server.fetches) == 3
@@ -229,7 +229,7 @@ async def test_busy_server(mirrors: Mirrors, server: GitServer, remote: Reposito
 
 @pytest.mark.parametrize("fault", ["cut", "stall"])
 async def test_answers_that_break_off(fault: str, server: GitServer, remote: Repository, tmp_path: Path) -> None:
-    """Bounded, told, nothing left behind; and the next one is fetched anew, not found half."""
+    """The fetch is limited in time, reported and cleaned up; the next one starts over."""
     folder = tmp_path / "mirrors"
     url = f"{server.url}/{{repo}}.git"
     server.fault = fault
@@ -255,7 +255,7 @@ async def test_no_attempt_takes_longer_than_its_bound(server: GitServer, remote:
 
 
 async def test_a_caller_that_leaves(mirrors: Mirrors, server: GitServer, remote: Repository) -> None:
-    """The others get what they came for."""
+    """When one caller is cancelled, the others still get their result."""
     first = asyncio.create_task(mirrors.ensure(at(remote.base)))
     second = asyncio.create_task(mirrors.ensure(at(remote.base)))
     await asyncio.sleep(0.08)
@@ -275,7 +275,7 @@ async def test_close_ends_what_is_under_way(server: GitServer, remote: Repositor
 
 
 async def test_killed_in_the_middle(large: Path, tmp_path: Path) -> None:
-    """Whoever comes after a process that was killed while it fetched, fetches anew and cleans up behind it."""
+    """After a process was killed during its fetch, the next one cleans up and fetches again."""
     folder = tmp_path / "mirrors"
     program = (
         "import asyncio, sys; from pathlib import Path\n"
@@ -306,7 +306,7 @@ async def test_killed_in_the_middle(large: Path, tmp_path: Path) -> None:
 
 
 async def test_damaged_mirror(mirrors: Mirrors, remote: Repository) -> None:
-    """Said, thrown away, fetched anew."""
+    """A damaged mirror is reported, deleted and fetched again."""
     source = at(remote.base)
     found = await mirrors.ensure(source)
     for pack in (found.path / "objects" / "pack").glob("*.pack"):
@@ -320,7 +320,7 @@ async def test_damaged_mirror(mirrors: Mirrors, remote: Repository) -> None:
 
 
 async def test_disk_bound(tmp_path: Path) -> None:
-    """The least recently used mirrors go, and come again when they are asked for."""
+    """The least recently used mirrors are removed, and fetched again on request."""
     for name in ("a", "b", "c"):
         made = Repository(tmp_path / "remotes" / name)
         made.write("blob", blob(400_000, ord(name)))
@@ -342,7 +342,7 @@ async def test_disk_bound(tmp_path: Path) -> None:
 
 
 async def test_larger_than_all_room(large: Path, tmp_path: Path) -> None:
-    """A fetch is ended once it has brought more than all mirrors may take, and not tried again."""
+    """A fetch that exceeds the limit on all mirrors is stopped and not retried."""
     with serving_git(large) as server:
         server.fault = "stall"
         async with opened(tmp_path / "mirrors", max_bytes=500_000) as mirrors:
@@ -355,7 +355,7 @@ async def test_larger_than_all_room(large: Path, tmp_path: Path) -> None:
 async def test_patch_that_brings_the_bug(
     mirrors: Mirrors, server: GitServer, remote: Repository, tmp_path: Path
 ) -> None:
-    """It is part of a commit without parents, the same on every host, and read as such."""
+    """The patch becomes part of a commit without parents, identical on every host."""
     source = at(remote.base, patch=BUG_PATCH)
     assert await content(mirrors, source, "src/right.py") == b"def double(a):\n    return 3 * a\n"
     assert await content(mirrors, at(remote.base), "src/right.py") == b"def double(a):\n    return 2 * a\n"
@@ -375,7 +375,7 @@ async def test_patch_that_brings_the_bug(
 
 
 async def test_packs_end_at_the_base(mirrors: Mirrors, remote: Repository, tmp_path: Path) -> None:
-    """The commit alone, or with what was before it; of what came later no object, though the mirror has it."""
+    """A pack has the commit alone or with its history, but no later object, although the mirror has some."""
     await mirrors.ensure(at(remote.later, history=True))
     for history, commits in ((False, [remote.base]), (True, [remote.base, remote.first])):
         fresh = Repository(tmp_path / f"fresh-{history}")
@@ -389,7 +389,7 @@ async def test_packs_end_at_the_base(mirrors: Mirrors, remote: Repository, tmp_p
 
 
 async def test_the_loop_goes_on(server: GitServer, remote: Repository, tmp_path: Path) -> None:
-    """Nothing of it holds the event loop, not even a server that does not answer."""
+    """Nothing blocks the event loop, not even a server that does not answer."""
     server.fault = "stall"
     late = []
 

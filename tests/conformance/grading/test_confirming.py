@@ -1,4 +1,4 @@
-"""The confirming runs for real: what earns something by another way than the tests' own is found out."""
+"""Real confirming runs: patches that earn a reward without satisfying the tests are detected."""
 
 import json
 from collections.abc import Mapping
@@ -90,7 +90,7 @@ def add(*numbers):
 def mul(a, b):
     return a * b
 """
-"""Correct, and not gold."""
+"""A correct patch that differs from gold."""
 
 _SCRIPT = """import sys
 
@@ -115,7 +115,7 @@ if __name__ == "__main__":
 
 
 class Kept:
-    """Certificates, in memory; they go through JSON as in SQL."""
+    """Certificates in memory, encoded as JSON as in SQL."""
 
     def __init__(self) -> None:
         self.documents: dict[str, str] = {}
@@ -142,7 +142,7 @@ def confirming(bench: Bench) -> Grading:
 
 
 def family(bench: Bench, name: str) -> TaskInstance:
-    """The same task, graded in each way."""
+    """The same task for each grader family."""
     if name == "swebench":
         return bench.instance()
     if name == "swepro":
@@ -174,7 +174,7 @@ python3 -m pytest -rA -p no:cacheprovider "${files[@]}"
     ],
 )
 async def test_correct_code_is_confirmed(bench: Bench, name: str, code: bytes) -> None:
-    """A false alarm would be worst of all."""
+    """False positives would be the worst error."""
     instance = family(bench, name)
     verdict = await bench.grade(bench.diff({_CALC: code}), instance, by=confirming(bench))
     assert verdict.name is VerdictName.RESOLVED, verdict
@@ -231,7 +231,7 @@ async def test_what_earns_a_part_is_confirmed_for_that_part(bench: Bench) -> Non
 
 
 async def test_code_that_dies_only_when_confirmed_is_to_blame(bench: Bench) -> None:
-    """It would be masked at will: a failing test ends the process."""
+    """Otherwise a policy could get masks at will, by ending the process when a test fails."""
     code = _EQUAL.replace(b"class Any", b"import os, sys\n\n\nclass Any").replace(
         b"        return True", b"        return True if other in (5, 6) else os._exit(0)"
     )

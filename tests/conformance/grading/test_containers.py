@@ -1,4 +1,4 @@
-"""Containers made before their patch is there: used once, never needed, never left."""
+"""Grading containers created before their patch exists: used once, optional, never left over."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,7 +24,7 @@ SID = "4711"  # of every grading of `Bench.grade`
 
 
 class Counting:
-    """The real runtime; keeps what it made, and fails as often as it is told."""
+    """The real runtime; records the containers it made, and fails as often as requested."""
 
     def __init__(self, runtime: DockerRuntime, failures: int = 0) -> None:
         self._runtime = runtime
@@ -54,7 +54,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 async def test_one_made_ahead_is_used_once(bench: Bench) -> None:
-    """The next grading in a container that a patch was in would grade both."""
+    """A grading in a used container would grade both patches."""
     runtime = Counting(bench.runtime)
     grading = bench.grading(runtime=runtime)
     grading.expect(bench.instance(), SID)
@@ -69,7 +69,7 @@ async def test_one_made_ahead_is_used_once(bench: Bench) -> None:
 
 
 async def test_it_is_waited_for(bench: Bench) -> None:
-    """A second container beside one that is nearly there costs the host, and the verdict its lead."""
+    """Creating a second container beside one that is nearly ready costs time and resources."""
     runtime = Counting(bench.runtime)
     grading = bench.grading(runtime=runtime)
     grading.expect(bench.instance(), SID)
@@ -96,7 +96,7 @@ async def test_setup_commands_run_before_the_patch(bench: Bench) -> None:
 @pytest.mark.parametrize("moment", ["at once", "while it is made", "made"])
 @pytest.mark.parametrize("why", ["forgotten", "empty", "tampered", "known", "twin", "another instance", "closed"])
 async def test_one_that_is_not_needed_is_removed(bench: Bench, why: str, moment: str) -> None:
-    """It would stay until the reaper's deadline, hours later."""
+    """An unused container would stay until the reaper's deadline, hours later."""
     runtime = Counting(bench.runtime)
     grading = bench.grading(runtime=runtime, runner_files="refuse")
     queue = GradingQueue(grading, NothingWritten(), concurrency=2)
@@ -130,7 +130,7 @@ async def test_one_that_is_not_needed_is_removed(bench: Bench, why: str, moment:
 
 
 async def test_one_that_died_meanwhile_costs_no_attempt(bench: Bench) -> None:
-    """A new way to end as infra: the host's fault would be the session's."""
+    """Otherwise a fault of the host could make the verdict infra."""
     runtime = Counting(bench.runtime)
     grading = bench.grading(runtime=runtime, attempts=1)
     grading.expect(bench.instance(), SID)
@@ -142,7 +142,7 @@ async def test_one_that_died_meanwhile_costs_no_attempt(bench: Bench) -> None:
 
 
 async def test_one_that_could_not_be_made_costs_no_attempt(bench: Bench) -> None:
-    """As above, where the engine was the one to fail."""
+    """As above, if the engine fails."""
     grading = bench.grading(runtime=Counting(bench.runtime, failures=1), attempts=1)
     grading.expect(bench.instance(), SID)
     await asyncio.sleep(0.1)
@@ -151,7 +151,7 @@ async def test_one_that_could_not_be_made_costs_no_attempt(bench: Bench) -> None
 
 
 async def test_setup_that_fails_ahead_is_tried_again(bench: Bench) -> None:
-    """What the verdict says of it, and after how many attempts, is as if nothing were made ahead."""
+    """Verdict and number of attempts are the same as without containers made ahead."""
     grading = bench.grading(attempts=2)
     instance = bench.instance(box={"setup_commands": ("echo no; exit 4",)})
     grading.expect(instance, SID)
@@ -163,7 +163,7 @@ async def test_setup_that_fails_ahead_is_tried_again(bench: Bench) -> None:
 
 
 async def test_they_are_bounded(bench: Bench) -> None:
-    """A batch that ends at once would fill the host."""
+    """A batch whose sessions end together would fill the host."""
     runtime = Counting(bench.runtime)
     grading = bench.grading(runtime=runtime, ahead=2)
     for sid in "12345":
@@ -179,7 +179,7 @@ async def test_they_are_bounded(bench: Bench) -> None:
 
 
 async def test_they_expire(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sessions that say `finish` and that nobody ends would keep all places taken."""
+    """Sessions that call `finish` but are never ended would occupy all places."""
     monkeypatch.setattr(containers_module, "KEPT_S", 3.0)
     runtime = Counting(bench.runtime)
     grading = bench.grading(runtime=runtime)
@@ -190,7 +190,7 @@ async def test_they_expire(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 async def test_labels_and_weight(bench: Bench) -> None:
-    """The reaper would take one that waits for its grading, or the tests the CPU that live sessions need."""
+    """The reaper would remove waiting containers, or tests would use the CPU time of live sessions."""
     runtime = Counting(bench.runtime)
     bounds = Bounds(create_s=60.0)
     boxes = Containers(runtime, limits=Limits(memory_mb=256), cpu_shares=64, bounds=bounds, ahead=1)  # type: ignore[arg-type]  # by __getattr__

@@ -20,7 +20,7 @@ _CALC = "calc/__init__.py"
 
 
 async def test_gold_is_resolved(bench: Bench) -> None:
-    """The plainest promise: the right fix is worth all, and every field of the answer is true."""
+    """The gold patch gets the full reward, and every field of the answer is correct."""
     verdict = await bench.grade(bench.diff({_CALC: FIXED}))
     assert verdict.name is VerdictName.RESOLVED, verdict
     assert (verdict.f2p_count, verdict.f2p_total, verdict.p2p_count, verdict.p2p_total) == (2, 2, 1, 1)
@@ -40,7 +40,7 @@ async def test_gold_is_resolved(bench: Bench) -> None:
 
 
 async def test_a_wrong_patch_is_not(bench: Bench) -> None:
-    """An edit that mends one of two tests is counted as one of two."""
+    """A patch that fixes one of two tests is counted as one of two."""
     half = FIXED.replace(b"sum(numbers)", b"numbers[0] + numbers[1]")
     verdict = await bench.grade(bench.diff({_CALC: half}))
     assert (verdict.name, verdict.mask) == (VerdictName.UNRESOLVED, False)
@@ -67,20 +67,20 @@ async def test_a_patch_of_another_tree_fails(bench: Bench) -> None:
 
 
 async def test_the_unpatched_tree_can_be_run(bench: Bench) -> None:
-    """What `instances verify` needs of the empty patch, whose verdict alone would say nothing of the tests."""
+    """`instances verify` needs test results for the empty patch, whose verdict alone says nothing about the tests."""
     run = await bench.grading().run_unpatched(bench.instance())
     assert (run.name, run.f2p_count, run.p2p_count) == (VerdictName.UNRESOLVED, 0, 1)
 
 
 async def test_a_rejected_part_does_not_stay(bench: Bench) -> None:
-    """`--reject` applies what it can; without a reset those parts would be graded as if the patch had been taken."""
+    """`--reject` applies some hunks; without a reset they would be graded as if the patch had applied."""
     broken = bench.diff({"README.md": b"other\n"}).replace(b"-calc", b"-never there")
     verdict = await bench.grade(bench.diff({_CALC: FIXED}) + broken)
     assert verdict.name is VerdictName.PATCH_FAILED
 
 
 async def test_edits_of_the_tests_are_undone(bench: Bench) -> None:
-    """Weakened tests buy nothing, and do no harm beside a right fix."""
+    """Weakened tests gain nothing, and do not harm a correct fix."""
     weak = {"tests/test_calc.py": TREE["tests/test_calc.py"].replace(b"== 6", b"== 6 or True")}
     grading = bench.grading()
     assert (await bench.grade(bench.diff(weak), by=grading)).name is VerdictName.UNRESOLVED
@@ -88,14 +88,14 @@ async def test_edits_of_the_tests_are_undone(bench: Bench) -> None:
 
 
 async def test_a_stray_file_where_the_tests_add_one(bench: Bench) -> None:
-    """git refuses the whole test patch over it: gold of flask-4992 plus such a file was scored as wrong."""
+    """git refuses the whole test patch because of it: gold of flask-4992 plus such a file was scored as wrong."""
     patch = bench.diff({_CALC: FIXED, "tests/test_new.py": b"def test_many():\n    assert False\n"})
     verdict = await bench.grade(patch)
     assert verdict.name is VerdictName.RESOLVED, verdict.log_tail
 
 
 async def test_binary_changes_and_new_files_apply(bench: Bench) -> None:
-    """A fix may be made of them alone."""
+    """A fix may consist only of binary changes and new files."""
     reads = (
         b"from pathlib import Path\n\nfrom calc.new_part import total as add\n\n\n"
         b"def mul(a, b):\n    return a * b\n\n\n"
@@ -145,7 +145,7 @@ async def test_the_deadline_kills(
 
 @pytest.mark.parametrize("silence", ["os._exit(0)", "os.kill(os.getppid(), 9)", "os.kill(-1, 9)"])
 async def test_silenced_tests_are_the_patchs_fault(bench: Bench, silence: str) -> None:
-    """Without results there is no reward, and no mask to hide behind: the unpatched tree does give some."""
+    """Without results there is no reward and no mask, if the unpatched tree does give results."""
     verdict = await bench.grade(bench.diff({_CALC: b"import os\n\n%s\n" % silence.encode() + FIXED}))
     assert (verdict.name, verdict.mask, verdict.f2p_count) == (VerdictName.NO_RESULTS, False, 0), verdict
 
@@ -159,7 +159,7 @@ async def test_no_results_where_nothing_ever_gives_any_is_masked(bench: Bench) -
 
 
 async def test_out_of_memory_is_named(bench: Bench) -> None:
-    """The limit killed the tests; the unpatched tree fits in it, so the patch is to blame and the cause says why."""
+    """The memory limit killed the tests but not the unpatched tree, so the patch is to blame, and the cause says so."""
     hungry = b"block = bytearray(400 << 20)\nfor at in range(0, len(block), 4096):\n    block[at] = 1\n\n\n"
     verdict = await bench.grade(bench.diff({_CALC: hungry + FIXED}), bench.instance(box={"memory_mb": 128}))
     assert (verdict.name, verdict.mask) == (VerdictName.NO_RESULTS, False), verdict
@@ -188,7 +188,7 @@ def pytest_sessionstart(session):
 
 @pytest.mark.parametrize("cheat", [_HOOK, _FORGE], ids=["hook", "forge"])
 async def test_a_conftest_buys_no_reward(bench: Bench, cheat: bytes) -> None:
-    """Both are scored as resolved by the benchmark's own harness; here it depends on the policy, never unseen."""
+    """The benchmark's harness scores both as resolved; here the policy for runner files decides, and it is reported."""
     patch = bench.diff({"conftest.py": cheat})
     stripped = await bench.grade(patch, by=bench.grading(runner_files="strip"))
     assert (stripped.name, stripped.mask, stripped.f2p_count) == (VerdictName.UNRESOLVED, False, 0)
@@ -232,7 +232,7 @@ class Saboteur:
 
 
 class Busy:
-    """The real runtime, but the first removal fails, as on an engine that waits in vain for the end of a kill."""
+    """The real runtime, but the first removal fails, as on an engine that times out waiting for a kill."""
 
     def __init__(self, runtime: DockerRuntime) -> None:
         self._runtime = runtime
@@ -249,7 +249,7 @@ class Busy:
 
 
 async def test_a_removal_that_fails_is_tried_again(bench: Bench) -> None:
-    """On a node whose reaper comes late, or on none, the container would hold its memory."""
+    """Until the reaper runs, if there is one, the container would keep its memory."""
     busy = Busy(bench.runtime)
     verdict = await bench.grade(bench.diff({_CALC: FIXED}), by=bench.grading(runtime=busy))
     assert verdict.name is VerdictName.RESOLVED, verdict
@@ -270,7 +270,7 @@ async def test_a_container_that_dies_is_replaced(bench: Bench) -> None:
 
 
 async def test_attempts_are_bounded(bench: Bench) -> None:
-    """After the last one the answer is infra, masked, with its cause: never a 0.0 that looks earned."""
+    """After the last attempt the verdict is infra, masked, with its cause, not an unmasked 0.0."""
     saboteur = Saboteur(bench.runtime, times=9)
     verdict = await bench.grade(bench.diff({_CALC: _SLOW}), by=bench.grading(runtime=saboteur, attempts=2))
     await asyncio.gather(*saboteur.killers)
@@ -300,7 +300,7 @@ async def test_what_only_we_can_cause_is_infra(
 
 
 async def test_cancelling_removes_the_container(bench: Bench) -> None:
-    """A server that stops in the middle leaves nothing to the reaper."""
+    """A server that stops during a grading leaves no container for the reaper."""
     grading = asyncio.create_task(bench.grade(bench.diff({_CALC: _SLOW})))
     await eventually(bench.present)
     grading.cancel()
@@ -331,7 +331,7 @@ async def test_script_grader(
 
 
 async def test_script_grader_killed_for_memory(bench: Bench) -> None:
-    """An exit code of 137 is a kill, not an answer; gold's own command needs too much, so it is masked."""
+    """Exit code 137 is a kill, not a result; gold's own command needs too much memory, so it is masked."""
     command = "python3 -c 'b = bytearray(400 << 20); b[::4096] = bytes(len(b[::4096]))'"
     instance = bench.instance(grader=ScriptGrader(command=command), box={"memory_mb": 128})
     verdict = await bench.grade(bench.diff({_CALC: FIXED}), instance)
@@ -353,7 +353,7 @@ async def test_f2p_script_grader(
 
 
 async def test_a_file_where_the_tests_need_a_folder(bench: Bench) -> None:
-    """The policy's doing: neither an error of ours nor a retry."""
+    """Caused by the policy: neither an error of the service nor a reason to retry."""
     instance = bench.instance(grader=ScriptGrader(command="exit 1"), files={"hidden/test_f2p.py": "x"})
     verdict = await bench.grade(bench.diff({"hidden": b"not a folder\n"}), instance)
     assert (verdict.name, verdict.mask, verdict.attempts) == (VerdictName.NO_RESULTS, False, 1)

@@ -1,4 +1,4 @@
-"""What a policy tried on gradings: reading the fix, writing the log, ending or owning what judges it."""
+"""Attacks of policies on gradings: reading the fix, forging the log, killing or replacing the judge."""
 
 import asyncio
 import secrets
@@ -68,12 +68,12 @@ for _text in _found():
 
 
 def forging(code: str, of: bytes = _WRONG) -> bytes:
-    """A module that does `code` when it is imported, which the tests do, and is wrong."""
+    """A wrong module that runs `code` when the tests import it."""
     return b"import os\nimport sys\n\n" + code.encode() + b"\n" + of
 
 
 def _printing(text: str) -> str:
-    """Past the runner, which captures what its own process prints."""
+    """Print from another process, because the runner captures its own output."""
     return f'open(f"/proc/{{os.getppid()}}/fd/1", "w").write("""{text}""")'
 
 
@@ -89,7 +89,7 @@ async def container(bench: Bench, image: str, workdir: str = "/testbed") -> Asyn
 
 
 def raw(bench: Bench) -> Grading:
-    """As gradings were: from the task image itself."""
+    """Grading as it was before sealing: from the task image itself."""
 
     async def nothing(instance: TaskInstance) -> None:
         return None
@@ -109,7 +109,7 @@ async def test_the_fix_is_not_to_be_read_at_test_time(bench: Bench, family: str)
     patch = bench.diff({_CALC: _WRONG + _READ_GOLD})
     if family == "swebench":
         instance = bench.instance(box={"setup_commands": (_LATER,)})
-        # the hack works, else this test could not fail
+        # the hack must work without the defence, else this test could not fail
         assert (await bench.grade(patch, instance, by=raw(bench))).name is VerdictName.RESOLVED
     elif family == "swebench, a partial clone":
         instance = bench.instance(box={"setup_commands": (_LATER, _PARTIAL)})
@@ -150,7 +150,7 @@ async def test_sessions_of_pro_do_not_show_the_tests(bench: Bench) -> None:
 
 
 async def test_a_sealed_image_is_made_once(bench: Bench) -> None:
-    """However many gradings begin together; its digest in a receipt is the task image's, the same on every node."""
+    """Concurrent gradings seal an image once; the receipt has the task image's digest, the same on every node."""
     instance = bench.instance(box={"setup_commands": (f"echo {secrets.token_hex(8)} > .git/info/mark",)})
     began = [bench.workspaces.sealed(instance) for _ in range(3)]
     first, *others = await asyncio.gather(*began)
@@ -163,7 +163,7 @@ async def test_a_sealed_image_is_made_once(bench: Bench) -> None:
 
 @pytest.mark.parametrize("eval_type", ["pass_and_fail", "fail_only"])
 async def test_a_readme_is_not_part_of_the_log(bench: Bench, eval_type: str) -> None:
-    """The script shows the patch before the tests, and what stood there between carriage returns was judged."""
+    """The script prints the patch before the tests, and text in it between carriage returns was judged."""
     lines = [f"+ : '{_START}'", *_PASSED.split("\\n"), "1 passed", f"+ : '{_END}'", _CODE]
     readme = ("calc\r" + "\r".join(lines) + "\r").encode()
     instance = bench.instance()
@@ -190,7 +190,7 @@ async def test_the_judges_own_lines_are_not_for_tests(bench: Bench, line: str) -
 
 
 async def test_a_shell_that_is_killed_has_not_ended(bench: Bench) -> None:
-    """Its log is forged to the last line; then nobody is left to contradict it."""
+    """The log is forged to the last line, then the shell is killed so that nothing contradicts it."""
     forged = _printing(f"\\n{_PASSED}3 passed\\n") + "; os.kill(os.getppid(), 9)"
     for instance in (bench.instance(), bench.instance(grader=ScriptGrader(command="python3 -m pytest -q tests; true"))):
         verdict = await bench.grade(bench.diff({_CALC: forging(forged)}), instance)
@@ -218,7 +218,7 @@ while pid > 1:
 
 
 async def test_no_file_is_read_that_tests_can_write(bench: Bench) -> None:
-    """bash read /eval.sh piece by piece while it ran, and so what product code had written there."""
+    """bash reads /eval.sh piece by piece while it runs, so product code could append commands to it."""
     instances = {
         "swebench": bench.instance(),
         "swepro": pro(bench),
@@ -294,7 +294,7 @@ async def test_the_tests_find_what_the_set_up_left(bench: Bench) -> None:
 
 @asynccontextmanager
 async def laid(bench: Bench, instance: TaskInstance, patch: bytes) -> AsyncIterator[tuple[Grading, Sandbox]]:
-    """A grading and its container with the patch in it."""
+    """A grading, and its container with the patch applied."""
     grading = bench.grading()
     found = await grading._patched(instance, patch, "4711")
     try:
@@ -349,7 +349,7 @@ async def test_altered_tests_are_what_runs(bench: Bench, family: str) -> None:
 
 
 async def test_an_altered_test_that_cannot_be_written(bench: Bench) -> None:
-    """What the patch left where its folder belongs is the policy's doing."""
+    """If the patch left something at the place of the test's folder, the policy is to blame."""
     instance = bench.instance(grader=ScriptGrader(command="true"))
     async with laid(bench, instance, bench.diff({"hidden": b"not a folder\n"})) as (grading, sandbox):
         run = await grading._run_tests(instance, sandbox, {"hidden/test_f2p.py": b"pass\n"})
@@ -372,7 +372,7 @@ except OSError:
 
 
 async def test_the_true_test_is_nowhere_beside_an_altered_one(bench: Bench) -> None:
-    """Else code that looks for it would know that it is being confirmed, and what to answer."""
+    """Otherwise code could find the true test, detect the confirming run and know the right answer."""
     patch = bench.diff({_CALC: forging(_REMEMBERED, FIXED)})
     async with laid(bench, bench.instance(), patch) as (grading, sandbox):
         true = await grading._run_tests(bench.instance(), sandbox)

@@ -1,4 +1,4 @@
-"""Instances that name a repository: images made of it on the real engine, and what an agent finds in them."""
+"""Images made from an instance's repository on the real engine, and what an agent finds in them."""
 
 import asyncio
 import secrets
@@ -27,7 +27,7 @@ LIMITS = Limits(memory_mb=512, cpus=2.0, pids=256, disk_mb=256)
 
 @pytest.fixture(scope="module")
 async def runtime(sample_images: dict[str, str]) -> AsyncIterator[DockerRuntime]:
-    """Under a node name of this run alone; neither container nor prepared image outlives the module."""
+    """A runtime with a unique node name; containers and prepared images are removed after the module."""
     runtime = DockerRuntime(
         Engine(None, timeout_s=60), RuntimeConfig(node=f"test-sources-{secrets.token_hex(4)}", pull=False)
     )
@@ -53,7 +53,7 @@ async def mirrors(tmp_path: Path) -> AsyncIterator[Mirrors]:
 
 @pytest.fixture
 def workspaces(runtime: DockerRuntime, mirrors: Mirrors) -> Workspaces:
-    """As a server has them; the samples' base image has all that a sandbox needs."""
+    """As in a server; the samples' base image has everything that a sandbox needs."""
     preparing = Preparing(runtime, limits=LIMITS, timeout_s=60)
     repositories = RepositoryImages(mirrors, preparing)
     return Workspaces(runtime, preparing, repositories, limits=LIMITS, search_image=BASE_IMAGE)
@@ -61,14 +61,14 @@ def workspaces(runtime: DockerRuntime, mirrors: Mirrors) -> Workspaces:
 
 @pytest.fixture
 def remote(tmp_path: Path) -> Repository:
-    """Of this test alone: a `README.md` of its own makes all its commits new."""
+    """A remote for this test alone: a unique `README.md` makes all its commits new."""
     made = make_repository(tmp_path / "remote", title=f"Library {secrets.token_hex(4)}\n")
     made.git("update-index", "--add", "--cacheinfo", f"160000,{made.first},vendored")
     return made
 
 
 def instance(remote: Repository, commit: str = "", **fields: Any) -> TaskInstance:
-    """Of the remote at a commit, the base where none is named."""
+    """An instance of the remote at a commit, by default the base."""
     source = GitSource(path=str(remote.path), commit=commit or remote.base, **fields)
     sandbox = SandboxSpec(source=source, workdir="/testbed")
     return TaskInstance(instance_id="owner__name-1", repo="owner/name", version="1", sandbox=sandbox)
@@ -76,7 +76,7 @@ def instance(remote: Repository, commit: str = "", **fields: Any) -> TaskInstanc
 
 @pytest.fixture
 async def start(runtime: DockerRuntime, workspaces: Workspaces) -> AsyncIterator[Callable[[TaskInstance], Any]]:
-    """start(instance): a sandbox as a session of it gets."""
+    """start(instance): a sandbox like that of a session."""
     started: list[Sandbox] = []
 
     async def begin(task: TaskInstance) -> Sandbox:
@@ -91,7 +91,7 @@ async def start(runtime: DockerRuntime, workspaces: Workspaces) -> AsyncIterator
 
 
 async def said(sandbox: Sandbox, script: str) -> str:
-    """What a script prints in the repository, as the agent would run it."""
+    """Run a script in the repository as the agent would; return its output."""
     done = await sandbox.exec(["bash", "-c", script], timeout_s=60, cwd="/testbed", merge_streams=True)
     assert done.exit_code == 0, done.stdout.text()
     return done.stdout.text().rstrip("\n")
@@ -113,7 +113,7 @@ def tree(remote: Repository, commit: str) -> dict[str, tuple[str, str]]:
 
 
 async def test_the_tree_is_the_commits(start: Callable[[TaskInstance], Any], remote: Repository) -> None:
-    """Byte for byte, whatever names, modes, links and attributes there are; and nothing shows as changed."""
+    """Identical byte for byte, with any names, modes, links and attributes; git reports no changes."""
     sandbox = await start(instance(remote))
     listed = await said(
         sandbox,
@@ -150,12 +150,12 @@ async def test_nothing_of_later(start: Callable[[TaskInstance], Any], remote: Re
     assert await said(sandbox, "git reflog; ls .git/*_HEAD .git/logs 2> /dev/null || true") == ""
     where = await said(sandbox, f"grep -rlF {remote.fix} /testbed /var/lib/sandbox 2> /dev/null || true")
     assert where == ""
-    # and the agent's own commits work
+    # the agent's own commits work too
     await said(sandbox, "git -c user.name=a -c user.email=a@b commit -q --allow-empty -m mine && git log --oneline")
 
 
 async def test_the_bug_is_committed(start: Callable[[TaskInstance], Any], remote: Repository) -> None:
-    """Where a patch brings the bug no diff, log or blame shows what was before."""
+    """If a patch adds the bug, no diff, log or blame shows the code before it."""
     sandbox = await start(instance(remote, patch=BUG_PATCH))
     assert "3 * a" in await said(sandbox, "cat src/right.py")
     assert await said(sandbox, "git diff; git diff --cached; git status --porcelain; git stash list") == ""
@@ -168,7 +168,7 @@ async def test_the_bug_is_committed(start: Callable[[TaskInstance], Any], remote
 async def test_eight_at_once(
     start: Callable[[TaskInstance], Any], workspaces: Workspaces, remote: Repository, runtime: DockerRuntime
 ) -> None:
-    """One preparation, eight trees of their own."""
+    """One preparation, eight separate trees."""
     before = {image.name for image in await runtime.images()}
     task = instance(remote)
     sandboxes = await asyncio.gather(*(start(task) for _ in range(8)))
@@ -188,7 +188,7 @@ async def test_eight_at_once(
 async def test_failures_are_not_kept(
     workspaces: Workspaces, remote: Repository, runtime: DockerRuntime, mirrors: Mirrors
 ) -> None:
-    """A repository that is away, a patch that does not apply, a workdir in use: told, nothing left, tried again."""
+    """An unreachable repository, a failing patch, a used workdir: reported, cleaned up, retried."""
     away = remote.path.with_name("away")
     remote.path.rename(away)
     task = instance(remote)
@@ -210,7 +210,7 @@ async def test_failures_are_not_kept(
 async def test_ended_in_the_middle(
     runtime: DockerRuntime, mirrors: Mirrors, workspaces: Workspaces, remote: Repository
 ) -> None:
-    """A container that is killed while an image is made in it: told, no image of that name, whole the next time."""
+    """If the container is killed while an image is made: reported, no image of that name, complete the next time."""
     task = instance(remote)
     await workspaces.sealed(task)
     before = {image.name for image in await runtime.images()}
@@ -232,7 +232,7 @@ async def test_ended_in_the_middle(
 
 
 async def test_no_search_image(runtime: DockerRuntime, mirrors: Mirrors, remote: Repository) -> None:
-    """No registry has it, so to load it or to correct the instance is the wrong advice."""
+    """The search image is in no registry, so advice to load it or to correct the instance would be wrong."""
     preparing = Preparing(runtime, limits=LIMITS, timeout_s=60)
     repositories = RepositoryImages(mirrors, preparing)
     absent = Workspaces(runtime, preparing, repositories, limits=LIMITS, search_image="sandbox-samples/absent:latest")
@@ -258,7 +258,7 @@ async def test_submodules_are_told(
 async def test_a_second_start_needs_no_mirror(
     start: Callable[[TaskInstance], Any], workspaces: Workspaces, remote: Repository, mirrors: Mirrors
 ) -> None:
-    """Once prepared, neither repository nor mirror is asked; the task image of its gradings is there too."""
+    """A prepared instance needs neither repository nor mirror; the task image for gradings exists too."""
     task = instance(remote)
     first = await workspaces.prepared(task)
     source = await workspaces.sealed(task)

@@ -1,4 +1,4 @@
-"""One-off commands beside the shell: exact, bounded streams; at their timeout gone with all their children."""
+"""One-off commands beside the shell: exact, limited streams; the timeout kills them with all their children."""
 
 import asyncio
 import resource
@@ -47,7 +47,7 @@ async def test_streams_and_exit_code(shared: BashSandbox) -> None:
     ],
 )
 async def test_exit_codes(shared: BashSandbox, argv: list[str], code: int) -> None:
-    """A command that cannot run would be an error of the service, or pass for one that ran."""
+    """A command that cannot run would be an error of the service, or look as if it had run."""
     result = await shared.exec(argv, timeout_s=10)
     assert result.exit_code == code
 
@@ -85,7 +85,7 @@ async def test_missing_folder(shared: BashSandbox) -> None:
 
 
 async def test_stdin_of_many_megabytes(shared: BashSandbox, backend: Backend) -> None:
-    """A large patch goes in by stdin while output comes back: neither may wait for the other for ever."""
+    """A large patch goes in by stdin while output comes back: they must not deadlock."""
     data = bytes(range(256)) * 40_000
     result = await shared.exec(["cat"], timeout_s=30, stdin=data, keep_bytes=32 << 20)
     assert result.stdout.head == data
@@ -124,7 +124,7 @@ TREES = {
 
 @pytest.mark.parametrize("script", TREES.values(), ids=TREES.keys())
 async def test_timeout_leaves_nothing(shared: BashSandbox, script: str) -> None:
-    """A process that outlives its exec goes on beside the next one; the shell's own must not be touched."""
+    """Processes of an exec must not outlive it; the shell's own must not be killed."""
     await say(shared, "jobs %1 > /dev/null 2>&1 || { sleep 815 & }")
     inner = asyncio.create_task(shared.shell.run("sleep 2.5; echo whole", timeout_s=20))
     began = time.monotonic()
@@ -150,7 +150,7 @@ async def test_what_outlives_its_command_does_not_delay_it(shared: BashSandbox) 
 
 
 async def test_two_channels_at_once(shared: BashSandbox) -> None:
-    """The end of one channel would take another's processes along."""
+    """The end of one channel would kill another's processes."""
     one = asyncio.create_task(shared.exec(["sh", "-c", "sleep 1.2; echo one"], timeout_s=10))
     two = await shared.exec(["sleep", "4711"], timeout_s=0.5)
     assert two.timed_out
@@ -172,7 +172,7 @@ async def test_cancelled_leaves_nothing(shared: BashSandbox) -> None:
 
 
 async def test_without_a_shell(runtime: DockerRuntime, engine: Engine) -> None:
-    """A grading container has no shell; its commands and their timeouts work all the same, and its end is told."""
+    """A grading container has no shell; commands and timeouts work anyway, and its death is reported."""
     sandbox = await runtime.create(spec(role=Role.GRADE, with_shell=False))
     try:
         assert (await sandbox.exec(["pwd"], timeout_s=5)).stdout.head == b"/tmp\n"
@@ -204,7 +204,7 @@ env; pwd -P; umask; cat; printf '%s|' "$0" "$@"; ls /proc/self/fd; echo err >&2;
 
 @pytest.mark.parametrize("merge", [False, True])
 async def test_a_command_that_stood_by_differs_in_nothing(grading: BashSandbox, merge: bool) -> None:
-    """A test that passes in the one and fails in the other would be graded by luck."""
+    """A test that passes in one kind and fails in the other would be graded randomly."""
     await grading.exec(["ln", "-s", "/usr/bin", "/tmp/link"], timeout_s=5)
     argv = ["bash", "-c", _SHOW, "é", "a b", "", "'\"$x\n\\", "--"]
     results = []
@@ -228,7 +228,7 @@ async def test_a_command_that_stood_by_differs_in_nothing(grading: BashSandbox, 
 
 
 async def test_a_command_that_stood_by_is_killed_at_its_timeout(grading: BashSandbox) -> None:
-    """What it started must not live on, what was there before must."""
+    """Its child processes must be killed, earlier processes must not."""
     await say(grading, "sleep 4712 &")
     await grading.stand_by(2)
     result = await grading.exec(["bash", "-c", "env -i setsid sleep 4711 & sleep 4711"], timeout_s=1)

@@ -1,4 +1,4 @@
-"""Repeated login shells: the profile need not run, and only the time shows it."""
+"""Repeated login shells skip the profile, with no visible difference except the time."""
 
 import asyncio
 import shlex
@@ -64,20 +64,20 @@ async def run(sandbox: BashSandbox, text: str, **how: object) -> str:
 
 
 async def fresh(sandbox: BashSandbox, text: str, **how: object) -> str:
-    """Output of one started in a way that is never examined."""
+    """Output of a login shell started in a way that is never cached."""
     done = await sandbox.exec(["env", "/bin/bash", "-l", "-c", text], timeout_s=20, **how)  # type: ignore[arg-type]
     return done.stdout.text() + done.stderr.text()
 
 
 async def is_known(sandbox: BashSandbox, **how: object) -> bool:
-    """Whether the profile no longer runs, after as many uses as needed."""
+    """Whether the profile is skipped, after as many uses as needed."""
     for _ in range(USES):
         said = await run(sandbox, "tr '\\0' ' ' < /proc/$$/cmdline", **how)
     return "--noprofile" in said
 
 
 async def have(sandbox: BashSandbox, path: str, text: str) -> None:
-    """Write the text to the file."""
+    """Write text to a file."""
     done = await sandbox.exec(["bash", "-c", f"printf %s {shlex.quote(text)} > {path}"], timeout_s=20)
     assert done.exit_code == 0
 

@@ -1,4 +1,4 @@
-"""One running command: separate and complete streams, its end, signals, user, and all its descendants."""
+"""One running command: separate and complete streams, exit status, signals, user, descendants."""
 
 import asyncio
 import time
@@ -43,7 +43,7 @@ async def bash(sandbox: BashSandbox, script: str) -> tuple[bytes, bytes, Process
     ],
 )
 async def test_streams(shared: BashSandbox, script: str, out: bytes, err: bytes) -> None:
-    """A byte lost, added, or on the other stream would change a test's log, or a file that is read by `cat`."""
+    """A byte lost, added, or on the wrong stream would change a test's log, or a file that is read with `cat`."""
     assert await bash(shared, script) == (out, err, ProcessEnd(0))
 
 
@@ -60,13 +60,13 @@ async def test_streams(shared: BashSandbox, script: str, out: bytes, err: bytes)
     ],
 )
 async def test_ends(shared: BashSandbox, script: str, end: ProcessEnd) -> None:
-    """A status that was chosen would pass for a kill, a stop for an end, or the channel would go with its command."""
+    """An exit code would pass for a kill, a stop for an exit, or the channel would end with its command."""
     assert (await bash(shared, script))[2] == end
     assert await bash(shared, "echo next") == (b"next\n", b"", ProcessEnd(0))
 
 
 async def test_what_cannot_be_run(shared: BashSandbox) -> None:
-    """It is the command's end, as reported by a shell, and not an error of the service."""
+    """It gives an exit code as in a shell, not an error of the service."""
     out, err, end = await read(await shared.start(["no-such-command-x"]))
     assert (out, end) == (b"", ProcessEnd(127)) and b"no-such-command-x" in err
     out, err, end = await read(await shared.start(["true"], cwd="/no/such"))
@@ -74,7 +74,7 @@ async def test_what_cannot_be_run(shared: BashSandbox) -> None:
 
 
 async def test_stdin(shared: BashSandbox) -> None:
-    """A command that is written to would wait for ever, or what it leaves unread be run by its channel."""
+    """A command would wait forever for its input, or its channel would execute unread input."""
     process = await shared.start(["cat"], stdin=True)
     reader = process.output()
     for piece in (b"one\n", b"\0\xfftwo"):
@@ -90,7 +90,7 @@ async def test_stdin(shared: BashSandbox) -> None:
 
 
 async def test_signals(shared: BashSandbox) -> None:
-    """A signal would miss its process, or reach one that took its number."""
+    """A signal would miss its process, or reach another one that reuses its PID."""
     process = await shared.start(["bash", "-c", "trap 'echo int' INT; echo ready; while :; do sleep 0.05; done"])
     reader = process.output()
     assert await anext(reader) == (Stream.STDOUT, b"ready\n")
@@ -104,7 +104,7 @@ async def test_signals(shared: BashSandbox) -> None:
 
 
 async def test_timeout(shared: BashSandbox) -> None:
-    """What runs on past its timeout would hold a sandbox; what it wrote before would be lost."""
+    """A command would run past its timeout and block the sandbox, or its earlier output would be lost."""
     began = time.monotonic()
     process = await shared.start(["bash", "-c", "printf partial; sleep 4711"], timeout_s=0.5)
     assert await read(process) == (b"partial", b"", ProcessEnd(-1, 9, timed_out=True))
@@ -113,7 +113,7 @@ async def test_timeout(shared: BashSandbox) -> None:
 
 
 async def test_what_lives_on(shared: BashSandbox) -> None:
-    """A child that holds the output would delay the end, or write into the output of the next command."""
+    """A child that keeps the output open would delay the end, or write into the next command's output."""
     script = "for i in $(seq 200); do sleep 0.1; echo late; echo late >&2; done"
     began = time.monotonic()
     assert await bash(shared, f"({script}) & setsid bash -c '{script}' & printf whole") == (
@@ -154,7 +154,7 @@ async def test_a_tree_of_another_user(shared: BashSandbox) -> None:
 
 
 async def test_kill_tree_after_its_end(shared: BashSandbox) -> None:
-    """What a command left behind could not be ended any more, or others' processes would go with it."""
+    """A command's leftover processes could not be killed, or those of others would be killed too."""
     other = await shared.start(["sleep", "4712"])
     process = await shared.start(["bash", "-c", "env -i setsid sleep 4711 & (setsid sleep 4711 &)"])
     assert (await read(process))[2] == ProcessEnd(0)
@@ -167,7 +167,7 @@ async def test_kill_tree_after_its_end(shared: BashSandbox) -> None:
 
 
 async def test_detached(shared: BashSandbox) -> None:
-    """A command whose reader went away would block in its next write."""
+    """A command whose reader is gone would block in its next write."""
     process = await shared.start(["bash", "-c", "head -c 3000000 /dev/zero; echo > /tmp/written"])
     process.detach()
     assert await process.wait() == ProcessEnd(0)
@@ -214,7 +214,7 @@ async def test_a_killed_channel(shared: BashSandbox) -> None:
 
 
 async def test_forged_ends(shared: BashSandbox) -> None:
-    """What a command prints, or writes to its channel, would pass for its end."""
+    """A command could forge its end by its output or by writing to its channel."""
     script = (
         "ps -eo args; env; for i in 0 1 2; do cat /proc/$PPID/environ; done; printf '%032d 0 exited free\\n' 0; exit 9"
     )
@@ -223,7 +223,7 @@ async def test_forged_ends(shared: BashSandbox) -> None:
 
 
 async def test_a_hundred_at_once(runtime: DockerRuntime) -> None:
-    """Commands at once would mix their output, or wait for each other."""
+    """Concurrent commands would mix their output, or wait for each other."""
     sandbox = await runtime.create(spec(limits=Limits(memory_mb=1024, pids=512)))
     try:
         ends = await asyncio.gather(
@@ -263,7 +263,7 @@ async def sleeping(sandbox: BashSandbox) -> AsyncIterator[Process]:
 
 
 async def test_the_container_ends(sandbox: BashSandbox, sleeping: Process) -> None:
-    """Its reader would wait for ever, or be told a status."""
+    """The reader would wait forever, or get an exit status."""
     waiting = asyncio.create_task(sleeping.wait())
     await asyncio.sleep(0.1)
     await sandbox._container.kill()
@@ -274,7 +274,7 @@ async def test_the_container_ends(sandbox: BashSandbox, sleeping: Process) -> No
 
 
 async def test_the_container_is_started_again(sandbox: BashSandbox, sleeping: Process) -> None:
-    """A command of before would hang, one of after would meet a channel of before."""
+    """A command from before the restart would hang, or a new one would use an old channel."""
     await sandbox.restart()
     assert await asyncio.wait_for(sleeping.wait(), 20) == ProcessEnd(-1, 9)
     assert await bash(sandbox, "echo next") == (b"next\n", b"", ProcessEnd(0))
@@ -302,7 +302,7 @@ async def test_no_command(shared: BashSandbox) -> None:
 
 
 async def test_closed_under_a_reader(runtime: DockerRuntime) -> None:
-    """Whoever reads when a sandbox is removed would wait for ever."""
+    """A reader would wait forever when its sandbox is removed."""
     sandbox = await runtime.create(spec())
     reading = asyncio.create_task(read(await sandbox.start(["sleep", "4711"])))
     await asyncio.sleep(0.2)

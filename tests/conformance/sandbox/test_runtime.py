@@ -1,4 +1,4 @@
-"""Containers have their limits, leave nothing behind, and are found again after the server's end."""
+"""Containers have their limits, leave nothing behind, and are found again after a restart of the server."""
 
 import asyncio
 import gc
@@ -70,7 +70,7 @@ async def test_zombies_are_reaped(shared: BashSandbox) -> None:
 
 
 async def test_labels(runtime: DockerRuntime) -> None:
-    """The reaper could not tell whose a container is, or until when."""
+    """The reaper could not tell a container's owner or deadline."""
     deadline = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=3)
     sandbox = await runtime.create(spec(role=Role.PREPARE, sid="12345", deadline=deadline, with_shell=False))
     try:
@@ -82,7 +82,7 @@ async def test_labels(runtime: DockerRuntime) -> None:
 
 
 async def test_removal(runtime: DockerRuntime) -> None:
-    """A second removal, or two at once, would be an error of a session's end."""
+    """A second removal, or two concurrent ones, would make a session's end fail."""
     sandbox = await runtime.create(spec())
     began = time.monotonic()
     await asyncio.gather(*(runtime.remove(sandbox.container_id) for _ in range(3)))
@@ -105,7 +105,7 @@ async def test_image_missing(runtime: DockerRuntime) -> None:
 
 
 async def _image(engine: Engine, name: str, *, script: str = "true", changes: list[str]) -> str:
-    """An image made from the base: `script` run in it, then `changes` of its configuration."""
+    """Build an image from the base: run `script` in it, then apply `changes` to its configuration."""
 
     def make(api: Any) -> None:
         made = api.create_container(IMAGE, command=["sh", "-c", script], labels={"sandbox.test": "1"})
@@ -143,7 +143,7 @@ async def test_image_with_an_odd_configuration(runtime: DockerRuntime, engine: E
             "USER 65534",
             "WORKDIR /no/such/folder",
             "ENV BASH_ENV=/noise ENV=/noise PS1=odd PROMPT_COMMAND=odd IFS=x TERM=xterm LD_X=1",
-            *(["HEALTHCHECK CMD false"] if backend.name == "docker" else []),  # no commit of Podman's can have one
+            *(["HEALTHCHECK CMD false"] if backend.name == "docker" else []),  # Podman's commit does not support it
             "VOLUME /data",
         ],
     )
@@ -175,7 +175,7 @@ async def test_activation(runtime: DockerRuntime) -> None:
 
 @pytest.mark.parametrize("after_s", [0.0, 0.03, 0.1, 0.2, 0.35])
 async def test_cancelled_creation(lone: DockerRuntime, after_s: float) -> None:
-    """A start whose client went away would leave a container for ever."""
+    """A start whose client disconnected would leave a container forever."""
     creating = asyncio.create_task(lone.create(spec()))
     await asyncio.sleep(after_s)
     creating.cancel()
@@ -189,7 +189,7 @@ async def test_cancelled_creation(lone: DockerRuntime, after_s: float) -> None:
 
 
 async def test_twice_cancelled_creation(lone: DockerRuntime) -> None:
-    """A second cancellation (a server that shuts down) would cut the clearing up short."""
+    """A second cancellation (a server that shuts down) would interrupt the cleanup."""
     creating = asyncio.create_task(lone.create(spec()))
     await asyncio.sleep(0.02)
     for _ in range(2):
@@ -205,7 +205,7 @@ async def test_twice_cancelled_creation(lone: DockerRuntime) -> None:
 
 
 async def test_refused_creation(lone: DockerRuntime) -> None:
-    """A limit that the engine refuses would leave a created container, or be taken for the policy's doing."""
+    """A limit that the engine refuses would leave a created container, or be blamed on the policy."""
     with pytest.raises(EngineUnavailable):
         await lone.create(spec(limits=Limits(memory_mb=256, pids=64, open_files=1 << 30)))
     assert not await lone.list()
@@ -253,7 +253,7 @@ async def test_commit(runtime: DockerRuntime, engine: Engine, sandbox: BashSandb
         await engine.call(lambda api: api.remove_image(info.name, force=True))
 
 
-# ---- the server ends and comes back
+# ---- restarts of the server
 
 SERVER = """
 import asyncio, importlib, json, os, sys
@@ -309,7 +309,7 @@ async def test_reattached_idle(runtime: DockerRuntime) -> None:
 
 
 async def test_reattached_without_settling(runtime: DockerRuntime) -> None:
-    """The first action after a restart would be lost when nobody settled the shell before."""
+    """The first action after a restart would be lost if the shell was not settled before."""
     sandbox = await runtime.attach(await _killed_server(runtime))
     try:
         assert await say(sandbox, "echo $plain $KEPT $PWD; f") == "5 6 /usr\nfunc"
@@ -318,7 +318,7 @@ async def test_reattached_without_settling(runtime: DockerRuntime) -> None:
 
 
 async def test_reattached_to_a_command_in_flight(runtime: DockerRuntime) -> None:
-    """The next action's text would be typed to the command that still runs."""
+    """The next action's text would go to the stdin of the command that is still running."""
     sandbox = await runtime.attach(await _killed_server(runtime, "sleep 2.5; cd /etc; echo late; (exit 3)"))
     try:
         result = await sandbox.shell.settle(wait_s=10)
@@ -338,7 +338,7 @@ async def test_reattached_to_a_command_in_flight(runtime: DockerRuntime) -> None
 async def test_reattached_to_a_command_that_does_not_end(
     runtime: DockerRuntime, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A command left by the former server would run for ever: nobody has its timeout any more."""
+    """A command left by the previous server would run forever, since its timeout is lost."""
     monkeypatch.setattr("sandbox_server.sandbox.bash.shell._SIGINT_GRACE_S", 0.5)
     sandbox = await runtime.attach(await _killed_server(runtime, command))
     try:

@@ -61,7 +61,7 @@ async def test_result_tells_where_the_shell_stands(sandbox: BashSandbox) -> None
     ],
 )
 async def test_exit_code(shared: BashSandbox, command: str, code: int | None) -> None:
-    """A command's status would be another's, or an unfinished one would wait for its timeout."""
+    """A command would get another one's status, or an incomplete one would wait for its timeout."""
     began = time.monotonic()
     result = await shared.shell.run(command, timeout_s=30)
     assert result.outcome is ShellOutcome.FINISHED
@@ -108,7 +108,7 @@ async def test_one_megabyte_of_every_character(shared: BashSandbox) -> None:
 
 
 async def test_unpaired_surrogates_do_not_raise(shared: BashSandbox) -> None:
-    """A policy's text that is no valid Unicode would be an error of the service."""
+    """Invalid Unicode in a policy's text would be an error of the service."""
     assert await say(shared, "echo 'a\ud800b' | tr -d '?'") == "ab"
 
 
@@ -209,7 +209,7 @@ UNWRITABLE = {
 
 @pytest.mark.parametrize("command", SABOTAGE.values(), ids=SABOTAGE.keys())
 async def test_a_broken_shell_is_replaced(sandbox: BashSandbox, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A policy that breaks its shell would have lost its session, rather than one action."""
+    """A policy that breaks its shell would lose its session instead of one action."""
     monkeypatch.setattr("sandbox_server.sandbox.bash.shell._SIGINT_GRACE_S", 0.3)
     await sandbox.shell.run("cd /usr; export KEPT=9", timeout_s=5)
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""At its timeout a command is gone with all its children; processes of earlier actions live on; the next one works."""
+"""A timeout kills a command with all its children, but not earlier actions' processes; the next command works."""
 
 import asyncio
 import contextlib
@@ -69,7 +69,7 @@ async def busy(shared: BashSandbox) -> BashSandbox:
 
 @pytest.mark.parametrize("command", ESCAPES.values(), ids=ESCAPES.keys())
 async def test_timeout_leaves_nothing(busy: BashSandbox, command: str) -> None:
-    """A process that outlives its action eats the sandbox's CPU and PIDs and disturbs all that follow."""
+    """A process that outlives its action uses the sandbox's CPU and PIDs and disturbs later actions."""
     began = time.monotonic()
     result = await busy.shell.run(command, timeout_s=0.5)
     assert (result.outcome, result.exit_code) == (ShellOutcome.INTERRUPTED, 130)
@@ -83,7 +83,7 @@ async def test_timeout_leaves_nothing(busy: BashSandbox, command: str) -> None:
 async def test_what_ignores_sigint_is_killed(
     sandbox: BashSandbox, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A command deaf to SIGINT would hold the shell for ever."""
+    """A command that ignores SIGINT would block the shell forever."""
     monkeypatch.setattr("sandbox_server.sandbox.bash.shell._SIGINT_GRACE_S", 0.5)
     await sandbox.shell.run("cd /usr; export KEPT=9; sleep 815 &", timeout_s=5)
     began = time.monotonic()
@@ -98,7 +98,7 @@ async def test_what_ignores_sigint_is_killed(
 
 
 async def test_an_action_of_several_commands_is_one(sandbox: BashSandbox) -> None:
-    """What the first command of an action left in the background would outlive the action's timeout."""
+    """Background processes of an action's first command would outlive the action's timeout."""
     await sandbox.shell.run("cd /usr; export KEPT=9; sleep 815 &", timeout_s=5)
     await sandbox.shell.run("setsid sleep 4711 &", timeout_s=5)
     await sandbox.shell.run("sleep 4711", timeout_s=0.5, since_mark=False)
@@ -106,7 +106,7 @@ async def test_an_action_of_several_commands_is_one(sandbox: BashSandbox) -> Non
 
 
 async def test_fork_storm(sandbox: BashSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At its PID limit nothing can be started in the container, also nothing that would clean it."""
+    """At the PID limit nothing can be started in the container, not even a cleanup."""
     monkeypatch.setattr("sandbox_server.sandbox.bash.shell._SIGINT_GRACE_S", 0.5)
     await sandbox.shell.run("cd /usr; export KEPT=9; sleep 815 &", timeout_s=5)
     for storm in (
@@ -155,7 +155,7 @@ async def let_end(sandbox: BashSandbox, command: str) -> None:
 
 
 async def test_soft_timeout(sandbox: BashSandbox) -> None:
-    """A program that waits for its user could not be used: polled, typed to, read to its end."""
+    """Interactive programs could not be used: polled, given input, read to their end."""
     shell = sandbox.shell
     asks = f"echo begin; read -p 'name? ' x; echo \"hello $x\"; {GATE}; echo bye; (exit 4)"
     result = await shell.run(asks, timeout_s=60, soft_timeout_s=2)
@@ -177,7 +177,7 @@ async def test_soft_timeout(sandbox: BashSandbox) -> None:
 
 
 async def test_end_between_two_polls_is_told(sandbox: BashSandbox) -> None:
-    """What a command showed after the last poll would be lost when it ends before the next one."""
+    """Output after the last poll would be lost if the command ends before the next one."""
     await let_end(sandbox, "echo late; (exit 4)")
     assert sandbox.shell.running
     result = await sandbox.shell.poll(wait_s=5)
@@ -185,7 +185,7 @@ async def test_end_between_two_polls_is_told(sandbox: BashSandbox) -> None:
 
 
 async def test_text_for_a_command_that_has_just_ended(sandbox: BashSandbox) -> None:
-    """It would be typed at the bare shell, outside of any action."""
+    """The text would be typed into the bare shell, outside any action."""
     await let_end(sandbox, "echo late")
     result = await sandbox.shell.send("echo typed; (exit 6)", wait_s=5)
     assert (result.outcome, result.exit_code, shown(result)) == (ShellOutcome.FINISHED, 6, "late\ntyped\n")
@@ -232,7 +232,7 @@ async def test_more_text_than_the_program_reads(sandbox: BashSandbox, monkeypatc
 
 @pytest.mark.parametrize("after_s", [0.0, 0.2])
 async def test_a_cancelled_caller(sandbox: BashSandbox, after_s: float) -> None:
-    """A caller that went away would leave a shell that no other action can use."""
+    """A cancelled caller would leave a shell that no other action can use."""
     task = asyncio.create_task(sandbox.shell.run("echo old; sleep 4711", timeout_s=60))
     await asyncio.sleep(after_s)
     task.cancel()

@@ -1,4 +1,4 @@
-"""Gradings as jobs: each is done, whoever dies, and mostly once."""
+"""Grading jobs: each is done, whichever server dies, and usually once."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ WORKER = Path(__file__).with_name("job_worker.py")
 
 
 class Worker:
-    """One server's jobs, whose work ends when the test says."""
+    """One server's jobs; the test decides when their work ends."""
 
     def __init__(self, jobs: GradingJobs) -> None:
         self.jobs = jobs
@@ -79,7 +79,7 @@ async def empty(connection: Connection, keys: Keys, node: str) -> bool:
 
 
 async def test_each_is_done_and_nothing_of_it_stays(worker: Open, connection: Connection, keys: Keys) -> None:
-    """A grading is forgotten; or Redis fills with those that are done."""
+    """A grading is lost; or Redis fills with finished ones."""
     one = await worker("n1")
     for number in range(50):
         await one.jobs.submit(str(number), "n1")
@@ -95,7 +95,7 @@ async def test_each_is_done_and_nothing_of_it_stays(worker: Open, connection: Co
 
 
 async def test_it_begins_at_once(worker: Open) -> None:
-    """The way through Redis must not add to a verdict's time; on a busy machine the quickest of them tell."""
+    """The path through Redis must not delay a verdict; only the fastest jobs count, as the machine may be busy."""
     one = await worker("n1")
     took = []
     for number in range(20):
@@ -107,7 +107,7 @@ async def test_it_begins_at_once(worker: Open) -> None:
 
 
 async def test_submitted_twice_done_once(worker: Open) -> None:
-    """Every request for a reward would have its patch graded once more."""
+    """Every reward request would grade the patch again."""
     one = await worker("n1")
     one.go.clear()
     for _ in range(5):
@@ -124,7 +124,7 @@ async def test_submitted_twice_done_once(worker: Open) -> None:
 
 
 async def test_long_work_stays_with_who_has_it(worker: Open) -> None:
-    """A grading of half an hour would be begun again every 15 seconds."""
+    """A grading of half an hour would be restarted every 15 s."""
     one, two = await worker("n1"), await worker("n2")
     await two.jobs.help("n1")
     one.go.clear()
@@ -135,7 +135,7 @@ async def test_long_work_stays_with_who_has_it(worker: Open) -> None:
 
 
 async def test_what_is_given_back_goes_to_another(worker: Open, connection: Connection, keys: Keys) -> None:
-    """A node without the image, or with a full disk, keeps what it cannot do."""
+    """A node without the image, or with a full disk, keeps jobs that it cannot do."""
     one, two = await worker("n1"), await worker("n2")
     one.gives_back.add("7")
     await one.jobs.submit("7", "n1")
@@ -148,7 +148,7 @@ async def test_what_is_given_back_goes_to_another(worker: Open, connection: Conn
 
 
 async def test_a_server_that_stops_gives_its_jobs_back_at_once(worker: Open) -> None:
-    """A restart would hold up every grading under way until it counts as dead."""
+    """A restart would delay every running grading until the server counts as dead."""
     one, two = await worker("n1"), await worker("n2")
     one.go.clear()
     for sid in ("1", "2", "3"):
@@ -163,7 +163,7 @@ async def test_a_server_that_stops_gives_its_jobs_back_at_once(worker: Open) -> 
 
 
 async def test_no_more_is_read_than_there_is_room_for(worker: Open) -> None:
-    """What one node has taken no other can begin."""
+    """A job that one node has taken cannot be started by another."""
     one = await worker("n1")
     one.go.clear()
     one.most = 3

@@ -1,4 +1,4 @@
-"""The editor beside the golden script: odd files, failing files, bounds, undo."""
+"""The editor, beyond the golden script: unusual files, failures, limits, undo."""
 
 import errno
 
@@ -51,7 +51,7 @@ class Desk:
     ],
 )
 async def test_an_edit_writes_what_openhands_aci_would(before, after):
-    """Line ends, tabs, a missing last newline or a byte order mark come out otherwise than under Python's text mode."""
+    """Line ends, tabs, a missing last newline or a byte order mark differ from those written by Python's text mode."""
     desk = Desk(f=before)
     assert "has been edited" in await desk("str_replace", old_str="old", new_str="new")
     assert desk.sandbox.files[F] == after
@@ -73,7 +73,7 @@ async def test_a_file_is_written_exactly_as_given():
 
 
 async def test_a_file_in_no_folder_is_not_created():
-    """Folders appear that the policy did not make (upstream makes none)."""
+    """Folders are created that the policy did not make (upstream creates none)."""
     desk = Desk(f=b"x")
     missing = "/w/no/such/g.py"
     text = f"ERROR:\nRan into [Errno 2] No such file or directory: '{missing}' while trying to write to {missing}"
@@ -171,7 +171,7 @@ async def test_histories_are_by_path_in_one_spelling():
 @pytest.mark.parametrize("path", ["/w/a\0b", "/w/" + "x" * 5000, "/w/f.py/below", "/w/\ud800"])
 @pytest.mark.parametrize("command", ["view", "create", "str_replace", "insert", "undo_edit"])
 async def test_a_path_that_cannot_be_is_refused(command, path):
-    """Such a path reaches the container's protocol and breaks it."""
+    """An invalid path reaches the container's protocol and breaks it."""
     desk = Desk(f=b"x")
     told = await desk(command, path, file_text="x", old_str="x", new_str="y", insert_line=0)
     told.encode()
@@ -194,7 +194,7 @@ async def test_create_does_not_take_unreadable_for_absent():
 
 
 async def test_a_listing_follows_the_link_it_is_given_and_reports_find():
-    """The workspace, a link, shows nothing of the repository; or find's complaint is shown as a listing."""
+    """The workspace, a link, is listed as empty; or an error message of find is shown as a listing."""
     desk = Desk(f=b"x")
     assert (await desk("view", "/w")).endswith("in /w, excluding hidden items:\n/w\n/w/f.py\n\n")
     argv, options = desk.sandbox.executed[0]
@@ -209,7 +209,7 @@ async def test_a_listing_follows_the_link_it_is_given_and_reports_find():
 
 
 async def test_a_long_view_is_clipped_before_its_lines_are_numbered():
-    """A view fills the context, or ends elsewhere than upstream's."""
+    """A view fills the context, or is cut at another place than upstream's."""
     view = await Desk(f=b"x\n" * 10_000)("view")
     assert view.count("\n") == 8_002
     assert "\n  8001\t<response clipped><NOTE>To save on context" in view
@@ -290,7 +290,7 @@ def test_occurrences_are_named_by_line_overlapping_ones_too():
 
 @pytest.mark.parametrize("old", ["a", "a" * 999, "a" * 1000, "a" * 500_000])
 def test_many_occurrences_cost_linear_time(old):
-    """A file of one letter holds the server up for minutes (the test's time limit is the check)."""
+    """A file of one repeated letter blocks the server for minutes (checked by the test's time limit)."""
     with pytest.raises(EditRefused, match="Multiple occurrences") as refused:
         edits.replace("a" * 2_000_000, F, old, "b")
     assert refused.value.message.count("1, 1") <= edits.MAX_LINES_NAMED

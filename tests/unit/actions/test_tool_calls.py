@@ -1,4 +1,4 @@
-"""The dialect of code search: Hermes blocks and OpenAI's lists, each call answered in its own place."""
+"""The dialect of code search: Hermes blocks and OpenAI's lists, with the results in the order of the calls."""
 
 import json
 import time
@@ -70,7 +70,7 @@ def error(content: str) -> tuple[str, str]:
     ],
 )
 def test_the_calls_of_a_turn_in_the_order_written(content, tail):
-    """A trainer's way to write calls is not understood, or a thought runs."""
+    """A trainer's syntax of calls is not understood, or text of a thought is run."""
     assert calls(content + tail) == [Command("ls"), Command("pwd")]
 
 
@@ -78,13 +78,13 @@ def test_the_calls_of_a_turn_in_the_order_written(content, tail):
     "arguments", ['{"command": "ls"}', json.dumps('{"command": "ls"}'), json.dumps(json.dumps('{"command": "ls"}'))]
 )
 def test_arguments_encoded_twice_are_read(arguments):
-    """A policy that quotes its arguments once more can no longer act."""
+    """A policy that encodes its arguments twice cannot act."""
     assert calls(hermes("bash", arguments)) == [Command("ls")]
     assert calls(json.dumps([openai("bash", arguments)])) == [Command("ls")]
 
 
 def test_all_that_a_call_may_say():
-    """A timeout or folder that the policy asked for is lost."""
+    """A timeout or folder in a call is ignored."""
     asked = {"command": "ls", "timeout": 2, "cwd": "src"}
     assert calls(hermes("bash", asked)) == [Command("ls", 2, "src")]
     assert calls(hermes("bash", {**asked, "timeout": None, "cwd": None})) == [Command("ls")]
@@ -92,13 +92,13 @@ def test_all_that_a_call_may_say():
 
 @pytest.mark.parametrize("end", ["\n</tool_call>", "", "\n", "<|im_end|>"])
 def test_the_last_block_may_lack_its_end(end):
-    """A stop at `</tool_call>` takes the call with it."""
+    """Generation that stops at `</tool_call>` loses the call."""
     assert calls('<tool_call>\n{"name": "bash", "arguments": {"command": "ls"}}' + end) == [Command("ls")]
 
 
 @pytest.mark.parametrize("command", ["grep -n '</tool_call>' a.py", "echo '<tool_call>{}'", "grep '</think>' x"])
 def test_tags_in_an_argument_are_the_arguments(command):
-    """What is searched for ends the call, or begins another one."""
+    """A tag in the search pattern ends the call, or begins another one."""
     assert calls(ls(command) + ls()) == [Command(command), Command("ls")]
 
 
@@ -150,7 +150,7 @@ def test_tags_in_an_argument_are_the_arguments(command):
     ],
 )
 def test_a_malformed_call_is_answered_in_its_place(call, code, text):
-    """It raises, costs its neighbours their answers, or half a command runs."""
+    """It raises, other calls get no answer, or part of a command runs."""
     assert error(call) == (code, text)
     assert calls(f"{ls()}{call}")[0] == Command("ls")
     told = calls(f"{ls()}{call}")[1]
@@ -160,14 +160,14 @@ def test_a_malformed_call_is_answered_in_its_place(call, code, text):
 @pytest.mark.parametrize("name", ["timeout", "cwd"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 10**400, "1", [], {}, "\0"])
 def test_a_parameter_of_another_kind_is_refused(name, value):
-    """A number that no clock can hold ends the request with an exception."""
+    """A number out of range ends the request with an exception."""
     if (name, value) != ("cwd", "1"):
         assert error(hermes("bash", {"command": "ls", name: value}))[0] in ("bad_parameter", "bad_call")
 
 
 @pytest.mark.parametrize("name", ["localization_finish", "result", "finish"])
 def test_an_answer_may_be_a_call(name):
-    """It is run, or called unknown."""
+    """An answer call is run, or reported as unknown."""
     assert error(hermes(name, {"locations": [{"file": "a.py"}]})) == ("answer", RECORDED)
     assert error(json.dumps([openai(name, {"file_paths": ["a.py"]})])) == ("answer", RECORDED)
     assert calls(ls() + hermes(name, {})) == [Command("ls"), Reply(RECORDED, "answer")]
@@ -189,7 +189,7 @@ def test_an_answer_may_be_a_call(name):
     ],
 )
 def test_a_turn_with_neither_is_talk_and_told_what_is_expected(content):
-    """The loop goes on in silence until the turns run out."""
+    """The rollout continues without feedback until its turns run out."""
     said = parse(content)
     assert isinstance(said, Say) and said.is_talk and said.code == "no_call"
     assert "<tool_call>" in said.text and "<files>" in said.text
@@ -303,7 +303,7 @@ def test_a_long_text_takes_linear_time(piece):
 
 @given(st.lists(st.text("</>tol_respn\n", max_size=60), min_size=1, max_size=4))
 def test_an_observation_splits_into_its_blocks(texts):
-    """Output that holds a closing tag passes for the answer to another call."""
+    """Output with a closing tag passes for the result of another call."""
     whole = blocks(texts)
     assert whole.count("</tool_response>") == len(texts)
     rest = whole
@@ -317,7 +317,7 @@ SHELL = Call("execute_bash", {"command": "cd /tmp"})
 
 
 def test_the_shell_and_the_editor_of_the_text_dialects():
-    """A policy that was trained on these tools by JSON has only a fresh bash, or its newer parameters are refused."""
+    """A policy trained on these tools in JSON gets only a fresh bash, or its newer parameters are refused."""
     view = {"command": "view", "path": "/a", "view_range": "[1, 2]", "security_risk": "LOW"}
     content = hermes("execute_bash", {"command": "cd /tmp", "is_input": "false"}) + hermes("str_replace_editor", view)
     parsed = parse(content + ls() + hermes("submit", {}))
@@ -349,13 +349,13 @@ def test_the_shell_and_the_editor_of_the_text_dialects():
     ],
 )
 def test_what_these_tools_do_not_take(name, arguments, why):
-    """A parameter of another type raises inside the tool, which the policy is shown as a fault of the service."""
+    """A parameter of the wrong type raises inside the tool and is shown to the policy as a fault of the service."""
     code, text = error(hermes(name, arguments))
     assert code == "bad_parameter" and text.startswith(f"Error: Invalid tool arguments - {why}"), text
 
 
 async def test_calls_of_a_turn_share_the_shell_in_their_order():
-    """A call runs beside the one that it builds on; or types into the program of the one before it."""
+    """A call runs in parallel with one it depends on, or its text goes into the program of the previous call."""
     running = result("", -1, ShellOutcome.RUNNING)
     shell = FakeShell([result("one"), result("two", 2), running])
     sandbox = FakeSandbox(shell=shell)

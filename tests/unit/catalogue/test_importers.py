@@ -1,4 +1,4 @@
-"""Each family's rows, and what a whole file has to hold."""
+"""Import of each family's rows, and requirements on whole files."""
 
 import json
 from pathlib import Path
@@ -65,13 +65,13 @@ def imported(tmp_path: Path, *rows: dict[str, object]) -> list[TaskInstance]:
 
 
 def test_known_hashes() -> None:
-    """What the trainer computes; one other bit and no task is ever found."""
+    """The trainer computes the same hashes; a single different bit would make every task unknown."""
     assert instance_hash("django__django-11099") == 1922554310125897704
     assert instance_hash("astropy__astropy-12907") == 1735636947331729184
 
 
 def test_our_own_schema(tmp_path: Path) -> None:
-    """Fields go in as they are."""
+    """Fields are imported unchanged."""
     row = {
         "instance_id": "own-1",
         "repo": "o/r",
@@ -104,7 +104,7 @@ def test_our_own_schema(tmp_path: Path) -> None:
     ],
 )
 def test_own_rows_that_are_wrong(tmp_path: Path, change: dict[str, object], why: str) -> None:
-    """Told by line and field, at import and not at the first rollout."""
+    """Errors name line and field, at import instead of at the first rollout."""
     good = {"instance_id": "own-1", "repo": "o/r", "sandbox": {"images": ["i"]}}
     with pytest.raises(RowRejected, match=why) as caught:
         imported(tmp_path, {**good, "instance_id": "other"}, {**good, **change})
@@ -112,7 +112,7 @@ def test_own_rows_that_are_wrong(tmp_path: Path, change: dict[str, object], why:
 
 
 def test_a_script_without_markers_cannot_be_graded(tmp_path: Path) -> None:
-    """Nothing tells what of its output is the tests', so the instance says so instead of failing each grading."""
+    """The tests' part of the output cannot be found, so the instance is ungradable instead of failing each grading."""
     (found,) = imported(tmp_path, {**FIVE, "eval_script": "pytest\n"})
     assert found.grader is None and ">>>>> Start Test Output" in found.ungradable_because
 
@@ -134,7 +134,7 @@ def test_complete_rows(tmp_path: Path) -> None:
 
 
 def test_rows_with_our_own_keys(tmp_path: Path) -> None:
-    """How an operator makes a repository gradable that the benchmark does not know."""
+    """With these keys an operator makes a repository gradable that the benchmark does not know."""
     own = {
         "image": "mine:1",
         "workdir": "/src",
@@ -189,19 +189,19 @@ def test_benchmark_rows_that_are_wrong(tmp_path: Path, change: dict[str, object]
     ],
 )
 def test_rows_that_no_verdict_could_be_true_of(tmp_path: Path, change: dict[str, object], why: str) -> None:
-    """Imported so that rollouts run, but never scored: the score would say nothing."""
+    """Imported so that rollouts run, but ungradable, because a score would be meaningless."""
     (found,) = imported(tmp_path, {**FIVE, **change})
     assert found.grader is None and why in found.ungradable_because
 
 
 def test_old_rows_say_what_they_need(tmp_path: Path) -> None:
-    """Without swebench 4.1.0 the import must name the way to it, not fail in a subprocess."""
+    """Without swebench 4.1.0 the import must say how to get it, not fail in a subprocess."""
     with pytest.raises(GraderBroken, match="make setup"):
         imported(tmp_path, BENCH)
 
 
 def test_swegym(tmp_path: Path) -> None:
-    """Its repositories are in no table of swebench; its images have names of their own."""
+    """Its repositories are not in swebench's tables; its images have other names."""
     row = {**BENCH, "instance_id": "getmoto__moto-7365", "repo": "getmoto/moto"}
     (found,) = imported(tmp_path, row)
     assert found.sandbox.images == ("xingyaoww/sweb.eval.x86_64.getmoto_s_moto-7365:latest",)
@@ -214,7 +214,7 @@ def test_swegym(tmp_path: Path) -> None:
 
 
 def test_swedev(tmp_path: Path) -> None:
-    """Generated tests in new files, no P2P, nothing published to run them with."""
+    """Generated tests in new files, no P2P, no published way to run them."""
     row = {
         **BENCH,
         "version": "0.0",
@@ -234,7 +234,7 @@ def test_swedev(tmp_path: Path) -> None:
 
 
 def test_swebench_pro(tmp_path: Path) -> None:
-    """Its lists are Python literals; its scripts lie in the benchmark's repository, not in the rows."""
+    """Its lists are Python literals; its scripts are in the benchmark's repository, not in the rows."""
     row = {
         "instance_id": "instance_o__r-abc-vnan",
         "repo": "o/r",
@@ -281,7 +281,7 @@ SLIME = {
         ({"remote_env_info": {"f2p_script": "import sys"}}, F2pScriptGrader(script="import sys")),
         ({"remote_env_info": '{"f2p_script": "import sys"}'}, F2pScriptGrader(script="import sys")),
         ({"eval_cmd": "a", "remote_env_info": {"f2p_script": "b"}}, ScriptGrader(command="a")),
-        ({"swepro": {"run_script_path": "/x"}, "eval_cmd": "a"}, None),  # no test that has to pass: 0.0, whatever comes
+        ({"swepro": {"run_script_path": "/x"}, "eval_cmd": "a"}, None),  # no required test: always 0.0
         ({"remote_env_info": {"FAIL_TO_PASS": '["a"]'}}, None),
         ({}, None),
     ],
@@ -297,7 +297,7 @@ def test_slime(tmp_path: Path, metadata: dict[str, object], grader: object) -> N
 
 @pytest.mark.parametrize("commands", [["cd x", "touch y"], "cd x\\ntouch y", "cd x\ntouch y\n"])
 def test_slime_pre_commands(tmp_path: Path, commands: object) -> None:
-    """They shape the tree of both containers; left out, no diff applies."""
+    """They change the tree of both containers; without them no diff applies."""
     for metadata in ({"pre_commands": commands}, {"remote_env_info": {"pre_commands": commands}}):
         (found,) = imported(tmp_path, {**SLIME, "metadata": {"image": "i", **metadata}})
         assert found.sandbox.setup_commands == ("set -e\ncd x\ntouch y",)
@@ -314,7 +314,7 @@ SWEPRO = {
 
 
 def test_slime_swepro(tmp_path: Path) -> None:
-    """Its scripts are read now, from beside the file: the server that grades may be another machine."""
+    """Its scripts are read at import, from beside the file, because the grading server may be another machine."""
     (tmp_path / "assets").mkdir()
     (tmp_path / "assets/run.sh").write_text("echo $1\n")
     (tmp_path / "assets/parser.py").write_text("pass\n")
@@ -327,7 +327,7 @@ def test_slime_swepro(tmp_path: Path) -> None:
         restore_tests="git checkout def0 -- tests/a.py",
     )
     assert (found.fail_to_pass, found.pass_to_pass) == (("t | a",), ("t | b",))
-    # all of the command shapes both trees, before pre_commands, as in slime
+    # the whole command changes both trees, before pre_commands, as in slime
     assert found.sandbox.setup_commands == (f"set -e\n{SWEPRO['before_repo_set_cmd']}", "set -e\ntouch x")
     assert (found.sandbox.workdir, found.eval_timeout_s) == ("/testbed", 600.0)
 
@@ -337,14 +337,14 @@ def test_slime_swepro(tmp_path: Path) -> None:
     [
         ("git checkout 0abc12 -- a/t.py b", True),
         ("git checkout v9.9 tests", True),
-        ("git checkout 0abc12", False),  # would take the patch away
+        ("git checkout 0abc12", False),  # would remove the patch
         ("git reset --hard 0abc12", False),
         ("git checkout -f 0abc12", False),
         ("git clean -fd", False),
     ],
 )
 def test_only_a_checkout_of_tests_is_run_over_the_patch(tmp_path: Path, last: str, restores: bool) -> None:
-    """Anything else might undo the patch, and a right fix would be graded as none."""
+    """Any other command might undo the patch, so that a correct fix would be graded as empty."""
     for name in ("run.sh", "parser.py"):
         (tmp_path / name).write_text("x")
     swepro = {**SWEPRO, "run_script_path": "run.sh", "parser_script_path": str(tmp_path / "parser.py")}
@@ -362,7 +362,7 @@ def test_only_a_checkout_of_tests_is_run_over_the_patch(tmp_path: Path, last: st
     ],
 )
 def test_slime_assets_that_are_wrong(tmp_path: Path, content: bytes | None, why: str) -> None:
-    """Found at the import, by the line, not when the first rollout is graded."""
+    """Reported at import with the line, not when the first rollout is graded."""
     (tmp_path / "assets").mkdir()
     if content is not None:
         (tmp_path / "assets/run.sh").write_bytes(content)
@@ -371,7 +371,7 @@ def test_slime_assets_that_are_wrong(tmp_path: Path, content: bytes | None, why:
 
 
 def test_slime_swebench(tmp_path: Path) -> None:
-    """Graded as the benchmark grades it: by the row's own script, or by what swebench 4.1.0 makes of the row."""
+    """Graded as by the benchmark: with the row's own script, or the one that swebench 4.1.0 makes from the row."""
     remote = {key: value for key, value in FIVE.items() if key not in ("image", "problem_statement")}
     row = {"prompt": "p", "label": "l", "metadata": {"remote_env_info": {**remote, "image": "bench:1"}}}
     (found,) = imported(tmp_path, row)
@@ -398,13 +398,13 @@ def test_slime_swebench(tmp_path: Path) -> None:
     ],
 )
 def test_slime_prompts(tmp_path: Path, prompt: object, problem: str) -> None:
-    """The problem is in the prompt where the metadata holds none."""
+    """The problem statement is taken from the prompt if the metadata has none."""
     (found,) = imported(tmp_path, {"prompt": prompt, "label": "l", "metadata": {"image": "i", "eval_cmd": "x"}})
     assert found.problem_statement == problem
 
 
 def test_slime_images(tmp_path: Path) -> None:
-    """A row that names none is refused by its line: it could never be started."""
+    """A row without an image is refused with its line, since it could never be started."""
     (found,) = imported(tmp_path, {"label": "l", "metadata": {"remote_env_info": {"image_url": "u:1"}}})
     assert found.sandbox.images == ("u:1",)
     with pytest.raises(RowRejected, match="line 1: image is missing"):
@@ -414,7 +414,7 @@ def test_slime_images(tmp_path: Path) -> None:
 
 
 def test_a_file_may_mix_families_and_keeps_its_order(tmp_path: Path) -> None:
-    """Instances come in the file's order, so that reports can be read beside it."""
+    """Instances keep the file's order, so that reports can be compared with it."""
     gym = {**BENCH, "instance_id": "g", "repo": "python/mypy"}
     found = imported(tmp_path, {**FIVE, "instance_id": "b"}, SLIME, gym, {**FIVE, "instance_id": "a"})
     assert [it.instance_id for it in found] == ["b", "slime-1", "g", "a"]
@@ -427,7 +427,7 @@ def test_an_id_twice_names_both_lines(tmp_path: Path) -> None:
 
 
 def test_a_row_of_nobody_is_refused(tmp_path: Path) -> None:
-    """It says which keys it saw: most often it is the wrong file."""
+    """The error lists the row's keys, because usually it is the wrong file."""
     with pytest.raises(RowRejected, match=r"line 2: of no family we know .*; its keys: bar, foo"):
         imported(tmp_path, FIVE, {"foo": 1, "bar": 2})
 
@@ -452,7 +452,7 @@ SEARCH = {
 
 
 def test_code_search_rows(tmp_path: Path) -> None:
-    """Repository and commit, and no image: the server makes it."""
+    """Repository and commit without an image, which the server makes."""
     (found,) = imported(tmp_path, SEARCH)
     assert found.sandbox.source == GitSource(repo="Owner/Repo", commit=COMMIT)
     assert found.sandbox.images == () and found.gold_patch == EDITS and found.dataset == "localization"
@@ -467,7 +467,7 @@ def test_code_search_rows(tmp_path: Path) -> None:
 
 
 def test_rows_whose_patch_brings_the_bug(tmp_path: Path) -> None:
-    """SWE-smith: as built for code search, and as published."""
+    """SWE-smith rows, as built for code search and as published."""
     built = {**SEARCH, "repo": "swesmith/owner__repo.0123abcd", "base_commit": None, "use_patch": True}
     published = {key: value for key, value in built.items() if key not in ("use_patch", "base_commit")}
     published |= {"instance_id": "other", "FAIL_TO_PASS": ["t"], "image_name": "has/a.repository:1"}
@@ -492,7 +492,7 @@ def test_code_search_rows_that_are_wrong(tmp_path: Path, change: dict[str, objec
 
 
 def test_a_named_family_takes_all_rows(tmp_path: Path) -> None:
-    """A benchmark's rows as code-search tasks."""
+    """A benchmark's rows are imported as code search tasks."""
     file = tmp_path / "rows.jsonl"
     file.write_text(json.dumps({**BENCH, "base_commit": COMMIT}) + "\n")
     (found,) = read_instances(file, family="localization")
@@ -502,7 +502,7 @@ def test_a_named_family_takes_all_rows(tmp_path: Path) -> None:
 
 
 def test_truth_of_a_patch_that_brings_the_bug(tmp_path: Path) -> None:
-    """The fix takes it back: what it touched is to be found, in the tree with the bug."""
+    """The fix reverts the patch, so the truth is what the patch touched, in the tree with the bug."""
     row = {**SEARCH, "repo": "swesmith/owner__repo.0123abcd", "base_commit": None, "use_patch": True}
     (found,) = imported(tmp_path, row)
     task = localized(found, None).localization

@@ -1,4 +1,4 @@
-"""Certifying and confirming by what runs would give; the real ones are in tests/conformance/grading."""
+"""Certifying and confirming with simulated runs; real ones are in tests/conformance/grading."""
 
 import asyncio
 import json
@@ -106,7 +106,7 @@ RESOLVED = Verdict(VerdictName.RESOLVED, mask=False, cause="", image_digest="sha
 
 
 async def shares(count: int, passes: Callable[[str, bool], bool], rounds: int) -> float:
-    """How often code that does so is confirmed."""
+    """The share of trials in which such code is confirmed."""
     runs, kept, through = Runs(count, passes), Kept(), 0
     for seed in range(rounds):
         found = await confirming(runs, kept=kept, seed=seed).confirm(task(count), b"patch", RESOLVED)
@@ -159,13 +159,13 @@ async def test_one_test_that_always_passes_is_never_confirmed(count: int) -> Non
 
 @pytest.mark.parametrize(("count", "flaky"), [(1, 0.02), (3, 0.01), (40, 0.01)])
 async def test_correct_code_with_tests_that_flake_is_confirmed(count: int, flaky: float) -> None:
-    """Worse than what a benchmark keeps: each true test fails once in fifty or a hundred runs."""
+    """Worse than tests that a benchmark keeps: each true test fails once in 50 or 100 runs."""
     chance = Random(7)
     assert await shares(count, lambda number, true: true and chance.random() >= flaky, 300) >= 0.995
 
 
 async def test_so_many_test_at_a_time_and_two_more_are_made_ready() -> None:
-    """A verdict's runs would wait for each container in turn, or take the CPUs of all others."""
+    """A verdict's runs would wait for one container after the other, or take all CPUs."""
 
     class Counted(Runs):
         ready, testing, most = 0, 0, (0, 0)
@@ -220,7 +220,7 @@ async def test_modes(mode: ConfirmMode, states: set[str]) -> None:
 
 
 async def test_variants_that_spoil_other_tests_are_left_out() -> None:
-    """They are found by halving."""
+    """They are found by bisection."""
 
     class Spoilt(Runs):
         async def run_altered(
@@ -255,7 +255,7 @@ async def test_rows_that_are_not_sound_have_no_variants(gold: VerdictName, empty
 
 
 async def test_gold_without_results_is_a_fault() -> None:
-    """Not an instance without variants: everything would be paid unconfirmed."""
+    """It must not count as an instance without variants, whose rewards are all paid unconfirmed."""
     runs, kept = Runs(2), Kept()
     runs.result = {b"gold": VerdictName.NO_RESULTS}
     with pytest.raises(GraderBroken):

@@ -1,4 +1,4 @@
-"""Sharing, waiting and leaving, with gradings that take as long as the test says."""
+"""Sharing, waiting and cancelling, with gradings whose duration the test controls."""
 
 import asyncio
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ def request(patch: bytes | None = b"x", sid: str = "1") -> GradeRequest:
 
 
 class HeldGrading:
-    """Stands in for `Grading`: each grading waits to be let go."""
+    """Replaces `Grading`: each grading waits until the test releases it."""
 
     image = "sha256:1"
 
@@ -77,7 +77,7 @@ class HeldGrading:
 
 
 class StoredVerdicts:
-    """Verdicts by key, in memory; broken when told so."""
+    """Verdicts by key, in memory; can be made to fail."""
 
     def __init__(self, *, broken: bool = False) -> None:
         self.kept: dict[str, Verdict] = {}
@@ -123,7 +123,7 @@ async def test_work_in_flight_is_shared_and_a_leaver_takes_nothing() -> None:
 
 
 async def test_each_waits_by_its_own_bound() -> None:
-    """`pending` is an answer; the grading goes on, and the next request finds it done."""
+    """After `pending` the grading continues, and a later request finds it done."""
     grading = HeldGrading()
     queue = queue_of(grading)
     patient = asyncio.create_task(queue.verdict(request(), wait_s=30))
@@ -159,7 +159,7 @@ async def test_concurrency_is_bounded_and_seen() -> None:
 
 
 async def test_what_is_made_of_an_instance_once_takes_no_slot() -> None:
-    """The seal of a large image, and the trial of its tests, kept every other grading of the node waiting."""
+    """Sealing a large image and certifying its tests would block every other grading of the node."""
     grading = HeldGrading()
     grading.gate.set()
     queue = queue_of(grading, concurrency=1)
@@ -177,7 +177,7 @@ async def test_what_is_made_of_an_instance_once_takes_no_slot() -> None:
 
 
 async def test_who_is_cancelled_aside_leaves_no_slot_behind() -> None:
-    """A slot given back twice would have two gradings in the place of one."""
+    """A slot freed twice would admit two gradings instead of one."""
     grading = HeldGrading()
     queue = queue_of(grading, concurrency=1)
     slow = asyncio.create_task(queue._grade_in_turn("k", request(sid="uncertified")))
@@ -206,7 +206,7 @@ async def test_what_needs_no_run_needs_no_slot() -> None:
 
 
 async def test_containers_made_ahead_are_asked_for_and_given_back() -> None:
-    """A container made for a session whose patch somebody else's grading answers would stay until its expiry."""
+    """A container made for a session whose patch shares another grading's verdict would stay until it expires."""
     grading, stored = HeldGrading(), StoredVerdicts()
     queue = queue_of(grading, stored, concurrency=1)
     stored.kept[await queue.key(request(b"known"))] = _RESOLVED
@@ -223,7 +223,7 @@ async def test_containers_made_ahead_are_asked_for_and_given_back() -> None:
 
 
 async def test_the_longest_goes_first_by_what_was_stored() -> None:
-    """The longest of a batch, begun last, keeps the trainer waiting alone."""
+    """If the longest grading of a batch started last, the trainer would wait for it alone."""
     grading, stored = HeldGrading(), StoredVerdicts()
     stored.seconds = {"q__q-2": 2.0, "q__q-3": 30.0, "q__q-4": 7.0}
     queue = queue_of(grading, stored, concurrency=1)
@@ -260,7 +260,7 @@ async def test_masked_verdicts_are_graded_again() -> None:
 
 
 async def test_a_store_that_is_down_costs_sharing_only() -> None:
-    """The verdict is there; whether it may be acknowledged is for who writes it."""
+    """The verdict is still returned; whether it may be acknowledged is decided by whoever stores it."""
     grading = HeldGrading()
     grading.gate.set()
     assert (await queue_of(grading, StoredVerdicts(broken=True)).verdict(request())).resolved
@@ -296,7 +296,7 @@ _KEY = grade_key(instance(), b"x", _FACTS)
     ],
 )
 def test_whatever_could_change_the_verdict_changes_the_key(other: str) -> None:
-    """A verdict of another row, image, guard or library would be given as this one's."""
+    """Otherwise the verdict of another row, image, guard or library would be reused."""
     assert other != _KEY
 
 
@@ -308,7 +308,7 @@ def test_the_key_is_stable() -> None:
 
 
 async def test_an_image_that_was_repaired_has_no_verdicts() -> None:
-    """Those of the broken image stood for ever under the tag that both bore."""
+    """The verdicts of the broken image were kept forever under the same tag."""
     grading, stored = HeldGrading(), StoredVerdicts()
     grading.gate.set()
     queue = queue_of(grading, stored)
@@ -336,7 +336,7 @@ async def test_a_verdict_belongs_to_the_image_that_it_was_found_on() -> None:
 
 
 class Register:
-    """Claims of several servers, in memory; broken when told so."""
+    """Claims of several servers, in memory; can be made to fail."""
 
     def __init__(self) -> None:
         self.taken: set[str] = set()
@@ -370,7 +370,7 @@ async def test_another_server_grades_the_same() -> None:
 
 
 async def test_another_server_found_nothing() -> None:
-    """It died, or its verdict was a fault: one that waits takes over."""
+    """If the other server died or its verdict was a fault, a waiting one takes over."""
     first, second, claims = HeldGrading(_INFRA), HeldGrading(), Register()
     one, two = queue_of(first, claims=claims), queue_of(second, claims=claims)
     key = await one.key(request())

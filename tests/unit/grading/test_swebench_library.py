@@ -106,7 +106,7 @@ _GOLDEN = {
 
 @pytest.mark.parametrize("case", _GOLDEN)
 async def test_verdicts_of_5_0_2(library: SwebenchLibrary, case: str) -> None:
-    """4.1.0 judges some of these otherwise: another version of the library must not come in unseen."""
+    """4.1.0 judges some of these differently: a change of the library's version must not go unnoticed."""
     test_log, name, f2p_count, p2p_count = _GOLDEN[case]
     assert library.version == "5.0.2"
     report = await library.report(instance(), test_log)
@@ -121,13 +121,13 @@ async def test_fail_only_counts_the_absent_as_passed(library: SwebenchLibrary) -
 
 
 async def test_an_id_cut_within_its_parameter_matches_by_its_prefix(library: SwebenchLibrary) -> None:
-    """676 ids of SWE-bench Verified are cut so."""
+    """676 ids of SWE-bench Verified are truncated in this way."""
     row = instance(("t.py::f[log(photon",), ())
     assert (await library.report(row, whole("PASSED t.py::f[log(photon ph)]\n"))).resolved
 
 
 async def test_causes_say_what_is_missing(library: SwebenchLibrary) -> None:
-    """The cause is all that a user sees of a lost reward."""
+    """The cause is the only explanation that a user gets for a missing reward."""
     causes = {
         "": "never reached the tests",
         _START: "never ended",
@@ -139,7 +139,7 @@ async def test_causes_say_what_is_missing(library: SwebenchLibrary) -> None:
 
 
 async def test_the_script_records_the_exit_code(library: SwebenchLibrary) -> None:
-    """Without it a conftest that prints PASSED and leaves with os._exit is believed."""
+    """Without it a conftest that prints PASSED and calls os._exit is believed."""
     script = await library.script(instance())
     lines = script.splitlines()
     assert lines[:2] == ["#!/bin/bash", "set -uxo pipefail"]
@@ -190,7 +190,7 @@ async def test_a_dead_worker_is_replaced() -> None:
 
 
 async def test_a_script_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every grading waits for the worker's turn; another row of the same id must not get the former one's script."""
+    """Each request waits for the worker, so scripts are cached; another row of the same id needs its own script."""
     library = SwebenchLibrary()
     asked: list[str] = []
     ask = library._ask
@@ -218,7 +218,7 @@ async def test_a_script_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 async def test_a_worker_that_hangs_is_ended() -> None:
-    """A bound that leaves the process behind leaves a core burning."""
+    """A timeout that does not kill the process leaves it using a CPU."""
     library = SwebenchLibrary(Judging(wall_s=0.4))
     library_module._GRACE_S, before = 0.1, library_module._GRACE_S
     try:
@@ -234,7 +234,7 @@ async def test_a_worker_that_hangs_is_ended() -> None:
 
 
 async def test_a_cancelled_request_leaves_no_judge() -> None:
-    """A grading that nobody waits for any more must not burn a core, and answers nobody else."""
+    """A cancelled grading must not keep using a CPU, nor answer another request."""
     library = SwebenchLibrary()
     try:
         await library.script(instance())
@@ -255,7 +255,7 @@ _QUADRATIC = whole("9" * 3_000_000 + "\n", 5)
 
 
 async def test_a_log_that_takes_too_long_is_unjudgeable_and_delays_no_other() -> None:
-    """An innocent gold waited 1,084 s for the judge of such a log."""
+    """A gold patch once waited 1,084 s for the judge of such a log."""
     library = SwebenchLibrary(Judging(cpu_s=1, wall_s=120))
     try:
         await library.script(instance())
@@ -274,7 +274,7 @@ async def test_a_log_that_takes_too_long_is_unjudgeable_and_delays_no_other() ->
 
 
 async def test_a_log_that_takes_too_much_memory_is_unjudgeable() -> None:
-    """Its judge must not bring the host to its limit, where the kernel chooses who ends."""
+    """Its judge must not exhaust the host's memory, where the kernel chooses which process to kill."""
     library = SwebenchLibrary(Judging(memory_mb=64))
     try:
         with pytest.raises(UnjudgeableLog, match="SANDBOX_JUDGE_MEMORY_MB"):
@@ -285,14 +285,14 @@ async def test_a_log_that_takes_too_much_memory_is_unjudgeable() -> None:
 
 
 async def test_a_log_that_the_library_fails_on_counts_against_the_patch(library: SwebenchLibrary) -> None:
-    """Python refuses to read so long a number; as a fault of ours it was a mask for the asking."""
+    """Python refuses to parse such a long number; counted as a fault of the service, it gave masks at will."""
     test_log = whole(summary(), None) + ">>>>> Test Exit Code: " + "1" * 5000 + "\n"
     with pytest.raises(UnjudgeableLog, match="ValueError"):
         await library.report(instance(), test_log)
 
 
 async def test_an_unjudgeable_log_is_no_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fault of ours would be masked, and a patch can have it at will."""
+    """As a fault of the service it would be masked, and a patch can cause it at will."""
     ran = Supervised(Output(b"9" * 3_000_000), "", "", True, "", 0, 0, False, 1.0, 0)
 
     async def supervised(*args: object) -> Supervised:

@@ -1,4 +1,4 @@
-"""Variants: the same tests with a false expectation, of every style that the benchmarks' rows know."""
+"""Variants: the same tests with a false expectation, in every style of the benchmarks' rows."""
 
 import ast
 import json
@@ -22,7 +22,7 @@ def made(text: str, *tests: str, kept: tuple[str, ...] = (), path: str = "tests/
 
 
 def lines(text: str, unit: Unit) -> set[str]:
-    """The changed lines that the unit's variants make."""
+    """The changed lines of the unit's variants."""
     source = textwrap.dedent(text).encode()
     before = source.decode().splitlines()
     found = set()
@@ -85,7 +85,7 @@ def test_what_is_expected_changes_and_nothing_else(line: str, expected: set[str]
 
 
 def test_values_come_before_opposites() -> None:
-    """Code that fails the true test may meet its opposite: a hack that turns results round would be confirmed."""
+    """Code that fails the true test may pass its negation, so a hack that inverts results would be confirmed."""
     unit, _ = only("def test_x():\n    assert f() == 42\n")
     kinds = [variant.kind for variant in unit.variants]
     assert (kinds[0], kinds[-1]) == ("value", "swap")
@@ -111,7 +111,7 @@ def test_inputs_tolerances_and_messages_stay() -> None:
     ],
 )
 def test_with_a_tolerance_of_its_own_no_value_is_another(line: str) -> None:
-    """5.5 and 4.5 may both be near enough to what correct code gives."""
+    """With such a tolerance, 5.5 and 4.5 may both be close enough to the correct value."""
     found = made(f"def test_x(self):\n    {line}\n", "tests/test_a.py::test_x")
     assert all(variant.kind == "swap" for unit in found for variant in unit.variants)
 
@@ -192,7 +192,7 @@ def test_a_case_is_altered_without_the_others() -> None:
 
 
 def test_a_case_that_is_named_after_its_value_gets_another_name_altered_or_not() -> None:
-    """With its old name beside its new value any code could tell."""
+    """From an old name beside a new value any code could detect the variant."""
     text = """
         @pytest.mark.parametrize("text, price", [("a", "4.90"), ("b", "2.90")])
         def test_price(text, price):
@@ -341,7 +341,7 @@ def _function(name: str, owner: list[str], shown: list[str]) -> str:
     if body.count('"""') % 2:
         body = '"""' + body
     head = shown[begin].strip()
-    if head.endswith("("):  # its arguments are on lines of their own
+    if head.endswith("("):  # its arguments are on separate lines
         head, body = f"def {name}():", textwrap.dedent("".join(shown[begin + 3 : end]))
     text = textwrap.dedent("".join(shown[above:begin])) + head + "\n" + textwrap.indent(body, "    ")
     while text.count("\n") > 1:
@@ -357,7 +357,7 @@ def _function(name: str, owner: list[str], shown: list[str]) -> str:
 
 
 def test_what_is_expected_elsewhere_is_lent() -> None:
-    """A made-up word, or a list of zeros, may be told from a true one by its looks."""
+    """An invented word, or a list of zeros, may be distinguishable from a true value."""
     text = """
         def test_x():
             assert f() == "green tea"
@@ -422,7 +422,7 @@ def test_what_cannot_be_arranged_otherwise_is_not(expected: str) -> None:
 
 
 def test_without_names_the_cases_are_altered_too() -> None:
-    """Such a test has only its opposite for a variant, which code that takes the expected values from it fails."""
+    """Otherwise the only variant is the negated test, which code that copies expected values from it fails."""
     text = (
         b"import pytest\n@pytest.mark.parametrize(('n', 'parts'), [(5, [2, 2, 1]), (7, [3, 2, 2])])\n"
         b"def test_split(n, parts):\n    assert split(n) == parts\n"

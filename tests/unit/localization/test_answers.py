@@ -1,4 +1,4 @@
-"""How answers are read. The numbers are those of the published cases (groups B, C and D)."""
+"""Parsing of answers. Numbers refer to the published cases (groups B, C and D)."""
 
 import json
 import time
@@ -329,7 +329,7 @@ def test_any_value_can_be_read(value: object) -> None:
     ],
 )
 def test_linear_time(piece: str) -> None:
-    """Sixteen times the text may take some sixteen times as long, not 256 times."""
+    """Text 16 times as long may take about 16 times as long, not 256 times."""
 
     def seconds(size: int) -> float:
         text = (piece * size)[: size * 8]

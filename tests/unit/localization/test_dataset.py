@@ -1,4 +1,4 @@
-"""`sandbox-server dataset build`: what comes out, and that it comes out the same."""
+"""`sandbox-server dataset build`: its output, and that it is reproducible."""
 
 import ast
 import hashlib
@@ -27,7 +27,7 @@ NEW = "diff --git a/n.py b/n.py\nnew file mode 100644\n--- /dev/null\n+++ b/n.py
 
 
 def row(number: int = 1, **fields: object) -> dict[str, object]:
-    """A row as published sets have it; a field given as None is left out."""
+    """A row as in published data sets; a field given as None is left out."""
     made: dict[str, object] = {
         "instance_id": f"acme__ledger-{number}",
         "repo": "acme/ledger",
@@ -54,7 +54,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def one(tmp_path: Path, clones: Clones | None, **fields: object) -> dict[str, object]:
-    """The one row that comes out."""
+    """Build a data set; return its only row."""
     source = written(tmp_path, row(**fields))
     report = build(source, BuildOptions(tmp_path / "out", clones.folder if clones else None, split=0))
     assert report.bad == []
@@ -152,7 +152,7 @@ def test_flags(tmp_path: Path, clones: Clones) -> None:
 
 @pytest.mark.parametrize("use_patch", [None, True])
 def test_patch_that_brings_the_bug(tmp_path: Path, clones: Clones, use_patch: bool | None) -> None:
-    """SWE-smith: no commit, the agent sees the patched tree, so lines are those of its side."""
+    """SWE-smith: no commit, and the agent sees the patched tree, so line numbers refer to it."""
     bug = patched("    attr = 1\n", "    attr = 1\n    more = 2\n")
     made = one(tmp_path, clones, repo="swesmith/acme__x.12345678", base_commit=None, patch=bug, use_patch=use_patch)
     assert (made["use_patch"], made["base_commit"], made["modules"]) == (True, None, ["src/a.py:Foo"])
@@ -160,7 +160,7 @@ def test_patch_that_brings_the_bug(tmp_path: Path, clones: Clones, use_patch: bo
 
 
 def test_schema_is_the_same_whatever_is_empty(tmp_path: Path, clones: Clones) -> None:
-    """Columns that are null throughout would else become of type null, and two files could not be read as one."""
+    """Columns with only nulls would otherwise get type null, and files could not be read together."""
     one(tmp_path, None, base_commit=None)
     out = tmp_path / "out"
     bare = [pyarrow.parquet.read_schema(out / name) for name in ("train.parquet", "validation.parquet")]
@@ -254,7 +254,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_killed_and_run_again_gives_the_same_bytes(tmp_path: Path, clones: Clones, workers: int) -> None:
-    """What was done is not done again; no process of the killed build lives on."""
+    """Finished parts are not built again; no process of the killed build survives."""
     source, out = many(tmp_path), tmp_path / "out"
     program = tmp_path / "killed.py"
     program.write_text(KILLED)
@@ -281,7 +281,7 @@ def test_parts_of_another_build_do_not_count(tmp_path: Path) -> None:
 
 
 def test_json_list_and_parquet_in(tmp_path: Path) -> None:
-    """What was built can be built from."""
+    """A built data set can be the input of another build."""
     as_list = tmp_path / "rows.json"
     as_list.write_text(json.dumps([row(1, image_name="x"), row(2)]))
     build(as_list, BuildOptions(tmp_path / "a", split=0))

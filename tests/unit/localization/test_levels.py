@@ -1,4 +1,4 @@
-"""Modules and entities: the specification's table E, by its numbers, and what it leaves open."""
+"""Modules and entities: the numbered cases of the specification's table E, and cases that it leaves open."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def levels(old: str, new: str, *, path: str = "p/m.py") -> tuple[str, str]:
 
 
 def edited(old: str, new: str) -> tuple[str, str]:
-    """Of the fixture with its one `old` made `new`."""
+    """Levels of an edit of the fixture that replaces its only `old` by `new`."""
     assert M_PY.count(old) == 1, old
     return levels(M_PY, M_PY.replace(old, new))
 
@@ -82,7 +82,7 @@ def test_e56_deletions() -> None:
     ],
 )
 def test_e57_what_is_new_is_not_to_be_found(old: str, new: str, expected: tuple[str, str]) -> None:
-    """Its class is, where that is there before; a new name for an old function is an edit of the old one."""
+    """Its class is, if it existed before; renaming a function is an edit of the old one."""
     assert edited(old, new) == expected
 
 
@@ -123,7 +123,7 @@ def test_e63_python_2() -> None:
 
 
 def test_e42_no_level_without_a_name() -> None:
-    """Levels told and empty are another thing than levels that could not be told."""
+    """Known but empty levels differ from unknown levels."""
     assert truth_of(diff("README.md", "a\n", "b\n")).entities == ()
     truth = truth_of(P1)
     assert truth.entities is None

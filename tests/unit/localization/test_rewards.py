@@ -1,4 +1,4 @@
-"""Rewards on events and answers. The numbers are those of the published cases (groups C and F)."""
+"""Rewards on events and answers. Numbers refer to the published cases (groups C and F)."""
 
 import math
 from typing import Any
@@ -41,7 +41,7 @@ WRONG = structured_answer(["src/c.py"])
 
 
 def events(turns: int, calls: int) -> Events:
-    """`calls` spread over `turns` as evenly as it goes."""
+    """`calls` spread over `turns` as evenly as possible."""
     return Events(tuple(Turn(("bash",) * (calls * (n + 1) // turns - calls * n // turns)) for n in range(turns)))
 
 
@@ -282,7 +282,7 @@ reward: [{fn: file_localization_f1_reward, weight: 2}, {fn: format_reward, weigh
     ],
 )
 def test_what_cannot_be_used_stops_the_start(text: str, complaint: str) -> None:
-    """A misspelt name would train for days with a default."""
+    """With a misspelt name a trainer would run for days on a default."""
     with pytest.raises(ValueError, match=complaint):
         parse(text, name="test")
 
@@ -299,7 +299,7 @@ def test_a_reward_that_needs_events_says_so() -> None:
 
 @pytest.mark.parametrize("bad", [math.nan, 2.0, -0.1, ZeroDivisionError("no")])
 def test_a_reward_that_fails_is_a_fault_of_ours(bad: float | Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As 0.0 it would train the policy on our defect."""
+    """As 0.0 it would train the policy on a defect of the service."""
 
     def broken(context: RewardContext, args: RewardArgs) -> float:
         if isinstance(bad, Exception):

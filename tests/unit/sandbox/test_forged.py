@@ -1,7 +1,6 @@
-"""Parsers of a container's output end for any bytes, with a result or with an error of ours.
+"""Parsers of a container's output terminate for any bytes, with a result or with the service's own error.
 
-A process of the policy's can write into the streams of the service's own commands, and put its own programs in the
-place of the image's.
+A policy's process can write into the streams of the service's own commands, and replace the image's programs.
 """
 
 import asyncio
@@ -56,7 +55,7 @@ FRAMES = st.lists(st.tuples(st.sampled_from([0, 1, 1, 1, 2, 2, 3, 255]), SAID), 
 
 
 def stream_of(said: list[tuple[int, bytes]], *, raw: bytes = b"") -> DockerExecStream:
-    """A channel whose process has written all this and ended."""
+    """A channel whose process has written these bytes and ended."""
     stream = _Stream(b"".join(struct.pack(">BxxxL", kind, len(data)) + data for kind, data in said) + raw)
     stream.eof_received()
     return DockerExecStream(cast(Engine, None), "recorded", stream)
@@ -93,7 +92,7 @@ def command_on(exec_stream: DockerExecStream, killed: list[Begun], returned: lis
 def run_recorded(
     said: list[tuple[int, bytes]],
 ) -> tuple[ProcessEnd | CommandBroken, bytes, list[Begun], list[ExecChannel]]:
-    """Run a command on such a channel: its end, its stdout, kills, channels given back for reuse."""
+    """Run a command on such a channel; return its end, stdout, kills, and channels returned for reuse."""
     killed: list[Begun] = []
     returned: list[ExecChannel] = []
 
