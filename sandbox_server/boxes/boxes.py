@@ -17,7 +17,6 @@ from sandbox_server.boxes.network import connect, egress_of
 from sandbox_server.boxes.plan import BoxPlan, Life
 from sandbox_server.boxes.policy import BoxPolicy
 from sandbox_server.boxes.view import BoxView as BoxView  # re-exported: the methods here return it
-from sandbox_server.catalogue.history import History
 from sandbox_server.errors import (
     ImageUnavailable,
     MalformedRequest,

@@ -7,10 +7,11 @@ the cheap ways, the library's exit-code check some more, and the receipt keeps w
 """
 
 import posixpath
+import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from typing import Literal
 
 from sandbox_server.catalogue.diff import FileSection, file_sections, touched_paths
@@ -44,6 +45,8 @@ RUNNER_FILES: tuple[str, ...] = (
     ".mocharc*",
 )
 """Base-name patterns, in any folder."""
+
+_RUNNER_FILE = re.compile("|".join(map(translate, RUNNER_FILES)))
 
 RUNNER_MODULES = frozenset(
     {"pytest", "_pytest", "pluggy", "iniconfig", "py", "xdist", "nose", "coverage", "tox", *sys.stdlib_module_names}
@@ -86,14 +89,14 @@ def screen(patch: bytes, instance: TaskInstance, policy: RunnerFilePolicy) -> Sc
 
 def _runner_paths(section: FileSection, shadows: frozenset[str]) -> frozenset[str]:
     named = {path for path in section.paths if _is_runner_file(path)}
-    shadowing = {path for path in section.created if _ancestry(path) & shadows}
+    shadowing = {path for path in section.created if _ancestry(path) & shadows} if shadows else set()
     return frozenset(named | shadowing)
 
 
 def _is_runner_file(path: str) -> bool:
     name = posixpath.basename(path)
     # git refuses paths inside .git; `patch` would write hooks there, which the benchmark's script then runs
-    return any(fnmatchcase(name, pattern) for pattern in RUNNER_FILES) or ".git" in path.lower().split("/")
+    return _RUNNER_FILE.match(name) is not None or ".git" in path.lower().split("/")
 
 
 def _shadowing_roots(created: Iterable[str]) -> frozenset[str]:

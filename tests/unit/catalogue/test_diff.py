@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sandbox_server.catalogue import diff
 from sandbox_server.catalogue.diff import created_paths, file_sections, touched_paths
 
 _GIT_ENV = {
@@ -191,3 +192,41 @@ def test_no_input_raises_or_is_lost(patch: bytes) -> None:
     """A patch that crashes the guard would be a patch without a verdict."""
     sections = file_sections(patch)
     assert not sections or b"".join(section.text for section in sections) == patch
+
+
+_BODY = st.sampled_from(
+    [
+        b" a",
+        b"+a",
+        b"-a",
+        b"",
+        b"\r",
+        b"--- a/x",
+        b"+++ b/x",
+        b"\\ No newline at end of file",
+        b"diff --git a/y b/y",
+        b"x",
+    ]
+)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 4), st.integers(0, 4), st.lists(_BODY, max_size=6), st.booleans()),
+        min_size=1,
+        max_size=4,
+    ),
+    st.booleans(),
+)
+def test_a_hunk_is_skipped_as_its_lines_say(hunks: list[tuple[int, int, list[bytes], bool]], ends: bool) -> None:
+    """A header that is taken for a hunk's content, or the reverse, is a file that the guard does not see."""
+    lines = [b"diff --git a/f b/f", b"--- a/f", b"+++ b/f"]
+    for old, new, body, counted in hunks:
+        if counted:
+            old, new = (sum(line[:1] not in (sign, b"\\") for line in body) for sign in (b"+", b"-"))
+        lines += [b"@@ -1,%d +1,%d @@" % (old, new), *body]
+    patch = b"\n".join(lines) + b"\n" * ends
+    whole = file_sections(patch)
+    with pytest.MonkeyPatch.context() as each_line:
+        each_line.setattr(diff._Hunk, "skip", lambda self, patch, at: at)
+        assert diff._sections(patch, diff.without_prefix) == whole
