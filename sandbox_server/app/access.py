@@ -45,7 +45,9 @@ class RequireKey:
         entries = [(key, _Key("", owners.get(key, ""))) for key in keys]
         entries += [(match["key"], _Key(match["name"], match["name"])) for match in named]
         if set(view_keys) & {key for key, _ in entries}:
-            raise ValueError("a key of SANDBOX_VIEW_KEYS is one of SANDBOX_API_KEYS too: whoever has it could do all")
+            raise ValueError(
+                "a key of SANDBOX_VIEW_KEYS is one of SANDBOX_API_KEYS too: its holder could change everything"
+            )
         entries += [(key, _Key("", "", views=True)) for key in view_keys]
         self._keys = [(_digest(key.encode()), known) for key, known in entries]
 

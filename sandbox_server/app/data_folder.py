@@ -45,7 +45,9 @@ def make_private(folder: Path) -> None:
         except OSError:
             failed += 1
     if narrowed:
-        log.warning("the data folder was open to other users; it is not any more", folder=str(folder), paths=narrowed)
+        log.warning(
+            "the data folder was open to other users; its rights have been narrowed", folder=str(folder), paths=narrowed
+        )
     if failed:
         log.warning("the data folder is open to other users and cannot be narrowed", folder=str(folder), paths=failed)
 

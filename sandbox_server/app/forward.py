@@ -109,7 +109,7 @@ class Forward:
         elif relay.begun:
             log.warning("answer of another node cut off", node=node, path=request.scope["path"], client_left=left)
         elif relay.taken and not left:
-            error = NodeUnreachable(f"node {node} broke off in the middle of the request; what came of it is unknown")
+            error = NodeUnreachable(f"node {node} broke off in the middle of the request; its outcome is unknown")
             await send_error(request.scope, send, error)
         return relay.begun or relay.taken or left
 

@@ -119,7 +119,9 @@ async def _store_at(url: str, settings: Settings, sink: ActionSink, loops: Loops
         await store.open()
         off_s = clock.set_to(await store.time())
         if abs(off_s) > _CLOCKS_APART_S:
-            log.warning("this host's clock differs from that of Redis, which is taken", seconds=round(off_s, 1))
+            log.warning(
+                "this host's clock differs from that of Redis; the service uses Redis's", seconds=round(off_s, 1)
+            )
         flushing = loops.start(settings.journal_flush_s, flusher.flush, name="journal")
         try:
             yield State(store, boxes, BegunCommands(connection, keys), nodes, runs, jobs, signals)

@@ -71,7 +71,7 @@ class Blobs:
                         # in a thread: 190 MB take half a second, which would block all sessions
                         await asyncio.to_thread(self._add, digest, stream, chunk)
             if digest.hexdigest() != sha256:
-                raise MalformedRequest(f"what was sent has the SHA-256 {digest.hexdigest()}, not {sha256}")
+                raise MalformedRequest(f"the content has the SHA-256 {digest.hexdigest()}, not {sha256}")
             with _stored(sha256):
                 path = self._path(sha256, owner)
                 await asyncio.to_thread(self._make_room, came, path.name)

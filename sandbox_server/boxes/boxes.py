@@ -185,7 +185,12 @@ class Boxes:
             try:
                 await self._ending.end(made.sid, "client_gone")
             except ServiceError as e:
-                log.warning("box of a client that is gone left to its end", sid=made.sid, code=e.code, error=e.detail)
+                log.warning(
+                    "the client of a new box disconnected; the box stays until its deadline",
+                    sid=made.sid,
+                    code=e.code,
+                    error=e.detail,
+                )
 
     async def _made(self, key: str) -> BoxView | None:
         sid = await self._facts.made(key)

@@ -215,6 +215,6 @@ async def _feed(process: Process, stdin: bytes) -> None:
 
 def _lost(command_id: str) -> CommandLost:
     return CommandLost(
-        f"command {command_id} was begun, but its end is not known any more: the server was restarted while it ran, or"
-        " it ended long ago; look at what it should have done"
+        f"command {command_id} was begun, but how it ended is not known: the server was restarted while it ran, or"
+        " it ended long ago; check what it should have changed"
     )

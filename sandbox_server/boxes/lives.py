@@ -61,7 +61,7 @@ class BoxLives:
                 raise SandboxPaused(f"box {sid} is paused already")
             if view.box.pausable_s <= 0:
                 raise MalformedRequest(
-                    f"box {sid} cannot be paused any more: it was for as long as a box may be"
+                    f"box {sid} cannot be paused any more: it has been paused for as long as a box may be"
                     " (SANDBOX_BOX_PAUSED_MAX_S)"
                 )
             return await self._freeze(view, clock.now())
@@ -122,7 +122,7 @@ class BoxLives:
             if view is None or view.record.state != SessionState.LIVE:
                 return
             paused = view.box.paused_at > 0
-            log.warning("the engine had a box otherwise than its record", sid=sid, paused=paused)
+            log.warning("a box's container was paused or running against its record; corrected", sid=sid, paused=paused)
             await (self._runtime.pause if paused else self._runtime.unpause)(view.record.container_id)
 
     async def _freeze(self, view: BoxView, at: float) -> BoxView:

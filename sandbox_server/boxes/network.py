@@ -30,7 +30,7 @@ def egress_of(allow: Sequence[str], deny: Sequence[str]) -> Egress | None:
     except ValueError as e:
         raise MalformedRequest(f"rules for the network: {e}") from e
     if any(target.is_name for target in denied):
-        raise MalformedRequest("a host name cannot be denied, for it has other addresses tomorrow: deny addresses")
+        raise MalformedRequest("a host name cannot be denied, because its addresses change: deny addresses")
     everything = any(target.host in EVERYTHING and target.port is None for target in denied)
     return Egress(allowed, denied, rest=bool(denied) and not everything)
 

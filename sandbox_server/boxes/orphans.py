@@ -86,11 +86,11 @@ class Orphan:
     async def wait(self) -> ProcessEnd:
         """Its end, with exit code -1: the real one is unknown."""
         await self._gone.wait()
-        return ProcessEnd(-1, error="how it ended was not seen: the server was started again while it ran")
+        return ProcessEnd(-1, error="how it ended was not seen: the server restarted while it ran")
 
     async def write(self, data: bytes) -> None:
         """Raise BrokenPipeError: its stdin closed with the server that started it."""
-        raise BrokenPipeError(32, "the server was started again: the command's input is closed")
+        raise BrokenPipeError(32, "the server restarted: the command's input is closed")
 
     async def close_stdin(self) -> None:
         """Do nothing: it is already closed."""

@@ -270,7 +270,7 @@ class Processes:
         try:
             await notes.note_command(sid, running.pid, orphans.noted(running.command, running.began_at))
         except ServiceError as error:
-            log.warning("a command is not noted: a restart would lose it", sid=sid, error=error.detail)
+            log.warning("a command could not be recorded: a restart would lose it", sid=sid, error=error.detail)
 
     def _forget_later(self, seconds: float) -> None:
         # one timer for all commands, to wake the server less often than one for each would

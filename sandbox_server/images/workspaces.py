@@ -189,7 +189,7 @@ class Workspaces:
     async def _seal(self, instance: TaskInstance, image: ImageInfo, sandbox: Sandbox) -> Mapping[str, str]:
         """Run the setup commands, store the tests aside and scrub the history."""
         workdir = instance.sandbox.workdir
-        what = f"{instance.instance_id} (mend the image or the instance's setup_commands)"
+        what = f"{instance.instance_id} (repair the image or the instance's setup_commands)"
         for command in setup_commands(instance):
             await self._preparing.run(sandbox, ["bash", "-c", command], cwd=workdir, what=what)
         if instance.sandbox.source is not None:

@@ -31,7 +31,7 @@ class Quotas:
         held = self._held.get(account, 0)
         if self._sessions and held >= self._sessions:
             raise OverQuota(
-                f"the run {account!r} has {held} sessions on this node, with those that are starting, and may have"
+                f"the run {account!r} has {held} sessions on this node, including those that are starting, and may have"
                 f" {self._sessions} (SANDBOX_RUN_SESSIONS); end some, or wait",
                 retry_after_s=_FULL_S,
             )

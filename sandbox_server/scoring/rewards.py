@@ -153,7 +153,7 @@ class Rewards:
                 return True
             session = await self._history.session(sid)
             if session is None:
-                log.error("a grading job of no known session", sid=sid)
+                log.error("grading job without a known session", sid=sid)
                 return True
             if self._closing:
                 return False
@@ -230,7 +230,12 @@ class Rewards:
         try:
             await self._jobs.submit(session.sid, session.node)
         except InfrastructureError as error:  # `GradingBalancer` finds it in SQL
-            log.warning("grading not submitted; it is later", sid=session.sid, code=error.code, error=error.detail)
+            log.warning(
+                "the grading could not be submitted; it will be submitted later",
+                sid=session.sid,
+                code=error.code,
+                error=error.detail,
+            )
 
     async def _tell_awaited(self, session: SessionRecord) -> None:
         with contextlib.suppress(InfrastructureError):  # it affects only the order of gradings
@@ -246,7 +251,7 @@ class Rewards:
     def _ended(self, sid: str, task: asyncio.Task[GradedSession]) -> None:
         self._running.pop(sid, None)
         if not task.cancelled() and (error := task.exception()):
-            log.error("grading could not be stored; it is done again", sid=sid, error=str(error))
+            log.error("the grading could not be stored; it will run again", sid=sid, error=str(error))
         self._jobs.freed()
 
     def _keep(self, graded: GradedSession) -> None:
@@ -295,7 +300,9 @@ class Rewards:
         try:
             actions = [action.content for action in await self._localizing.journals.of(session)]
         except InfrastructureError as error:  # missing tripwires must not cost the reward
-            log.warning("actions not looked at", sid=session.sid, code=error.code, error=error.detail)
+            log.warning(
+                "tripwires: the actions could not be read", sid=session.sid, code=error.code, error=error.detail
+            )
             actions = []
         found = await asyncio.to_thread(tripwires.count, actions, request.patch, len(verdict.runner_files))
         for sign in found:

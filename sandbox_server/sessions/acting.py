@@ -124,7 +124,7 @@ class Acting:
             if record.node == self._config.node:
                 return await self._runtime.attach(record.container_id)
             await self._made_anew(record, began)
-        raise StateUnavailable(f"session {sid} went from node to node {_MOVES} times; send the request again")
+        raise StateUnavailable(f"session {sid} moved between nodes {_MOVES} times; send the request again")
 
     async def _act(self, sid: str, asked: _Asked) -> ActionAnswer:
         for _ in range(_MOVES):
@@ -132,7 +132,7 @@ class Acting:
             if isinstance(answer, ActionAnswer):
                 return answer
             await self._made_anew(answer, asked.clock)
-        raise StateUnavailable(f"session {sid} went from node to node {_MOVES} times; send the action again")
+        raise StateUnavailable(f"session {sid} moved between nodes {_MOVES} times; send the action again")
 
     async def _made_anew(self, record: SessionRecord, began: float) -> None:
         """Take over another node's session. Raises SessionRestoring, and the errors of `Restoring.restore`."""

@@ -138,7 +138,7 @@ class Ending:
             if time.monotonic() - began < most_s or isinstance(e, SandboxLost):
                 raise
             raise SandboxLost(
-                f"its end failed for longer than {most_s:g} s (SANDBOX_ENDING_MAX_S), at last: {e.detail}"
+                f"its end failed repeatedly for longer than {most_s:g} s (SANDBOX_ENDING_MAX_S), at last: {e.detail}"
             ) from e
 
     @asynccontextmanager

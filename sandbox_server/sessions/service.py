@@ -290,7 +290,7 @@ class SessionService:
                 return RewardAnswer(Verdict(VerdictName.PENDING, mask=True, cause=cause), 0.0)
             record = ending.result()
         if record is None:
-            cause = "no such session: its start failed, or nothing of it is kept any more"
+            cause = "no such session: its start failed, or its records were removed"
             return RewardAnswer(Verdict(VerdictName.UNKNOWN_SESSION, mask=True, cause=cause), 0.0)
         return await self._rewards.answer(record, wait_s=max(0.0, wait_s - (time.monotonic() - began)))
 
