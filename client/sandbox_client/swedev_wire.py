@@ -18,9 +18,9 @@ PATHS = {
 }
 _KEYED = ("start", "action")
 """What must happen once however often it is sent."""
-_ANY_OF = {"start": ("sid",), "reward": ("reward", "f2p_count")}
+_ANY_OF = {"start": ("sid",), "action": ("content",), "reward": ("reward", "f2p_count")}
 """A 200 without any of these keys came from something else, such as a balancer. Upstream would end the batch for such a
-start, and make such a reward 0.0. An action's answer without content is an "Error" there, and stays one."""
+start, make such a reward 0.0, and such an action, which was never run, an "Error"."""
 
 
 def total_s(api: str) -> float:

@@ -23,7 +23,7 @@ from sandbox_client.timeouts import connect_s
 
 __all__ = ["Host", "Request", "Transport", "json_object", "parse_host"]
 
-_RETRIED = frozenset({429, 502, 503, 504})
+_RETRIED = frozenset({408, 429, 502, 503, 504})
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 10.0
 _KEEPALIVE_S = 4.0  # below uvicorn's 5 s, so that we drop an idle connection before the server does
@@ -89,9 +89,9 @@ class Transport:
     ) -> dict[str, Any]:
         """Send `body` and give the JSON object of the answer.
 
-        Broken connections, attempts past `attempt_s`, 429, 502, 503, 504, and answers that are not the service's (a
-        success without a JSON object or without any key of `any_of`, a 5xx without a code) are tried again: at once on
-        a host that was not tried yet, else with growing pauses (or Retry-After), as long as the next attempt begins
+        Broken connections, attempts past `attempt_s`, 408, 429, 502, 503, 504, and answers that are not the service's
+        (a success without a JSON object or without any key of `any_of`, a 5xx without a code) are tried again: at once
+        on a host that was not tried yet, else with growing pauses (or Retry-After), as long as the next attempt begins
         within `retry_s`. All of it ends after `timeout_s`.
 
         Raises:
@@ -247,9 +247,9 @@ class Transport:
 
 
 def _may_be_tried_again(status: int, parsed: object) -> bool:
-    if isinstance(parsed, dict) and "code" in parsed:  # the service's own word
+    if isinstance(parsed, dict) and isinstance(parsed.get("code"), str):  # the service's own word
         return status in _RETRIED and parsed.get("retryable") is not False
-    return status >= 500  # of something between
+    return status in _RETRIED or status >= 500  # of something between, which may have a number for a code
 
 
 def _fault_of(request: Request, parsed: object) -> str:
