@@ -130,6 +130,7 @@ class SandboxClient:
             retry_s=self._timeouts.retry_s,
             attempt_s=self._timeouts.action_attempt_s,
             idempotency_key=uuid.uuid4().hex,
+            any_of=("content",),
         )
         return Observation.from_wire(answer)
 
@@ -270,6 +271,7 @@ class SandboxClient:
                 timeout_s=self._timeouts.reward_s,
                 retry_s=self._timeouts.reward_retry_s,
                 attempt_s=self._timeouts.reward_attempt_s,
+                any_of=("reward", "verdict"),
             )
             reward = Reward.from_wire(answer)
             until = began + ask_again_within_s(reward.verdict, reward.receipt, self._timeouts)

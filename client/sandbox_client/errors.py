@@ -163,7 +163,8 @@ _BY_CODE: Mapping[str, type[_AnsweredError]] = {
 def answered_error(status: int, body: object) -> _AnsweredError:
     """The error for an answer with `status` >= 400; `body` is the parsed JSON, or None if it is not JSON."""
     fields = body if isinstance(body, dict) else {}
-    code = str(fields.get("code") or f"http_{status}")
+    told = fields.get("code")  # a number is a proxy's
+    code = told if told and isinstance(told, str) else f"http_{status}"
     detail = str(fields.get("detail") or "the answer gives no reason")
     family = RequestRejected if status < 500 else ServiceFault
     error = _BY_CODE.get(code, family)(detail, code=code, status=status)

@@ -18,9 +18,9 @@ PATHS = {
 }
 _KEYED = ("start", "action")
 """Calls with an idempotency key, so that they happen once even if resent."""
-_ANY_OF = {"start": ("sid",), "reward": ("reward", "f2p_count")}
+_ANY_OF = {"start": ("sid",), "action": ("content",), "reward": ("reward", "f2p_count")}
 """A 200 without any of these keys is not from the service but from a balancer or the like. Upstream would end the batch
-after such a start, and turn such a reward into 0.0. An action's answer without content is "Error" there, and here."""
+after such a start, turn such a reward into 0.0, and show the policy an "Error" for an action that was never run."""
 
 
 def total_s(api: str) -> float:

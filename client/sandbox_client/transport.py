@@ -23,7 +23,7 @@ from sandbox_client.timeouts import connect_s
 
 __all__ = ["Host", "Request", "Transport", "json_object", "parse_host"]
 
-_RETRIED = frozenset({429, 502, 503, 504})
+_RETRIED = frozenset({408, 429, 502, 503, 504})
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 10.0
 _KEEPALIVE_S = 4.0  # below uvicorn's 5 s, so that the client closes an idle connection before the server does
@@ -89,7 +89,7 @@ class Transport:
     ) -> dict[str, Any]:
         """Send `body` and return the JSON object of the answer.
 
-        Retried are broken connections, attempts past `attempt_s`, 429, 502, 503, 504, and answers that did not come
+        Retried are broken connections, attempts past `attempt_s`, 408, 429, 502, 503, 504, and answers that did not come
         from the service (a success without a JSON object or without any key of `any_of`, a 5xx without a code):
         at once on a host that was not tried yet, else after growing pauses (or Retry-After), as long as the next
         attempt begins within `retry_s`. The whole call ends after `timeout_s`.
@@ -247,9 +247,9 @@ class Transport:
 
 
 def _may_be_tried_again(status: int, parsed: object) -> bool:
-    if isinstance(parsed, dict) and "code" in parsed:  # from the service itself
+    if isinstance(parsed, dict) and isinstance(parsed.get("code"), str):  # from the service itself
         return status in _RETRIED and parsed.get("retryable") is not False
-    return status >= 500  # from a proxy or balancer in between
+    return status in _RETRIED or status >= 500  # from a proxy or balancer in between; its `code` may be a number
 
 
 def _fault_of(request: Request, parsed: object) -> str:

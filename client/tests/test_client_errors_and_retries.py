@@ -143,11 +143,30 @@ async def test_errors_have_the_type_of_their_code(client: SandboxClient, stand: 
 async def test_what_a_proxy_answers_is_no_answer(client: SandboxClient, stand: Stand) -> None:
     """A page, or the first half of an answer, under a success or a 500, costs a solved rollout its reward."""
     broken = [Fault(200, b"<html>"), Fault(200, b'{"reward": 1.0, "verd'), Fault(500, b"<html>"), Fault(520, b"")]
+    broken.append(Fault(200, b'{"status": "ok"}'))
     async with client.session(1) as session:
+        stand.fail("/process_action", broken[-1])
         await session.act("solve")
     stand.fail("/compute_reward", *broken)
     assert (await session.reward()).reward == 1.0
     assert len(stand.bodies("/compute_reward")) == len(broken) + 1
+
+
+NO_REASON = Fault(408, b"<html>")
+SLOW = Fault(408, json.dumps({"code": "body_too_slow", "detail": "x", "retryable": True}).encode())
+LIMITED = Fault(429, b"<html>")
+NUMBERED = Fault(500, b'{"kind": "Status", "code": 500, "message": "x"}')
+
+
+@pytest.mark.parametrize("fault", [NO_REASON, SLOW, LIMITED, NUMBERED], ids=["408", "too slow", "429", "numbered"])
+async def test_what_may_be_sent_again_is(client: SandboxClient, stand: Stand, fault: Fault) -> None:
+    """What the service calls retryable, or a proxy says of itself, cost a solved rollout its action or its reward."""
+    stand.fail("/start_instance", fault)
+    sid = await client.start(1)
+    stand.fail("/process_action", fault)
+    assert (await client.act(sid, "solve")).content == "solve"
+    stand.fail("/compute_reward", fault)
+    assert (await client.reward(sid)).reward == 1.0
 
 
 async def test_a_lost_sandbox_is_an_observation_with_an_error(client: SandboxClient, stand: Stand) -> None:

@@ -44,6 +44,13 @@ def test_run_without_a_loop(stand: Stand, sid: str) -> None:
     assert asyncio.run(call_postprocess_api(sid)) == {}
 
 
+def test_an_action_that_something_else_has_answered_is_sent_again(stand: Stand, sid: str) -> None:
+    """A balancer's 200 passed for an observation without content: the policy saw "Error", and its action never ran."""
+    stand.fail("/process_action", Fault(200, b'{"status": "ok"}'), Fault(200))
+    assert call_observation_api(sid, "solve")["content"] == "solve"
+    assert stand.runs == [(sid, "solve")]
+
+
 def test_every_way_to_forget_the_await(stand: Stand, sid: str) -> None:
     """A caller that takes the reply for the dict would fail."""
     reply = call_observation_api(sid, "x")
