@@ -3,12 +3,17 @@
 import functools
 from pathlib import Path
 
+import hypothesis
 import pytest
 from httpx._transports import default as transports
 
 # Every httpx.get() would read the host's certificate authorities anew, which costs 25 ms of CPU: too much for tests
 # that speak plain HTTP and ask again and again whether something has happened.
 transports.create_ssl_context = functools.cache(transports.create_ssl_context)
+
+# A bound on the time of one example would be a bound on what else the machine does.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 ROOT = Path(__file__).parent
 

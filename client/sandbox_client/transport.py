@@ -89,8 +89,8 @@ class Transport:
     ) -> dict[str, Any]:
         """Send `body` and return the JSON object of the answer.
 
-        Retried are broken connections, attempts past `attempt_s`, 408, 429, 502, 503, 504, and answers that did not come
-        from the service (a success without a JSON object or without any key of `any_of`, a 5xx without a code):
+        Retried are broken connections, attempts past `attempt_s`, 408, 429, 502, 503, 504, and answers that did not
+        come from the service (a success without a JSON object or without any key of `any_of`, a 5xx without a code):
         at once on a host that was not tried yet, else after growing pauses (or Retry-After), as long as the next
         attempt begins within `retry_s`. The whole call ends after `timeout_s`.
 

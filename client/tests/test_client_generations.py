@@ -60,9 +60,12 @@ def test_what_is_sent(stand: Stand, generation: Generation) -> None:
     expected = bash("ls") if generation is not generation_3 else bash("ls") + "<|im_end|>\n<|im_start|>user\n"
     assert str(action["sid"]) == str(sids[0])
     assert action["content"] == swedev_utils.clear_suffix(expected) or action["content"] == expected
-    swedev_utils.initialize_runtime(1)["sid"]  # whatever was sent before this has arrived
-    ends = stand.bodies("/postprocess")
-    assert len(ends) == (0 if generation is generation_1 else 1)
+    swedev_utils.initialize_runtime(1)["sid"]  # what was sent before this and awaited has arrived
+    expected_ends = 0 if generation is generation_1 else 1
+    over = time.monotonic() + 10
+    while len(stand.bodies("/postprocess")) < expected_ends and time.monotonic() < over:  # nobody awaits it
+        time.sleep(0.02)
+    assert len(stand.bodies("/postprocess")) == expected_ends
 
 
 def test_starts_of_generation_3_run_at_once(stand: Stand) -> None:
