@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _BUSY_S = 30.0
 """How long SQLite waits for another process's transaction; an import takes a second or two."""
+_IDLE_S = 30.0
+"""A PostgreSQL transaction whose client says nothing for this long is ended: the locks of a frozen node become free."""
 _FULL = ("disk is full", "disk I/O error", "No space left")
 _MIGRATION_LOCK = 0x5A4DB0C5
 """PostgreSQL advisory lock, taken in turn by replicas that start at the same time."""
@@ -56,6 +58,8 @@ class Database:
         if self._sqlite:
             event.listen(self._engine.sync_engine, "connect", _prepare_sqlite)
             event.listen(self._engine.sync_engine, "begin", _begin_sqlite)
+        else:
+            event.listen(self._engine.sync_engine, "connect", _prepare_postgresql)
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
@@ -152,6 +156,12 @@ def _prepare_sqlite(connection: Any, _record: ConnectionPoolEntry) -> None:
     for pragma in (f"busy_timeout={int(_BUSY_S * 1000)}", "journal_mode=WAL", "synchronous=FULL"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
+
+
+def _prepare_postgresql(connection: Any, _record: ConnectionPoolEntry) -> None:
+    # not by `server_settings`, which PgBouncer refuses; on the driver's own connection, outside of a transaction
+    command = f"SET idle_in_transaction_session_timeout = {int(_IDLE_S * 1000)}"
+    connection.run_async(lambda driver: driver.execute(command))
 
 
 def _begin_sqlite(connection: Connection) -> None:

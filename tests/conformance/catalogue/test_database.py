@@ -228,3 +228,23 @@ def test_urls_that_cannot_work(url: str, why: str) -> None:
     """A wrong setting must be reported at start with an explanation."""
     with pytest.raises(ValueError, match=why):
         Database(url)
+
+
+async def test_a_node_that_froze_in_a_transaction_does_not_keep_its_locks(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All other nodes wait for a lock of a stopped process for as long as it is stopped."""
+    if url.startswith("sqlite"):
+        pytest.skip("SQLite serves the processes of one host")
+    monkeypatch.setattr("sandbox_server.catalogue.database._IDLE_S", 0.5)
+    frozen, other = Database(url), Database(url)
+    await frozen.migrate()
+    lock = text("LOCK TABLE sessions IN ACCESS EXCLUSIVE MODE")
+    with pytest.raises(CatalogueUnavailable):
+        async with frozen.writing() as connection:
+            await connection.execute(lock)
+            async with asyncio.timeout(20), other.writing() as second:
+                await second.execute(lock)
+            await connection.execute(text("SELECT 1"))
+    for database in (frozen, other):
+        await database.dispose()
