@@ -325,7 +325,7 @@ class Settings(BaseSettings):
     grade_ahead: Annotated[int, Field(ge=0)] = 4
     """Grading containers created ahead, while their sessions end or others are graded; 0: none."""
     grade_cpu_shares: Annotated[int, Field(ge=2)] = 256
-    """CPU weight of a grading container; a session's is 1024."""
+    """CPU weight of a container that grades or reads a patch; a session's is 1024."""
     grade_attempts: int = 3
     """Fresh containers tried before a grading ends as infra."""
     control_kept_s: Annotated[float, Field(ge=0)] = 300.0

@@ -55,4 +55,5 @@ def captures_of(settings: Settings, runtime: Runtime) -> Captures:
         runtime,
         timeout_s=settings.postprocess_timeout_s,
         max_bytes=int(settings.max_patch_mb * 2**20),
+        cpu_shares=settings.grade_cpu_shares,
     )

@@ -58,12 +58,16 @@ class _Failed(Exception):
 class Captures:
     """Takes the patches of sessions that end. Afterwards nothing in such a session runs any more."""
 
-    def __init__(self, runtime: Runtime, *, timeout_s: float, max_bytes: int) -> None:
-        """`timeout_s` bounds one reading of a tree (SANDBOX_POSTPROCESS_TIMEOUT_S), `max_bytes` the size of a patch."""
+    def __init__(self, runtime: Runtime, *, timeout_s: float, max_bytes: int, cpu_shares: int) -> None:
+        """`timeout_s` bounds one reading of a tree (SANDBOX_POSTPROCESS_TIMEOUT_S), `max_bytes` the size of a patch.
+
+        `cpu_shares`: weight of a reading container; that of gradings, so that a tree of many files delays none of them.
+        """
         self._runtime = runtime
         self._outside = runtime.outside
         self._timeout_s = timeout_s
         self._max_bytes = max_bytes
+        self._cpu_shares = cpu_shares
         self._removing: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
@@ -153,7 +157,9 @@ class Captures:
 
     def _spec(self, seen: Seen, sid: str) -> ContainerSpec:
         deadline = clock.today() + timedelta(seconds=2 * self._timeout_s + 60)
-        return ContainerSpec(seen.image, Role.PREPARE, sid, deadline, limits=_LIMITS, with_shell=False)
+        return ContainerSpec(
+            seen.image, Role.PREPARE, sid, deadline, limits=_LIMITS, cpu_shares=self._cpu_shares, with_shell=False
+        )
 
     async def _run(
         self, sandbox: Sandbox, workdir: str, files: str, since: str, timeout_s: float | None = None
