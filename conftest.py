@@ -31,6 +31,8 @@ ALONE = (
 """Files and folders whose tests run one after the other, with nothing beside them."""
 
 FIRST = (
+    "tests/honest",
+    "tests/hacks",
     "tests/live",
     "tests/regressions",
     "tests/conformance/sandbox",

@@ -119,6 +119,8 @@ class Server:
             "SANDBOX_LOG_FORMAT": "json",
             "SANDBOX_PULL": "never",
             "SANDBOX_CONFIRM": "off",  # not needed by these tests, and it takes seconds
+            # nor are containers for the rest of a group, which would be three of four that a test makes
+            **({} if any(name.startswith("SANDBOX_POOL_") for name in settings) else {"SANDBOX_POOL_SIZE": "0"}),
             **settings,
         }
         self._process: Forked | None = None

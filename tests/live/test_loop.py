@@ -99,7 +99,7 @@ class Policy:
 
 async def test_the_loop_never_stands_still(serve: Callable[..., Server]) -> None:
     """A blocking call or a long computation in the loop's thread determines the p99 of all other sessions."""
-    server = serve(max_sessions=40, memory_mb=512)
+    server = serve(max_sessions=40, memory_mb=512, pool_size=16)
     async with httpx.AsyncClient(base_url=server.url, timeout=300, limits=httpx.Limits(max_connections=None)) as client:
         policies = [Policy(client, time.monotonic() + LOAD_S) for _ in range(14)]
         kinds = [Policy.talks] * 4 + [Policy.prints] * 3 + [Policy.edits] * 2 + [Policy.ends] * 3
@@ -127,7 +127,7 @@ async def _stalls(client: httpx.AsyncClient) -> dict[tuple[str, str], float]:
 
 async def test_greps_of_many_sessions_do_not_hold_the_loop(serve: Callable[..., Server]) -> None:
     """Batches of code search, 12 sessions with 8 greps each over 400 files: `bench --only search` has the full size."""
-    server = serve(max_sessions=20, memory_mb=512)
+    server = serve(max_sessions=20, memory_mb=512, pool_size=16)
     make = "mkdir -p t; for n in {1..400}; do cp ledger/journal.py t/m$n.py; done"
     greps = [f"grep -rn {word} t" for word in ("import", "class", "def", "return", "self", "raise", "for", "nothing")]
     async with httpx.AsyncClient(base_url=server.url, timeout=300, limits=httpx.Limits(max_connections=None)) as client:

@@ -81,7 +81,7 @@ def test_a_parked_container_that_died_is_not_given_out(serve: Callable[..., Serv
 
 def test_a_group_in_one_call(serve: Callable[..., Server]) -> None:
     """A group is one session short, its sessions share one, or a bad request starts some."""
-    server = serve(max_sessions=6, start_timeout_s=10)
+    server = serve(max_sessions=6, start_timeout_s=10, pool_size=16)
     answer = server.post("/v1/groups", {"instance": LEDGER, "n": 5})
     assert answer.status_code == 200, answer.text
     sids = answer.json()["sids"]
@@ -105,7 +105,7 @@ def test_a_group_in_one_call(serve: Callable[..., Server]) -> None:
 
 def test_a_client_that_hangs_up_gets_no_group(serve: Callable[..., Server]) -> None:
     """Sessions that were never delivered stay live for half an hour."""
-    server = serve()
+    server = serve(pool_size=16)
     server.finish(server.begin())  # the image is prepared
     server.hang_up("/v1/groups", {"instance": LEDGER, "n": 12}, 0.6)
     until(lambda: server.in_use() == [] and not server.get("/v1/pool")["buckets"][0]["making"], 60, "nothing is left")

@@ -19,7 +19,9 @@ from tests.conftest import ROOT
 async def settings(sample_images: dict[str, str], tmp_path: Path) -> AsyncIterator[Settings]:
     """Settings of a node of this test's own, the samples imported; its containers are gone afterwards."""
     node = f"regression-{secrets.token_hex(4)}"
-    settings = Settings(data_dir=tmp_path, node_id=node, pull="never", reaper_period_s=3600, _env_file=None)
+    settings = Settings(
+        data_dir=tmp_path, node_id=node, pull="never", pool_group=1, reaper_period_s=3600, _env_file=None
+    )
     async with open_catalogue(settings) as database:
         await Instances(database).add(read_instances(ROOT / "examples" / "instances.jsonl"))
     yield settings
