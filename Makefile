@@ -23,7 +23,7 @@ demo: setup ## drive the samples through all four endpoints and check every verd
 	@$(engine) sh -c 'scripts/images.sh && $(bin)/sandbox-server demo'
 
 demo-search: setup ## play a rollout of code search on each of three instances and check every reward
-	@$(engine) sh -c 'scripts/search-image.sh && $(bin)/python examples/build_search.py .cache/search && $(bin)/sandbox-server demo-search'
+	@$(engine) sh -c 'scripts/search-image.sh && $(bin)/sandbox-server demo-search'
 
 test: setup ## run all tests
 	@scripts/environments.sh sdk .cache/sdk

@@ -190,7 +190,7 @@ class Settings(BaseSettings):
     `10.0.0.0/8`, `10.0.0.0/8:443`. Names are resolved when a container is created. A request may ask for less. Empty:
     nothing is reachable; unset: everything the network reaches."""
     egress_image: str = "sandbox-egress"
-    """Image with nft, used to install these rules; scripts/egress-image.sh builds it. See docs/boxes.md."""
+    """Image with nft, used to install these rules; `sandbox-server images build egress` builds it. docs/boxes.md."""
     box_create_wait_s: float = 50.0
     """Limit on creating a box, queueing and pulling included; E2B's clients give up at 60 s. A pull continues after
     it."""
@@ -224,8 +224,8 @@ class Settings(BaseSettings):
 
     # Repositories
     search_image: str = "sandbox-search:latest"
-    """Image for instances that name a repository but no image: bash, git and search tools. `make search-image` builds
-    it."""
+    """Image for instances that name a repository but no image: bash, git and search tools.
+    `sandbox-server images build search` builds it."""
     repositories_dir: Path | None = None
     """Folder of the repository mirrors, which several servers may share; unset: `repositories` in SANDBOX_DATA_DIR."""
     repositories_max_mb: Annotated[int, Field(ge=1)] = 51200

@@ -17,6 +17,7 @@ import httpx
 import typer
 
 from sandbox_server.catalogue.instance import instance_hash
+from sandbox_server.cli.kit import kit_path
 from sandbox_server.cli.local_server import LocalServerFailed, local_server
 
 app = typer.Typer()
@@ -61,9 +62,13 @@ class Rollout:
 @app.callback(invoke_without_command=True)
 def demo(
     url: Annotated[str, typer.Option(help="A running server that has the samples; default: start one.")] = "",
-    examples: Annotated[Path, typer.Option(help="Folder with the samples.")] = Path("examples"),
+    examples: Annotated[Path | None, typer.Option(help="Folder with the samples; default: the package's.")] = None,
 ) -> None:
-    """Run the samples through a server and check every verdict; exit 1 unless all are as expected."""
+    """Run the samples through a server and check every verdict; exit 1 unless all are as expected.
+
+    Their images must be there: `sandbox-server images build samples`.
+    """
+    examples = examples or kit_path("examples")
     try:
         with _served(url, examples) as base_url, httpx.Client(base_url=base_url, timeout=300.0) as client:
             wrong = sum(_drive(client, sample) for sample in _samples(examples))

@@ -3,6 +3,9 @@
 import json
 import math
 import re
+import subprocess
+import sys
+import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +16,7 @@ import typer
 
 from sandbox_server.catalogue.instance import instance_hash
 from sandbox_server.cli.demo import post
+from sandbox_server.cli.kit import kit_path
 from sandbox_server.cli.local_server import LocalServerFailed, local_server
 
 app = typer.Typer()
@@ -48,13 +52,22 @@ class Played:
 
 @app.callback(invoke_without_command=True)
 def demo_search(
-    samples: Annotated[Path, typer.Option(help="Folder with a rollout.json for each instance.")] = Path(
-        "examples/search"
-    ),
-    built: Annotated[Path, typer.Option(help="Output folder of examples/build_search.py.")] = Path(".cache/search"),
+    examples: Annotated[Path | None, typer.Option(help="Folder with the samples; default: the package's.")] = None,
 ) -> None:
-    """Play a code-search rollout on each sample and check its reward; exit 1 unless all are as expected."""
-    folder = built.resolve()
+    """Play a code-search rollout on each sample and check its reward; exit 1 unless all are as expected.
+
+    Their image must be there: `sandbox-server images build search`.
+    """
+    examples = examples or kit_path("examples")
+    with tempfile.TemporaryDirectory(prefix="sandbox-search-") as folder:
+        make = [sys.executable, str(examples / "build_search.py"), folder]
+        made = subprocess.run(make, capture_output=True, text=True, check=False)
+        if made.returncode:
+            raise SystemExit(f"error: {' '.join(make)}: {made.stderr[-2000:]}")
+        _demo(examples / "search", Path(folder).resolve())
+
+
+def _demo(samples: Path, folder: Path) -> None:
     settings = {
         "SANDBOX_REPOSITORY_URL": f"{folder}/{{repo}}",
         "SANDBOX_REPOSITORY_FOLDERS": str(folder),

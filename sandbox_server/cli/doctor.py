@@ -161,7 +161,7 @@ async def _images(settings: Settings) -> str:
         if searching and await runtime.find_image(settings.search_image) is None:
             raise _Unwell(
                 f"{searching} of {len(summaries)} instances start from {settings.search_image}, which is missing; build"
-                " it: `make search-image`"
+                " it: `sandbox-server images build search`"
             )
     if missing and settings.pull == "never":
         raise _Unwell(
@@ -223,5 +223,8 @@ async def _confirming(settings: Settings) -> str:
 async def _swebench4(settings: Settings) -> str:
     folder = settings.swebench4_dir or Path(sys.prefix, "share", "swebench-4.1.0")
     if not (folder / "swebench").is_dir():
-        raise _Unwell(f"{folder} does not have it, so old SWE-bench rows cannot be imported; `make setup` installs it")
+        raise _Unwell(
+            f"{folder} does not have it, so old SWE-bench rows cannot be imported; to install it:"
+            f" pip install --no-deps --target {folder} swebench==4.1.0"
+        )
     return str(folder)

@@ -1,13 +1,16 @@
-"""`sandbox-server images ...`: prepare images ahead of sessions, and remove unused ones."""
+"""`sandbox-server images ...`: build helper and sample images, prepare images ahead of sessions, remove unused ones."""
 
 import asyncio
 import os
 import re
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 
 import typer
 
@@ -18,6 +21,7 @@ from sandbox_server.app.state import open_connection
 from sandbox_server.app.workspaces import open_workspaces
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.cli import configuration
+from sandbox_server.cli.kit import kit_path
 from sandbox_server.errors import ServiceError
 from sandbox_server.images.engine_disk import last_use
 from sandbox_server.sandbox.base import StoredImage
@@ -32,10 +36,42 @@ _ALL = 1_000_000
 _TOGETHER = 1000  # instances whose repositories are fetched together
 
 
+class Built(StrEnum):
+    """What `images build` makes; SAMPLES are several images."""
+
+    EGRESS = "egress"
+    SEARCH = "search"
+    SAMPLES = "samples"
+
+
 @dataclass(frozen=True, slots=True)
 class _Known:
     image: StoredImage
     last_use: float
+
+
+@app.command("build")
+def build(what: list[Built]) -> None:
+    """Build the image for network rules, the one for code search, or those of the samples; does nothing if up to date.
+
+    They are made of Debian's packages: as root on Debian by mmdebstrap, which is installed if missing, otherwise on
+    debian:bookworm-slim, which Docker pulls. BASE_IMAGE names another Debian image.
+    """
+    settings = configuration.load()
+    environment = {"PYTHON": sys.executable, **os.environ}  # builds the samples
+    if settings.docker_url:
+        environment["DOCKER_HOST"] = settings.docker_url
+    commands: dict[Built, tuple[str, ...]] = {
+        Built.EGRESS: ("scripts/egress-image.sh",),
+        Built.SEARCH: ("scripts/search-image.sh", settings.search_image),
+        Built.SAMPLES: ("scripts/images.sh",),
+    }
+    for one in what:
+        script, *arguments = commands[one]
+        done = subprocess.run(["sh", str(kit_path(script)), *arguments], env=environment, check=False)
+        if done.returncode:
+            raise SystemExit(f"error: the images of {one} could not be built; see above")
+        typer.echo(f"{one}: up to date")
 
 
 @app.command("prepare")

@@ -154,7 +154,7 @@ class Workspaces:
         except ImageUnavailable as e:
             what = f"{self._search_image} (SANDBOX_SEARCH_IMAGE), which {instance.instance_id} starts from"
             raise ImageUnavailable(
-                f"{what}: make it on this host: `make search-image`. {e.detail}", absent=e.absent
+                f"{what}: make it on this host: `sandbox-server images build search`. {e.detail}", absent=e.absent
             ) from e
 
     async def _task_image(self, instance: TaskInstance, base: ImageInfo) -> ImageInfo:

@@ -202,7 +202,7 @@ class Guard:
         except ImageUnavailable as e:
             raise EgressUnavailable(
                 f"no sandbox with a restricted network can start: {e.detail}; build the image with"
-                " scripts/egress-image.sh, or name one that has nft in SANDBOX_EGRESS_IMAGE"
+                " `sandbox-server images build egress`, or name one that has nft in SANDBOX_EGRESS_IMAGE"
             ) from e
 
     async def _create(self, container_id: str, rules: str) -> str:

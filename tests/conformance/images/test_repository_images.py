@@ -236,7 +236,7 @@ async def test_no_search_image(runtime: DockerRuntime, mirrors: Mirrors, remote:
     preparing = Preparing(runtime, limits=LIMITS, timeout_s=60)
     repositories = RepositoryImages(mirrors, preparing)
     absent = Workspaces(runtime, preparing, repositories, limits=LIMITS, search_image="sandbox-samples/absent:latest")
-    with pytest.raises(ImageUnavailable, match="`make search-image`"):
+    with pytest.raises(ImageUnavailable, match="`sandbox-server images build search`"):
         await absent.prepared(instance(remote))
 
 
