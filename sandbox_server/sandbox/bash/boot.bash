@@ -14,7 +14,7 @@ sweep() {
   tick=${tick/./}
   for ((pass = 0; pass < 1000; pass++)); do
     victims=()
-    local -A parent=() young=()
+    local -a parent=() young=() # by process id, so that parents are killed before their children
     for f in /proc/[0-9]*/stat; do
       # a process that ends during the scan may have left a child that the scan missed
       { read -r line < "$f"; } 2> /dev/null || { clean=-1; continue; }

@@ -150,7 +150,7 @@ __sb_kill() {
   local tag=$2 tick=$3 last=$4 pass clean=0 f line pid victims
   for ((pass = 0; pass < 200; pass++)); do
     victims=()
-    local -A parent=() marked=() late=()
+    local -a parent=() marked=() late=() # by process id, so that parents are killed before their children
     for f in /proc/[0-9]*/stat; do
       # a process that ends during the scan may have left a child that the scan missed
       { read -r line < "$f"; } 2> /dev/null || { clean=-1; continue; }
