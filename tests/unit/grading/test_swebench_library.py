@@ -370,3 +370,24 @@ def test_the_apply_commands_are_the_librarys() -> None:
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, timeout=120, check=True, env=env)
     commands = json.loads(done.stdout.decode().rpartition("LADDER")[2])
     assert cast(list[str], commands) == list(APPLY_COMMANDS)
+
+
+_IMPORTING = """
+import sys
+from sandbox_server.grading import worker
+
+worker._UNUSED = tuple(sys.argv[1:]) or worker._UNUSED
+worker._import_library()
+print(worker._library("constants").START_TEST_OUTPUT, "pandas" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(("stand_ins", "whole"), [((), False), (("swebench.harness.constants",), True)])
+def test_what_does_not_judge_is_loaded_only_if_the_library_cannot_do_without(
+    stand_ins: tuple[str, ...], whole: bool
+) -> None:
+    """A worker takes 165 MB and 1.7 s of CPU, or a release that uses more of a module can judge nothing."""
+    done = subprocess.run(
+        [sys.executable, "-c", _IMPORTING, *stand_ins], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.split("\n")[0] == f">>>>> Start Test Output {whole}"
