@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import cast
 
-from fastapi import APIRouter, Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi.responses import JSONResponse
 from pydantic import SecretStr
+from starlette.routing import Route
 
 from sandbox_server import __version__, plugins, protocols
 from sandbox_server.app import failures, health, rights
@@ -25,7 +27,6 @@ from sandbox_server.protocols.v1 import Refused
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import Nodes
 from sandbox_server.telemetry import logger
-from sandbox_server.ui import render
 from sandbox_server.ui.login import Logins
 from sandbox_server.ui.routers import ROUTERS, TRAITS
 
@@ -37,10 +38,7 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        # some 200 ms of work, for which the first GET /openapi.json and the first page would block the loop
-        documented = asyncio.gather(asyncio.to_thread(app.openapi), asyncio.to_thread(render.warm))
         async with watched_loop(), build(settings) as parts:
-            await documented
             app.state.sessions = parts.sessions
             app.state.boxes = parts.boxes
             app.state.processes = parts.processes
@@ -67,6 +65,7 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
         description="Sandboxes and grading for RL training of software-engineering agents.",
         version=__version__,
         lifespan=lifespan,
+        routes=[Route("/openapi.json", _describe)],  # FastAPI's own, added after it, would block the loop
         responses={422: {"model": Refused}, 401: {"model": Refused}, 413: {"model": Refused}},
     )
     guards = [Depends(rights.admit_routed)] if settings.api_keys else []
@@ -107,6 +106,11 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
         for by_host in by_hosts:
             app.add_middleware(by_host.mark, domain=settings.box_domain)
     return app
+
+
+async def _describe(request: Request) -> Response:
+    """The schema, which takes 400 ms of CPU at the first request, so it is made on a thread."""
+    return JSONResponse(await asyncio.to_thread(request.app.openapi))
 
 
 def _texts(keys: Iterable[SecretStr]) -> list[str]:

@@ -1,5 +1,6 @@
 """What all pages share: empty form fields do not filter, and errors are pages too."""
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 from urllib.parse import quote
@@ -11,7 +12,7 @@ from fastapi.routing import APIRoute
 
 from sandbox_server.errors import InfrastructureError, OwnedElsewhere, ServiceError
 from sandbox_server.telemetry import INFRA_ERRORS, logger
-from sandbox_server.ui.render import HEADERS, page
+from sandbox_server.ui.render import HEADERS, page, warm
 
 log = logger(__name__)
 
@@ -28,6 +29,7 @@ class PageRoute(APIRoute):
         answer = super().get_route_handler()
 
         async def answered(request: Request) -> Response:
+            await asyncio.to_thread(warm)
             request = _without_empty(request)
             try:
                 return await answer(request)

@@ -20,6 +20,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sandbox_server import plugins, protocols
+from sandbox_server.actions import dialects, tools
+from sandbox_server.grading import graders, rewards
+from sandbox_server.grading.localization import composition
+
 _ROOT = Path(__file__).resolve().parents[2]
 _MOST = 1 << 17  # longest message in bytes
 _IMPORTS = (
@@ -32,7 +37,10 @@ _IMPORTS = (
     "uvloop",
     "uvicorn.lifespan.on",
     "uvicorn.protocols.http.httptools_impl",
+    "httpcore",
+    "anyio._backends._asyncio",
 )
+_PLUGINS = ((protocols, "ROUTER"), (dialects, "DIALECT"), (tools, "TOOL"), (graders, "GRADER"), (rewards, "REWARD"))
 
 
 class Forked:
@@ -159,10 +167,12 @@ def main() -> None:
     """Import, then serve fork requests; in a forked process run the command."""
     for name in _IMPORTS:
         importlib.import_module(name)
+    for package, attribute in _PLUGINS:
+        plugins.discover(package, attribute)
+    composition.rewards()
     assert threading.active_count() == 1, "a fork would lose the other threads"
     gc.freeze()  # garbage collection in a fork would copy shared pages
     words = _serve(socket.socket(fileno=int(sys.argv[1])))
-    gc.unfreeze()
     sys.argv[1:] = words
     importlib.import_module("sandbox_server.cli").main()
 
