@@ -1,7 +1,8 @@
-"""`sandbox-server export`: a run as JSON Lines, or one session as a page."""
+"""`sandbox-server export`: a run as JSON Lines, or one session as a page or a recording."""
 
 import sys
 import time
+from enum import StrEnum
 from pathlib import Path
 
 import typer
@@ -11,17 +12,26 @@ from sandbox_server.cli import api
 app = typer.Typer()
 
 
+class Format(StrEnum):
+    """What one session is exported as."""
+
+    HTML = "html"
+    ASCIICAST = "asciicast"
+
+
 @app.callback(invoke_without_command=True)
 def export(
     run: str | None = typer.Option(None, help="Only this run's sessions; default: all."),
     hours: float | None = typer.Option(None, min=0, help="Only sessions started within this many hours."),
     actions: bool = typer.Option(False, help="Include every action and observation."),
-    session: str | None = typer.Option(None, metavar="SID", help="One session, as HTML that works without the server."),
+    session: str | None = typer.Option(None, metavar="SID", help="One session, as a file that needs no server."),
+    kind: Format = typer.Option(Format.HTML, "--format", help="Of --session; asciinema plays an asciicast."),  # noqa: B008 -- typer reads it
     output: Path | None = typer.Option(None, "--output", "-o", help="Output file; default: standard output."),  # noqa: B008 -- typer reads it
 ) -> None:
     """Write sessions with rewards, masks and causes, one JSON object per line, newest first."""
     if session is not None:
-        path, query = f"/ui/sessions/{session}/export", {}
+        paths = {Format.HTML: "/ui/sessions/{}/export", Format.ASCIICAST: "/v1/sessions/{}/asciicast"}
+        path, query = paths[kind].format(session), {}
     else:
         since = None if hours is None else time.time() - 3600 * hours
         given = {"run": run, "since": since, "actions": "true" if actions else None}

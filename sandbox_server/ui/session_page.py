@@ -14,6 +14,7 @@ from sandbox_server.catalogue.insight.records import Seen, SessionFilter
 from sandbox_server.errors import UnknownSession
 from sandbox_server.insight.wall import STAGES
 from sandbox_server.lifecycle import SessionState
+from sandbox_server.protocols.asciicast import show_asciicast
 from sandbox_server.records import ActionRecord, SessionRecord
 from sandbox_server.sessions.base import Sessions, SessionView
 from sandbox_server.ui.pages import form_of, logins_of, seen_by
@@ -95,6 +96,12 @@ async def export(request: Request, sid: Sid) -> Response:
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     named = {"Content-Disposition": f'attachment; filename="session-{sid}.html"'}
     return HTMLResponse(text, headers={**HEADERS, **named, "Content-Security-Policy": policy})
+
+
+@ROUTER.get("/{sid}/asciicast")
+async def recording(request: Request, sid: Sid) -> Response:
+    """As in `/v1`, for whoever is logged in."""
+    return await show_asciicast(request, sid)
 
 
 @ROUTER.get("/{sid}/live")

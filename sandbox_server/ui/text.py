@@ -1,14 +1,16 @@
-"""Makes text that a policy may have written harmless to display. Pure.
+"""Makes HTML of text that a policy may have written. Pure.
 
-Characters that a browser or terminal would interpret are shown instead: control characters as pictures, direction
-overrides by their number, lone surrogates as U+FFFD. Terminal colours become classes; no other escape sequence has
-an effect. HTML leaves this module as `Markup`, with everything in it escaped.
+On top of `insight.harmless`, terminal colours become classes. HTML leaves this module as `Markup`, with everything in
+it escaped.
 """
 
 import re
 from functools import lru_cache
 
 from markupsafe import Markup, escape
+
+from sandbox_server.insight.harmless import SEQUENCE, last_written
+from sandbox_server.insight.harmless import plain as plain
 
 MOST = 8_000
 """Maximum characters of a text that shares its page with others."""
@@ -17,35 +19,12 @@ MOST_ALONE = 1_000_000
 _DIFF_LINES = 5_000
 _DIFF_BYTES = 400_000
 
-_SHOWN: dict[int, str] = {
-    **{code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"},
-    0x7F: "\u2421",
-    **{code: f"[{code:02X}]" for code in range(0x80, 0xA0)},
-    **{code: f"[U+{code:04X}]" for code in (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))},
-    **dict.fromkeys(range(0xD800, 0xE000), "\ufffd"),
-}
-_SEQUENCE = re.compile(
-    r"\x1b\[(?P<sgr>[0-9;:]{0,64})m"
-    r"|\x1b\[[0-?]{0,64}[ -/]{0,8}[@-~]"  # other CSI: moves, clears, modes
-    r"|\x1b[\]PX^_][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)"  # titles, links, clipboards; unterminated ones are displayed
-    r"|\x1b[ -/]{0,8}[0-Z\\^-~]"
-)
 _BASIC = (
     *((0, 0, 0), (205, 0, 0), (0, 205, 0), (205, 205, 0), (0, 0, 238), (205, 0, 205), (0, 205, 205), (229, 229, 229)),
     *((127, 127, 127), (255, 0, 0), (0, 255, 0), (255, 255, 0), (92, 92, 255), (255, 0, 255), (0, 255, 255)),
     (255, 255, 255),
 )
 _FLAGS = {1: "b", 2: "d", 3: "i", 4: "u", 9: "s"}
-
-
-def plain(text: object) -> str:
-    """The text with every interpreted character replaced by a visible one."""
-    return str(text).translate(_SHOWN)
-
-
-def for_terminal(text: str) -> str:
-    """As `plain`, without escape sequences, for printing to a terminal."""
-    return plain(_SEQUENCE.sub("", text.replace("\r\n", "\n")))
 
 
 def cut(text: str, most: int) -> tuple[str, int, str]:
@@ -82,25 +61,19 @@ def _kind(line: str) -> str:
 
 
 def _coloured(text: str) -> Markup:
-    text = "\n".join(map(_last_written, text.replace("\r\n", "\n").split("\n"))) if "\r" in text else text
+    text = last_written(text)
     if "\x1b" not in text:
         return escape(plain(text))
     pieces: list[Markup] = []
     style = _Style()
     at = 0
-    for found in _SEQUENCE.finditer(text):
+    for found in SEQUENCE.finditer(text):
         pieces.append(style.dress(text[at : found.start()]))
         at = found.end()
         if found["sgr"] is not None:
             style.obey(found["sgr"])
     pieces.append(style.dress(text[at:]))
     return Markup("").join(pieces)
-
-
-def _last_written(line: str) -> str:
-    """The last state of a line that overwrites itself, such as a progress bar."""
-    written = [part for part in line.split("\r") if part]
-    return written[-1] if written else ""
 
 
 class _Style:

@@ -78,6 +78,13 @@ def test_a_rollout_is_seen(live: Server, pages: httpx.Client) -> None:
     assert (line["sid"], line["verdict"], line["mask"]) == (sid, reward["verdict"], reward["mask"])
     assert [action["seq"] for action in line["actions"]] == [1, 2] and line["metrics"]["num_turns"] == 2
     assert live.cli("export", "--session", sid).startswith("<!doctype html>")
+    head, *events = map(json.loads, live.cli("export", "--session", sid, "--format", "asciicast").splitlines())
+    assert head["version"] == 3 and head["term"]["cols"] > 0 and LEDGER in head["title"]
+    assert [text for _, code, text in events if code == "m"] == ["1 execute_bash", "2 execute_bash"]
+    played = "".join(text for _, code, text in events if code == "o")
+    assert "\x1b[31mred\x1b[0m" in played and "[U+202E]evil" in played and "exit 1" in played
+    assert not re.search("\x1b(?!\\[[0-9;]*m)|[\x07\u202e]|(?<!\r)\n", played)
+    assert all(after >= 0 for after, _, _ in events)
     followed = live.cli("sessions", "follow", sid)
     assert "<script>alert(1)" in followed and not re.search("[\x1b\x07\u202e]", followed)
     assert reward["verdict"] in followed.splitlines()[-1]
