@@ -66,6 +66,8 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
         version=__version__,
         lifespan=lifespan,
         routes=[Route("/openapi.json", _describe)],  # FastAPI's own, added after it, would block the loop
+        docs_url=None,  # our own page: FastAPI's loads its script from another host
+        redoc_url=None,
         responses={422: {"model": Refused}, 401: {"model": Refused}, 413: {"model": Refused}},
     )
     guards = [Depends(rights.admit_routed)] if settings.api_keys else []
