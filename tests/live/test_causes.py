@@ -1,0 +1,203 @@
+"""What commonly goes wrong, staged on real servers: the overview names the layer in one word, and the rule."""
+
+import contextlib
+import json
+import os
+import select
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from .serving import Server, docker, serving, until
+
+LEDGER = "samples__ledger-12"
+
+
+@pytest.fixture(scope="module")
+def server(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("causes")
+    with serving(folder, rows, session_idle_s=10, reaper_period_s=1, runner_files="refuse") as server:
+        yield server
+
+
+class Relay:
+    """The engine behind a socket of our own, which can be taken away."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._engine = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock").removeprefix("unix://")
+        self._open: list[socket.socket] = []
+        self._listening = socket.socket(socket.AF_UNIX)
+        self._listening.bind(str(path))
+        self._listening.listen(64)
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):  # stopped
+            while True:
+                near, _ = self._listening.accept()
+                far = socket.socket(socket.AF_UNIX)
+                far.connect(self._engine)
+                self._open += [near, far]
+                threading.Thread(target=self._copy, args=(near, far), daemon=True).start()
+
+    @staticmethod
+    def _copy(near: socket.socket, far: socket.socket) -> None:
+        to = {near: far, far: near}
+        with contextlib.suppress(OSError, ValueError):  # one side is gone, or closed by `stop`
+            while to:
+                for side in select.select(list(to), [], [])[0]:
+                    data = side.recv(65_536)
+                    if data:
+                        to[side].sendall(data)
+                    else:
+                        to.pop(side).shutdown(socket.SHUT_WR)
+
+    def stop(self) -> None:
+        """As an engine that has died."""
+        self.path.unlink(missing_ok=True)
+        self._listening.close()
+        for one in self._open:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+
+def rollout(server: Server, run: str, command: str = "", instance: str = LEDGER, *, finish: bool = True) -> str:
+    answer = server.post("/start_instance", {"instance_hash": instance}, timeout=300, headers={"Sandbox-Run": run})
+    sid = str(answer.raise_for_status().json()["sid"])
+    if command:
+        server.run(sid, command)
+    if finish:
+        server.finish(sid)
+    return sid
+
+
+def add(server: Server, row: dict[str, Any]) -> None:
+    """Import a row."""
+    path = server.folder / "row.json"
+    path.write_text(json.dumps(row))
+    server.cli("instances", "import", str(path))
+
+
+def graded(server: Server, sids: list[str]) -> list[str]:
+    """Their verdicts."""
+    until(lambda: all(server.session(sid)["verdict"] for sid in sids), 120, "graded")
+    return [str(server.session(sid)["verdict"]) for sid in sids]
+
+
+def says(server: Server, run: str | None, word: str, rule: str) -> None:
+    """Wait for the overview to say it; it may be some seconds old."""
+    seen: dict[str, Any] = {}
+
+    def said() -> bool:
+        answer = httpx.get(f"{server.url}/v1/overview", params={} if run is None else {"run": run}, timeout=60)
+        seen.update(answer.raise_for_status().json())
+        return bool(seen["word"] == word and seen["findings"][0]["rule"] == rule)
+
+    try:
+        until(said, 12)
+    except AssertionError as error:
+        raise AssertionError((seen["word"], seen["findings"])) from error
+    page = httpx.get(f"{server.url}/ui", params={} if run is None else {"run": run}, timeout=60).text
+    assert f'<h1 class="word w-{word}">{word}</h1>' in page
+
+
+def test_a_policy_that_does_nothing(server: Server) -> None:
+    assert set(graded(server, [rollout(server, "empty") for _ in range(4)])) == {"empty_patch"}
+    says(server, "empty", "policy", "nothing_done")
+
+
+def test_a_policy_that_cheats(server: Server) -> None:
+    cheat = "printf 'def pytest_runtest_makereport(): pass\\n' > conftest.py"
+    assert set(graded(server, [rollout(server, "cheat", cheat) for _ in range(2)])) == {"tampered"}
+    says(server, "cheat", "policy", "tampered")
+
+
+def test_groups_that_teach_nothing(server: Server) -> None:
+    """Eight members of one group, all 0."""
+    sids = [rollout(server, "flat", "echo more >> README.md") for _ in range(8)]
+    assert set(graded(server, sids)) == {"unresolved"}
+    says(server, "flat", "data", "flat_groups")
+    (group,) = httpx.get(f"{server.url}/v1/groups", params={"run": "flat"}).json()
+    assert (group["kind"], group["graded"]) == ("all_0", 8)
+
+
+def test_a_slow_model(server: Server) -> None:
+    """It asks so late that the sessions are over."""
+    sids = [rollout(server, "slow", "echo slow >> README.md", finish=False) for _ in range(4)]
+    assert set(graded(server, sids)) == {"unresolved"}
+    assert {server.session(sid)["end_reason"] for sid in sids} == {"idle"}
+    says(server, "slow", "policy", "slow_model")
+
+
+def test_an_instance_whose_gold_fails(server: Server, sample_instances: dict[str, dict[str, Any]]) -> None:
+    broken = {**sample_instances["ledger"], "instance_id": "samples__broken-1"}
+    head = ["diff --git a/NEW b/NEW", "new file mode 100644", "--- /dev/null", "+++ b/NEW", "@@ -0,0 +1 @@"]
+    broken["patch"] = "\n".join([*head, "+nothing", ""])
+    add(server, broken)
+    server.cli("instances", "verify", "samples__broken-1", code=1)
+    rollout(server, "broken", instance="samples__broken-1")
+    says(server, "broken", "data", "unsound")
+
+
+def test_a_full_start_queue_and_an_engine_that_stops(rows: Path, tmp_path: Path) -> None:
+    relay = Relay(tmp_path / "engine.sock")
+    settings = {"docker_url": f"unix://{relay.path}", "max_sessions": 1, "breaker_probe_s": 0.5, "node_beat_s": 0.5}
+    with serving(tmp_path, rows, **settings, start_timeout_s=200) as server:
+        try:
+            sid = rollout(server, "full", "true", finish=False)
+            second = threading.Thread(target=rollout, args=(server, "full"), kwargs={"finish": False})
+            second.start()
+            says(server, None, "infrastructure", "starts_wait")
+            server.finish(sid)
+            second.join(200)
+            assert not second.is_alive()
+        finally:
+            relay.stop()
+        says(server, None, "infrastructure", "node_fault")
+        (finding,) = [one for one in server.get("/v1/overview")["findings"] if one["rule"] == "node_fault"]
+        assert "daemon" in finding["why"], finding
+
+
+def test_a_grading_image_that_is_missing(server: Server, rows: Path, sample_images: dict[str, str]) -> None:
+    """Somebody removes images under running sessions, as `docker image prune` does."""
+    label = f"sandbox-test.causes={server.node}"  # inherited by what is made of it
+    name = f"sandbox-test/{server.node}:latest"
+    subprocess.run(
+        ["docker", "build", "-q", "-t", name, "-"],
+        input=f"FROM {sample_images['timespan']}\nLABEL {label}\n",
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    row = next(
+        row
+        for row in map(json.loads, rows.read_text().splitlines())
+        if row["instance_id"].startswith("samples__timespan")
+    )
+
+    def removed() -> bool:
+        tags = docker("images", "--filter", f"label={label}", "--format", "{{.Repository}}:{{.Tag}}").split()
+        if tags := [tag for tag in tags if "<none>" not in tag]:
+            docker("rmi", "-f", *tags)
+        docker("image", "prune", "-f", "--filter", f"label={label}")  # those whose containers are gone
+        return not docker("images", "-a", "-q", "--filter", f"label={label}")
+
+    try:
+        add(server, {**row, "instance_id": "samples__gone-1", "sandbox": {"images": [name]}})
+        begun = [rollout(server, "gone", "echo >> README.md", "samples__gone-1", finish=False) for _ in range(2)]
+        removed()
+        for sid in begun:
+            server.finish(sid)
+        assert graded(server, begun) == ["infra", "infra"]
+        says(server, "gone", "infrastructure", "masked_infra")
+        assert "image_unavailable" in server.get("/v1/overview?run=gone")["causes"]
+    finally:
+        until(removed, 20, "the images removed")
