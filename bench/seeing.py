@@ -25,6 +25,7 @@ from sandbox_server.catalogue.history import History, kind_of
 from sandbox_server.catalogue.insight.counts import Counts
 from sandbox_server.catalogue.insight.listing import Listing
 from sandbox_server.catalogue.insight.records import Seen, SessionFilter
+from sandbox_server.catalogue.insight.search import ActionSearch
 from sandbox_server.catalogue.instance import SandboxSpec, TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.catalogue.tables import VerdictRow
@@ -143,7 +144,7 @@ def _action(record: SessionRecord, seq: int) -> ActionRecord:
 async def _parts(database: Database) -> AsyncIterator[Parts]:
     history, listing = History(database), Listing(database)
     kept = Kept(history, listing)
-    insight = Insight(Counts(database), listing, kept.nodes)
+    insight = Insight(Counts(database), listing, ActionSearch(database), kept.nodes)
     yield Parts(cast(Sessions, kept), history, Instances(database), {}, insight=insight)
 
 

@@ -86,6 +86,9 @@ class Settings(BaseSettings):
     """Lease of a session's lock. Its holder renews it, so the lock of a dead server is released after this time."""
     journal_flush_s: float = 0.5
     """Longest time from acknowledging an action until it is written to SQL."""
+    action_search: bool = False
+    """Index the words of actions in SQL, for `/ui/actions` and `/v1/actions/search`. Writing an action to SQL then
+    takes four times the CPU (0.4 instead of 0.1 ms); the action does not wait for it."""
 
     # Fleet
     node_url: str | None = None

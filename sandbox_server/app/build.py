@@ -12,6 +12,7 @@ from sandbox_server.app.parts import Parts
 from sandbox_server.app.sandboxes import Sandboxes, open_sandboxes
 from sandbox_server.catalogue.insight.counts import Counts
 from sandbox_server.catalogue.insight.listing import Listing
+from sandbox_server.catalogue.insight.search import ActionSearch
 from sandbox_server.fleet.heartbeat import Heartbeat
 from sandbox_server.insight.overview import Insight
 from sandbox_server.pool.lookahead import TOGETHER as lookahead_together
@@ -131,7 +132,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             blobs=work.blobs,
             session_boxes=sandboxes.session_boxes,
             runs=sandboxes.runs,
-            insight=Insight(Counts(database), Listing(database), nodes.alive),
+            insight=Insight(Counts(database), Listing(database), ActionSearch(database), nodes.alive),
             nodes=nodes,
             drained=server.heartbeat.drained,
             loops=base.loops,

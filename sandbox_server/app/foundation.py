@@ -48,7 +48,7 @@ async def open_foundation(settings: Settings) -> AsyncIterator[Foundation]:
     async with AsyncExitStack() as stack:
         stack.enter_context(only_server(settings.data_dir))
         database = await stack.enter_async_context(open_catalogue(settings))
-        history, faults, loops = History(database), Faults(), Loops()
+        history, faults, loops = History(database, searched=settings.action_search), Faults(), Loops()
         runtime = await stack.enter_async_context(open_runtime(settings, faults=faults))
         state = await stack.enter_async_context(open_store(settings, history, loops))
         await check_name_is_free(settings.node_id, settings.own_url, state.nodes, beat_s=settings.node_beat_s)

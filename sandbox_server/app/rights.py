@@ -45,6 +45,7 @@ RIGHTS: dict[str, Right] = {
     "DELETE /v1/sessions/{sid}": Right.OWN_ACT,
     "GET /v1/sessions/{sid}/patch": Right.OWN_LOOK,
     "GET /v1/sessions/{sid}/actions": Right.OWN_LOOK,
+    "GET /v1/sessions/{sid}/asciicast": Right.OWN_LOOK,
     "POST /v1/sessions/{sid}/exec": Right.OWN_ACT,
     "PUT /v1/sessions/{sid}/rollout": Right.OWN_ACT,
     "GET /v1/receipts/{receipt_id}": Right.OWN_LOOK,
@@ -54,6 +55,7 @@ RIGHTS: dict[str, Right] = {
     "GET /v1/runs": Right.ALL_LOOK,
     "GET /v1/pass-rates": Right.ALL_LOOK,
     "GET /v1/export": Right.ALL_LOOK,
+    "GET /v1/actions/search": Right.ALL_LOOK,
     "POST /v1/groups": Right.ACT,
     "POST /v1/grade": Right.ACT,
     # runs: the route checks the run's owner

@@ -86,6 +86,11 @@ class Database:
                     async with connection.begin():
                         yield connection
 
+    @property
+    def is_sqlite(self) -> bool:
+        """SQLite, else PostgreSQL."""
+        return self._sqlite
+
     def insert(self, table: type[Base]) -> "sqlite.Insert":
         """An INSERT with ON CONFLICT in this database's dialect (PostgreSQL's has the same methods)."""
         # imported by name: loading the unused dialect would cost every start 60 ms

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Executable, Row, or_, select
 
+from sandbox_server.catalogue import action_words
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.tables import ActionRow, Base, PatchRow, ReceiptRow, SessionRow, VerdictRow
 from sandbox_server.errors import UnknownReceipt
@@ -51,8 +52,10 @@ _NEWEST = 5  # gradings averaged to predict the next one's duration
 class History:
     """The history in SQL. Every method raises CatalogueUnavailable if SQL does not answer; nothing is changed then."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, searched: bool = False) -> None:
+        """`searched`: index the words of actions, for `catalogue.insight.search`."""
         self._database = database
+        self._searched = searched
 
     async def save_session(self, record: SessionRecord) -> None:
         """Write the session over its last version; a late write does not revive a session that has ended."""
@@ -107,6 +110,8 @@ class History:
             await connection.execute(
                 statement, [{name: getattr(record, name) for name in _ACTION_FIELDS} for record in records]
             )
+            if self._searched:
+                await action_words.index(connection, records)
 
     async def actions(self, sid: str, *, after: int = 0, limit: int | None = None) -> list[ActionRecord]:
         """The session's journal after number `after`, oldest first, at most `limit` entries."""

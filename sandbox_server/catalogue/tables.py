@@ -6,11 +6,22 @@ Times are Unix seconds (UTC). No foreign keys: the journal may reach SQL before 
 import json
 from collections.abc import Mapping
 
-from sqlalchemy import BigInteger, Dialect, Double, Index, LargeBinary, MetaData, String, Text
+from sqlalchemy import (
+    BigInteger,
+    Dialect,
+    Double,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Text,
+    UniqueConstraint,
+)
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
-REVISION = "0011"
+REVISION = "0012"
 """The migration that creates these tables; a test compares it with alembic's head."""
 
 
@@ -174,6 +185,20 @@ class ActionRow(Base):
     started_at: Mapped[float]
     duration_s: Mapped[float]
     idempotency_key: Mapped[str] = mapped_column(PolicyText)
+
+
+class ActionIndexRow(Base):
+    """Numbers an action whose words are indexed (`catalogue.action_words`).
+
+    Not told here, as SQLAlchemy does not know them: SQLite's FTS5 table `action_words`, PostgreSQL's column `words`.
+    """
+
+    __tablename__ = "action_index"
+    __table_args__ = (UniqueConstraint("sid", "seq"),)
+
+    id: Mapped[int] = mapped_column(BigInteger().with_variant(Integer(), "sqlite"), primary_key=True)
+    sid: Mapped[str] = mapped_column(String(40))
+    seq: Mapped[int]
 
 
 class PatchRow(Base):

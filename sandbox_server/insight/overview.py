@@ -10,6 +10,7 @@ from sandbox_server import clock
 from sandbox_server.catalogue.insight.counts import Counts
 from sandbox_server.catalogue.insight.listing import Listing
 from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, Unsound, VerdictCount
+from sandbox_server.catalogue.insight.search import ActionSearch
 from sandbox_server.insight import word
 from sandbox_server.insight.wall import Wall, wall_by_run, wall_of
 from sandbox_server.insight.word import Evidence, Finding, Word
@@ -60,9 +61,16 @@ class Insight:
     Every method raises CatalogueUnavailable, StateUnavailable. With nobody asking it does nothing.
     """
 
-    def __init__(self, counts: Counts, listing: Listing, nodes: Callable[[], Awaitable[Sequence[NodeRecord]]]) -> None:
+    def __init__(
+        self,
+        counts: Counts,
+        listing: Listing,
+        search: ActionSearch,
+        nodes: Callable[[], Awaitable[Sequence[NodeRecord]]],
+    ) -> None:
         self.counts = counts
         self.listing = listing
+        self.search = search
         self._nodes = nodes
         self._kept: dict[tuple[str | None, float], tuple[float, asyncio.Task[Overview]]] = {}
 

@@ -20,6 +20,8 @@ from sandbox_server.lifecycle import SessionState
 from sandbox_server.protocols._filters import InstanceId, Run, Since, cursor, wanted_sessions
 from sandbox_server.protocols._traits import Trait
 from sandbox_server.protocols.insight import Limit, Window, groups_of, insight_of, pass_rates_of
+from sandbox_server.protocols.search import Limit as SearchLimit
+from sandbox_server.protocols.search import Number, Words, next_of
 from sandbox_server.records import VerdictName
 from sandbox_server.sessions.base import Sessions
 from sandbox_server.ui.login import Logins
@@ -207,6 +209,16 @@ def _by_day(verdicts: Iterable[tuple[str, Standing]]) -> list[tuple[float, int, 
         )
         for day, own in sorted(days.items(), reverse=True)
     ]
+
+
+@ROUTER.get("/actions")
+async def actions(
+    request: Request, q: Words = "", run: Run = None, before: Number = None, limit: SearchLimit = 50
+) -> Response:
+    """Actions by the words in them."""
+    hits = await insight_of(request).search.find(q, run=run, before=before, limit=limit) if q else []
+    asked = {"q": q, "run": run}
+    return page(request, "actions.html", hits=hits, asked=asked, next=next_of(hits, limit))
 
 
 @ROUTER.get("/nodes")

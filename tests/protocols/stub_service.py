@@ -22,6 +22,7 @@ from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.insight.counts import Counts
 from sandbox_server.catalogue.insight.listing import Listing, fits
 from sandbox_server.catalogue.insight.records import Seen, SessionFilter
+from sandbox_server.catalogue.insight.search import ActionSearch
 from sandbox_server.catalogue.instance import SandboxSpec, ScriptGrader, TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.catalogue.rollouts import Rollouts
@@ -315,7 +316,7 @@ class Wire:
     async def _build(self, settings: Settings) -> AsyncIterator[Parts]:
         probes = {name: (lambda name=name: self._probe(name)) for name in ("docker", "redis", "sql")}
         async with small_catalogue() as (database, history, instances, rollouts):
-            insight = Insight(Counts(database), Listing(database), self.sessions.nodes)
+            insight = Insight(Counts(database), Listing(database), ActionSearch(database), self.sessions.nodes)
             scoring = Localizing(NoJournals(), rollouts, {}, dialect="", default=load("file_loc"))
             grading = BatchGrading(instances, NoGradings(), scoring, load_rewards()["resolved"], wait_s=1.0, most=8)
             with tempfile.TemporaryDirectory() as folder:

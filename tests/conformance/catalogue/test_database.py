@@ -43,8 +43,13 @@ LATER = {"timings_s", "run", "owner", "restores", "notice", "differences"}
 async def test_migrations_give_the_tables_of_the_code(database: Database) -> None:
     """A column added to tables.py without a migration would break every server that is upgraded."""
 
+    def told(_: object, name: str | None, kind: str, reflected: bool, __: object) -> bool:
+        words = kind == "table" and str(name).startswith("action_words")  # FTS5 has tables of its own
+        return not (reflected and (words or name in ("words", "ix_action_index_words")))
+
     def drift(connection: Connection) -> object:
-        return compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), Base.metadata)
+        options = {"compare_type": True, "include_object": told}
+        return compare_metadata(MigrationContext.configure(connection, opts=options), Base.metadata)
 
     async with database.reading() as connection:
         assert await connection.run_sync(drift) == []

@@ -12,6 +12,7 @@ from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.insight.counts import Counts
 from sandbox_server.catalogue.insight.listing import Listing, fits
 from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, SessionFilter, Unsound, VerdictCount
+from sandbox_server.catalogue.insight.search import ActionSearch
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.insight.overview import Insight
@@ -115,7 +116,7 @@ async def test_an_overview(counts: Counts, database: Database, monkeypatch: pyte
         return [NodeRecord("n1", "http://n1", "b", slots=8)]
 
     monkeypatch.setattr(clock, "now", lambda: 1200.0)
-    insight = Insight(counts, Listing(database), nodes)
+    insight = Insight(counts, Listing(database), ActionSearch(database), nodes)
     seen = json.loads(json.dumps(overview_fields(await insight.overview(window_s=600.0))))
     assert (seen["word"], [found["rule"] for found in seen["findings"]]) == ("infrastructure", ["masked_infra"])
     assert seen["groups"] == {"masked": 1, "single": 1, "all_1": 1, "mixed": 1} and seen["masked_members"] == 1

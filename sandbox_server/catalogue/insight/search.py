@@ -1,0 +1,139 @@
+"""Actions by the words in them, the newest first. What is indexed is in `catalogue.action_words`."""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import text
+
+from sandbox_server.catalogue.action_words import LONGEST_WORD, WORD, lowered
+from sandbox_server.catalogue.database import Database
+from sandbox_server.errors import CatalogueUnavailable, MalformedRequest
+
+_MOST_S = 10.0
+"""How long one search may take."""
+_READ = 24_000
+"""Bytes read of each end of a text to find the line."""
+_LINE = 200
+_TERM = re.compile(rf"(?P<word>{WORD.pattern})(?P<prefix>\*?)")
+
+_FOUND = (
+    "SELECT i.id, i.sid, i.seq, s.run, s.instance_id, a.tool, a.exit_code, a.started_at,"
+    " substr(a.content, 1, :read), substr(a.observation, 1, :read), {tail} FROM {index}"
+    " {join} JOIN sessions s ON s.sid = i.sid {join} JOIN actions a ON a.sid = i.sid AND a.seq = i.seq"
+    " WHERE {match}{run}{before} ORDER BY {id} DESC LIMIT :most"
+)
+_SQLITE = {
+    "tail": "substr(a.observation, -:read)",
+    # CROSS: the index comes first, in its own order, so that a limit ends the search
+    "index": "action_words w CROSS JOIN action_index i ON i.id = w.rowid",
+    "join": "CROSS",
+    "match": "w.action_words MATCH :words",
+    "id": "w.rowid",
+}
+_POSTGRESQL = {
+    "tail": "substr(a.observation, greatest(1, length(a.observation) - :read))",
+    "index": "action_index i",
+    "join": "",
+    "match": "i.words @@ CAST(:words AS tsquery)",
+    "id": "i.id",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A word that an action must have; `prefix`: or one that begins like it."""
+
+    word: str
+    prefix: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """An action that has all the words."""
+
+    id: int
+    """Grows with the time of its writing; the cursor."""
+    sid: str
+    seq: int
+    run: str
+    instance_id: str
+    tool: str
+    exit_code: int | None
+    started_at: float
+    where: str
+    """`call` or `observation`: the one whose line is shown."""
+    line: str
+    """The first line with one of the words, at most 200 characters of it."""
+
+
+class ActionSearch:
+    """Search over the actions of a run or of all."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def find(self, query: str, *, run: str | None, before: int | None, limit: int) -> list[Hit]:
+        """The actions with all words of the query, the last written first.
+
+        Raises:
+            MalformedRequest: there is no word in the query.
+            CatalogueUnavailable: also when it takes longer than 10 s.
+        """
+        terms = terms_of(query)
+        if not terms:
+            raise MalformedRequest("the query has no word: letters, digits and _ make words, `word*` is a beginning")
+        sqlite = self._database.is_sqlite
+        statement = _FOUND.format(
+            **(_SQLITE if sqlite else _POSTGRESQL),
+            run="" if run is None else " AND s.run = :run",
+            before="" if before is None else f" AND {'w.rowid' if sqlite else 'i.id'} < :before",
+        )
+        given = {"words": _sqlite_query(terms) if sqlite else _postgresql_query(terms), "read": _READ, "most": limit}
+        given |= {} if run is None else {"run": run}
+        given |= {} if before is None else {"before": before}
+        try:
+            async with asyncio.timeout(_MOST_S), self._database.reading() as connection:
+                rows: Any = (await connection.execute(text(statement), given)).all()
+        except TimeoutError:
+            why = f"the search took longer than {_MOST_S:g} s: ask for rarer words"
+            raise CatalogueUnavailable(why) from None
+        return [_hit(terms, row) for row in rows]
+
+
+def terms_of(query: str) -> list[Term]:
+    """The words of a query: `money.py` is two, `pars*` is the beginning of one."""
+    found = dict.fromkeys(
+        Term(match["word"][:LONGEST_WORD], bool(match["prefix"])) for match in _TERM.finditer(lowered(query))
+    )
+    return list(found)
+
+
+def _sqlite_query(terms: Sequence[Term]) -> str:
+    return " AND ".join(f'"{term.word}"{"*" if term.prefix else ""}' for term in terms)
+
+
+def _postgresql_query(terms: Sequence[Term]) -> str:
+    return " & ".join(f"'{term.word}'{':*' if term.prefix else ''}" for term in terms)
+
+
+def _hit(terms: Sequence[Term], row: Any) -> Hit:
+    number, sid, seq, run, instance_id, tool, exit_code, started_at, *texts = row
+    where, line = _line(terms, *texts)
+    return Hit(number, sid, seq, run, instance_id, tool, exit_code, started_at, where, line)
+
+
+def _line(terms: Sequence[Term], call: bytes, head: bytes, tail: bytes) -> tuple[str, str]:
+    """(where, line)"""
+    for where, raw in (("call", call), ("observation", head), ("observation", tail)):
+        for line in bytes(raw).decode("utf-8", "replace").split("\n"):
+            words = {match[0][:LONGEST_WORD] for match in WORD.finditer(lowered(line))}
+            if any(term.word in words or (term.prefix and _begun(term.word, words)) for term in terms):
+                return where, line.strip()[:_LINE]
+    return "call", ""
+
+
+def _begun(word: str, words: set[str]) -> bool:
+    return any(one.startswith(word) for one in words)

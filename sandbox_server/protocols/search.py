@@ -1,0 +1,70 @@
+"""Actions by the words in them."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict
+
+from sandbox_server.catalogue.insight.search import Hit
+from sandbox_server.protocols._filters import Run
+from sandbox_server.protocols._wire import json_answer
+from sandbox_server.protocols.insight import insight_of
+from sandbox_server.protocols.v1 import Refused
+
+ROUTER = APIRouter(prefix="/v1", tags=["v1"])
+
+Words = Annotated[str, Query(max_length=400)]
+Number = Annotated[int | None, Query(ge=1, le=2**63 - 1)]
+Limit = Annotated[int, Query(ge=1, le=200)]
+
+_CURSOR = "Sandbox-Next"
+_RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "headers": {
+            _CURSOR: {
+                "description": "`before` of the next page; absent on the last one.",
+                "schema": {"type": "integer"},
+            }
+        }
+    },
+    422: {"model": Refused},
+    503: {"model": Refused},
+}
+
+
+class FoundAction(BaseModel):
+    """An action that has all the words."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    id: int
+    """Grows with the time of its writing."""
+    sid: str
+    seq: int
+    run: str
+    instance_id: str
+    tool: str
+    exit_code: int | None
+    started_at: float
+    where: str
+    """`call` or `observation`: the text that `line` is of."""
+    line: str
+    """The first line with one of the words, at most 200 characters of it."""
+
+
+@ROUTER.get("/actions/search", response_model=list[FoundAction], responses=_RESPONSES)
+async def search_actions(
+    request: Request, q: Words, run: Run = None, before: Number = None, limit: Limit = 50
+) -> Response:
+    """Actions with all words of `q`, the last written first; `word*` is a beginning. Needs SANDBOX_ACTION_SEARCH."""
+    hits = await insight_of(request).search.find(q, run=run, before=before, limit=limit)
+    following = next_of(hits, limit)
+    more = {} if following is None else {_CURSOR: str(following)}
+    return json_answer([asdict(hit) for hit in hits], headers=more)
+
+
+def next_of(hits: Sequence[Hit], limit: int) -> int | None:
+    """`before` of the next page; None on the last one."""
+    return hits[-1].id if len(hits) == limit else None
