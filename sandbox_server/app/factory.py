@@ -65,9 +65,8 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
         description="Sandboxes and grading for RL training of software-engineering agents.",
         version=__version__,
         lifespan=lifespan,
-        routes=[Route("/openapi.json", _describe)],  # FastAPI's own, added after it, would block the loop
-        docs_url=None,  # our own page: FastAPI's loads its script from another host
-        redoc_url=None,
+        routes=[Route("/openapi.json", _describe)],
+        openapi_url=None,  # FastAPI's own routes: one blocks the loop, and its pages load scripts from another host
         responses={422: {"model": Refused}, 401: {"model": Refused}, 413: {"model": Refused}},
     )
     guards = [Depends(rights.admit_routed)] if settings.api_keys else []
