@@ -43,6 +43,7 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
             await documented
             app.state.sessions = parts.sessions
             app.state.boxes = parts.boxes
+            app.state.templates = parts.templates
             app.state.processes = parts.processes
             app.state.commands = parts.commands
             app.state.blobs = parts.blobs

@@ -250,7 +250,7 @@ def processes_of(request: Request) -> Processes:
 async def _folder(call: Call, cwd: str | None) -> str | None:
     """The absolute working directory; None: the user's home."""
     if not cwd:
-        return None
+        return call.view.box.workdir or None
     try:
         info = await call.sandbox.stat(cwd, user=call.user)
     except FileNotFoundError:
