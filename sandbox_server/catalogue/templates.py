@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import ColumnElement, delete, func, literal, select, update
+from sqlalchemy.orm import InstrumentedAttribute
 
 from sandbox_server import clock
 from sandbox_server.catalogue.database import Database
@@ -210,17 +211,19 @@ class Templates:
         return found[0] if found else None
 
     async def builds(self, template_id: str) -> list[BuildState]:
-        """The template's builds, newest first."""
-        found = await self._builds(TemplateBuildRow.template_id == template_id)
+        """The template's builds, newest first, without their logs."""
+        found = await self._builds(TemplateBuildRow.template_id == template_id, log=literal("[]"))
         return sorted(found, key=lambda state: state.build.created_at, reverse=True)
 
     async def left_by(self, node: str) -> list[BuildState]:
         """The builds that this node has not finished."""
         return await self._builds(TemplateBuildRow.node == node, TemplateBuildRow.status.in_((WAITING, BUILDING)))
 
-    async def _builds(self, *where: "object") -> list[BuildState]:
+    async def _builds(
+        self, *where: ColumnElement[bool], log: ColumnElement[str] | InstrumentedAttribute[str] = TemplateBuildRow.log
+    ) -> list[BuildState]:
         row = TemplateBuildRow
-        found = select(row.body, row.status, row.updated_at, row.log).where(*where)  # type: ignore[arg-type]  # columns
+        found = select(row.body, row.status, row.updated_at, log).where(*where)
         async with self._database.reading() as connection:
             rows = (await connection.execute(found)).all()
         return [
@@ -228,9 +231,9 @@ class Templates:
                 TemplateBuild.model_validate(json.loads(body)),
                 status,
                 updated_at,
-                tuple(LogEntry(*entry) for entry in json.loads(log)),
+                tuple(LogEntry(*entry) for entry in json.loads(entries)),
             )
-            for body, status, updated_at, log in rows
+            for body, status, updated_at, entries in rows
         ]
 
     async def tag(self, template_id: str, tags: Sequence[str], build_id: str) -> None:
