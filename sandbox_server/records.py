@@ -132,6 +132,8 @@ class BoxRecord:
     """Token required of requests to its ports; "" if none is."""
     host_mask: str = ""
     """Host name shown to its ports, with `${PORT}` for the port; "" passes on the request's own."""
+    workdir: str = ""
+    """Working directory of commands that name none; "": the user's home."""
 
     def to_json(self) -> str:
         """As JSON in ASCII, which Redis and every database can store, whatever the client wrote."""

@@ -184,6 +184,18 @@ class Settings(BaseSettings):
     box_paused_max_s: Annotated[float, Field(ge=0)] = 14400.0
     """Longest total time that a box may be paused; then it is removed. A paused box keeps its memory and its slot. 0:
     boxes cannot be paused."""
+    template_builds: Annotated[int, Field(ge=0)] = 2
+    """Templates that this node builds at a time for clients of E2B's protocol; 0: it builds none."""
+    template_queue: Annotated[int, Field(ge=0)] = 50
+    """Builds of templates that may wait; further ones are refused with 503."""
+    template_build_s: Annotated[float, Field(gt=0)] = 1800.0
+    """Limit on the steps of one build."""
+    template_ready_s: Annotated[float, Field(gt=0)] = 40.0
+    """Limit on a template's start command becoming ready, in each box's create and once in the build."""
+    template_files_mb: Annotated[float, Field(gt=0)] = 64.0
+    """Limit on one uploaded archive of files to copy, and on its contents. They are stored in SQL."""
+    template_files_total_mb: Annotated[float, Field(gt=0)] = 2048.0
+    """Limit on all archives of the templates of one API key."""
     box_network: Literal["bridge", "none"] = "bridge"
     """Network of boxes; a request may ask for less, never for more."""
     box_networks: dict[str, Literal["bridge", "none"]] = {}

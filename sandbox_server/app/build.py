@@ -106,6 +106,7 @@ async def open_server(settings: Settings) -> AsyncIterator[Server]:
         await base.state.signals.open(gradings.rewards.awaited)
         await gradings.balancer.open()
         await sandboxes.reaper.recover()
+        await sandboxes.templates.recover()
         heartbeat = await _heartbeat(settings, base, gradings, sandboxes)
         await base.state.nodes.drained(settings.node_id)
         await heartbeat.beat()
@@ -125,6 +126,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             receipts=base.data.history,
             instances=base.data.instances,
             boxes=sandboxes.boxes,
+            templates=sandboxes.templates,
             grading=gradings.batches,
             rollouts=gradings.localizing.rollouts,
             processes=work.processes,

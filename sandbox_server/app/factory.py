@@ -41,6 +41,7 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
         async with watched_loop(), build(settings) as parts:
             app.state.sessions = parts.sessions
             app.state.boxes = parts.boxes
+            app.state.templates = parts.templates
             app.state.processes = parts.processes
             app.state.commands = parts.commands
             app.state.blobs = parts.blobs
@@ -85,12 +86,11 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
     admit = rights.admit if settings.api_keys else None
     app.add_middleware(Direct, routes=bare_routes(routers), refuse=failures.service_error, admit=admit)
     by_hosts = [cast(ByHost, given) for given in _given("BY_HOST")]
-    if settings.box_domain:
-        tunnels = Tunnels(most=settings.box_port_connections, open_s=settings.box_port_open_s)
-        for by_host in by_hosts:
-            app.add_middleware(
-                by_host.answer, tunnels=tunnels, idle_s=settings.box_port_idle_s, refuse=failures.service_error
-            )
+    tunnels = Tunnels(most=settings.box_port_connections, open_s=settings.box_port_open_s)
+    for by_host in by_hosts:
+        app.add_middleware(
+            by_host.answer, tunnels=tunnels, idle_s=settings.box_port_idle_s, refuse=failures.service_error
+        )
     app.add_middleware(
         Forward,
         nodes=lambda: cast(Nodes, app.state.nodes),
@@ -103,9 +103,8 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
         app.add_middleware(RequireKey, keys=keys, view_keys=view_keys)
     traits = [*TRAITS, *(trait for given in _given("TRAITS") for trait in cast(Sequence[Trait], given))]
     app.add_middleware(Paths, prefix=settings.e2b_prefix, traits=traits)
-    if settings.box_domain:
-        for by_host in by_hosts:
-            app.add_middleware(by_host.mark, domain=settings.box_domain)
+    for by_host in by_hosts:
+        app.add_middleware(by_host.mark, domain=settings.box_domain)
     return app
 
 

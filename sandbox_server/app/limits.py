@@ -3,6 +3,7 @@
 from sandbox_server.actions.batch import BatchBounds, Batches
 from sandbox_server.boxes.commands import Kept
 from sandbox_server.boxes.policy import BoxPolicy, BoxSize
+from sandbox_server.boxes.templates import TemplateBounds
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.images.engine_disk import ImageRules
 from sandbox_server.images.preparing import REPOSITORY
@@ -89,6 +90,18 @@ def box_policy(settings: Settings, *, cpus: float) -> BoxPolicy:
         domain=settings.box_domain,
         limits=limits_of(settings),
         cpus=cpus,
+    )
+
+
+def template_bounds(settings: Settings) -> TemplateBounds:
+    """The bounds of templates, from the settings."""
+    return TemplateBounds(
+        builds=settings.template_builds,
+        queue=settings.template_queue,
+        build_s=settings.template_build_s,
+        ready_s=settings.template_ready_s,
+        files_bytes=int(settings.template_files_mb * 2**20),
+        files_total_bytes=int(settings.template_files_total_mb * 2**20),
     )
 
 

@@ -10,6 +10,7 @@ from sandbox_server.boxes.boxes import Boxes
 from sandbox_server.boxes.commands import Commands
 from sandbox_server.boxes.processes import Processes
 from sandbox_server.boxes.session_boxes import SessionBoxes
+from sandbox_server.boxes.templates import TemplateBuilds
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.catalogue.rollouts import Rollouts
@@ -35,6 +36,8 @@ class Parts:
     probes: Mapping[str, Probe]
     """Part -> probe, for /readyz: docker, redis, sql, node, data."""
     boxes: Boxes | None = None
+    templates: TemplateBuilds | None = None
+    """The images that clients build."""
     grading: BatchGrading | None = None
     """Grading of batches without a session."""
     rollouts: Rollouts | None = None

@@ -99,6 +99,22 @@ RIGHTS: dict[str, Right] = {
     "POST /sandboxes/{sid}/timeout": Right.OWN_ACT,
     "POST /sandboxes/{sid}/refreshes": Right.OWN_ACT,
     "PUT /sandboxes/{sid}/network": Right.OWN_ACT,
+    # templates: the routes look only among the caller's
+    "POST /v3/templates": Right.ACT,
+    "POST /v2/templates": Right.ACT,
+    "POST /v2/templates/{template_id}/builds/{build_id}": Right.ACT,
+    "GET /templates/{template_id}/files/{files_hash}": Right.ACT,  # the answer opens an upload
+    "PUT /templates-upload/{token}": Right.ITSELF,
+    "GET /templates/{template_id}/builds/{build_id}/status": Right.LOOK,
+    "GET /templates/{template_id}/builds/{build_id}/logs": Right.LOOK,
+    "GET /templates/aliases/{alias:path}": Right.LOOK,
+    "POST /templates/tags": Right.ACT,
+    "DELETE /templates/tags": Right.ACT,
+    "GET /templates/{template_id}/tags": Right.LOOK,
+    "GET /templates": Right.LOOK,
+    "GET /v2/templates": Right.LOOK,
+    "GET /templates/{template_id}": Right.LOOK,
+    "DELETE /templates/{template_id}": Right.ACT,
 }
 
 _TOLD = {

@@ -10,7 +10,7 @@ from sandbox_server.app import session_config as configs
 from sandbox_server.app.data_disk import DataDisk
 from sandbox_server.app.foundation import Foundation
 from sandbox_server.app.gradings import Gradings
-from sandbox_server.app.limits import batches_of, box_policy, in_catalogue, kept_of
+from sandbox_server.app.limits import batches_of, box_policy, in_catalogue, kept_of, template_bounds
 from sandbox_server.app.workspaces import captures_of
 from sandbox_server.boxes.blobs import Blobs
 from sandbox_server.boxes.boxes import Boxes
@@ -20,8 +20,10 @@ from sandbox_server.boxes.lives import BoxLives
 from sandbox_server.boxes.processes import Processes
 from sandbox_server.boxes.session_boxes import SessionBoxes
 from sandbox_server.boxes.session_work import SessionWork
+from sandbox_server.boxes.templates import TemplateBuilds
 from sandbox_server.catalogue.boxes import BoxHistory
 from sandbox_server.catalogue.insight.listing import Listing
+from sandbox_server.catalogue.templates import Templates
 from sandbox_server.fleet.ownership import Ownership
 from sandbox_server.fleet.placement import Placement
 from sandbox_server.images.box_images import BoxImages
@@ -65,6 +67,7 @@ class Sandboxes:
     sessions: SessionService
     session_boxes: SessionBoxes
     boxes: Boxes
+    templates: TemplateBuilds
     runs: Runs
     kinds: Kinds
     reaper: Reaper
@@ -170,6 +173,16 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             node=node,
             postprocess_timeout_s=settings.postprocess_timeout_s,
         )
+        policy = box_policy(settings, cpus=(await runtime.facts()).cpus)
+        templates = TemplateBuilds(
+            runtime,
+            Templates(base.database),
+            lambda image: boxes.base(image),
+            policy,
+            template_bounds(settings),
+            node=node,
+        )
+        stack.push_async_callback(templates.close)
         boxes = Boxes(
             runtime=runtime,
             data=data,
@@ -180,11 +193,12 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             ending=ending,
             log=log,
             lives=lives,
-            policy=box_policy(settings, cpus=(await runtime.facts()).cpus),
+            policy=policy,
             images=BoxImages(
                 runtime, workspaces, data.instances.of_images, data.instances.by_id, raw=settings.box_raw_images
             ),
             may_pull=partial(in_catalogue, data.instances),
+            templates=templates,
         )
         stack.push_async_callback(boxes.close)
         session_boxes = SessionBoxes(
@@ -202,6 +216,7 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             sessions=sessions,
             session_boxes=session_boxes,
             boxes=boxes,
+            templates=templates,
             runs=runs,
             kinds=kinds,
             reaper=reaper,

@@ -9,6 +9,7 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from sandbox_server import telemetry
@@ -16,7 +17,9 @@ from sandbox_server.boxes.lives import BoxLives
 from sandbox_server.boxes.network import connect, egress_of
 from sandbox_server.boxes.plan import BoxPlan, Life
 from sandbox_server.boxes.policy import BoxPolicy
+from sandbox_server.boxes.templates import TemplateBuilds
 from sandbox_server.boxes.view import BoxView as BoxView  # re-exported: the methods here return it
+from sandbox_server.catalogue.templates import Result, TemplateBuild
 from sandbox_server.errors import (
     ImageUnavailable,
     MalformedRequest,
@@ -31,9 +34,10 @@ from sandbox_server.errors import (
 from sandbox_server.fleet.ownership import Ownership
 from sandbox_server.fleet.placement import Placement
 from sandbox_server.images.box_images import BoxImages
+from sandbox_server.images.template_images import start_ready
 from sandbox_server.lifecycle import OVER, SessionState
 from sandbox_server.records import BoxKind, BoxRecord, OnTimeout, SessionKind
-from sandbox_server.sandbox.base import Runtime, Sandbox
+from sandbox_server.sandbox.base import ImageInfo, Runtime, Sandbox
 from sandbox_server.sandbox.image_names import tagged
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.ending import Ending
@@ -102,6 +106,7 @@ class Boxes:
         policy: BoxPolicy,
         images: BoxImages,
         may_pull: Callable[[str], Awaitable[bool]],
+        templates: TemplateBuilds,
     ) -> None:
         """`may_pull(image)`: whether the catalogue names the image."""
         self._runtime = runtime
@@ -115,6 +120,7 @@ class Boxes:
         self._lives = lives
         self._images = images
         self._may_pull = may_pull
+        self._templates = templates
         self._giving_back = TaskSet("boxes given back")
         self.policy = policy
 
@@ -144,10 +150,12 @@ class Boxes:
         return view
 
     async def _begin(self, asked: BoxRequest) -> BoxView:
-        plan = self._plan(asked)
+        template = await self._template(asked)
+        plan = self._plan(asked, template)
         image = plan.box.image
         await self._placement.settle_as(plan.name, [tagged(image)])
-        await self._permit(image)
+        if template is None:
+            await self._permit(image)
         try:
             record = await self._starts.begin(plan, run=asked.run, owner=asked.owner, wait_s=self.policy.create_wait_s)
         except ImageUnavailable as e:
@@ -155,7 +163,34 @@ class Boxes:
                 raise
             raise UnknownImage(f"image {image!r} does not exist: {e.detail}") from e
         self._log.add(record, plan.box)
-        return BoxView(record, plan.box)
+        view = BoxView(record, plan.box)
+        if template is not None:
+            await self._started(view, template)
+        return view
+
+    async def _template(self, asked: BoxRequest) -> TemplateBuild | None:
+        """The client's template that the request names; None: it names an image, or an unknown template."""
+        if not self.policy.by_template(asked.image, asked.template, asked.metadata):
+            return None
+        return await self._templates.ready(asked.owner, asked.template)
+
+    async def _started(self, view: BoxView, template: TemplateBuild) -> None:
+        """Run the template's start command until it is ready; end the box if it is not. Raises NotReady."""
+        if not template.result.start:
+            return
+        box = view.box
+        try:
+            sandbox = await self._runtime.attach(view.record.container_id)
+            within_s = self._templates.bounds.ready_s
+            await start_ready(sandbox, template.result, env=box.env, user=box.user, within_s=within_s)
+        except BaseException:
+            self._giving_back.start(self._ending.end(view.sid, "not_ready"))
+            raise
+
+    async def base(self, image: str) -> ImageInfo:
+        """What a box of this image would start from, for a build on it. Raises as `create`."""
+        await self._permit(image)
+        return await self._images.of(image, {})
 
     async def create_while(self, asked: BoxRequest, left: Coroutine[Any, Any, None]) -> BoxView | None:
         """Like `create`, but if `left` returns first (the client is gone), remove the box and return None."""
@@ -199,10 +234,16 @@ class Boxes:
         view = await self.get(sid)
         return view if view.live else None
 
-    def _plan(self, asked: BoxRequest) -> BoxPlan:
+    def _plan(self, asked: BoxRequest, template: TemplateBuild | None) -> BoxPlan:
         policy = self.policy
-        image = policy.image(asked.image, asked.template, asked.metadata)
-        limits = policy.size(asked.metadata, asked.cpus, asked.memory_mb)
+        if template is None:
+            image = root = policy.image(asked.image, asked.template, asked.metadata)
+            limits = policy.size(asked.metadata, asked.cpus, asked.memory_mb)
+            own = Result(user=policy.user)
+        else:
+            own = template.result
+            image, root = own.image, own.root
+            limits = self._templates.limits(template, asked.metadata)
         egress = egress_of(asked.allow_out, asked.deny_out)
         life_s = policy.life_s(asked.timeout_s)
         if asked.on_timeout is OnTimeout.PAUSE and not policy.paused_max_s:
@@ -213,10 +254,11 @@ class Boxes:
             image=image,
             template=asked.template,
             metadata=dict(asked.metadata),
-            env=dict(asked.env),
-            user=asked.user or self.policy.user,
+            env={**own.env, **asked.env},
+            user=asked.user or own.user,
+            workdir=own.workdir,
             token=secrets.token_urlsafe(_TOKEN_BYTES),
-            network=policy.network_of(image, asked.internet, egress),
+            network=policy.network_of(root, asked.internet, egress),
             allow_out=tuple(asked.allow_out),
             deny_out=tuple(asked.deny_out),
             cpus=limits.cpus,
@@ -232,7 +274,10 @@ class Boxes:
             host_mask=asked.host_mask,
         )
         life = Life(life_s, policy.max_s)
-        return BoxPlan(box, limits, egress, life, images=self._images, store=self._data.store, facts=self._facts)
+        built = None if template is None else partial(self._templates.image, template)
+        return BoxPlan(
+            box, limits, egress, life, images=self._images, store=self._data.store, facts=self._facts, built=built
+        )
 
     async def _permit(self, image: str) -> None:
         """Return if boxes may run the image. Raises UnknownImage."""

@@ -5,11 +5,19 @@ between, or someone else paused or unpaused the container, the reaper makes the 
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from sandbox_server import clock, telemetry
 from sandbox_server.boxes.view import BoxView
-from sandbox_server.errors import MalformedRequest, SandboxPaused, SandboxRunning, ServiceError, UnknownSession
+from sandbox_server.errors import (
+    EngineUnavailable,
+    MalformedRequest,
+    SandboxPaused,
+    SandboxRunning,
+    ServiceError,
+    UnknownSession,
+)
 from sandbox_server.lifecycle import SessionState
 from sandbox_server.records import OnTimeout, SessionKind, SessionRecord
 from sandbox_server.sandbox.base import ContainerInfo, Runtime
@@ -53,7 +61,7 @@ class BoxLives:
 
         Raises:
             UnknownSession: it has ended. SandboxPaused: already paused. MalformedRequest: no pause time
-            left. SessionBusy. SandboxLost: its container is gone. InfrastructureError: the reaper retries.
+            left. SessionBusy. SandboxLost: its container is gone. EngineUnavailable: it runs on.
         """
         async with self._store.lock(sid, self._wait_s):
             view = await self._live(sid)
@@ -128,7 +136,14 @@ class BoxLives:
     async def _freeze(self, view: BoxView, at: float) -> BoxView:
         box = replace(view.box, paused_at=at)
         paused = await self._put(BoxView(view.record, box), at + box.pausable_s)
-        await self._runtime.pause(view.record.container_id)
+        try:
+            await self._runtime.pause(view.record.container_id)
+        except EngineUnavailable:
+            # Told as failed, so it must not happen later all the same. If the engine paused it after all, the reaper
+            # wakes it; if this fails too, the record says paused and the reaper pauses it.
+            with suppress(ServiceError):
+                await self._put(view, view.ends_at)
+            raise
         log.info("box paused", sid=view.sid, until=paused.ends_at)
         return paused
 

@@ -1,11 +1,12 @@
 """How a box starts: from its image, in a container without the persistent shell, with a BoxRecord for its session."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from sandbox_server.images.box_images import INSTANCE_KEY, VIEW_KEY, BoxImages
 from sandbox_server.records import BoxRecord, SessionRecord
-from sandbox_server.sandbox.base import ContainerSpec, Limits, Role
+from sandbox_server.sandbox.base import ContainerSpec, ImageInfo, Limits, Role
 from sandbox_server.sandbox.egress import Egress
 from sandbox_server.state.boxes import BoxFacts
 from sandbox_server.state.store import Store
@@ -37,8 +38,13 @@ class BoxPlan:
         images: BoxImages,
         store: Store,
         facts: BoxFacts,
+        built: Callable[[], Awaitable[ImageInfo]] | None = None,
     ) -> None:
-        """`box` still lacks `sid`, `last_s` and `image_path`, which are known only when it starts."""
+        """`box` still lacks `sid`, `last_s` and `image_path`, which are known only when it starts.
+
+        `built()`: the image of its template, instead of `images`.
+        """
+        self._built = built
         self._limits = limits
         self._egress = egress
         self._life = life
@@ -53,8 +59,8 @@ class BoxPlan:
 
     async def spec(self) -> ContainerSpec:
         """See `Plan.spec`. Without the box's environment, so that boxes of one image share pooled containers."""
-        info = await self._images.of(self.box.image, self.box.metadata)
-        self.box = replace(self.box, image_path=info.env.get("PATH", ""))
+        info = await (self._built() if self._built else self._images.of(self.box.image, self.box.metadata))
+        self.box = replace(self.box, image_path=self.box.env.get("PATH", "") or info.env.get("PATH", ""))
         return ContainerSpec(
             image=info.name,
             role=Role.SESSION,

@@ -70,12 +70,19 @@ class BoxPolicy:
                 raise UnknownImage(f"image {asked[:100]!r} does not exist: {WHY}")
             return asked
         image = self.templates.get(template)
+        if image is None and is_image_name(template) and any(fnmatchcase(template, one) for one in self.images):
+            return template
         if image is None:
             raise UnknownImage(
-                f"template {template!r} does not exist here; name an image under {' or '.join(self.image_keys)} in the"
-                " metadata, or map the template to one in SANDBOX_BOX_TEMPLATES"
+                f"template {template!r} does not exist here; build it, or name an image under"
+                f" {' or '.join(self.image_keys)} in the metadata, or map the template to one in SANDBOX_BOX_TEMPLATES"
             )
         return image
+
+    def by_template(self, named: str, template: str, metadata: Mapping[str, str]) -> bool:
+        """Whether the image is a client's template's, if there is one: neither request nor settings name an image."""
+        asked = named or next((metadata[key] for key in self.image_keys if metadata.get(key)), "")
+        return not asked and template not in self.templates
 
     def is_named(self, image: str) -> bool:
         """Whether the settings name the image, by pattern or as a template's; then it may also be pulled."""

@@ -21,7 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
-REVISION = "0012"
+REVISION = "0013"
 """The migration that creates these tables; a test compares it with alembic's head."""
 
 
@@ -291,3 +291,55 @@ class CertificateRow(Base):
     part: Mapped[str] = mapped_column(String(40), primary_key=True)
     made_at: Mapped[float]
     body: Mapped[str] = mapped_column(Text)
+
+
+class TemplateRow(Base):
+    """A template: a name for the builds of one key."""
+
+    __tablename__ = "templates"
+    __table_args__ = (UniqueConstraint("owner", "name"),)
+
+    template_id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    owner: Mapped[str] = mapped_column(String(100))
+    name: Mapped[str] = mapped_column(String(200))
+    created_at: Mapped[float]
+
+
+class TemplateBuildRow(Base):
+    """One build of a template; `body` is its TemplateBuild and `log` its list of log entries, both as ASCII JSON."""
+
+    __tablename__ = "template_builds"
+
+    build_id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    template_id: Mapped[str] = mapped_column(String(40), index=True)
+    node: Mapped[str] = mapped_column(Text)
+    status: Mapped[str] = mapped_column(String(20))
+    updated_at: Mapped[float]
+    body: Mapped[str] = mapped_column(Text)
+    log: Mapped[str] = mapped_column(Text)
+
+
+class TemplateTagRow(Base):
+    """A tag of a template names one of its builds."""
+
+    __tablename__ = "template_tags"
+
+    template_id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    tag: Mapped[str] = mapped_column(String(200), primary_key=True)
+    build_id: Mapped[str] = mapped_column(String(40))
+    created_at: Mapped[float]
+
+
+class TemplateFileRow(Base):
+    """An archive of files that a build copies."""
+
+    __tablename__ = "template_files"
+
+    template_id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    files_hash: Mapped[str] = mapped_column(String(100), primary_key=True)
+    """As the client computes it of the files."""
+    upload_sha256: Mapped[str] = mapped_column(String(64), unique=True)
+    """Of the secret in the upload's URL."""
+    size_bytes: Mapped[int]
+    body: Mapped[bytes | None]
+    """None: not uploaded yet."""

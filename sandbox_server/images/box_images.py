@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.swepro import setup_commands
 from sandbox_server.errors import MalformedRequest, UnknownImage, UnknownInstance
+from sandbox_server.images.template_images import OWNER_LABEL
 from sandbox_server.images.workspaces import Workspaces, for_gradings_only
 from sandbox_server.sandbox.base import ImageInfo, Runtime
 from sandbox_server.sandbox.image_names import tagged
@@ -60,6 +61,8 @@ class BoxImages:
 
         """
         found = await self._runtime.resolve_image([image])
+        if OWNER_LABEL in found.labels:
+            raise UnknownImage(f"image {image!r} does not exist for boxes: it is a template's; name the template")
         if self._is_raw(image, metadata):
             return found
         if for_gradings_only(found):

@@ -48,6 +48,8 @@ class ContainerSpec:
     network: str = "none"
     egress: Egress | None = None
     """Its network rules; for a session, in addition to the server's rules for all sessions."""
+    restricted: bool = False
+    """The server's network rules for sessions hold for this container too."""
     limits: Limits = field(default_factory=Limits)
     with_shell: bool = True
     """False: no persistent shell; the container only waits for `exec`."""

@@ -83,6 +83,8 @@ def check_environment_of_the_box(_):
     box = begin(envs={"FOO": "of the box", "BAR": "1"})
     try:
         assert box.commands.run("echo $FOO $BAR", envs={"BAR": "2"}).stdout == "of the box 2\n"
+        told = box.commands.run("echo $E2B_SANDBOX $E2B_SANDBOX_ID $E2B_TEMPLATE_ID").stdout
+        assert told == f"true {box.sandbox_id} base\n", told
     finally:
         box.kill()
 
@@ -151,6 +153,12 @@ def check_kill(box):
     assert not box.commands.kill(handle.pid)
     assert not box.commands.kill(999999)
     raises(CommandExitException, lambda: box.commands.run(f"kill -0 {handle.pid}"))
+
+
+def check_large_stdin(box):
+    handle = box.commands.run("head -c 5242880 | wc -c", background=True, stdin=True)
+    box.commands.send_stdin(handle.pid, "x" * (5 * MIB))
+    assert handle.wait().stdout == "5242880\n"
 
 
 def check_stdin(box):
@@ -416,6 +424,7 @@ def check_the_token_is_needed(box):
 def restart():
     box = begin()
     handle = box.commands.run("sleep 4713; echo end", background=True, timeout=120)
+    gated = box.commands.run("until [ -e /tmp/go ]; do sleep 0.1; done; exit 3", background=True, timeout=120)
     outcome = []
 
     def follow():
@@ -432,12 +441,16 @@ def restart():
     follower.join(30)
     assert box.is_running()
     lives = running(box, "sleep 4713")
+    again = box.commands.connect(gated.pid)
+    box.files.write("/tmp/go", "")
+    unseen = raises(CommandExitException, again.wait)
     print(
         json.dumps(
             {
                 "hung": follower.is_alive(),
                 "outcome": outcome,
                 "lives": lives,
+                "unseen": [unseen.exit_code, unseen.error],
                 "listed": handle.pid in [running.pid for running in box.commands.list()],
                 "killed": box.commands.kill(handle.pid),
                 "file": box.files.write("after", "x").path,

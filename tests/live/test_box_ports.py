@@ -327,3 +327,19 @@ def test_a_paused_box(servers: list[Server]) -> None:
         state = box.control.call("GET", f"/sandboxes/{box.sid}").json()["state"]
         assert state == ("running" if wakes else "paused")
         box.control.kill(box.sid)
+
+
+def test_ports_by_headers(server: Server, box: Box) -> None:
+    """Without wildcard DNS nothing reaches a port; or a stranger who guesses the id does; or the box sees its token."""
+    named = {"E2b-Sandbox-Id": box.sid, "E2b-Sandbox-Port": str(PORT)}
+    own = httpx.URL(server.url).netloc.decode()
+    for token, status in (({}, 403), ({"X-Access-Token": "wrong"}, 403), ({"X-Access-Token": ""}, 403)):
+        assert box.ask(server, "GET", "/", headers={"Host": own, **named, **token}).status_code == status
+    token = {"X-Access-Token": box.made["envdAccessToken"]}
+    answer = box.ask(server, "GET", "/a?b", headers={"Host": own, **named, **token})
+    assert answer.status_code == 200 and answer.json()[1] == "/a?b", answer.text
+    assert box.made["envdAccessToken"] not in answer.text and "e2b-sandbox" not in answer.text.lower()
+    closed = box.ask(server, "GET", "/", headers={"Host": own, **named, **token, "E2b-Sandbox-Port": "8002"})
+    assert closed.status_code == 502 and closed.json()["port"] == 8002
+    health = {"Host": own, **named, **token, "E2b-Sandbox-Port": "49983"}
+    assert box.ask(server, "GET", "/health", headers=health).status_code == 204

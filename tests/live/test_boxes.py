@@ -171,7 +171,9 @@ def test_refusals_read_as_e2b_spells_them(server: Server, control: Control) -> N
         ("POST", "/sandboxes/7/fork", {}, 501),
         ("GET", "/sandboxes/7/logs", None, 501),
         ("GET", "/v2/sandboxes?nextToken=x", None, 400),
-        ("POST", "/v3/templates", {}, 501),
+        ("POST", "/v3/templates", {}, 400),
+        ("GET", "/templates/aliases/no-such:one", None, 404),
+        ("GET", "/volumes", None, 501),
         ("DELETE", "/sandboxes/7", None, 404),
     ):
         answer = control.call(method, path, body)

@@ -110,5 +110,7 @@ def test_a_restart_under_running_commands(python: Path, box_image: str, serve: C
     found = {name: value for line in told.splitlines() for name, value in json.loads(line).items()}
     assert not found["hung"], found
     assert found["outcome"], found
+    code, why = found["unseen"]
+    assert code == -1 and "the server restarted while it ran" in why, found
     assert found["file"] == "/home/user/after", found
     assert found["listed"] and found["killed"] and found["left"] == [], found

@@ -27,8 +27,8 @@ UNARY = "application/json"
 STREAM = "application/connect+json"
 COMPRESSED, LAST = 1, 2  # frame flags
 _HEAD = struct.Struct(">BL")
-MOST = 4 << 20
-"""Maximum bytes of a client's message: a piece of input, or a command with its environment."""
+MOST = 24 << 20
+"""Maximum bytes of a client's message: a piece of input (16 MB in base64), or a command with its environment."""
 _LONGEST_MS = 10**15
 _HALVES = re.compile(r"(?P<other>\\\\|\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2})|\\ud[89a-f][0-9a-f]{2}")
 """In ASCII JSON: an escaped backslash or a whole surrogate pair, which are kept; or a lone surrogate."""

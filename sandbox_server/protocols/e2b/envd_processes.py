@@ -147,7 +147,7 @@ async def start(call: Call, asked: Start) -> Response:
     process = await call.sandbox.start(
         [config.cmd, *with_path(config.cmd, config.args, path)],
         cwd=await _folder(call, config.cwd),
-        env={**call.view.box.env, **config.envs},
+        env={**_known(call), **call.view.box.env, **config.envs},
         user=call.user,
         stdin=asked.stdin,
         pty=Size(rows=asked.pty.size.rows, cols=asked.pty.size.cols) if asked.pty else None,
@@ -247,10 +247,15 @@ def processes_of(request: Request) -> Processes:
     return cast(Processes, request.app.state.processes)
 
 
+def _known(call: Call) -> dict[str, str]:
+    """What programs written for E2B look for, to find that they run in a sandbox, and in which."""
+    return {"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": call.view.sid, "E2B_TEMPLATE_ID": call.view.box.template}
+
+
 async def _folder(call: Call, cwd: str | None) -> str | None:
     """The absolute working directory; None: the user's home."""
     if not cwd:
-        return None
+        return call.view.box.workdir or None
     try:
         info = await call.sandbox.stat(cwd, user=call.user)
     except FileNotFoundError:
@@ -370,6 +375,8 @@ def _ended(end: ProcessEnd, timeout_exit: bool) -> Mapping[str, object]:
     """EndEvent, with the texts of Go's os.ProcessState, which clients may display."""
     if end.timed_out and timeout_exit:
         return {"exitCode": TIMED_OUT, "exited": True, "status": f"exit status {TIMED_OUT}", "error": "timed out"}
+    if end.signal is None and end.error:  # nobody saw how it ended
+        return {"exitCode": end.exit_code, "exited": end.exit_code >= 0, "status": end.error, "error": end.error}
     if end.exit_code < 0:
         name = (end.signal and signal.strsignal(end.signal)) or str(end.signal)
         status = f"signal: {name.lower()}"

@@ -1,4 +1,4 @@
-"""Requests whose host name is a port of a box: recognized first of all, answered before any route."""
+"""Requests to a port of a box, by host name or by E2B's headers: recognized first of all, answered before any route."""
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -21,7 +21,7 @@ class Hosts:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI call."""
-        target = self._names.read(Headers(scope=scope).get("host", "")) if scope["type"] == "http" else None
+        target = self._target(Headers(scope=scope)) if scope["type"] == "http" else None
         if target is not None and target.port == ports.ENVD_PORT:
             own = SANDBOX_ID.encode()
             headers = [(name, value) for name, value in scope["headers"] if name != own]
@@ -29,6 +29,10 @@ class Hosts:
         elif target is not None:
             scope = {**scope, TARGET: target, TRAIT: ports.TRAIT}
         await self._app(scope, receive, send)
+
+    def _target(self, headers: Headers) -> ports.Target | None:
+        named = self._names.read(headers.get("host", ""))
+        return ports.by_headers(headers) if named is None else named
 
 
 class BoxPorts:

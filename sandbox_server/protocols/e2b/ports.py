@@ -1,5 +1,8 @@
 """Proxies HTTP requests for `<port>-<sandbox id>.<domain>` to that port of a box, one connection per request.
 
+Without such a name the headers E2b-Sandbox-Id and E2b-Sandbox-Port say the same; ids can be guessed and this needs no
+setting, so such a request must carry the box's access or traffic token.
+
 HTTP/1.1, streamed in both directions. No websockets: the server in front of this does not support them.
 """
 
@@ -29,7 +32,7 @@ from sandbox_server.protocols._numbers import whole
 from sandbox_server.protocols._sessions import boxes_of
 from sandbox_server.protocols._traits import Refusal, Trait
 from sandbox_server.protocols._wire import json_answer
-from sandbox_server.protocols.e2b.access import BoxGone
+from sandbox_server.protocols.e2b.access import SANDBOX_ID, TOKEN, BoxGone
 from sandbox_server.protocols.e2b.refusals import refuse
 from sandbox_server.telemetry import logger
 
@@ -38,7 +41,8 @@ log = logger(__name__)
 ENVD_PORT = 49983
 """E2B's envd port; our own routes answer there."""
 _HEAD = 1 << 16  # bytes of a response's head
-_OURS = frozenset((TRAFFIC_TOKEN.encode(), b"sandbox-forwarded"))
+SANDBOX_PORT = "e2b-sandbox-port"
+_OURS = frozenset((TRAFFIC_TOKEN.encode(), SANDBOX_ID.encode(), SANDBOX_PORT.encode(), b"sandbox-forwarded"))
 _LAST_PORT = 65535
 _BODILESS = (204, 304)
 
@@ -49,6 +53,7 @@ class Target:
 
     sid: str
     port: int
+    by_headers: bool = False
 
 
 class TrafficRefused(RequestError):
@@ -82,7 +87,10 @@ class Names:
     """Parses host names under `domain`."""
 
     def __init__(self, domain: str) -> None:
-        """`domain`: with or without a port; host names match in both forms."""
+        """`domain`: with or without a port; host names match in both forms. "": there are no names."""
+        if not domain:
+            self._pattern = re.compile(r"(?!)")
+            return
         bare = re.escape(domain.rpartition(":")[0] if ":" in domain else domain)
         self._pattern = re.compile(rf"([0-9]+)-([a-z0-9]+)\.{bare}\.?(?::[0-9]+)?", re.IGNORECASE)
 
@@ -94,11 +102,20 @@ class Names:
         return Target(match[2], whole(match[1], _LAST_PORT) or 0)
 
 
+def by_headers(headers: Headers) -> Target | None:
+    """The port that E2B's headers name; None for none, and for envd, whose requests are told by their paths."""
+    sid, port = headers.get(SANDBOX_ID, ""), headers.get(SANDBOX_PORT, "")
+    number = whole(port, _LAST_PORT) or 0
+    return Target(sid, number, by_headers=True) if sid and port and number != ENVD_PORT else None
+
+
 def _refuse(error: ServiceError, headers: Headers) -> Refusal:
     """The error in the format of E2B's proxy: `{"sandboxId", "message", "port", "code"}`; the port if at fault."""
     refusal = refuse(error, headers)
-    name = headers.get("host", "").partition(".")[0]
-    port, _, sid = name.partition("-")
+    if (named := by_headers(headers)) is not None:
+        port, sid = str(named.port), named.sid
+    else:
+        port, _, sid = headers.get("host", "").partition(".")[0].partition("-")
     body = {"sandboxId": sid, **refusal.body}
     if isinstance(error, PortClosed | NoAnswer) and (number := whole(port, _LAST_PORT)) is not None:
         body["port"] = number
@@ -123,20 +140,26 @@ async def answer(request: Request, tunnels: Tunnels, idle_s: float) -> Response:
         if not re.fullmatch("[1-9][0-9]{0,18}", target.sid):
             raise UnknownSession(target.sid)
         view = await boxes.get(target.sid)
-        _admit(request, view)
+        _admit(request, view, target)
         if request.headers.get("upgrade", "").lower() == "websocket":
             raise NoWebsockets("websockets to ports of sandboxes are not implemented by this server")
         view = await boxes.awake(view)
         sandbox = await boxes.sandbox(view)
-        head = _head(request, view, target.port)
+        head = _head(request, view, target)
         tunnel = await tunnels.open(view.sid, sandbox, target.port)
     except (UnknownSession, SandboxLost, SandboxPaused):
         raise BoxGone(target.sid) from None
     return _Exchange(tunnel, head, target, idle_s)
 
 
-def _admit(request: Request, view: BoxView) -> None:
+def _admit(request: Request, view: BoxView, target: Target) -> None:
     own, offered = view.box.traffic_token, request.headers.get(TRAFFIC_TOKEN, "")
+    if target.by_headers and not own:
+        token = request.headers.get(TOKEN, "")
+        if not hmac.compare_digest(token.encode("utf-8", "surrogatepass"), view.box.token.encode()):
+            raise TrafficRefused(
+                "A request that names its sandbox by headers needs the sandbox's access token, X-Access-Token"
+            )
     if own and not offered:
         raise TrafficRefused(f"Sandbox is secured with traffic access token. Token header '{TRAFFIC_TOKEN}' is missing")
     if own and not hmac.compare_digest(offered.encode("utf-8", "surrogatepass"), own.encode()):
@@ -145,12 +168,14 @@ def _admit(request: Request, view: BoxView) -> None:
         )
 
 
-def _head(request: Request, view: BoxView, port: int) -> h11.Request:
+def _head(request: Request, view: BoxView, target: Target) -> h11.Request:
     """The request as sent to the port. Raises MalformedRequest."""
     scope = request.scope
     headers = [(name, value) for name, value in passed_on(scope["headers"]) if name not in _OURS]
+    if target.by_headers:  # it opens envd, which what runs in the box may not use
+        headers = [(name, value) for name, value in headers if name != TOKEN.encode()]
     if view.box.host_mask:
-        mask = view.box.host_mask.replace("${PORT}", str(port)).encode()
+        mask = view.box.host_mask.replace("${PORT}", str(target.port)).encode()
         headers = [(name, mask if name == b"host" else value) for name, value in headers]
     if "transfer-encoding" in request.headers:
         headers = [(name, value) for name, value in headers if name != b"content-length"]

@@ -63,7 +63,7 @@ class Guard:
         Raises:
             EgressUnavailable: a host name has no address that a container could reach.
         """
-        parties = self._parties(spec.egress, session=spec.role is Role.SESSION)
+        parties = self._parties(spec.egress, session=spec.restricted or spec.role is Role.SESSION)
         return await self._rules(parties) if parties and spec.network != "none" else ("", [])
 
     async def change(self, container_id: str, egress: Egress | None) -> None:

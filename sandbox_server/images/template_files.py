@@ -1,0 +1,137 @@
+"""Rewrites an archive that a client uploaded for a COPY: the names it gets in the image, its owner and mode. Pure.
+
+The archive is hostile: names and links that leave it, devices, hard links, and more bytes than allowed are refused.
+"""
+
+import io
+import posixpath
+import re
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO
+
+from sandbox_server.errors import MalformedRequest
+
+_MOST_MEMBERS = 200_000
+_WILD = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A COPY with all names resolved."""
+
+    source: str
+    """Path or glob in the archive."""
+    target: str
+    """Absolute path in the image."""
+    into: bool
+    """`target` is a folder: a file keeps its name in it."""
+    uid: int
+    gid: int
+    mode: int | None = None
+    """Permissions of all copied files and folders; None: as in the archive."""
+
+
+def rewritten(archive: bytes, copy: Copy, *, most_bytes: int) -> IO[bytes]:
+    """A tar file, to be extracted at `/`, of the archive's members that `copy` names; the caller closes it.
+
+    `most_bytes` bounds the size of its contents.
+
+    Raises:
+        MalformedRequest: the archive is none, is hostile or too large, or has nothing under `copy.source`.
+    """
+    out = tempfile.TemporaryFile()  # noqa: SIM115 -- the caller closes it
+    try:
+        with (
+            tarfile.open(fileobj=io.BytesIO(archive), mode="r|*") as given,
+            tarfile.open(fileobj=out, mode="w|", format=tarfile.GNU_FORMAT) as made,
+        ):
+            count = 0
+            for member, target in _targets(given, copy, most_bytes):
+                count += 1
+                made.addfile(_owned(member, target, copy), given.extractfile(member) if member.isreg() else None)
+        if not count:
+            raise MalformedRequest(f"COPY {copy.source}: the uploaded archive has nothing of this name")
+    except (tarfile.TarError, zlib.error, EOFError, OSError, UnicodeError) as error:
+        out.close()
+        raise MalformedRequest(f"COPY {copy.source}: the uploaded archive cannot be read: {error}") from None
+    except BaseException:
+        out.close()
+        raise
+    out.seek(0)
+    return out
+
+
+def _targets(given: tarfile.TarFile, copy: Copy, most_bytes: int) -> Iterator[tuple[tarfile.TarInfo, str]]:
+    total = 0
+    for number, member in enumerate(given):
+        total += member.size if member.isreg() else 0
+        if total > most_bytes or number >= _MOST_MEMBERS:
+            raise MalformedRequest(
+                f"COPY {copy.source}: the archive holds more than {most_bytes >> 20} MB or {_MOST_MEMBERS} files"
+                " (SANDBOX_TEMPLATE_FILES_MB); copy less, or fetch it in a RUN"
+            )
+        name = _checked(member)
+        if (target := _target(name, copy, folder=member.isdir())) is not None:
+            yield member, target
+
+
+def _checked(member: tarfile.TarInfo) -> str:
+    """The member's normal name. Raises MalformedRequest."""
+    name = posixpath.normpath(member.name)
+    if name.startswith("/") or name.split("/")[0] == "..":
+        raise MalformedRequest(f"the archive's member {member.name[:200]!r} lies outside of it")
+    if member.issym():
+        aim = posixpath.normpath(posixpath.join(posixpath.dirname(name), member.linkname))
+        if member.linkname.startswith("/") or aim.split("/")[0] == "..":
+            raise MalformedRequest(
+                f"the archive's link {member.name[:200]!r} leads out of it; copy with resolve_symlinks=True"
+            )
+    elif not (member.isreg() or member.isdir()):
+        raise MalformedRequest(f"the archive's member {member.name[:200]!r} is no file, folder or symbolic link")
+    return name
+
+
+def _target(name: str, copy: Copy, *, folder: bool) -> str | None:
+    """Path in the image; None: not copied. What is below a folder that `copy` names is copied without its name."""
+    source = posixpath.normpath(copy.source.lstrip("/") or ".")
+    if source == ".":
+        return posixpath.join(copy.target, name) if name != "." else copy.target
+    wild = _WILD.search(source) is not None
+    parts = name.split("/")
+    for depth in range(1, len(parts) + 1):
+        head = "/".join(parts[:depth])
+        if not (_fits(source, head) if wild else head == source):
+            continue
+        rest = parts[depth:]
+        if rest or folder:
+            return posixpath.join(copy.target, *rest)
+        return posixpath.join(copy.target, parts[-1]) if copy.into or wild else copy.target
+    return None
+
+
+def _fits(pattern: str, name: str) -> bool:
+    """Whether a glob of `*`, `**`, `?` and `[...]` fits."""
+    words = re.split(r"(\*\*/?|\*|\?|\[[^\]]*\])", pattern)
+    known = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    text = "".join(
+        known.get(word) or (word if word.startswith("[") and word.endswith("]") else re.escape(word)) for word in words
+    )
+    try:
+        return re.fullmatch(text, name) is not None
+    except re.error:
+        return False
+
+
+def _owned(member: tarfile.TarInfo, target: str, copy: Copy) -> tarfile.TarInfo:
+    made = tarfile.TarInfo(target.lstrip("/") or ".")
+    made.type, made.size, made.linkname = member.type, member.size, member.linkname
+    made.mtime = member.mtime
+    made.uid, made.gid = copy.uid, copy.gid
+    made.mode = (member.mode & 0o7777) if copy.mode is None else copy.mode
+    if made.type not in (tarfile.DIRTYPE, tarfile.SYMTYPE):
+        made.type = tarfile.REGTYPE
+    return made

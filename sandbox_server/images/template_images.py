@@ -1,0 +1,367 @@
+"""Builds the images of templates: a recipe's steps, run in a container of its base that is then committed.
+
+A build is code that a client runs. Its container has a box's limits, network and network rules; its time, its disk
+and the size of its log are bounded. An image is named by a hash of all its inputs and of its owner, so that builds of
+the same inputs share it and no owner gets another one's.
+"""
+
+import asyncio
+import hashlib
+import json
+import posixpath
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sandbox_server import clock, telemetry
+from sandbox_server.catalogue.templates import Recipe, Result, Step
+from sandbox_server.errors import MalformedRequest, RequestError, SandboxDiskFull, SandboxLost, ServiceError
+from sandbox_server.images.preparing import REPOSITORY
+from sandbox_server.images.template_files import Copy, rewritten
+from sandbox_server.sandbox.base import ContainerSpec, ImageInfo, Limits, Role, Runtime, Sandbox
+
+log = telemetry.logger(__name__)
+
+OWNER_LABEL = "sandbox.template_owner"
+"""Marks the image of a template."""
+USER, HOME = "user", "/home/user"
+"""User and working directory of a template that names none, as E2B's; the user is made if it is missing."""
+_WATCH_S = 5.0
+_READY_EVERY_S = 0.2
+_READY_ONCE_S = 10.0
+_CHUNK = 16 << 20
+_TOLD_LINES, _TOLD_CHARACTERS = 200, 1000
+_UPLOADED = "/var/lib/sandbox-copy.tar"
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_MAKE_USER = r"""
+id -u user >/dev/null 2>&1 || useradd -m -s /bin/bash user 2>/dev/null || {
+  id=1000; while grep -q "^[^:]*:[^:]*:$id:" /etc/passwd; do id=$((id + 1)); done
+  echo "user:x:$id:$id::/home/user:/bin/bash" >>/etc/passwd && echo "user:x:$id:" >>/etc/group || exit
+}
+mkdir -p /home/user && chown "$(id -u user):$(id -g user)" /home/user
+"""
+_WHOSE = 'id -u "$U"; if [ -n "$G" ]; then getent group "$G" | cut -d: -f3; else id -g "$U"; fi; [ -d "$T" ]; echo $?'
+_AS_USER = 'unset HOME; export HOME=~ USER="$(id -un)"; exec bash -c "$0"'
+_START = "exec >>/tmp/start-command.log 2>&1; " + _AS_USER
+_VARIABLE = re.compile(r"\\(.)|\$(?:(\w+)|\{(\w+)\})", re.DOTALL)
+Tell = Callable[[str], Awaitable[None]]
+"""Adds lines to the build's log."""
+
+
+class StepFailed(RequestError):
+    """A step of the build failed: the recipe is to blame."""
+
+    code = "template_build_failed"
+
+    def __init__(self, step: str, detail: str) -> None:
+        super().__init__(detail)
+        self.step = step
+
+
+class NotReady(RequestError):
+    """The template's start command did not become ready in a new container."""
+
+    code = "template_not_ready"
+
+
+@dataclass(frozen=True, slots=True)
+class BuildLimits:
+    """Bounds of one build."""
+
+    limits: Limits
+    network: str
+    build_s: float
+    """All steps together."""
+    ready_s: float
+    """The start command becoming ready."""
+    copy_bytes: int
+    """Contents of one archive."""
+
+
+@dataclass(slots=True)
+class _State:
+    """What steps leave besides files."""
+
+    inherited: Mapping[str, str]
+    """Environment of the base image."""
+    env: dict[str, str]
+    user: str
+    workdir: str
+
+    def expanded(self, text: str) -> str:
+        """`text` with its variables replaced; unknown ones are empty."""
+        known = {"PATH": _PATH, **self.inherited, **self.env}
+        return _VARIABLE.sub(lambda found: found[1] or known.get(found[2] or found[3], ""), text)
+
+    def at(self, path: str) -> str:
+        """`path` as an absolute one."""
+        return posixpath.normpath(posixpath.join(self.workdir, path))
+
+    def apply(self, step: Step) -> None:
+        """Apply ENV, USER or WORKDIR. Raises MalformedRequest."""
+        if step.kind == "ENV":
+            for name, value in zip(step.args[::2], step.args[1::2], strict=False):
+                if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or "\0" in value:
+                    raise MalformedRequest(f"{name[:100]!r} cannot be an environment variable")
+                self.env[name] = self.expanded(value)
+        elif step.kind == "USER":
+            self.user = self.expanded(step.args[0])
+        elif step.kind == "WORKDIR":
+            self.workdir = self.at(self.expanded(step.args[0]))
+
+
+@dataclass(slots=True)
+class _Scene(_State):
+    """What a step runs in."""
+
+    sandbox: Sandbox
+    left_s: Callable[[], float]
+    archives: Mapping[str, bytes]
+
+
+async def start_ready(sandbox: Sandbox, result: Result, *, env: Mapping[str, str], user: str, within_s: float) -> None:
+    """Run a template's start command in a new container and wait until its ready command succeeds.
+
+    Raises:
+        NotReady: not within `within_s` seconds. UnknownUser, InfrastructureError.
+    """
+    if not result.start:
+        return
+    where = result.workdir or "/"
+    process = await sandbox.start(["bash", "-c", _START, result.start], cwd=where, env=env, user=user)
+    process.detach()
+    if not result.ready:
+        return
+    loop = asyncio.get_running_loop()
+    until = loop.time() + within_s
+    while (left_s := until - loop.time()) > 0:
+        tried = await sandbox.exec(
+            ["bash", "-c", _AS_USER, result.ready], timeout_s=min(left_s, _READY_ONCE_S), cwd=where, env=env, user=user
+        )
+        if tried.exit_code == 0:
+            return
+        await asyncio.sleep(_READY_EVERY_S)
+    said = await sandbox.exec(["tail", "-c", "500", "/tmp/start-command.log"], timeout_s=_READY_ONCE_S, user="root")
+    raise NotReady(
+        f"the template's ready command did not succeed within {within_s:g} s (SANDBOX_TEMPLATE_READY_S) after its"
+        f" start command; that said: {said.stdout.text().strip() or 'nothing'}"
+    )
+
+
+class TemplateImages:
+    """Builds images on this engine; concurrent requests for one image share its build."""
+
+    def __init__(self, runtime: Runtime, file: Callable[[str, str], Awaitable[bytes | None]]) -> None:
+        """`file(template id, files hash)`: the uploaded archive."""
+        self._runtime = runtime
+        self._file = file
+
+    async def built(
+        self,
+        recipe: Recipe,
+        base: ImageInfo,
+        inherited: Result,
+        *,
+        owner: str,
+        template_id: str,
+        bounds: BuildLimits,
+        tell: Tell,
+    ) -> Result:
+        """The image of `recipe` on `base`, and what its boxes need; built if the engine does not have it.
+
+        `inherited`: of the template that `base` belongs to.
+
+        Raises:
+            StepFailed: the recipe is to blame. ImageUnavailable, InfrastructureError, CatalogueUnavailable.
+        """
+        archives = await self._archives(recipe, template_id)
+        name = _name(recipe, base, inherited, owner, archives, bounds.network)
+        found = await self._runtime.find_image(name)
+        if found is None:
+            await self._make(name, recipe, base, inherited, archives, owner, bounds, tell)
+        else:
+            await tell("The image exists: its steps are not run again.")
+        left = _State(base.env, dict(inherited.env), inherited.user or USER, inherited.workdir or HOME)
+        for step in recipe.steps:
+            left.apply(step)
+        result = Result(
+            image=name,
+            root=inherited.root or recipe.image,
+            env=left.env,
+            user=left.user,
+            workdir=left.workdir,
+            start=recipe.start or inherited.start,
+            ready=recipe.ready or inherited.ready,
+        )
+        if found is None and result.start:
+            await tell("Trying the start command in a new container.")
+            await self._try(result, bounds)
+        return result
+
+    async def _make(
+        self,
+        name: str,
+        recipe: Recipe,
+        base: ImageInfo,
+        inherited: Result,
+        archives: Mapping[str, bytes],
+        owner: str,
+        bounds: BuildLimits,
+        tell: Tell,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + bounds.build_s
+        user, workdir = inherited.user or USER, inherited.workdir or HOME
+        async with self._container(base.name, bounds) as sandbox:
+            scene = _Scene(base.env, dict(inherited.env), user, workdir, sandbox, lambda: until - loop.time(), archives)
+            await self._watched(sandbox, self._steps(recipe, scene, bounds, tell), bounds)
+            await self._runtime.commit(sandbox.container_id, name, {OWNER_LABEL: owner or "-"})
+
+    async def _archives(self, recipe: Recipe, template_id: str) -> dict[str, bytes]:
+        archives = {}
+        for number, step in enumerate(recipe.steps, 1):
+            if step.kind == "COPY":
+                body = await self._file(template_id, step.files_hash)
+                if body is None:
+                    raise StepFailed(str(number), f"COPY {' '.join(step.args[:2])}: its files were not uploaded")
+                archives[step.files_hash] = body
+        return archives
+
+    @asynccontextmanager
+    async def _container(self, image: str, bounds: BuildLimits) -> AsyncIterator[Sandbox]:
+        spec = ContainerSpec(
+            image=image,
+            role=Role.PREPARE,
+            sid="",
+            deadline=clock.today() + timedelta(seconds=bounds.build_s + 60),
+            network=bounds.network,
+            restricted=True,
+            limits=bounds.limits,
+            with_shell=False,
+        )
+        sandbox = await self._runtime.create(spec)
+        try:
+            yield sandbox
+        finally:
+            await asyncio.shield(self._remove(sandbox.container_id))
+
+    async def _remove(self, container_id: str) -> None:
+        try:
+            await self._runtime.remove(container_id)
+        except ServiceError:
+            log.warning("a build's container is left to the reaper", container_id=container_id, exc_info=True)
+
+    async def _watched(self, sandbox: Sandbox, work: Awaitable[None], bounds: BuildLimits) -> None:
+        """Run the steps; break them off when the container has written more than it may."""
+        working, watching = asyncio.ensure_future(work), asyncio.create_task(self._watch(sandbox, bounds))
+        try:
+            await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                watching.result()
+            await working
+        except (SandboxLost, SandboxDiskFull) as error:
+            raise StepFailed("finalize", f"the build's container was lost: {error.detail}") from error
+        finally:
+            for task in (working, watching):
+                task.cancel()
+            await asyncio.gather(working, watching, return_exceptions=True)
+
+    async def _watch(self, sandbox: Sandbox, bounds: BuildLimits) -> None:
+        most = bounds.limits.disk_mb << 20
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            with suppress(ServiceError):
+                used = (await self._runtime.disk_usage(sandbox.container_id)).get(sandbox.container_id, 0)
+                if used > most:
+                    break
+        raise StepFailed("finalize", f"the build has written more than {most >> 20} MB, a box's limit; write less")
+
+    async def _steps(self, recipe: Recipe, scene: _Scene, bounds: BuildLimits, tell: Tell) -> None:
+        await _run(scene, _MAKE_USER, "root", "/", "base", "preparing the user")
+        for number, step in enumerate(recipe.steps, 1):
+            shown = f"[{number}/{len(recipe.steps)}] {step.kind} {' '.join(step.args)}"
+            await tell(shown[:_TOLD_CHARACTERS])
+            try:
+                said = await self._step(scene, step, number, bounds)
+            except StepFailed:
+                raise
+            except RequestError as error:
+                raise StepFailed(str(number), f"{shown[:200]}: {error.detail}") from error
+            if said:
+                await tell("\n".join(line[:_TOLD_CHARACTERS] for line in said.splitlines()[-_TOLD_LINES:]))
+
+    async def _step(self, scene: _Scene, step: Step, number: int, bounds: BuildLimits) -> str:
+        shown = f"{step.kind} {' '.join(step.args)}"[:200]
+        if step.kind == "RUN":
+            user = scene.expanded(step.args[1]) if len(step.args) > 1 and step.args[1] else scene.user
+            return await _run(scene, step.args[0], user, scene.workdir, str(number), shown)
+        if step.kind == "COPY":
+            await self._copy(scene, step, number, bounds)
+            return ""
+        scene.apply(step)
+        if step.kind == "WORKDIR":
+            make = '[ -d "$W" ] || { mkdir -p "$W" && chown "$(id -u "$U"):$(id -g "$U")" "$W"; }'
+            await _run(scene, make, "root", "/", str(number), shown, W=scene.workdir, U=scene.user.partition(":")[0])
+        elif step.kind == "USER":
+            await _run(scene, "id", scene.user, "/", str(number), shown)
+        return ""
+
+    async def _copy(self, scene: _Scene, step: Step, number: int, bounds: BuildLimits) -> None:
+        source, target, user, mode = (*step.args, "", "", "", "")[:4]
+        shown = f"COPY {source} {target}"[:200]
+        owner, _, group = (scene.expanded(user) or scene.user).partition(":")
+        place = scene.at(scene.expanded(target))
+        told = await _run(scene, _WHOSE, "root", "/", str(number), shown, U=owner, G=group, T=place)
+        try:
+            uid, gid, missing = (int(line) for line in told.split())
+            bits = int(mode, 8) & 0o7777 if mode else None
+        except ValueError:
+            raise StepFailed(str(number), f"{shown}: no such user, group or mode: {user} {mode}") from None
+        copy = Copy(scene.expanded(source), place, target.endswith("/") or not missing, uid, gid, bits)
+        body = await asyncio.to_thread(rewritten, scene.archives[step.files_hash], copy, most_bytes=bounds.copy_bytes)
+        with body:
+            while chunk := await asyncio.to_thread(body.read, _CHUNK):
+                await _run(scene, f"cat >>{_UPLOADED}", "root", "/", str(number), shown, stdin=chunk)
+        unpack = f"tar -x -p -f {_UPLOADED} -C / --numeric-owner; status=$?; rm -f {_UPLOADED}; exit $status"
+        await _run(scene, unpack, "root", "/", str(number), shown)
+
+    async def _try(self, result: Result, bounds: BuildLimits) -> None:
+        """Check that the start command becomes ready in a container of the image."""
+        async with self._container(result.image, bounds) as sandbox:
+            try:
+                await start_ready(sandbox, result, env=result.env, user=result.user, within_s=bounds.ready_s)
+            except RequestError as error:
+                await self._runtime.remove_image(result.image)
+                raise StepFailed("finalize", error.detail) from error
+
+
+async def _run(
+    scene: _Scene, command: str, user: str, cwd: str, step: str, shown: str, *, stdin: bytes = b"", **env: str
+) -> str:
+    """Run a command of a step; return its output. Raises StepFailed, InfrastructureError."""
+    left_s = scene.left_s()
+    if left_s > 0:
+        given = env or scene.env
+        argv = ["bash", "-c", command] if user == "root" and (env or stdin) else ["bash", "-c", _AS_USER, command]
+        done = await scene.sandbox.exec(
+            argv, timeout_s=left_s, cwd=cwd, env=given, user=user, stdin=stdin, merge_streams=True
+        )
+        said = done.stdout.text()
+        if done.exit_code == 0 and not done.timed_out:
+            return said
+        if not done.timed_out:
+            raise StepFailed(step, f"{shown} failed with exit code {done.exit_code}: {said.strip()[-1000:]}")
+    raise StepFailed(step, f"{shown}: the build took longer than SANDBOX_TEMPLATE_BUILD_S allows; do less in it")
+
+
+def _name(
+    recipe: Recipe, base: ImageInfo, inherited: Result, owner: str, archives: Mapping[str, bytes], network: str
+) -> str:
+    sums = {name: hashlib.sha256(body).hexdigest() for name, body in archives.items()}
+    steps = [(step.kind, step.args, sums.get(step.files_hash, "")) for step in recipe.steps]
+    state = (dict(inherited.env), inherited.user, inherited.workdir)
+    started = (recipe.start or inherited.start, recipe.ready or inherited.ready)
+    facts = json.dumps([owner, base.digest, state, steps, started, recipe.nonce, network, _MAKE_USER])
+    return f"{REPOSITORY}:template-{hashlib.sha256(facts.encode()).hexdigest()[:24]}"

@@ -1,0 +1,183 @@
+"""Templates, built by the real SDK on a server with two tenants."""
+
+import io
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from .e2b import BASE, KEY, Control, sdk
+from .serving import Server, docker, serving, until
+
+OTHER = "e2b_" + "1" * 40
+BUILD = f"""
+import os, tempfile
+from e2b import Sandbox, Template, wait_for_file
+folder = tempfile.mkdtemp()
+os.makedirs(folder + "/app/data")
+open(folder + "/app/main.txt", "w").write("main")
+open(folder + "/app/data/one.txt", "w").write("one")
+open(folder + "/single.txt", "w").write("single")
+os.symlink("main.txt", folder + "/app/link")
+said = []
+template = (
+    Template(file_context_path=folder)
+    .from_image("{BASE}")
+    .set_envs({{"GREETING": "hello", "PATH": "/opt/own:$PATH"}})
+    .run_cmd("mkdir /opt/own; printf '#!/bin/sh\\\\necho $GREETING' >/opt/own/greet; chmod 755 /opt/own/*", user="root")
+    .copy("app", "/srv/app", user="user")
+    .copy("single.txt", "/srv/app/", mode=0o600)
+    .set_workdir("/srv/app")
+    .run_cmd("id -un >who; pwd >where; echo said $GREETING")
+    .set_start_cmd("sleep 0.5; cat main.txt >/tmp/started; exec sleep 1000", wait_for_file("/tmp/started"))
+)
+before = Template.exists("made")
+note = lambda one: said.append(one.message)
+built = Template.build(template, "made:v1", tags=["default"], memory_mb=512, on_build_logs=note)
+derived = Template.build(Template().from_template("made").run_cmd("cat data/one.txt >two"), "derived")
+dockerfile = Template().from_dockerfile("FROM {BASE}\\nWORKDIR /work\\nENV A=b\\nRUN echo $A >here\\nUSER root\\n")
+Template.build(dockerfile, "dockerfile")
+def runs(name, *commands):
+    with Sandbox.create(name, timeout=60) as box:
+        return [box.commands.run(command).stdout.strip() for command in commands]
+try:
+    Template.build(Template().from_image("{BASE}").run_cmd("echo no >&2; exit 3"), "broken")
+    broken = ""
+except Exception as error:
+    broken = f"{{type(error).__name__}}: {{error}}"
+result = {{
+    "before": before,
+    "after": [Template.exists(name) for name in ("made", "made:v1", "made:v2", "broken")],
+    "tags": sorted(one.tag for one in Template.get_tags("made")),
+    "said": said,
+    "made": runs(
+        "made:v1", "greet",
+        "cat who where main.txt data/one.txt single.txt link | tr '\\\\n' ' '",
+        "stat -c %U:%a single.txt",
+        "cat /tmp/started", "pwd", "id -un", "pgrep -cxf 'sleep 1000'",
+    ),
+    "derived": runs("derived", "cat two", "cat /tmp/started"),
+    "dockerfile": runs("dockerfile", "cat here", "pwd", "id -un"),
+    "broken": broken,
+    "id": built.template_id,
+}}
+"""
+
+
+@pytest.fixture(scope="module")
+def server(rows: Path, sample_images: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with an operator and two tenants."""
+    keys = f"operators-key,lab={KEY},other={OTHER}"
+    with serving(
+        tmp_path_factory.mktemp("templates"), rows, api_keys=keys, template_files_mb=1, box_network="none"
+    ) as server:
+        yield server
+        assert [entry for entry in server.complaints() if entry["level"] in ("error", "critical")] == []
+    for image in docker("images", "-q", "--filter", "label=sandbox.template_owner=lab").split():
+        docker("rmi", "-f", image)
+
+
+@pytest.fixture(scope="module")
+def built(server: Server) -> dict[str, Any]:
+    """What the SDK has found."""
+    return dict(sdk(server, "newest", BUILD))
+
+
+def test_the_sdk_builds_and_runs_templates(built: dict[str, Any]) -> None:
+    """All steps, a start command, a template of a template, a Dockerfile: as E2B's builder describes them."""
+    assert not built["before"] and built["after"] == [True, True, False, False], built
+    assert built["tags"] == ["default", "v1"]
+    assert "said hello" in built["said"], built["said"]
+    assert built["made"] == ["hello", "user /srv/app mainonesinglemain", "user:600", "main", "/srv/app", "user", "1"]
+    assert built["derived"] == ["one", "main"]
+    assert built["dockerfile"] == ["b", "/work", "root"]
+    assert built["broken"].startswith("BuildException") and "exit code 3: no" in built["broken"], built["broken"]
+
+
+def test_a_template_is_its_keys_own(server: Server, built: dict[str, Any]) -> None:
+    """Another tenant neither sees, starts, deletes nor builds on it; nor by the name of its image."""
+    other = Control(server, **{"X-API-KEY": OTHER})
+    (image,) = docker(
+        "images",
+        "sandbox-prepared",
+        "--format",
+        "{{.Repository}}:{{.Tag}}",
+        "-q",
+        "--filter",
+        "label=sandbox.template_owner=lab",
+    ).split()[:1]
+    assert other.call("GET", "/templates").json() == []
+    for name in ("made", built["id"]):
+        assert other.call("GET", f"/templates/aliases/{name}").status_code == 404
+        assert other.call("GET", f"/templates/{name}").status_code == 404
+        assert other.call("DELETE", f"/templates/{name}").status_code == 404
+        assert other.call("POST", "/sandboxes", {"templateID": name}).status_code == 404
+        build = other.call("POST", "/v3/templates", {"name": "mine"}).json()
+        path = f"/v2/templates/{build['templateID']}/builds/{build['buildID']}"
+        assert other.call("POST", path, {"fromTemplate": name}).status_code == 404
+    refused = other.call("POST", "/sandboxes", {"metadata": {"image": image}})
+    assert refused.status_code == 404, refused.text
+
+
+def _archive(name: str, link: str = "") -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as made:
+        member = tarfile.TarInfo(name)
+        if link:
+            member.type, member.linkname = tarfile.SYMTYPE, link
+        made.addfile(member)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("archive", "why"),
+    [
+        (_archive("../../etc/passwd"), "lies outside"),
+        (_archive("app", "/etc/passwd"), "leads out"),
+        (_archive("app", "../x"), "leads out"),
+        (b"not an archive", "cannot be read"),
+        (_archive("other"), "nothing of this name"),
+    ],
+    ids=["name", "absolute-link", "link", "no-archive", "nothing"],
+)
+def test_hostile_archives(server: Server, archive: bytes, why: str) -> None:
+    """The build fails and says why."""
+    control = Control(server)
+    build = control.call("POST", "/v3/templates", {"name": "hostile"}).json()
+    template, build_id = build["templateID"], build["buildID"]
+    link = control.call("GET", f"/templates/{template}/files/{build_id}").json()
+    assert httpx.put(link["url"], content=archive, trust_env=False, timeout=30).status_code == 200
+    steps = [{"type": "COPY", "args": ["app", "/srv/app", "", ""], "filesHash": build_id}]
+    path = f"/templates/{template}/builds/{build_id}"
+    assert control.call("POST", f"/v2{path}", {"fromImage": BASE, "steps": steps}).status_code == 202
+
+    until(lambda: control.call("GET", f"{path}/status").json()["status"] in ("ready", "error"), what="the build's end")
+    status = control.call("GET", f"{path}/status").json()
+    assert status["status"] == "error" and why in status["reason"]["message"], status
+    assert status["reason"]["step"] == "1"
+
+
+def test_uploads_are_bounded_and_need_their_link(server: Server) -> None:
+    """A stranger cannot fill the database, nor can a tenant."""
+    control = Control(server)
+    build = control.call("POST", "/v3/templates", {"name": "large"}).json()
+    url = control.call("GET", f"/templates/{build['templateID']}/files/abc").json()["url"]
+    assert httpx.put(url, content=b"x" * (2 << 20), trust_env=False, timeout=30).status_code == 413
+    assert httpx.put(url[:-1], content=b"x", trust_env=False, timeout=30).status_code == 404
+
+
+def test_an_image_that_is_gone_is_built_again(server: Server, built: dict[str, Any]) -> None:
+    """A node whose engine lacks the image builds it from the definition; a restarted server knows it."""
+    server.restart()
+    for image in docker("images", "-q", "--filter", "label=sandbox.template_owner=lab").split():
+        docker("rmi", "-f", image)
+    control = Control(server)
+    box = control.create(templateID="derived")
+    control.kill(box["sandboxID"])
+    listed = {one["aliases"][0]: one["buildStatus"] for one in control.call("GET", "/templates").json()}
+    assert listed["derived"] == "ready" and listed["broken"] == "error", listed
+    assert control.call("DELETE", f"/templates/{built['id']}").status_code == 204
+    assert control.call("GET", "/templates/aliases/made").status_code == 404
