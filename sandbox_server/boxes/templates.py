@@ -94,7 +94,7 @@ class TemplateBuilds:
         """`base` also checks that boxes may run the image."""
         self.store = store
         self.bounds = bounds
-        self._images = TemplateImages(runtime, store.file)
+        self._images = TemplateImages(runtime, store)
         self._runtime = runtime
         self._base = base
         self._policy = policy

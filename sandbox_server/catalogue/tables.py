@@ -343,3 +343,5 @@ class TemplateFileRow(Base):
     size_bytes: Mapped[int]
     body: Mapped[bytes | None]
     """None: not uploaded yet."""
+    body_sha256: Mapped[str] = mapped_column(String(64))
+    """In hex; "": not uploaded yet."""

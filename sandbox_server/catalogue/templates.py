@@ -266,7 +266,12 @@ class Templates:
     async def expect_file(self, template_id: str, files_hash: str, token: str) -> bool:
         """Whether the archive is there; `token` opens its (next) upload."""
         insert = self._database.insert(TemplateFileRow).values(
-            template_id=template_id, files_hash=files_hash, upload_sha256=_digest(token), size_bytes=0, body=None
+            template_id=template_id,
+            files_hash=files_hash,
+            upload_sha256=_digest(token),
+            size_bytes=0,
+            body=None,
+            body_sha256="",
         )
         insert = insert.on_conflict_do_update(
             index_elements=["template_id", "files_hash"], set_={"upload_sha256": insert.excluded["upload_sha256"]}
@@ -285,9 +290,10 @@ class Templates:
 
     async def put_file(self, token: str, body: bytes) -> None:
         """Store an archive."""
-        where = TemplateFileRow.upload_sha256 == _digest(token)
+        changed = update(TemplateFileRow).where(TemplateFileRow.upload_sha256 == _digest(token))
+        digest = hashlib.sha256(body).hexdigest()
         async with self._database.writing() as connection:
-            await connection.execute(update(TemplateFileRow).where(where).values(body=body, size_bytes=len(body)))
+            await connection.execute(changed.values(body=body, size_bytes=len(body), body_sha256=digest))
 
     async def files_bytes(self, owner: str) -> int:
         """Total size of the archives of the owner's templates."""
@@ -295,6 +301,13 @@ class Templates:
         found = select(func.coalesce(func.sum(TemplateFileRow.size_bytes), 0))
         async with self._database.reading() as connection:
             return int((await connection.execute(found.where(TemplateFileRow.template_id.in_(own)))).scalar_one())
+
+    async def file_sums(self, template_id: str) -> dict[str, str]:
+        """SHA-256 in hex of each uploaded archive of the template, by the client's hash."""
+        row = TemplateFileRow
+        found = select(row.files_hash, row.body_sha256).where(row.template_id == template_id, row.body_sha256 != "")
+        async with self._database.reading() as connection:
+            return {files_hash: digest for files_hash, digest in (await connection.execute(found)).all()}
 
     async def file(self, template_id: str, files_hash: str) -> bytes | None:
         """The archive; None if it was never uploaded."""

@@ -3,6 +3,7 @@
 The archive is hostile: names and links that leave it, devices, hard links, and more bytes than allowed are refused.
 """
 
+import gzip
 import io
 import posixpath
 import re
@@ -11,11 +12,12 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, cast
 
 from sandbox_server.errors import MalformedRequest
 
-_MOST_MEMBERS = 200_000
+_MOST_MEMBERS = 50_000
+_MEMBER_BYTES = 1536  # a header and the padding, of each member; names that need more take it from the contents' share
 _WILD = re.compile(r"[*?\[]")
 
 
@@ -35,6 +37,24 @@ class Copy:
     """Permissions of all copied files and folders; None: as in the archive."""
 
 
+class _Bounded:
+    """Reads an archive, decompressed, up to a number of bytes: a header may have gigabytes, and compress well."""
+
+    def __init__(self, archive: bytes, most_bytes: int, refusal: str) -> None:
+        packed = io.BytesIO(archive)
+        self._file: IO[bytes] = gzip.GzipFile(fileobj=packed) if archive[:2] == b"\x1f\x8b" else packed  # type: ignore[assignment]  # reads as one
+        self._left = most_bytes
+        self._refusal = refusal
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes. Raises MalformedRequest: that is more than the archive may have."""
+        data = self._file.read(min(size, self._left + 1))
+        self._left -= len(data)
+        if self._left < 0:
+            raise MalformedRequest(self._refusal)
+        return data
+
+
 def rewritten(archive: bytes, copy: Copy, *, most_bytes: int) -> IO[bytes]:
     """A tar file, to be extracted at `/`, of the archive's members that `copy` names; the caller closes it.
 
@@ -43,14 +63,19 @@ def rewritten(archive: bytes, copy: Copy, *, most_bytes: int) -> IO[bytes]:
     Raises:
         MalformedRequest: the archive is none, is hostile or too large, or has nothing under `copy.source`.
     """
+    refusal = (
+        f"COPY {copy.source}: the archive holds more than {most_bytes >> 20} MB or {_MOST_MEMBERS} files"
+        " (SANDBOX_TEMPLATE_FILES_MB); copy less, or fetch it in a RUN"
+    )
+    source = _Bounded(archive, most_bytes + _MEMBER_BYTES * _MOST_MEMBERS, refusal)
     out = tempfile.TemporaryFile()  # noqa: SIM115 -- the caller closes it
     try:
         with (
-            tarfile.open(fileobj=io.BytesIO(archive), mode="r|*") as given,
+            tarfile.open(fileobj=cast(IO[bytes], source), mode="r|") as given,
             tarfile.open(fileobj=out, mode="w|", format=tarfile.GNU_FORMAT) as made,
         ):
             count = 0
-            for member, target in _targets(given, copy, most_bytes):
+            for member, target in _targets(given, copy, most_bytes, refusal):
                 count += 1
                 made.addfile(_owned(member, target, copy), given.extractfile(member) if member.isreg() else None)
         if not count:
@@ -65,15 +90,14 @@ def rewritten(archive: bytes, copy: Copy, *, most_bytes: int) -> IO[bytes]:
     return out
 
 
-def _targets(given: tarfile.TarFile, copy: Copy, most_bytes: int) -> Iterator[tuple[tarfile.TarInfo, str]]:
+def _targets(
+    given: tarfile.TarFile, copy: Copy, most_bytes: int, refusal: str
+) -> Iterator[tuple[tarfile.TarInfo, str]]:
     total = 0
     for number, member in enumerate(given):
         total += member.size if member.isreg() else 0
         if total > most_bytes or number >= _MOST_MEMBERS:
-            raise MalformedRequest(
-                f"COPY {copy.source}: the archive holds more than {most_bytes >> 20} MB or {_MOST_MEMBERS} files"
-                " (SANDBOX_TEMPLATE_FILES_MB); copy less, or fetch it in a RUN"
-            )
+            raise MalformedRequest(refusal)
         name = _checked(member)
         if (target := _target(name, copy, folder=member.isdir())) is not None:
             yield member, target

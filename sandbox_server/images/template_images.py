@@ -14,9 +14,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from sandbox_server import clock, telemetry
-from sandbox_server.catalogue.templates import Recipe, Result, Step
+from sandbox_server.catalogue.templates import Recipe, Result, Step, Templates
 from sandbox_server.errors import MalformedRequest, RequestError, SandboxDiskFull, SandboxLost, ServiceError
 from sandbox_server.images.preparing import REPOSITORY
 from sandbox_server.images.template_files import Copy, rewritten
@@ -118,7 +119,8 @@ class _Scene(_State):
 
     sandbox: Sandbox
     left_s: Callable[[], float]
-    archives: Mapping[str, bytes]
+    archive: Callable[[str], Awaitable[bytes | None]]
+    """The uploaded archive with this hash."""
 
 
 async def start_ready(sandbox: Sandbox, result: Result, *, env: Mapping[str, str], user: str, within_s: float) -> None:
@@ -153,10 +155,9 @@ async def start_ready(sandbox: Sandbox, result: Result, *, env: Mapping[str, str
 class TemplateImages:
     """Builds images on this engine; concurrent requests for one image share its build."""
 
-    def __init__(self, runtime: Runtime, file: Callable[[str, str], Awaitable[bytes | None]]) -> None:
-        """`file(template id, files hash)`: the uploaded archive."""
+    def __init__(self, runtime: Runtime, store: Templates) -> None:
         self._runtime = runtime
-        self._file = file
+        self._store = store
 
     async def built(
         self,
@@ -176,11 +177,12 @@ class TemplateImages:
         Raises:
             StepFailed: the recipe is to blame. ImageUnavailable, InfrastructureError, CatalogueUnavailable.
         """
-        archives = await self._archives(recipe, template_id)
-        name = _name(recipe, base, inherited, owner, archives, bounds.network)
+        sums = await self._sums(recipe, template_id)
+        name = _name(recipe, base, inherited, owner, sums, bounds.network)
         found = await self._runtime.find_image(name)
         if found is None:
-            await self._make(name, recipe, base, inherited, archives, owner, bounds, tell)
+            archive = partial(self._store.file, template_id)  # one at a time: together they may have gigabytes
+            await self._make(name, recipe, base, inherited, archive, owner, bounds, tell)
         else:
             await tell("The image exists: its steps are not run again.")
         left = _State(base.env, dict(inherited.env), inherited.user or USER, inherited.workdir or HOME)
@@ -206,7 +208,7 @@ class TemplateImages:
         recipe: Recipe,
         base: ImageInfo,
         inherited: Result,
-        archives: Mapping[str, bytes],
+        archive: Callable[[str], Awaitable[bytes | None]],
         owner: str,
         bounds: BuildLimits,
         tell: Tell,
@@ -215,19 +217,17 @@ class TemplateImages:
         until = loop.time() + bounds.build_s
         user, workdir = inherited.user or USER, inherited.workdir or HOME
         async with self._container(base.name, bounds) as sandbox:
-            scene = _Scene(base.env, dict(inherited.env), user, workdir, sandbox, lambda: until - loop.time(), archives)
+            scene = _Scene(base.env, dict(inherited.env), user, workdir, sandbox, lambda: until - loop.time(), archive)
             await self._watched(sandbox, self._steps(recipe, scene, bounds, tell), bounds)
             await self._runtime.commit(sandbox.container_id, name, {OWNER_LABEL: owner or "-"})
 
-    async def _archives(self, recipe: Recipe, template_id: str) -> dict[str, bytes]:
-        archives = {}
+    async def _sums(self, recipe: Recipe, template_id: str) -> dict[str, str]:
+        """SHA-256 of the archives that the recipe copies, by the client's hash."""
+        known = await self._store.file_sums(template_id)
         for number, step in enumerate(recipe.steps, 1):
-            if step.kind == "COPY":
-                body = await self._file(template_id, step.files_hash)
-                if body is None:
-                    raise StepFailed(str(number), f"COPY {' '.join(step.args[:2])}: its files were not uploaded")
-                archives[step.files_hash] = body
-        return archives
+            if step.kind == "COPY" and step.files_hash not in known:
+                raise StepFailed(str(number), f"COPY {' '.join(step.args[:2])}: its files were not uploaded")
+        return known
 
     @asynccontextmanager
     async def _container(self, image: str, bounds: BuildLimits) -> AsyncIterator[Sandbox]:
@@ -320,7 +320,10 @@ class TemplateImages:
         except ValueError:
             raise StepFailed(str(number), f"{shown}: no such user, group or mode: {user} {mode}") from None
         copy = Copy(scene.expanded(source), place, target.endswith("/") or not missing, uid, gid, bits)
-        body = await asyncio.to_thread(rewritten, scene.archives[step.files_hash], copy, most_bytes=bounds.copy_bytes)
+        archive = await scene.archive(step.files_hash)
+        if archive is None:
+            raise StepFailed(str(number), f"{shown}: the template was deleted during its build")
+        body = await asyncio.to_thread(rewritten, archive, copy, most_bytes=bounds.copy_bytes)
         with body:
             while chunk := await asyncio.to_thread(body.read, _CHUNK):
                 await _run(scene, f"cat >>{_UPLOADED}", "root", "/", str(number), shown, stdin=chunk)
@@ -356,10 +359,7 @@ async def _run(
     raise StepFailed(step, f"{shown}: the build took longer than SANDBOX_TEMPLATE_BUILD_S allows; do less in it")
 
 
-def _name(
-    recipe: Recipe, base: ImageInfo, inherited: Result, owner: str, archives: Mapping[str, bytes], network: str
-) -> str:
-    sums = {name: hashlib.sha256(body).hexdigest() for name, body in archives.items()}
+def _name(recipe: Recipe, base: ImageInfo, inherited: Result, owner: str, sums: Mapping[str, str], network: str) -> str:
     steps = [(step.kind, step.args, sums.get(step.files_hash, "")) for step in recipe.steps]
     state = (dict(inherited.env), inherited.user, inherited.workdir)
     started = (recipe.start or inherited.start, recipe.ready or inherited.ready)

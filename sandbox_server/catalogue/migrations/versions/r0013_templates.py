@@ -47,6 +47,7 @@ def upgrade() -> None:
         sa.Column("upload_sha256", sa.String(64), nullable=False),
         sa.Column("size_bytes", sa.BigInteger(), nullable=False),
         sa.Column("body", sa.LargeBinary(), nullable=True),
+        sa.Column("body_sha256", sa.String(64), nullable=False),
         sa.PrimaryKeyConstraint("template_id", "files_hash", name="pk_template_files"),
         sa.UniqueConstraint("upload_sha256", name="uq_template_files_upload_sha256"),
     )

@@ -1,0 +1,101 @@
+"""Archives that clients upload for a COPY: what is copied where, and what a hostile one may not do."""
+
+import gzip
+import io
+import tarfile
+import tracemalloc
+
+import pytest
+
+from sandbox_server.errors import MalformedRequest
+from sandbox_server.images.template_files import Copy, rewritten
+
+MB = 1 << 20
+
+
+def member(name: str, body: bytes = b"", **fields: object) -> tuple[tarfile.TarInfo, bytes]:
+    info = tarfile.TarInfo(name)
+    info.size = len(body)
+    for field, value in fields.items():
+        setattr(info, field, value)
+    return info, body
+
+
+def archive(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as made:
+        for info, body in members:
+            made.addfile(info, io.BytesIO(body))
+    return out.getvalue()
+
+
+def copied(given: bytes, source: str = ".", target: str = "/app", *, into: bool = True) -> dict[str, tarfile.TarInfo]:
+    copy = Copy(source, target, into, uid=7, gid=8)
+    with rewritten(given, copy, most_bytes=MB) as body, tarfile.open(fileobj=body) as made:
+        return {one.name: one for one in made.getmembers()}
+
+
+TREE = archive(
+    member("src", type=tarfile.DIRTYPE, mode=0o755),
+    member("src/a.py", b"a", mode=0o644),
+    member("src/deep/b.py", b"b", mode=0o600),
+    member("src/link", type=tarfile.SYMTYPE, linkname="deep/b.py"),
+    member("notes.txt", b"n"),
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "into", "names"),
+    [
+        (".", True, {"app/src", "app/src/a.py", "app/src/deep/b.py", "app/src/link", "app/notes.txt"}),
+        ("src", True, {"app", "app/a.py", "app/deep/b.py", "app/link"}),
+        ("notes.txt", True, {"app/notes.txt"}),
+        ("notes.txt", False, {"app"}),
+        ("src/*.py", True, {"app/a.py"}),
+        ("**/*.py", True, {"app/a.py", "app/b.py"}),
+    ],
+)
+def test_what_a_copy_names(source: str, into: bool, names: set[str]) -> None:
+    found = copied(TREE, source, into=into)
+    assert set(found) == names
+    assert {(one.uid, one.gid) for one in found.values()} == {(7, 8)}
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        member("../out", b"x"),
+        member("/etc/passwd", b"x"),
+        member("a/../../out", b"x"),
+        member("link", type=tarfile.SYMTYPE, linkname="../../etc"),
+        member("link", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
+        member("hard", type=tarfile.LNKTYPE, linkname="/etc/shadow"),
+        member("disk", type=tarfile.BLKTYPE, devmajor=8),
+        member("pipe", type=tarfile.FIFOTYPE),
+        member("large", bytes(MB + 1)),
+    ],
+    ids=lambda given: given[0].name + given[0].linkname,
+)
+def test_hostile_members(hostile: tuple[tarfile.TarInfo, bytes]) -> None:
+    with pytest.raises(MalformedRequest):
+        copied(archive(member("fine", b"x"), hostile))
+
+
+@pytest.mark.parametrize("body", [b"", b"no archive", TREE[: len(TREE) // 2], gzip.compress(b"no archive" * 100)])
+def test_broken_archives(body: bytes) -> None:
+    with pytest.raises(MalformedRequest):
+        copied(body)
+
+
+def test_a_header_of_gigabytes() -> None:
+    """A header that compresses well fills the server's memory."""
+    head = tarfile.TarInfo("././@PaxHeader")
+    head.type, head.size = tarfile.XHDTYPE, 1 << 30
+    bomb = gzip.compress(head.tobuf() + bytes(256 * MB), compresslevel=1)
+    tracemalloc.start()
+    try:
+        with pytest.raises(MalformedRequest, match="SANDBOX_TEMPLATE_FILES_MB"):
+            copied(bomb)
+        assert tracemalloc.get_traced_memory()[1] < 400 * MB
+    finally:
+        tracemalloc.stop()
