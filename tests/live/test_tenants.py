@@ -25,8 +25,8 @@ KEYS = {
 IMAGE = "sandbox-samples/ledger:latest"
 BLOB = b"what alice stored"
 SHA = hashlib.sha256(BLOB).hexdigest()
-ENVD = ("/process.Process/", "/filesystem.Filesystem/", "/files", "/health")
-"""Path prefixes of E2B's data plane, which needs the box's token instead of a key."""
+ENVD = ("/process.Process/", "/filesystem.Filesystem/", "/files", "/health", "/templates-upload/")
+"""Path prefixes of E2B's data plane and uploads, which need a token instead of a key."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,21 @@ MATRIX = (
     Row("PUT /sandboxes/{sid}/network", HIDDEN, NO, 204, {"allow_internet_access": False}),
     Row("POST /sandboxes/{sid}/pause", HIDDEN, NO, 204),
     Row("POST /sandboxes/{sid}/resume", HIDDEN, NO, 201, {"timeout": 600}),
+    Row("POST /v3/templates", 202, NO, 202, {"name": "own"}),
+    Row("POST /v2/templates", 202, NO, 202, {"alias": "own"}),
+    Row("POST /v2/templates/{template_id}/builds/{build_id}", HIDDEN, NO, 202, {"fromImage": "nobody/has:this"}),
+    Row("GET /templates/{template_id}/files/{files_hash}", HIDDEN, NO, 201),
+    Row("GET /templates/{template_id}/builds/{build_id}/status", HIDDEN, 200, 200),
+    Row("GET /templates/{template_id}/builds/{build_id}/logs", HIDDEN, 200, 200),
+    Row("GET /templates/aliases/{alias:path}", 404, 404, 404),
+    Row("POST /templates/tags", 404, NO, 404, {"target": "{template}", "tags": ["a"]}),
+    Row("DELETE /templates/tags", HIDDEN, NO, 204, {"name": "{template}", "tags": ["a"]}),
+    Row("GET /templates/{template_id}/tags", HIDDEN, 200, 200),
+    Row("GET /templates", 200, 200, 200),
+    Row("GET /v2/templates", 200, 200, 200),
+    Row("GET /templates/{template_id}", HIDDEN, 200, 200),
     # what ends things comes last
+    Row("DELETE /templates/{template_id}", HIDDEN, NO, 204),
     Row("DELETE /sandboxes/{sid}", HIDDEN, NO, 204),
     Row("DELETE /v1/boxes/{sid}", HIDDEN, NO, 204),
     Row("DELETE /v1/sessions/{sid}", HIDDEN, NO, 200),
@@ -127,6 +141,7 @@ class Service:
         metadata = {"image": IMAGE}
         made = self.own("POST", "/sandboxes", {"templateID": "base", "metadata": metadata, "timeout": 600}).json()
         self.e2b = made["sandboxID"]
+        self.template = self.own("POST", "/v3/templates", {"name": "alices"}).json()
         command = {"cmd": "echo alices", "wait_s": 20}
         self.command = self.own("POST", f"/v1/boxes/{self.box}/commands", command).json()["id"]
         self.own("PUT", f"/v1/blobs/{SHA}", BLOB)
@@ -153,6 +168,10 @@ class Service:
             "{node}": "nobody",
             "{command_id}": self.command,
             "{sha256}": SHA,
+            "{template_id}": self.template["templateID"],
+            "{build_id}": self.template["buildID"],
+            "{files_hash}": "abc",
+            "{alias:path}": "alices",
         }
         for name, value in named.items():
             template = template.replace(name, value)
@@ -161,7 +180,7 @@ class Service:
     def body(self, row: Row) -> object:
         if not isinstance(row.body, dict):
             return row.body
-        named = {"{live}": self.live, "{done}": self.done}
+        named = {"{live}": self.live, "{done}": self.done, "{template}": self.template["templateID"]}
         return {name: named.get(value, value) if isinstance(value, str) else value for name, value in row.body.items()}
 
 

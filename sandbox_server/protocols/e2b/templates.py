@@ -168,7 +168,7 @@ async def alias_of(request: Request, alias: str) -> Response:
         return json_answer({"templateID": alias, "public": True})
     build = await _builds(request).ready(key_owner(request), ":".join(filter(None, parsed(alias))))
     if build is None:
-        raise UnknownTemplate(f"template {alias[:100]!r} does not exist or has no ready build")
+        raise UnknownTemplate("this template does not exist or has no ready build: build it first")
     return json_answer({"templateID": build.template_id, "public": False})
 
 
