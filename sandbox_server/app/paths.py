@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sandbox_server.protocols._traits import TRAIT, Trait
+from sandbox_server.protocols._traits import PREFIX, TRAIT, Trait
 
 
 class Paths:
@@ -25,6 +25,6 @@ class Paths:
         if self._prefix and path.startswith(self._prefix + "/"):
             path = path[len(self._prefix) :]
             raw: bytes = scope.get("raw_path") or scope["path"].encode()
-            scope = {**scope, "path": path, "raw_path": raw[len(self._prefix) :]}
+            scope = {**scope, "path": path, "raw_path": raw[len(self._prefix) :], PREFIX: self._prefix}
         trait = next((trait for trait in self._traits if trait.paths.match(path)), None)
         await self._app(scope if trait is None else {**scope, TRAIT: trait}, receive, send)

@@ -181,6 +181,7 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             policy,
             template_bounds(settings),
             node=node,
+            alive=state.nodes.alive,
         )
         stack.push_async_callback(templates.close)
         boxes = Boxes(

@@ -37,6 +37,7 @@ from sandbox_server.errors import (
 from sandbox_server.images.template_images import BuildLimits, StepFailed, TemplateImages
 from sandbox_server.pool.fair import FairQueue, QueueFull, Ticket
 from sandbox_server.sandbox.base import ImageInfo, Limits, Runtime
+from sandbox_server.state.nodes import NodeRecord
 from sandbox_server.tasks import TaskSet
 
 log = telemetry.logger(__name__)
@@ -46,7 +47,6 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _MOST_STEPS = 1000
 _MOST_TAGS = 50
-_GRACE_S = 120.0  # over the bounds of a queue and a build, after which a silent build counts as lost
 _ARGS = {"RUN": (1, 2), "COPY": (2, 4), "ENV": (2, 10_000), "USER": (1, 1), "WORKDIR": (1, 1)}
 Base = Callable[[str], Awaitable[ImageInfo]]
 """The image that a box of this image would start from."""
@@ -89,9 +89,17 @@ class TemplateBuilds:
     """Builds templates on this node, and finds those of all nodes. An owner of None sees all."""
 
     def __init__(
-        self, runtime: Runtime, store: Templates, base: Base, policy: BoxPolicy, bounds: TemplateBounds, *, node: str
+        self,
+        runtime: Runtime,
+        store: Templates,
+        base: Base,
+        policy: BoxPolicy,
+        bounds: TemplateBounds,
+        *,
+        node: str,
+        alive: Callable[[], Awaitable[Sequence[NodeRecord]]],
     ) -> None:
-        """`base` also checks that boxes may run the image."""
+        """`base` also checks that boxes may run the image; `alive` is `Nodes.alive`."""
         self.store = store
         self.bounds = bounds
         self._images = TemplateImages(runtime, store)
@@ -99,6 +107,7 @@ class TemplateBuilds:
         self._base = base
         self._policy = policy
         self._node = node
+        self._alive = alive
         self._queue = FairQueue(max(1, bounds.builds), most_waiting=bounds.queue)
         self._tasks = TaskSet("template builds")
         self._making: dict[str, asyncio.Task[Result]] = {}
@@ -178,8 +187,9 @@ class TemplateBuilds:
         state = await self.store.build(build_id)
         if state is None or state.build.template_id != template.template_id:
             raise UnknownTemplate(f"build {build_id[:100]!r} does not exist")
-        longest_s = (self.bounds.queue + 2) * self.bounds.build_s + _GRACE_S
-        if state.status == BUILDING and clock.now() - state.updated_at > longest_s:
+        if state.status in (READY, ERROR) or state.node in ("", self._node):
+            return state
+        if state.node not in {node.node for node in await self._alive()}:
             lost = state.build.model_copy(update={"reason": "the node that built it is gone; build it again"})
             return replace(state, status=ERROR, build=lost)
         return state

@@ -100,6 +100,8 @@ class BuildState:
     status: str
     updated_at: float
     log: tuple[LogEntry, ...] = ()
+    node: str = ""
+    """The node that builds it, or did; "": it has no recipe yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +225,7 @@ class Templates:
         self, *where: ColumnElement[bool], log: ColumnElement[str] | InstrumentedAttribute[str] = TemplateBuildRow.log
     ) -> list[BuildState]:
         row = TemplateBuildRow
-        found = select(row.body, row.status, row.updated_at, log).where(*where)
+        found = select(row.body, row.status, row.updated_at, log, row.node).where(*where)
         async with self._database.reading() as connection:
             rows = (await connection.execute(found)).all()
         return [
@@ -232,8 +234,9 @@ class Templates:
                 status,
                 updated_at,
                 tuple(LogEntry(*entry) for entry in json.loads(entries)),
+                node,
             )
-            for body, status, updated_at, entries in rows
+            for body, status, updated_at, entries, node in rows
         ]
 
     async def tag(self, template_id: str, tags: Sequence[str], build_id: str) -> None:

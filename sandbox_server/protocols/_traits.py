@@ -10,6 +10,8 @@ from sandbox_server.errors import ServiceError
 
 TRAIT = "sandbox_server.trait"
 """Key in the ASGI scope of the trait of the request's path."""
+PREFIX = "sandbox_server.prefix"
+"""Key in the ASGI scope of the prefix that was removed from the request's path; absent for none."""
 
 
 @dataclass(frozen=True, slots=True)

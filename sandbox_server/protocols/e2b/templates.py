@@ -13,6 +13,7 @@ from sandbox_server.protocols._caller import owner_of_caller
 from sandbox_server.protocols._flow import steady
 from sandbox_server.protocols._numbers import whole
 from sandbox_server.protocols._sessions import boxes_of
+from sandbox_server.protocols._traits import PREFIX
 from sandbox_server.protocols._wire import json_answer, key_owner, read
 from sandbox_server.protocols.e2b import wire
 
@@ -118,7 +119,7 @@ async def upload_link(request: Request, template_id: str, files_hash: str) -> Re
     base = str(request.base_url).rstrip("/")
     if request.headers.get("x-forwarded-proto") == "https":
         base = "https://" + base.partition("://")[2]
-    return json_answer({"present": present, "url": f"{base}{UPLOADS}{token}"}, 201)
+    return json_answer({"present": present, "url": f"{base}{request.scope.get(PREFIX, '')}{UPLOADS}{token}"}, 201)
 
 
 @ROUTER.put(UPLOADS + "{token}")

@@ -1,8 +1,13 @@
 """Templates on each database."""
 
+from collections.abc import Sequence
+from typing import Any
+
+from sandbox_server.boxes.templates import TemplateBounds, TemplateBuilds
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.templates import (
     BUILDING,
+    ERROR,
     READY,
     WAITING,
     LogEntry,
@@ -11,6 +16,7 @@ from sandbox_server.catalogue.templates import (
     TemplateBuild,
     Templates,
 )
+from sandbox_server.state.nodes import NodeRecord
 
 HOSTILE = "\0 \udc80"
 
@@ -62,3 +68,27 @@ async def test_archives(database: Database) -> None:
     assert (await templates.files_bytes("lab"), await templates.files_bytes("other")) == (4, 0)
     await templates.delete("a")
     assert await templates.files_bytes("lab") == 0
+
+
+async def test_a_build_of_a_node_that_is_gone(database: Database) -> None:
+    """A client waits for hours for a build that nobody does."""
+    templates = Templates(database)
+    await templates.ensure("a", "lab", "made")
+    build = TemplateBuild(build_id="1", template_id="a", owner="lab", name="made", tags=("v1",), recipe=Recipe())
+    await templates.add(build)
+    await templates.trigger(build, "another")
+    living = [NodeRecord("another", "http://another", "boot")]
+
+    async def alive() -> Sequence[NodeRecord]:
+        return living
+
+    unused: Any = None
+    bounds = TemplateBounds(1, 1, 1.0, 1.0, 1, 1)
+    builds = TemplateBuilds(unused, templates, unused, unused, bounds, node="here", alive=alive)
+    for status in (WAITING, BUILDING):
+        assert (await builds.build_of("lab", "made", "1")).status == status
+        living, there = [], living
+        lost = await builds.build_of("lab", "made", "1")
+        assert lost.status == ERROR and "build it again" in lost.build.reason
+        living = there
+        await templates.save(build, BUILDING, node="another")
