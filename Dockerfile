@@ -9,10 +9,11 @@ RUN apt-get update \
     && update-ca-certificates
 ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /build
+COPY scripts/install.sh scripts/uv.sh scripts/python.sh scripts/
 COPY requirements/ requirements/
 RUN python3 -m venv /opt/sandbox-server \
-    && /opt/sandbox-server/bin/pip install --require-hashes -r requirements/server.txt \
-    && /opt/sandbox-server/bin/pip install --require-hashes --no-deps \
+    && scripts/install.sh /opt/sandbox-server/bin/python --require-hashes -r requirements/server.txt \
+    && scripts/install.sh /opt/sandbox-server/bin/python --require-hashes --no-deps \
        --target /opt/sandbox-server/share/swebench-4.1.0 -r requirements/swebench4.txt
 COPY pyproject.toml LICENSE README.md ./
 COPY sandbox_server/ sandbox_server/
