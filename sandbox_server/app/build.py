@@ -126,6 +126,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             receipts=base.data.history,
             instances=base.data.instances,
             boxes=sandboxes.boxes,
+            box_creation=sandboxes.box_creation,
             templates=sandboxes.templates,
             grading=gradings.batches,
             rollouts=gradings.localizing.rollouts,

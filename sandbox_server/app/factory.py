@@ -41,6 +41,7 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
         async with watched_loop(), build(settings) as parts:
             app.state.sessions = parts.sessions
             app.state.boxes = parts.boxes
+            app.state.box_creation = parts.box_creation
             app.state.templates = parts.templates
             app.state.processes = parts.processes
             app.state.commands = parts.commands

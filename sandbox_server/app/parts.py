@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from sandbox_server.boxes.blobs import Blobs
 from sandbox_server.boxes.boxes import Boxes
 from sandbox_server.boxes.commands import Commands
+from sandbox_server.boxes.creation import BoxCreation
 from sandbox_server.boxes.processes import Processes
 from sandbox_server.boxes.session_boxes import SessionBoxes
 from sandbox_server.boxes.templates import TemplateBuilds
@@ -36,6 +37,7 @@ class Parts:
     probes: Mapping[str, Probe]
     """Part -> probe, for /readyz: docker, redis, sql, node, data."""
     boxes: Boxes | None = None
+    box_creation: BoxCreation | None = None
     templates: TemplateBuilds | None = None
     """The images that clients build."""
     grading: BatchGrading | None = None

@@ -12,9 +12,11 @@ from sandbox_server.app.foundation import Foundation
 from sandbox_server.app.gradings import Gradings
 from sandbox_server.app.limits import batches_of, box_policy, in_catalogue, kept_of, template_bounds
 from sandbox_server.app.workspaces import captures_of
+from sandbox_server.boxes.allowed import AllowedImages
 from sandbox_server.boxes.blobs import Blobs
 from sandbox_server.boxes.boxes import Boxes
 from sandbox_server.boxes.commands import Commands
+from sandbox_server.boxes.creation import BoxCreation
 from sandbox_server.boxes.kind import BoxesKind
 from sandbox_server.boxes.lives import BoxLives
 from sandbox_server.boxes.processes import Processes
@@ -67,6 +69,7 @@ class Sandboxes:
     sessions: SessionService
     session_boxes: SessionBoxes
     boxes: Boxes
+    box_creation: BoxCreation
     templates: TemplateBuilds
     runs: Runs
     kinds: Kinds
@@ -174,34 +177,25 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             postprocess_timeout_s=settings.postprocess_timeout_s,
         )
         policy = box_policy(settings, cpus=(await runtime.facts()).cpus)
+        box_images = BoxImages(
+            runtime, workspaces, data.instances.of_images, data.instances.by_id, raw=settings.box_raw_images
+        )
+        allowed = AllowedImages(runtime, policy, box_images, partial(in_catalogue, data.instances))
         templates = TemplateBuilds(
             runtime,
             Templates(base.database),
-            lambda image: boxes.base(image),
+            allowed.base,
             policy,
             template_bounds(settings),
             node=node,
             alive=state.nodes.alive,
         )
         stack.push_async_callback(templates.close)
-        boxes = Boxes(
-            runtime=runtime,
-            data=data,
-            facts=state.boxes,
-            starts=starts,
-            placement=placement,
-            ownership=ownership,
-            ending=ending,
-            log=log,
-            lives=lives,
-            policy=policy,
-            images=BoxImages(
-                runtime, workspaces, data.instances.of_images, data.instances.by_id, raw=settings.box_raw_images
-            ),
-            may_pull=partial(in_catalogue, data.instances),
-            templates=templates,
+        boxes = Boxes(runtime, data, state.boxes, ownership, ending, log, lives, policy)
+        box_creation = BoxCreation(
+            runtime, boxes, data.store, state.boxes, starts, placement, ending, log, allowed, templates
         )
-        stack.push_async_callback(boxes.close)
+        stack.push_async_callback(box_creation.close)
         session_boxes = SessionBoxes(
             acting, ending, data.store, work.commands, work.blobs, file_bytes=int(settings.journal_file_mb * 2**20)
         )
@@ -217,6 +211,7 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             sessions=sessions,
             session_boxes=session_boxes,
             boxes=boxes,
+            box_creation=box_creation,
             templates=templates,
             runs=runs,
             kinds=kinds,

@@ -5,12 +5,18 @@ from typing import cast
 from starlette.requests import Request
 
 from sandbox_server.boxes.boxes import Boxes
+from sandbox_server.boxes.creation import BoxCreation
 from sandbox_server.boxes.session_boxes import SessionBoxes
 
 
 def boxes_of(request: Request) -> Boxes:
     """The server's boxes."""
     return cast(Boxes, request.app.state.boxes)
+
+
+def box_creation_of(request: Request) -> BoxCreation:
+    """What creates boxes."""
+    return cast(BoxCreation, request.app.state.box_creation)
 
 
 def sessions_of(request: Request) -> SessionBoxes:

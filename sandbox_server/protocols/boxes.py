@@ -13,14 +13,15 @@ from typing import Annotated, Any, Literal, cast
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from sandbox_server.boxes.boxes import BoxRequest, BoxView
+from sandbox_server.boxes.boxes import BoxView
 from sandbox_server.boxes.command import Command, with_path
 from sandbox_server.boxes.commands import BoxCommand, Commands
+from sandbox_server.boxes.creation import BoxRequest
 from sandbox_server.boxes.policy import SIZE_KEY
 from sandbox_server.errors import MalformedRequest, UnknownSession
 from sandbox_server.images.box_images import VIEW_KEY
 from sandbox_server.protocols._apart import spawn
-from sandbox_server.protocols._sessions import boxes_of, sessions_of
+from sandbox_server.protocols._sessions import box_creation_of, boxes_of, sessions_of
 from sandbox_server.protocols._wire import hung_up, json_answer, key_owner, read, run_started, takes
 from sandbox_server.protocols.v1 import Refused, Sid
 from sandbox_server.records import BoxKind
@@ -158,7 +159,7 @@ async def create_box(request: Request) -> Response:
         run=await run_started(request),
         idempotency_key=request.headers.get("idempotency-key", ""),
     )
-    view = await boxes_of(request).create_while(asked, hung_up(request))
+    view = await box_creation_of(request).create_while(asked, hung_up(request))
     if view is None:
         return json_answer({})  # the client has disconnected
     return json_answer(_detail(view), 201)

@@ -16,7 +16,8 @@ import uvicorn
 from sandbox_server.actions.batch import Command, CommandResult
 from sandbox_server.app import Parts, create_app
 from sandbox_server.boxes.blobs import Blobs
-from sandbox_server.boxes.boxes import Boxes, BoxRequest, BoxView
+from sandbox_server.boxes.boxes import Boxes, BoxView
+from sandbox_server.boxes.creation import BoxCreation, BoxRequest
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.insight.counts import Counts
@@ -294,6 +295,10 @@ class NoBoxes:
     async def list(self, *, owner: str | None = None) -> list[BoxView]:
         return []
 
+
+class NoCreation:
+    """Creates no box."""
+
     async def create_while(self, asked: BoxRequest, gone: Coroutine[None, None, None]) -> BoxView:
         gone.close()
         raise UnknownImage("no image may run here")
@@ -326,6 +331,7 @@ class Wire:
                     instances,
                     probes,
                     boxes=cast(Boxes, NoBoxes()),
+                    box_creation=cast(BoxCreation, NoCreation()),
                     blobs=Blobs(Path(folder), most_bytes=2**20),
                     grading=grading,
                     rollouts=rollouts,

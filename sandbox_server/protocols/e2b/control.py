@@ -7,10 +7,11 @@ from typing import TypeVar
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
-from sandbox_server.boxes.boxes import BoxRequest, BoxView
+from sandbox_server.boxes.boxes import BoxView
+from sandbox_server.boxes.creation import BoxRequest
 from sandbox_server.errors import MalformedRequest, RequestError, SandboxRunning, UnknownSession
 from sandbox_server.protocols._caller import owner_of_caller
-from sandbox_server.protocols._sessions import boxes_of
+from sandbox_server.protocols._sessions import box_creation_of, boxes_of
 from sandbox_server.protocols._wire import hung_up, json_answer, key_owner, read, run_started
 from sandbox_server.protocols.e2b import listing, wire
 from sandbox_server.records import BoxKind, OnTimeout
@@ -57,11 +58,10 @@ async def create(request: Request) -> Response:
         run=await run_started(request),
         idempotency_key=key,
     )
-    boxes = boxes_of(request)
-    view = await boxes.create_while(asked, hung_up(request))
+    view = await box_creation_of(request).create_while(asked, hung_up(request))
     if view is None:
         return json_answer({})  # the client has disconnected
-    return json_answer(wire.sandbox(view, boxes.policy.domain), 201)
+    return json_answer(wire.sandbox(view, boxes_of(request).policy.domain), 201)
 
 
 @ROUTER.post("/sandboxes/{sid}/connect")
