@@ -177,7 +177,6 @@ class GradingQueue:
 
     async def _elsewhere(self, key: str) -> Verdict | None:
         """Wait while another server grades `key` and return its verdict. None: this server must grade it."""
-        waited = False
         while self._claims is not None:
             try:
                 claim = await self._claims.claim(f"grade:{key}")
@@ -186,8 +185,7 @@ class GradingQueue:
                 return None
             if claim is not None:
                 self._claimed[key] = claim
-                return await self._stored(key) if waited else None
-            waited = True
+                return await self._stored(key)  # written, perhaps, since the caller looked
             await asyncio.sleep(_LOOK_S)
             if stored := await self._stored(key):
                 return stored

@@ -369,6 +369,25 @@ async def test_another_server_grades_the_same() -> None:
     assert not second.begun and not claims.taken
 
 
+async def test_another_server_has_just_graded_the_same() -> None:
+    """A verdict that is written between the look for one and the claim is overlooked, and the tests run again."""
+    grading, stored, claims = HeldGrading(), StoredVerdicts(), Register()
+    queue = queue_of(grading, stored, claims=claims)
+    key = await queue.key(request())
+    claim = claims.claim
+
+    async def late(name: str) -> str | None:
+        stored.kept[key] = _RESOLVED
+        return await claim(name)
+
+    claims.claim = late  # type: ignore[method-assign]
+    grading.gate.set()
+    assert await queue.verdict(request(), wait_s=5) is _RESOLVED
+    assert not grading.begun
+    await queue.written(key)
+    assert not claims.taken
+
+
 async def test_another_server_found_nothing() -> None:
     """If the other server died or its verdict was a fault, a waiting one takes over."""
     first, second, claims = HeldGrading(_INFRA), HeldGrading(), Register()
