@@ -8,7 +8,8 @@ import asyncio
 import re
 import secrets
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from sandbox_server import clock, telemetry
@@ -47,6 +48,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _MOST_STEPS = 1000
 _MOST_TAGS = 50
+_MOST_UPLOADS = 8  # at a time on a node; each holds up to SANDBOX_TEMPLATE_FILES_MB in memory
 _ARGS = {"RUN": (1, 2), "COPY": (2, 4), "ENV": (2, 10_000), "USER": (1, 1), "WORKDIR": (1, 1)}
 Base = Callable[[str], Awaitable[ImageInfo]]
 """The image that a box of this image would start from."""
@@ -111,6 +113,8 @@ class TemplateBuilds:
         self._queue = FairQueue(max(1, bounds.builds), most_waiting=bounds.queue)
         self._tasks = TaskSet("template builds")
         self._making: dict[str, asyncio.Task[Result]] = {}
+        self._begun: set[str] = set()
+        self._uploads = 0
 
     async def recover(self) -> None:
         """Report the builds that a former server of this node left as failed."""
@@ -159,9 +163,19 @@ class TemplateBuilds:
         if self._queue.waiting >= self.bounds.queue:
             raise CapacityError(f"{self._queue.waiting} builds wait already (SANDBOX_TEMPLATE_QUEUE)", reason="queue")
         build = build.model_copy(update={"recipe": recipe})
-        if not await self.store.trigger(build, self._node):
+        if build.build_id in self._begun or not await self._take(build):
             raise MalformedRequest(f"build {build.build_id} was started before; request a new one")
         self._tasks.start(self._build(build))
+
+    async def _take(self, build: TemplateBuild) -> bool:
+        self._begun.add(build.build_id)  # first: whoever asks for it meanwhile must not find it lost
+        taken = False
+        try:
+            taken = await self.store.trigger(build, self._node)
+        finally:
+            if not taken:
+                self._begun.discard(build.build_id)
+        return taken
 
     def _check(self, recipe: Recipe) -> None:
         if len(recipe.steps) > _MOST_STEPS:
@@ -187,12 +201,15 @@ class TemplateBuilds:
         state = await self.store.build(build_id)
         if state is None or state.build.template_id != template.template_id:
             raise UnknownTemplate(f"build {build_id[:100]!r} does not exist")
-        if state.status in (READY, ERROR) or state.node in ("", self._node):
+        if state.status in (READY, ERROR) or not state.node or await self._is_building(state):
             return state
-        if state.node not in {node.node for node in await self._alive()}:
-            lost = state.build.model_copy(update={"reason": "the node that built it is gone; build it again"})
-            return replace(state, status=ERROR, build=lost)
-        return state
+        lost = state.build.model_copy(update={"reason": "the node that built it is gone; build it again"})
+        return replace(state, status=ERROR, build=lost)
+
+    async def _is_building(self, state: BuildState) -> bool:
+        if state.node == self._node:  # not so if SQL could not be told of the end
+            return state.build.build_id in self._begun
+        return state.node in {node.node for node in await self._alive()}
 
     async def ready(self, owner: str | None, named: str) -> TemplateBuild | None:
         """The ready build that `name[:tag]` means for boxes of this owner; None: there is none."""
@@ -257,7 +274,24 @@ class TemplateBuilds:
         # resolve it: the result of making it lacks the image's environment
         return await self._runtime.resolve_image([result.image])
 
+    @contextmanager
+    def uploading(self) -> Iterator[None]:
+        """A body is in memory in the block. Raises CapacityError: so are too many others."""
+        if self._uploads >= _MOST_UPLOADS:
+            raise CapacityError(f"{self._uploads} archives are being uploaded; try again", reason="uploads")
+        self._uploads += 1
+        try:
+            yield
+        finally:
+            self._uploads -= 1
+
     async def _build(self, build: TemplateBuild) -> None:
+        try:
+            await self._build_and_tell(build)
+        finally:
+            self._begun.discard(build.build_id)
+
+    async def _build_and_tell(self, build: TemplateBuild) -> None:
         entries: list[LogEntry] = []
 
         async def tell(text: str) -> None:

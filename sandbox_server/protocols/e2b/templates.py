@@ -128,13 +128,14 @@ async def upload(request: Request, token: str) -> Response:
     builds = _builds(request)
     room = await builds.room_for(token)
     body = bytearray()
-    async for chunk in steady(request.stream()):
-        body += chunk
-        if len(body) > room:
-            raise RequestTooLarge(
-                f"the archive is larger than {room >> 20} MB (SANDBOX_TEMPLATE_FILES_MB and _TOTAL_MB); copy less"
-            )
-    await builds.store.put_file(token, bytes(body))
+    with builds.uploading():
+        async for chunk in steady(request.stream()):
+            body += chunk
+            if len(body) > room:
+                raise RequestTooLarge(
+                    f"the archive is larger than {room >> 20} MB (SANDBOX_TEMPLATE_FILES_MB and _TOTAL_MB); copy less"
+                )
+        await builds.store.put_file(token, bytes(body))
     return Response(status_code=200)
 
 

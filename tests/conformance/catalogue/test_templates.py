@@ -1,7 +1,10 @@
 """Templates on each database."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
+
+import pytest
 
 from sandbox_server.boxes.templates import TemplateBounds, TemplateBuilds
 from sandbox_server.catalogue.database import Database
@@ -16,6 +19,7 @@ from sandbox_server.catalogue.templates import (
     TemplateBuild,
     Templates,
 )
+from sandbox_server.errors import CapacityError
 from sandbox_server.state.nodes import NodeRecord
 
 HOSTILE = "\0 \udc80"
@@ -92,3 +96,20 @@ async def test_a_build_of_a_node_that_is_gone(database: Database) -> None:
         assert lost.status == ERROR and "build it again" in lost.build.reason
         living = there
         await templates.save(build, BUILDING, node="another")
+    await templates.save(build, BUILDING, node="here")
+    assert (await builds.build_of("lab", "made", "1")).status == ERROR, "this node does not build it"
+
+
+def test_uploads_are_few_at_a_time() -> None:
+    """Archives that are being uploaded fill the server's memory."""
+    unused: Any = None
+    builds = TemplateBuilds(
+        unused, unused, unused, unused, TemplateBounds(1, 1, 1.0, 1.0, 1, 1), node="here", alive=unused
+    )
+    with ExitStack() as stack:
+        for _ in range(8):
+            stack.enter_context(builds.uploading())
+        with pytest.raises(CapacityError), builds.uploading():
+            pass
+    with builds.uploading():
+        pass
