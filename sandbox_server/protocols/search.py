@@ -5,9 +5,8 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict
 
-from sandbox_server.catalogue.insight.search import Hit
+from sandbox_server.catalogue.insight.search import FoundAction
 from sandbox_server.protocols._filters import Run
 from sandbox_server.protocols._wire import json_answer
 from sandbox_server.protocols.insight import insight_of
@@ -34,26 +33,6 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
-class FoundAction(BaseModel):
-    """An action that has all the words."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
-
-    id: int
-    """Grows with the time of its writing."""
-    sid: str
-    seq: int
-    run: str
-    instance_id: str
-    tool: str
-    exit_code: int | None
-    started_at: float
-    where: str
-    """`call` or `observation`: the text that `line` is of."""
-    line: str
-    """The first line with one of the words, at most 200 characters of it."""
-
-
 @ROUTER.get("/actions/search", response_model=list[FoundAction], responses=_RESPONSES)
 async def search_actions(
     request: Request, q: Words, run: Run = None, before: Number = None, limit: Limit = 50
@@ -65,6 +44,6 @@ async def search_actions(
     return json_answer([asdict(hit) for hit in hits], headers=more)
 
 
-def next_of(hits: Sequence[Hit], limit: int) -> int | None:
+def next_of(hits: Sequence[FoundAction], limit: int) -> int | None:
     """`before` of the next page; None on the last one."""
     return hits[-1].id if len(hits) == limit else None

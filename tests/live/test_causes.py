@@ -1,10 +1,6 @@
 """What commonly goes wrong, staged on real servers: the overview names the layer in one word, and the rule."""
 
-import contextlib
 import json
-import os
-import select
-import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -15,6 +11,7 @@ import httpx
 import pytest
 
 from .serving import Server, docker, serving, until
+from .wire import wired
 
 LEDGER = "samples__ledger-12"
 
@@ -24,48 +21,6 @@ def server(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
     folder = tmp_path_factory.mktemp("causes")
     with serving(folder, rows, session_idle_s=10, reaper_period_s=1, runner_files="refuse") as server:
         yield server
-
-
-class Relay:
-    """The engine behind a socket of our own, which can be taken away."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._engine = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock").removeprefix("unix://")
-        self._open: list[socket.socket] = []
-        self._listening = socket.socket(socket.AF_UNIX)
-        self._listening.bind(str(path))
-        self._listening.listen(64)
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        with contextlib.suppress(OSError):  # stopped
-            while True:
-                near, _ = self._listening.accept()
-                far = socket.socket(socket.AF_UNIX)
-                far.connect(self._engine)
-                self._open += [near, far]
-                threading.Thread(target=self._copy, args=(near, far), daemon=True).start()
-
-    @staticmethod
-    def _copy(near: socket.socket, far: socket.socket) -> None:
-        to = {near: far, far: near}
-        with contextlib.suppress(OSError, ValueError):  # one side is gone, or closed by `stop`
-            while to:
-                for side in select.select(list(to), [], [])[0]:
-                    data = side.recv(65_536)
-                    if data:
-                        to[side].sendall(data)
-                    else:
-                        to.pop(side).shutdown(socket.SHUT_WR)
-
-    def stop(self) -> None:
-        """As an engine that has died."""
-        self.path.unlink(missing_ok=True)
-        self._listening.close()
-        for one in self._open:
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
 
 
 def rollout(server: Server, run: str, command: str = "", instance: str = LEDGER, *, finish: bool = True) -> str:
@@ -147,19 +102,16 @@ def test_an_instance_whose_gold_fails(server: Server, sample_instances: dict[str
 
 
 def test_a_full_start_queue_and_an_engine_that_stops(rows: Path, tmp_path: Path) -> None:
-    relay = Relay(tmp_path / "engine.sock")
-    settings = {"docker_url": f"unix://{relay.path}", "max_sessions": 1, "breaker_probe_s": 0.5, "node_beat_s": 0.5}
-    with serving(tmp_path, rows, **settings, start_timeout_s=200) as server:
-        try:
-            sid = rollout(server, "full", "true", finish=False)
-            second = threading.Thread(target=rollout, args=(server, "full"), kwargs={"finish": False})
-            second.start()
-            says(server, None, "infrastructure", "starts_wait")
-            server.finish(sid)
-            second.join(200)
-            assert not second.is_alive()
-        finally:
-            relay.stop()
+    settings = {"max_sessions": 1, "breaker_probe_s": 0.5, "node_beat_s": 0.5, "start_timeout_s": 200}
+    with wired() as wire, serving(tmp_path, rows, docker_url=wire.url, **settings) as server:
+        sid = rollout(server, "full", "true", finish=False)
+        second = threading.Thread(target=rollout, args=(server, "full"), kwargs={"finish": False})
+        second.start()
+        says(server, None, "infrastructure", "starts_wait")
+        server.finish(sid)
+        second.join(200)
+        assert not second.is_alive()
+        wire.cut()
         says(server, None, "infrastructure", "node_fault")
         (finding,) = [one for one in server.get("/v1/overview")["findings"] if one["rule"] == "node_fault"]
         assert "daemon" in finding["why"], finding

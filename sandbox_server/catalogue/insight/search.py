@@ -4,8 +4,9 @@ import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+from pydantic import ConfigDict
 from sqlalchemy import text
 
 from sandbox_server.catalogue.action_words import LONGEST_WORD, WORD, lowered
@@ -51,8 +52,10 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
-    """An action that has all the words."""
+class FoundAction:
+    """An action that has all the words, as the API answers it too."""
+
+    __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
 
     id: int
     """Grows with the time of its writing; the cursor."""
@@ -75,7 +78,7 @@ class ActionSearch:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def find(self, query: str, *, run: str | None, before: int | None, limit: int) -> list[Hit]:
+    async def find(self, query: str, *, run: str | None, before: int | None, limit: int) -> list[FoundAction]:
         """The actions with all words of the query, the last written first.
 
         Raises:
@@ -120,10 +123,10 @@ def _postgresql_query(terms: Sequence[Term]) -> str:
     return " & ".join(f"'{term.word}'{':*' if term.prefix else ''}" for term in terms)
 
 
-def _hit(terms: Sequence[Term], row: Any) -> Hit:
+def _hit(terms: Sequence[Term], row: Any) -> FoundAction:
     number, sid, seq, run, instance_id, tool, exit_code, started_at, *texts = row
     where, line = _line(terms, *texts)
-    return Hit(number, sid, seq, run, instance_id, tool, exit_code, started_at, where, line)
+    return FoundAction(number, sid, seq, run, instance_id, tool, exit_code, started_at, where, line)
 
 
 def _line(terms: Sequence[Term], call: bytes, head: bytes, tail: bytes) -> tuple[str, str]:
