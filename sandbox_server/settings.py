@@ -115,6 +115,10 @@ class Settings(BaseSettings):
     """Timeout of one call to the engine."""
     runtime: str | None = None
     """OCI runtime of the containers (runsc, kata); unset: the engine's default."""
+    seccomp: str = "own"
+    """System calls that containers may make. `own`: the server's profile, which allows fewer than Docker's newest
+    default. `engine`: the engine's default. Else the path of a profile in Docker's format. gVisor and Kata ignore it.
+    """
     pull: Literal["missing", "never"] = "missing"
     """Whether missing task images are pulled."""
     pull_timeout_s: float = 540.0

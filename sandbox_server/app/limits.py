@@ -1,5 +1,8 @@
 """Limits of containers and boxes, and the engine's configuration, from the settings."""
 
+import json
+from pathlib import Path
+
 from sandbox_server.actions.batch import BatchBounds, Batches
 from sandbox_server.boxes.commands import Kept
 from sandbox_server.boxes.policy import BoxPolicy, BoxSize
@@ -8,7 +11,7 @@ from sandbox_server.catalogue.instances import Instances
 from sandbox_server.images.engine_disk import ImageRules
 from sandbox_server.images.preparing import REPOSITORY
 from sandbox_server.sandbox.base import Limits
-from sandbox_server.sandbox.config import RuntimeConfig
+from sandbox_server.sandbox.config import OWN_SECCOMP, RuntimeConfig
 from sandbox_server.sandbox.egress import Egress, Target
 from sandbox_server.sandbox.image_names import tagged
 from sandbox_server.settings import Settings
@@ -35,11 +38,26 @@ def _egress_of(settings: Settings) -> Egress | None:
         raise ValueError(f"SANDBOX_BOX_EGRESS: {e}") from e
 
 
+def _seccomp_of(settings: Settings) -> Path | None:
+    """The seccomp profile of containers; None: the engine's. Raises ValueError for a file that is not a profile."""
+    if settings.seccomp in ("own", "engine"):
+        return OWN_SECCOMP if settings.seccomp == "own" else None
+    path = Path(settings.seccomp)
+    try:
+        profile = json.loads(path.read_bytes())
+    except (OSError, ValueError) as e:
+        raise ValueError(f"SANDBOX_SECCOMP={path} is neither `own`, `engine` nor a readable JSON file: {e}") from e
+    if not (isinstance(profile, dict) and profile.get("defaultAction")):
+        raise ValueError(f"SANDBOX_SECCOMP={path} is no seccomp profile: an object with `defaultAction` is expected")
+    return path.absolute()
+
+
 def runtime_config(settings: Settings, guest: str) -> RuntimeConfig:
     """The configuration common to all containers; `guest`: name of a command line beside the node's server."""
     return RuntimeConfig(
         node=f"{settings.node_id}+{guest}" if guest else settings.node_id,
         oci_runtime=settings.runtime,
+        seccomp=_seccomp_of(settings),
         boot_concurrency=settings.boots,
         pull=settings.pull == "missing",
         pull_timeout_s=settings.pull_timeout_s,

@@ -75,9 +75,14 @@ async def _docker(settings: Settings) -> str:
     async with open_runtime(settings) as runtime:
         facts = await runtime.facts()
         containers = await runtime.list()
+    if not facts.seccomp and settings.seccomp != "engine":
+        raise _Unwell(
+            f"{facts.version} cannot apply seccomp profiles, so containers with SANDBOX_SECCOMP={settings.seccomp} do"
+            " not start; use a kernel with CONFIG_SECCOMP_FILTER, or accept all system calls: SANDBOX_SECCOMP=engine"
+        )
     return (
-        f"{facts.version}, {facts.storage_driver}, {facts.cpus} CPUs, {facts.memory_mb >> 10} GB;"
-        f" {len(containers)} containers of node {settings.node_id}"
+        f"{facts.version}, {facts.storage_driver}, {facts.cpus} CPUs, {facts.memory_mb >> 10} GB, seccomp profile:"
+        f" {settings.seccomp if facts.seccomp else 'none'}; {len(containers)} containers of node {settings.node_id}"
     )
 
 

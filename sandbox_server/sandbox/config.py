@@ -2,8 +2,12 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
 from sandbox_server.sandbox.egress import Egress
+
+OWN_SECCOMP = Path(__file__).with_name("seccomp.json")
+"""The system calls that this project's containers may make, in the format of Docker's own profile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,6 +16,8 @@ class RuntimeConfig:
 
     node: str
     oci_runtime: str | None = None
+    seccomp: Path | None = OWN_SECCOMP
+    """Seccomp profile of the containers; None: the engine's default."""
     boot_concurrency: int = 4
     pull: bool = True
     pull_timeout_s: float = 540.0
@@ -35,3 +41,5 @@ class EngineFacts:
     cpus: int
     memory_mb: int
     time: datetime
+    seccomp: bool
+    """The engine can apply seccomp profiles."""

@@ -1,11 +1,13 @@
 """Containers on one Docker engine: created with limits, isolation and labels, and found again by their labels."""
 
 import asyncio
+import json
 import secrets
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import docker.types
@@ -48,6 +50,7 @@ class DockerRuntime:
     def __init__(self, engine: Engine, config: RuntimeConfig) -> None:
         self._engine = engine
         self._config = config
+        self._seccomp = self._seccomp_option(config.seccomp) if config.seccomp else ()
         self._boots = asyncio.Semaphore(config.boot_concurrency)
         self._looks = asyncio.Semaphore(config.boot_concurrency)  # separate from starts: an ending session holds a slot
         self._removals = asyncio.Semaphore(_REMOVALS)
@@ -59,6 +62,11 @@ class DockerRuntime:
         self._guard = Guard(
             engine, self._images, config.egress, image=config.egress_image, node=config.node, token=own_token
         )
+
+    @staticmethod
+    def _seccomp_option(profile: Path) -> tuple[str, ...]:
+        """The security option for a profile: its text, which Docker's client reads from the file too."""
+        return (f"seccomp={json.dumps(json.loads(profile.read_bytes()), separators=(',', ':'))}",)
 
     async def create(self, spec: ContainerSpec) -> BashSandbox:
         """See `sandbox.base.Runtime.create`."""
@@ -268,6 +276,7 @@ class DockerRuntime:
             cpus=info["NCPU"],
             memory_mb=info["MemTotal"] >> 20,
             time=datetime.fromisoformat(info["SystemTime"][:19] + "+00:00"),
+            seccomp=any("seccomp" in option for option in info.get("SecurityOptions") or ()),
         )
 
     def close(self) -> None:
@@ -325,7 +334,7 @@ class DockerRuntime:
             cap_drop=["ALL"],
             cap_add=_CAPABILITIES,
             # with SELinux, another container's files carry that container's label
-            security_opt=["no-new-privileges", *(["label=disable"] if spec.mounts else [])],
+            security_opt=["no-new-privileges", *self._seccomp, *(["label=disable"] if spec.mounts else [])],
             tmpfs={"/run/sandbox": "size=16m,mode=0755"},
             log_config=docker.types.LogConfig(type="none"),
             binds={source: {"bind": target, "mode": "rw"} for source, target in spec.mounts.items()},

@@ -3,6 +3,8 @@
 Podman's `init_path` must name an init that forwards signals to a process group: tini does, catatonit does not.
 """
 
+from pathlib import Path
+
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sandbox.podman.container import PodmanContainer
 from sandbox_server.sandbox.podman.images import PodmanImages
@@ -15,3 +17,8 @@ class PodmanRuntime(DockerRuntime):
     _container_of = PodmanContainer
     _images_of = PodmanImages
     _outside_of = PodmanOutside
+
+    @staticmethod
+    def _seccomp_option(profile: Path) -> tuple[str, ...]:
+        """The security option for a profile: its path, because Podman's service reads the file itself."""
+        return (f"seccomp={profile}",)

@@ -41,6 +41,23 @@ SYSCALLS = {  # name -> numbers on x86-64 and on arm64, arguments
     "userfaultfd": ((323, 282), (0,)),
     "sethostname": ((170, 161), (b"taken", 5)),
     "io_uring": ((425, 425), (0, None)),
+    "io_uring_enter": ((426, 426), (-1, 0, 0, 0, None, 0)),
+    "io_uring_register": ((427, 427), (-1, 0, None, 0)),
+    "keyring: request_key": ((249, 218), (b"user", b"a", None, -3)),
+    "time namespace": ((272, 97), (0x80,)),
+    "open_tree": ((428, 428), (-1, b"", 0)),
+    "move_mount": ((429, 429), (-1, b"", -1, b"", 0)),
+    "fsopen": ((430, 430), (b"tmpfs", 0)),
+    "fsmount": ((432, 432), (-1, 0, 0)),
+    "mount_setattr": ((442, 442), (-1, b"", 0, None, 0)),
+    "pidfd_getfd": ((438, 438), (-1, 0, 0)),
+    "process_madvise": ((440, 440), (-1, None, 0, 0, 0)),
+    "kcmp": ((312, 272), (1, 1, 0, 0, 0)),
+    "memfd_secret": ((447, 447), (0,)),
+    "name_to_handle_at": ((303, 264), (-100, b"/", None, None, 0)),
+    "fanotify_init": ((300, 262), (0, 0)),
+    "modify_ldt": ((154, -1), (0, None, 0)),
+    "clone3": ((435, 435), (None, 0)),  # no arguments: it makes nothing where it is open
 }
 
 
@@ -92,6 +109,7 @@ for kind, device in (("block", stat.S_IFBLK), ("character", stat.S_IFCHR)):
 tried("raw socket", socket.socket, socket.AF_INET, socket.SOCK_RAW, 1)
 tried("packet socket", socket.socket, socket.AF_PACKET, socket.SOCK_RAW)
 tried("vsock", socket.socket, 40, socket.SOCK_STREAM)
+tried("kernel's ciphers", socket.socket, socket.AF_ALG, socket.SOCK_SEQPACKET)
 for place in sys.argv[1:]:
     tried(f"connect {place}", connected, place)
 

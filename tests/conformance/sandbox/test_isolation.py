@@ -18,6 +18,7 @@ from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sandbox.egress import Egress, Target
 from tests.deployment import bridge_gateway
 
+from .backends import Backend
 from .specs import IMAGE, spec
 
 PROBE = Path(__file__).with_name("reach.py").read_text()
@@ -25,8 +26,6 @@ METADATA = "169.254.169.254:80"
 
 OWN = {"read /proc/1/mem"}
 """Open, but harmless: the first process of a sandbox belongs to the sandbox's own root."""
-LATER_SHUT = {"io_uring", "vsock"}
-"""Docker's own seccomp profile blocks these from version 25 on; before it they are open (SECURITY.md)."""
 FACTS = {
     "NoNewPrivs": "1",
     "Seccomp": "2",
@@ -38,11 +37,6 @@ FACTS = {
 BOUNDS = {"a file of 65 MB": "EFBIG", "200 processes": "EAGAIN"}
 HOSTS = ("connect ", "read /dev/", "read /proc/kcore", "socket /", "write /proc/sys", "vsock", "keyring")
 """Prefixes that are the host's, whichever kernel answers. Everything else in a gVisor sandbox is its own kernel's."""
-
-
-async def allowed(engine: Engine) -> set[str]:
-    version = str((await engine.call(lambda api: api.version()))["Version"])
-    return OWN | (LATER_SHUT if int(version.partition(".")[0]) < 25 else set())
 
 
 def opened(found: dict[str, Any]) -> set[str]:
@@ -67,7 +61,7 @@ async def test_nothing_of_the_host_is_reached(runtime: DockerRuntime, engine: En
             host = (await engine.call(lambda api: api.inspect_container(sandbox.container_id)))["HostConfig"]
         finally:
             await runtime.remove(sandbox.container_id)
-    assert opened(found) <= await allowed(engine), sorted(opened(found))
+    assert opened(found) <= OWN, sorted(opened(found))
     for name, wanted in (FACTS | BOUNDS).items():
         assert found[name] == wanted, (name, found[name])
     assert (host["Memory"], host["MemorySwap"], host["NanoCpus"], host["PidsLimit"]) == (256 << 20,) * 2 + (
@@ -75,6 +69,21 @@ async def test_nothing_of_the_host_is_reached(runtime: DockerRuntime, engine: En
         128,
     )
     assert not (host["Privileged"] or host["PidMode"] or host["UTSMode"] or host["UsernsMode"] or host["Binds"])
+
+
+async def test_a_seccomp_profile_of_the_operators(backend: Backend, tmp_path: Path) -> None:
+    """SANDBOX_SECCOMP names a file, and calls that it forbids would work all the same."""
+    profile = tmp_path / "no-symlinks.json"
+    forbidden = [{"names": ["symlink", "symlinkat"], "action": "SCMP_ACT_ERRNO"}]
+    profile.write_text(json.dumps({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": forbidden}))
+    runtime = backend.runtime(seccomp=profile)
+    sandbox = await runtime.create(spec())
+    try:
+        links = [await sandbox.exec(["ln", flag, "/etc/passwd", "/etc/own"], timeout_s=20) for flag in ("-s", "-f")]
+    finally:
+        await runtime.remove(sandbox.container_id)
+    assert [link.exit_code for link in links] == [1, 0]
+    assert "Operation not permitted" in links[0].stderr.text()
 
 
 async def test_an_allow_list_shuts_host_and_neighbours(runtime: DockerRuntime, engine: Engine) -> None:
@@ -90,7 +99,7 @@ async def test_an_allow_list_shuts_host_and_neighbours(runtime: DockerRuntime, e
             own = await reached(free, host)
             found = await reached(listed, METADATA, host, f"{neighbour}:8099")
         assert f"connect {host}" in opened(own), "the listener cannot be reached at all: nothing is shown here"
-        assert opened(found) <= await allowed(engine), sorted(opened(found))
+        assert opened(found) <= OWN, sorted(opened(found))
     finally:
         for sandbox in (free, listed):
             await runtime.remove(sandbox.container_id)
