@@ -249,7 +249,7 @@ class Forbidden(RequestError):
 
 
 class OverQuota(RequestError):
-    """The run has as many sessions, or started as many lately, as a run may; nothing was started."""
+    """The run holds or starts as many sessions as a run may, or its key sent too much; nothing was done."""
 
     code = "over_quota"
     http_status = 429

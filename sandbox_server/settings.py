@@ -275,6 +275,11 @@ class Settings(BaseSettings):
     key count as one. 0: only SANDBOX_MAX_SESSIONS limits."""
     run_starts_per_min: Annotated[int, Field(ge=0)] = 0
     """Limit on sessions and boxes that one run starts on this node per minute; more get 429. 0: no limit."""
+    run_requests_per_min: Annotated[int, Field(ge=0)] = 0
+    """Limit on requests of one named key to this node per minute, averaged over a minute; more get 429. 0: no limit."""
+    run_sent_mb_per_min: Annotated[float, Field(ge=0)] = 0.0
+    """Limit on what one named key sends to this node (files, blobs, all other bodies), in MiB per minute, averaged over
+    a minute; once it is used, requests get 429. 0: no limit."""
     breaker_failures: Annotated[int, Field(ge=1)] = 5
     """Consecutive calls without an answer from the Docker daemon after which starts and gradings are refused at
     once."""

@@ -19,6 +19,7 @@ from sandbox_server.app.forward import Forward
 from sandbox_server.app.loop_watch import watched_loop
 from sandbox_server.app.parts import Build, Parts
 from sandbox_server.app.paths import Paths
+from sandbox_server.app.rates import Rates
 from sandbox_server.boxes.tunnels import Tunnels
 from sandbox_server.grading.localization import composition
 from sandbox_server.protocols._by_host import ByHost
@@ -101,6 +102,9 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
     app.add_middleware(failures.Unforeseen)
     app.add_middleware(BoundBody, max_bytes=int(settings.max_body_mb * 2**20), timeout_s=settings.body_timeout_s)
     if keys:
+        app.add_middleware(
+            Rates, requests_per_min=settings.run_requests_per_min, sent_mb_per_min=settings.run_sent_mb_per_min
+        )
         app.add_middleware(RequireKey, keys=keys, view_keys=view_keys)
     traits = [*TRAITS, *(trait for given in _given("TRAITS") for trait in cast(Sequence[Trait], given))]
     app.add_middleware(Paths, prefix=settings.e2b_prefix, traits=traits)

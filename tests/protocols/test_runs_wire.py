@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -23,6 +24,27 @@ def wire(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
 def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
     with serving(tmp_path_factory.mktemp("wire"), api_keys=KEYS) as wire:
         yield wire
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "body"), [("run_requests_per_min", 2, b""), ("run_sent_mb_per_min", 1.0, bytes(3 << 19))]
+)
+def test_a_named_key_asks_and_sends_no_more_than_it_may(
+    tmp_path: Path, setting: str, value: float, body: bytes
+) -> None:
+    """One tenant's loop, or its uploads, would take the service's loop and disk from all others."""
+    with serving(tmp_path, api_keys=KEYS, **{setting: value}) as wire:
+
+        def asked(key: str) -> httpx.Response:
+            return httpx.post(f"{wire.url}/process_action", headers={"X-API-Key": key}, content=body)
+
+        answers = [asked("alices-secret-key") for _ in range(3)]
+        refused = [answer for answer in answers if answer.status_code == 429]
+        assert len(refused) == (1 if setting == "run_requests_per_min" else 2), [one.text for one in answers]
+        assert {one.json()["code"] for one in refused} == {"over_quota"}
+        assert f"SANDBOX_{setting.upper()}" in refused[-1].json()["detail"]
+        assert 1 <= int(refused[-1].headers["retry-after"]) <= 60
+        assert asked("plain-secret-key").status_code == 422, "an operator's key has no bound"
 
 
 class Told(Runs):
