@@ -169,6 +169,15 @@ class Server:
         self.kill(sign)
         self.start()
 
+    def secrets_in_log(self) -> list[str]:
+        """The keys among its settings that its log shows; a named key's entry is `name=key`."""
+        entries = [
+            self.environment.get(f"SANDBOX_{name}", "") for name in ("API_KEYS", "VIEW_KEYS", "DATABASE_PASSWORD")
+        ]
+        keys = [entry.strip().partition("=")[2] or entry.strip() for text in entries for entry in text.split(",")]
+        log = self.log.read_text(errors="replace")
+        return [key for key in keys if key and key in log]
+
     def close(self) -> None:
         """End it and remove its containers."""
         if self._process is not None:
@@ -315,3 +324,4 @@ def serving(folder: Path, rows: Path, **settings: object) -> Iterator[Server]:
         yield server
     finally:
         server.close()
+    assert not (told := server.secrets_in_log()), f"{len(told)} of the server's keys are in {server.log}"
