@@ -59,6 +59,8 @@ class SessionRecord:
     """Run that it belongs to: the header Sandbox-Run, else the name of the API key."""
     owner: str = ""
     """Name of the API key that started it; "" for a key without a name, or none. Other named keys do not see it."""
+    traceparent: str = ""
+    """Of the request that started it, if traces are sent (W3C Trace Context)."""
 
     @property
     def kind(self) -> SessionKind:

@@ -12,10 +12,10 @@ compile() {
 }
 
 compile uv.txt "$@" requirements/uv.in
-compile server.txt "$@" pyproject.toml --extra postgres --extra languages requirements/build.in
-compile dev.txt "$@" -c requirements/server.txt pyproject.toml --extra postgres --extra languages --group dev requirements/build.in
+compile server.txt "$@" pyproject.toml --extra postgres --extra languages --extra otel requirements/build.in
+compile dev.txt "$@" -c requirements/server.txt pyproject.toml --extra postgres --extra languages --extra otel --group dev requirements/build.in
 compile swebench4.txt "$@" --no-deps requirements/swebench4.in
-for alone in requirements/bench-*.in requirements/sdk-*.in requirements/supply-*.in; do
+for alone in requirements/bench-*.in requirements/sdk-*.in requirements/supply-*.in requirements/site-*.in; do
     overrides=${alone%.in}.overrides # packages to leave out
     [ -f "$overrides" ] && overrides="--override $overrides" || overrides=
     # shellcheck disable=SC2086

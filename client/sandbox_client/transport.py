@@ -20,6 +20,7 @@ import httpx
 from sandbox_client.errors import BadAnswer, CallTimedOut, SandboxError, SettingsError, Unreachable, answered_error
 from sandbox_client.hosts import DICE, MEMORY, Host, Round, parse_host
 from sandbox_client.timeouts import connect_s
+from sandbox_client.tracing import traceparent
 
 __all__ = ["Host", "Request", "Transport", "json_object", "parse_host"]
 
@@ -234,6 +235,8 @@ class Transport:
             headers["Sandbox-Run"] = self._run
         if request.idempotency_key:
             headers["Idempotency-Key"] = request.idempotency_key
+        if traced := traceparent():
+            headers["traceparent"] = traced
         return await self._http.request(
             request.method,
             f"{host.url}{request.path}",

@@ -1,6 +1,7 @@
 """Creates the application: parts in the lifespan, discovered protocols, and middleware for access and failures."""
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -11,7 +12,7 @@ from fastapi.responses import JSONResponse
 from pydantic import SecretStr
 from starlette.routing import Route
 
-from sandbox_server import __version__, plugins, protocols
+from sandbox_server import __version__, plugins, protocols, traces
 from sandbox_server.app import failures, health, rights
 from sandbox_server.app.access import BoundBody, RequireKey, role_of
 from sandbox_server.app.direct import Direct, bare_routes
@@ -20,6 +21,7 @@ from sandbox_server.app.loop_watch import watched_loop
 from sandbox_server.app.parts import Build, Parts
 from sandbox_server.app.paths import Paths
 from sandbox_server.app.rates import Rates
+from sandbox_server.app.traced import Heard
 from sandbox_server.boxes.tunnels import Tunnels
 from sandbox_server.grading.localization import composition
 from sandbox_server.protocols._by_host import ByHost
@@ -39,7 +41,8 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with watched_loop(), build(settings) as parts:
+        tracing = traces.sending(os.environ, node=settings.node_id, version=__version__)
+        async with watched_loop(), tracing, build(settings) as parts:
             app.state.sessions = parts.sessions
             app.state.boxes = parts.boxes
             app.state.box_creation = parts.box_creation
@@ -106,6 +109,8 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
             Rates, requests_per_min=settings.run_requests_per_min, sent_mb_per_min=settings.run_sent_mb_per_min
         )
         app.add_middleware(RequireKey, keys=keys, view_keys=view_keys)
+    if traces.wanted(os.environ):
+        app.add_middleware(Heard)
     traits = [*TRAITS, *(trait for given in _given("TRAITS") for trait in cast(Sequence[Trait], given))]
     app.add_middleware(Paths, prefix=settings.e2b_prefix, traits=traits)
     for by_host in by_hosts:

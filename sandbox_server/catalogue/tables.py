@@ -21,7 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
-REVISION = "0013"
+REVISION = "0014"
 """The migration that creates these tables; a test compares it with alembic's head."""
 
 
@@ -155,6 +155,7 @@ class SessionRow(Base):
     differences: Mapped[int] = mapped_column(server_default="0")
     run: Mapped[str] = mapped_column(Text, server_default="")
     owner: Mapped[str] = mapped_column(Text, server_default="", index=True)
+    traceparent: Mapped[str] = mapped_column(Text, server_default="")
 
 
 class BoxRow(Base):

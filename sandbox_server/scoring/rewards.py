@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from sandbox_server import clock, telemetry
+from sandbox_server import clock, telemetry, traces
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
@@ -35,6 +35,7 @@ log = telemetry.logger(__name__)
 
 _LOG_TAIL_IN_RECEIPT = 20_000  # characters of the test log
 _LOOK_S = 1.0  # interval of SQL reads while waiting for another node's grading; its signal usually comes sooner
+_ROUNDED_S = 0.01  # measured stages may exceed the whole by this much
 _STANDING = 512  # cached verdicts, some 10 KB each: a trainer requests a batch at once, often twice
 
 
@@ -271,6 +272,13 @@ class Rewards:
     async def _grade(self, session: SessionRecord, patch: PatchRecord | None) -> GradedSession:
         if standing := self._standing.get(session.sid):
             return standing
+        began = clock.now()
+        graded = await self._graded(session, patch)
+        if traces.on():
+            traces.span(session, _span(graded, began), asked=False)
+        return graded
+
+    async def _graded(self, session: SessionRecord, patch: PatchRecord | None) -> GradedSession:
         instance = await self._instances.by_id(session.instance_id)
         patch = patch or await self._history.patch(session.sid)
         request = GradeRequest(
@@ -373,6 +381,24 @@ class Rewards:
             "patch_bytes": 0 if patch is None or patch.diff is None else len(patch.diff),
             **verdict,
         }
+
+
+def _span(graded: GradedSession, began: float) -> traces.Span:
+    """The span of a stored grading, without stages if the verdict was found for another session with the same patch."""
+    verdict = graded.verdict
+    stages = {name: taken_s for name, taken_s in verdict.timings_s.items() if name != "total"}
+    shared = sum(stages.values()) > graded.graded_at - began + _ROUNDED_S
+    said: dict[str, traces.Value] = {
+        "sandbox.verdict": verdict.name.value,
+        "sandbox.masked": verdict.mask,
+        "sandbox.reward": graded.reward,
+        "sandbox.shared": shared,
+    }
+    now = clock.now()
+    rows = () if shared else traces.in_a_row(stages, graded.graded_at)
+    stored = traces.Span("store", graded.graded_at, now)
+    error = verdict.cause if verdict.name is VerdictName.INFRA else ""
+    return traces.Span("grading", began, now, said, error, (*rows, stored))
 
 
 def _answer(graded: GradedSession) -> RewardAnswer:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
-from sandbox_server import clock, telemetry
+from sandbox_server import clock, telemetry, traces
 from sandbox_server.actions import batch_json
 from sandbox_server.actions.base import Observation
 from sandbox_server.actions.batch import Command
@@ -217,6 +217,8 @@ class Acting:
         for stage, taken_s in seconds.items():
             _SECONDS[stage].observe(taken_s)
         telemetry.ACTIONS.labels(ran.tool, ran.observation.outcome).inc()
+        if traces.on():
+            traces.span(record, _span(action, seconds, asked.arrived))
         return ActionAnswer(text, seq=action.seq, tool=ran.tool)
 
     async def _interruptible(
@@ -268,6 +270,18 @@ def _summed(so_far: Mapping[str, float], seconds: Mapping[str, float]) -> Mappin
     """`so_far` plus an action's stages, rounded to microseconds, the clock's useful precision."""
     more = {f"action_{stage}": taken_s for stage, taken_s in seconds.items()}
     return {**so_far, **{name: round(so_far.get(name, 0.0) + taken_s, 6) for name, taken_s in more.items()}}
+
+
+def _span(action: ActionRecord, seconds: Mapping[str, float], arrived: float) -> traces.Span:
+    said: dict[str, traces.Value] = {
+        "sandbox.seq": action.seq,
+        "sandbox.tool": action.tool,
+        "sandbox.outcome": action.outcome,
+        **traces.in_seconds(seconds),
+    }
+    if action.exit_code is not None:
+        said["sandbox.exit_code"] = action.exit_code
+    return traces.Span("action", arrived, clock.now(), said)
 
 
 def refusal(record: SessionRecord | None) -> ServiceError:

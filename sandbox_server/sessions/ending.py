@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
-from sandbox_server import clock, telemetry
+from sandbox_server import clock, telemetry, traces
 from sandbox_server.errors import (
     CatalogueUnavailable,
     InfrastructureError,
@@ -205,6 +205,7 @@ class Ending:
     async def _end_here(self, record: SessionRecord, reason: str, died: str = "") -> SessionRecord:
         """End a session of this node; the caller holds its lock. `died`: why nothing can run in it any more, or ""."""
         sources = frozenset(sources_of(SessionState.ENDING))
+        began = clock.now()
         await self._data.store.move(record.sid, SessionState.ENDING, sources, end_reason=reason)
         try:
             record, patch = await self._patch_in_time(record)
@@ -213,7 +214,11 @@ class Ending:
         except BaseException:
             self._rewards.forget(record.sid)
             raise
-        return await self._finish(record, SessionState.ENDED, reason, patch.cause or died)
+        ended = await self._finish(record, SessionState.ENDED, reason, patch.cause or died)
+        if traces.on():
+            said: dict[str, traces.Value] = {"sandbox.end_reason": reason}
+            traces.span(ended, traces.Span("end", began, clock.now(), said, error=ended.cause))
+        return ended
 
     async def _patch(self, record: SessionRecord) -> tuple[SessionRecord, PatchRecord]:
         """Store the session's patch in SQL and begin its grading; returns the record with the time this took."""
@@ -272,6 +277,7 @@ class Ending:
         )
         await self._starts.release(record.sid)
         self._began.pop(record.sid, None)
+        traces.rollout(ended)
         task = asyncio.create_task(self._remove(record), name=f"remove-{record.sid}")
         self._removing[record.sid] = task
         task.add_done_callback(lambda _: self._removing.pop(record.sid, None))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from sandbox_server import telemetry
+from sandbox_server import clock, telemetry, traces
 from sandbox_server.actions.batch import Command
 from sandbox_server.actions.batch_json import outcome_of
 from sandbox_server.catalogue.insight.listing import Listing, fits
@@ -204,9 +204,11 @@ class SessionService:
         return task
 
     async def _start(self, task: TaskInstance, run: str, owner: str) -> str:
+        arrived = clock.now()
         try:
             record = await self._starts.start(task, run=run, owner=owner)
         except ServiceError as error:
+            traces.failed_start(task.instance_id, run, began=arrived, error=error.code)
             telemetry.STARTS.labels(error.code).inc()
             if error.reason:
                 telemetry.STARTS_REFUSED.labels(error.reason).inc()

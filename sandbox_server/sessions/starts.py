@@ -5,9 +5,9 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from sandbox_server import clock, telemetry
+from sandbox_server import clock, telemetry, traces
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import (
     CapacityError,
@@ -271,11 +271,14 @@ class Starts:
             cwd=plan.cwd,
             run=start.run,
             owner=start.owner,
+            traceparent=traces.client(),
             timings_s={**start.timings_s, **{f"start_{stage}": seconds for stage, seconds in sandbox.boot_s.items()}},
         )
         with _timed(start, "record"):
             await plan.keep(record)
         self._log.add(record)
+        if traces.on():
+            traces.start(replace(record, timings_s={**record.timings_s, **start.timings_s}))
         return record
 
 

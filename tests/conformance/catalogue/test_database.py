@@ -36,7 +36,7 @@ asyncio.run(main())
 """
 
 
-LATER = {"timings_s", "run", "owner", "restores", "notice", "differences"}
+LATER = {"timings_s", "run", "owner", "traceparent", "restores", "notice", "differences"}
 """Columns that sessions of the first release did not have."""
 
 
