@@ -1,6 +1,6 @@
 # Each target works alone and first, also on a fresh Debian 12 as root; a second run does only what is left to do.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-search test podman check lint accept bench bench-quick chaos soak hacks images search-image metrics sbom lock clean
+.PHONY: help setup demo demo-search test podman check lint accept bench bench-quick chaos soak hacks images search-image metrics sbom docs lock clean
 
 engine := scripts/with-engine.sh
 bin := .venv/bin
@@ -27,6 +27,7 @@ demo-search: setup ## play a rollout of code search on each of three instances a
 
 test: setup ## run all tests
 	@scripts/environments.sh sdk .cache/sdk
+	@scripts/environments.sh site .cache/site
 	@$(engine) sh -c 'scripts/images.sh && scripts/test.sh $(PYTEST_ARGS)'
 
 podman: setup ## run the conformance list of sandboxes on Podman, as root
@@ -69,6 +70,10 @@ hacks: setup ## try every hack on every grader, the benchmark's harness beside; 
 sbom: setup ## write build/sbom.json (CycloneDX) and build/licences.csv of all that the server is made of
 	@scripts/environments.sh supply .cache/supply
 	@scripts/sbom.sh
+
+docs: ## make the site of the documents in build/site, with search; a broken link fails
+	@scripts/environments.sh site .cache/site
+	@.cache/site/docs/bin/python scripts/docs.py
 
 metrics: setup ## remake docs/metrics.md from the metrics that are declared
 	@$(bin)/python scripts/metrics.py >docs/metrics.md
