@@ -1,6 +1,6 @@
 # Each target works alone and first, also on a fresh Debian 12 as root; a second run does only what is left to do.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-search test podman check lint accept bench bench-quick chaos soak hacks images search-image metrics sbom docs lock clean
+.PHONY: help setup demo demo-search test podman check lint accept bench bench-quick chaos soak hacks images search-image metrics sbom docs pictures lock clean
 
 engine := scripts/with-engine.sh
 bin := .venv/bin
@@ -74,6 +74,11 @@ sbom: setup ## write build/sbom.json (CycloneDX) and build/licences.csv of all t
 docs: ## make the site of the documents in build/site, with search; a broken link fails
 	@scripts/environments.sh site .cache/site
 	@.cache/site/docs/bin/python scripts/docs.py
+
+pictures: setup ## take the pictures of the pages anew, from a real server with real rollouts, into docs/pictures
+	@scripts/apt.sh chromium
+	@scripts/environments.sh sdk .cache/sdk browser
+	@$(engine) sh -c 'scripts/images.sh && $(bin)/python scripts/pictures.py'
 
 metrics: setup ## remake docs/metrics.md from the metrics that are declared
 	@$(bin)/python scripts/metrics.py >docs/metrics.md
