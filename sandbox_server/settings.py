@@ -119,6 +119,10 @@ class Settings(BaseSettings):
     """System calls that containers may make. `own`: the server's profile, which allows fewer than Docker's newest
     default. `engine`: the engine's default. Else the path of a profile in Docker's format. gVisor and Kata ignore it.
     """
+    fifo_dir: str = "auto"
+    """Folder for the FIFOs through which the shells of a local engine's containers are reached. Engine and server must
+    see it under the same path. `auto`: /run/sandbox-server for root, else `fifos` in SANDBOX_DATA_DIR. `off`: the
+    engine carries the shells' bytes, which takes more CPU; where FIFOs do not work it does so by itself."""
     pull: Literal["missing", "never"] = "missing"
     """Whether missing task images are pulled."""
     pull_timeout_s: float = 540.0

@@ -1,6 +1,7 @@
 """Limits of containers and boxes, and the engine's configuration, from the settings."""
 
 import json
+import os
 from pathlib import Path
 
 from sandbox_server.actions.batch import BatchBounds, Batches
@@ -52,12 +53,21 @@ def _seccomp_of(settings: Settings) -> Path | None:
     return path.absolute()
 
 
+def _fifos_of(settings: Settings) -> Path | None:
+    if settings.fifo_dir == "off":
+        return None
+    if settings.fifo_dir == "auto":
+        return Path("/run/sandbox-server") if os.geteuid() == 0 else (settings.data_dir / "fifos").absolute()
+    return Path(settings.fifo_dir).absolute()
+
+
 def runtime_config(settings: Settings, guest: str) -> RuntimeConfig:
     """The configuration common to all containers; `guest`: name of a command line beside the node's server."""
     return RuntimeConfig(
         node=f"{settings.node_id}+{guest}" if guest else settings.node_id,
         oci_runtime=settings.runtime,
         seccomp=_seccomp_of(settings),
+        fifos=_fifos_of(settings),
         boot_concurrency=settings.boots,
         pull=settings.pull == "missing",
         pull_timeout_s=settings.pull_timeout_s,

@@ -18,6 +18,8 @@ class RuntimeConfig:
     oci_runtime: str | None = None
     seccomp: Path | None = OWN_SECCOMP
     """Seccomp profile of the containers; None: the engine's default."""
+    fifos: Path | None = None
+    """Folder for the FIFOs of shells, with the same path for the engine; None: the engine carries the bytes."""
     boot_concurrency: int = 4
     pull: bool = True
     pull_timeout_s: float = 540.0

@@ -4,9 +4,24 @@ D=/run/sandbox
 IFS= read -r token
 start=$1
 
+# With FIFOs that the server sees too, the shell runs on a terminal that `script` holds, and the FIFOs carry its bytes.
+# The terminal of this process then carries only our notices. The word proves that both sides see the same FIFO.
+direct=
+if [[ -p $D/io/in && -p $D/io/out ]] && { exec 3<> $D/io/in 4<> $D/io/out; } 2> /dev/null &&
+  IFS= read -r -t 1 -u 3 line && [[ $line == sandbox ]] && [[ $(script --version 2> /dev/null) == *util-linux* ]]; then
+  direct=' direct'
+fi
+shell="exec bash --noediting --rcfile $D/rc -i"
+if [[ $direct && $(declare -p SHELL) == 'declare -x'* ]]; then # `script` runs it by SHELL, which bash has set or got
+  printf -v shell 'export SHELL=%q; %s' "$SHELL" "$shell"
+else
+  shell="unset SHELL; $shell"
+fi
+
 # The sweeper: on USR1 it kills every process started after the mark in $D/mark, on USR2 the interactive shell too. It
 # never forks, so that it works at the container's process limit. It spares the init, the loop and its shell, and
-# descendants of a `docker exec`. The init forwards signals to this whole process group.
+# descendants of a `docker exec`; with FIFOs the shell is the child of `script`. The init forwards signals to this whole
+# process group.
 main=$$
 sweep() {
   local pass f line pid tick last notice=$1 victims clean=0
@@ -26,6 +41,7 @@ sweep() {
     done
     for pid in "${!young[@]}"; do
       [[ $pid == 1 || $pid == "$main" || $pid == "$BASHPID" || ${parent[$pid]} == "$main" ]] && continue
+      [[ $direct && ${parent[${parent[$pid]}]:-0} == "$main" ]] && continue
       f=$pid
       while [[ $f != 1 && ${parent[$f]:-0} != 0 ]]; do f=${parent[$f]}; done
       [[ $f == 1 ]] && victims+=("$pid")
@@ -33,6 +49,7 @@ sweep() {
     if [[ $notice == shell && $pass == 0 ]]; then
       for pid in "${!parent[@]}"; do
         [[ ${parent[$pid]} == "$main" && $pid != "$BASHPID" ]] && victims+=("$pid")
+        [[ $direct && ${parent[${parent[$pid]}]:-0} == "$main" ]] && victims+=("$pid")
       done
     fi
     if (( ! ${#victims[@]} )); then
@@ -50,21 +67,28 @@ sweep() {
   exec 3<> <(:) # an empty pipe: `read` on it waits without forking, and signals interrupt it
   wait $! 2> /dev/null
   while :; do read -r -u 3 -t 3600; done
-} &
+} 4>&- &
 disown
 trap : USR1 USR2
 
 # With job control; otherwise a killed shell leaves the terminal's foreground group dead and the next one stops itself.
 stty -echo
 set -m
-printf '\036L%s up\036' "$token"
+printf '\036L%s up%s\036' "$token" "$direct"
 # (After `exec sleep 9`, SIGINT ends the program that replaced the shell, and with it this loop and the container.)
 while :; do
   printf '%s' "$start" > $D/rc # each time: the policy may have removed it
-  bash --noediting --rcfile $D/rc -i
+  if [[ $direct ]]; then
+    SHELL=/bin/sh script -qec "$shell" /dev/null <&3 >&4 2>&1 3>&- 4>&-
+  else
+    bash --noediting --rcfile $D/rc -i
+  fi
   status=$?
   case $status in
     147 | 148 | 149 | 150) kill -KILL %+ && disown %+ ;; # it stopped itself
   esac 2> /dev/null
+  while [[ $direct ]] && read -r -t 0; do read -r -t 1; done
   printf '\036L%s end %s\036' "$token" "$status"
+  # until the server has read all that the shell wrote: the next shell's first prompt must not overtake the notice
+  [[ $direct ]] && read -r -t 5
 done

@@ -45,7 +45,9 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A notice of boot.bash: `up`, `end <status>` (the shell ended, the next one starts), `swept <passes>`."""
+    """A notice of boot.bash: `up` or `up direct` (the shell is reached through FIFOs), `end <status>` (the shell ended,
+    the next one starts), `swept <passes>`.
+    """
 
     words: tuple[str, ...]
 
@@ -56,12 +58,13 @@ Mark = Begin | End | Prompt | Notice
 class Scanner:
     """Splits the terminal's bytes into output and marks, independent of chunk boundaries."""
 
-    def __init__(self, token: str) -> None:
+    def __init__(self, token: str | None) -> None:
+        """`token`: of the container's notices; None: the stream carries no notices."""
         nonce = rb"([0-9a-f]{16})"
+        notice = b"(?!)" if token is None else re.escape(token.encode())
         self._pattern = re.compile(
             rb"\x1e(?:B%b|I%b (\d{1,3}) (\d{1,10}) ([tc]?) \x1f([^\x1e\x1f]{0,4096})\x1f([^\x1e\x1f]{0,4096})"
-            rb"|P%b ([^\x1e]{0,64})|L%b (up|end \d{1,3}|swept \d{1,4}))\x1e"
-            % (nonce, nonce, nonce, re.escape(token.encode()))
+            rb"|P%b ([^\x1e]{0,64})|L%b (up(?: direct)?|end \d{1,3}|swept \d{1,4}))\x1e" % (nonce, nonce, nonce, notice)
         )
         self._held = b""
 

@@ -3,17 +3,21 @@
 import time
 from collections.abc import Mapping, Sequence
 
+from sandbox_server import telemetry
 from sandbox_server.errors import EngineUnavailable, SandboxLost
 from sandbox_server.sandbox.base import ExecResult, Process, Size
 from sandbox_server.sandbox.bash import files
 from sandbox_server.sandbox.bash.clock import SandboxClock
 from sandbox_server.sandbox.bash.exec_channels import ExecChannels
 from sandbox_server.sandbox.bash.exec_request import ExecRequest
+from sandbox_server.sandbox.bash.fifos import Fifos
 from sandbox_server.sandbox.bash.filesystem import BashFileSystem
 from sandbox_server.sandbox.bash.filesystem_channels import FileSystemChannels
 from sandbox_server.sandbox.bash.shell import BashShell
 from sandbox_server.sandbox.bash.terminal import Terminal
 from sandbox_server.sandbox.engine import Container
+
+log = telemetry.logger(__name__)
 
 _RESTARTS = 20  # per container; after that, something is wrong that a restart does not fix
 
@@ -21,8 +25,16 @@ _RESTARTS = 20  # per container; after that, something is wrong that a restart d
 class BashSandbox(BashFileSystem):
     """One of our containers. Knows how to use it, not when it expires."""
 
-    def __init__(self, container: Container, token: str, *, shared_channels: bool, login_cache: bool = True) -> None:
-        """`token`: the secret that authenticates boot.bash's notices.
+    def __init__(
+        self,
+        container: Container,
+        token: str,
+        *,
+        shared_channels: bool,
+        login_cache: bool = True,
+        fifos: Fifos | None = None,
+    ) -> None:
+        """`token`: the secret that authenticates boot.bash's notices. `fifos`: those that the container sees.
 
         `shared_channels=False`: for gradings, so that no command can forge its exit status.
         `login_cache`: see `RuntimeConfig`.
@@ -32,6 +44,7 @@ class BashSandbox(BashFileSystem):
         super().__init__(self._file_channels)
         self._container = container
         self.token = token
+        self.fifos = fifos
         self._exec_channels = ExecChannels(
             container, self.clock, shared=shared_channels, login_cache=login_cache and shared_channels
         )
@@ -134,6 +147,11 @@ class BashSandbox(BashFileSystem):
         self._exec_channels.close()
 
     async def _start(self) -> Terminal:
+        if self.fifos is not None:
+            try:
+                self.fifos.make()
+            except OSError as e:  # without them boot.bash uses the engine's stream
+                log.warning("a container's FIFOs cannot be made", error=str(e))
         terminal = await self._attach()
         try:
             await self.begin()
@@ -143,12 +161,17 @@ class BashSandbox(BashFileSystem):
         # if the container ended at once (no bash), whoever waits for the shell reports it
         if not terminal.is_open and (await self._container.state()).running:
             raise EngineUnavailable("the engine closed a new container's terminal; look at the daemon's log")
-        terminal.write(self.token.encode() + b"\n")
+        terminal.begin(self.token)
         return terminal
 
     async def _attach(self) -> Terminal:
-        terminal = Terminal(self.token, self._shell)
-        await self._container.attach(terminal)
+        terminal = Terminal(self.token, self._shell, self.fifos)
+        terminal.open_fifos()
+        try:
+            await self._container.attach(terminal)
+        except BaseException:
+            terminal.close()
+            raise
         return terminal
 
     async def _reattach(self, shell: BashShell) -> Terminal:

@@ -2,8 +2,9 @@
 
 boot.bash (the container's main process) keeps a shell alive and kills processes on a signal; rc.bash (the shell's
 start file) prints marks around every action. Known limits: a policy that kills the sweeper and then ignores SIGINT
-causes a restart of its container; output printed while no server is attached is lost; an action's text runs in the
-shell that reports its end, so it can make its own end appear early or wrong, but never another action's.
+causes a restart of its container; output printed while no server is attached is lost, or waits if it goes through
+FIFOs; the last output before `kill -9 -1` is lost with the process that holds the terminal there; an action's text runs
+in the shell that reports its end, so it can make its own end appear early or wrong, but never another action's.
 """
 
 import asyncio
@@ -71,7 +72,7 @@ class BashShell:
             case None if b"__sb_b" in data:
                 self._unclean = True  # our own input line is echoed: somebody switched echo on
             case Begin(nonce) if turn is not None and nonce == turn.nonce:
-                turn.begun = True
+                turn.begun, turn.input = True, b""
             case End():
                 self._ended(mark, turn)
             case Prompt():
@@ -90,6 +91,8 @@ class BashShell:
         self.user = prompt.user or self.user
         if prompt.nonce == READY_NONCE:
             self._ready.set()
+            if turn is not None and turn.replaced and not turn.stopping and self._terminal and self._terminal.direct:
+                self._write(turn.input)  # what the previous shell had not read is discarded with its terminal
         # inside an open quote, the prompt seen is still that of the previous action
         # only boot.bash can report that a shell ended; then the first prompt of the new shell ends the action
         if turn is not None and (
@@ -348,7 +351,8 @@ class BashShell:
         if self._unclean:
             self._write(_RESET_TERMINAL)
             self._unclean = False
-        self._write(b"".join(lines or lines_of(command, turn.nonce, set_mark=set_mark)))
+        turn.input = b"".join(lines or lines_of(command, turn.nonce, set_mark=set_mark))
+        self._write(turn.input)
 
     def _current(self) -> Turn:
         if self._turn is None:

@@ -1,9 +1,10 @@
-"""The attached stream of a container's terminal as an asyncio protocol."""
+"""The streams of a container's shell: the engine's attached one, and FIFOs in its place where they work."""
 
 import asyncio
 from typing import Protocol, cast
 
-from sandbox_server.sandbox.bash.marks import Mark, Scanner
+from sandbox_server.sandbox.bash.fifos import WORD, Fifos
+from sandbox_server.sandbox.bash.marks import Mark, Notice, Scanner
 
 
 class Listener(Protocol):
@@ -19,42 +20,99 @@ class Listener(Protocol):
 
 
 class Terminal(asyncio.Protocol):
-    """Splits incoming bytes into output and marks for its listener; writes are buffered and never block."""
+    """Splits incoming bytes into output and marks for its listener; writes are buffered and never block.
 
-    def __init__(self, token: str, listener: Listener) -> None:
+    With FIFOs (`direct`) the shell's bytes go through them, and the attached stream carries boot.bash's notices alone,
+    whose token no process of the container can read there. Its end is the container's.
+    """
+
+    def __init__(self, token: str, listener: Listener, fifos: Fifos | None = None) -> None:
         self._scanner = Scanner(token)
         self._listener: Listener | None = listener
         self._transport: asyncio.Transport | None = None
+        self._fifos = fifos
+        self._direct: Scanner | None = None
+
+    @property
+    def direct(self) -> bool:
+        """The shell is reached through FIFOs."""
+        return self._direct is not None
+
+    def open_fifos(self) -> None:
+        """Use the FIFOs if they exist: the container's boot.bash has agreed to them, or has yet to answer."""
+        if self._fifos is not None and self._fifos.open(self._shell_said):
+            self._direct = Scanner(None)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The stream is open."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transport does not inherit from it
 
     def data_received(self, data: bytes) -> None:
-        """Handle bytes from the terminal."""
-        listener = self._listener
-        if listener is not None:
-            for piece, mark in self._scanner.feed(data):
-                listener.received(piece, mark)
+        """Handle bytes from the attached stream."""
+        for piece, mark in self._scanner.feed(data):
+            if mark == Notice(("up",)):
+                self._without_fifos()
+            if self._direct is None:
+                self._tell(piece, mark)
+            elif isinstance(mark, Notice) and self._fifos is not None:
+                self._fifos.drain()  # what the shell wrote before the notice
+                if mark.words[0] == "end":
+                    self._fifos.discard()
+                self._tell(piece, mark)
+                if mark.words[0] == "end":
+                    self._write_attached(b"\n")  # boot.bash waits for it
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The container stopped, the daemon went away, or `close` was called."""
+        if self._fifos is not None:
+            if self._listener is not None:
+                self._fifos.drain()
+            self._fifos.close()
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.disconnected()
 
     @property
     def is_open(self) -> bool:
-        """The terminal can be written to."""
+        """The container's terminal is attached."""
         return self._transport is not None and not self._transport.is_closing()
 
+    def begin(self, token: str) -> None:
+        """Give boot.bash its token, and the word that it looks for in the FIFO."""
+        if self._fifos is not None:
+            self._fifos.write(WORD)
+        self._write_attached(token.encode() + b"\n")
+
     def write(self, data: bytes) -> None:
-        """Queue `data` for the terminal; after its end, which the listener has been told of, data is dropped."""
-        if self._transport is not None and self.is_open:
-            self._transport.write(data)
+        """Queue `data` for the shell; after the terminal's end, which the listener has been told of, it is dropped."""
+        if self._direct is not None and self._fifos is not None:
+            self._fifos.write(data)
+        else:
+            self._write_attached(data)
 
     def close(self) -> None:
-        """Close the stream; the listener is not called any more."""
+        """Close the streams; the listener is not called any more."""
         self._listener = None
+        if self._fifos is not None:
+            self._fifos.close()
         if self._transport is not None:
             self._transport.close()
+
+    def _shell_said(self, data: bytes) -> None:
+        if self._direct is not None:
+            for piece, mark in self._direct.feed(data):
+                self._tell(piece, mark)
+
+    def _tell(self, piece: bytes, mark: Mark | None) -> None:
+        if self._listener is not None:
+            self._listener.received(piece, mark)
+
+    def _without_fifos(self) -> None:
+        """The container's boot.bash does not use them: its shell is on the attached terminal."""
+        self._direct = None
+        if self._fifos is not None:
+            self._fifos.take_away()
+
+    def _write_attached(self, data: bytes) -> None:
+        if self._transport is not None and self.is_open:
+            self._transport.write(data)

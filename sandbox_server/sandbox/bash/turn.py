@@ -17,6 +17,8 @@ class Turn:
 
     nonce: str
     output: Collector = field(default_factory=lambda: Collector(KEEP_BYTES))
+    input: bytes = b""
+    """Its terminal lines, until it has begun."""
     begun: bool = False
     end: End | None = None
     shell_status: int | None = None

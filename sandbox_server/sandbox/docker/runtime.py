@@ -10,16 +10,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import docker.types
-
 from sandbox_server import clock
 from sandbox_server.errors import EngineUnavailable, ImageUnavailable, SandboxLost, ServiceError
 from sandbox_server.sandbox.base import ContainerInfo, ContainerSpec, ImageInfo, Role, StoredImage
-from sandbox_server.sandbox.bash import boot
+from sandbox_server.sandbox.bash.fifos import TARGET, FifoFolders, Fifos
 from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.config import EngineFacts as EngineFacts
 from sandbox_server.sandbox.config import RuntimeConfig as RuntimeConfig
 from sandbox_server.sandbox.docker.container import DockerContainer
+from sandbox_server.sandbox.docker.creation import Own, create
 from sandbox_server.sandbox.docker.egress import Guard
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.images import Images
@@ -27,17 +26,10 @@ from sandbox_server.sandbox.docker.labels import DEADLINE, EGRESS, NODE, ROLE, S
 from sandbox_server.sandbox.docker.outside import DockerOutside
 from sandbox_server.sandbox.egress import Egress
 
-# Root's capabilities that package managers, test suites and git need; no raw sockets, devices, tracing or namespaces.
-_CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "SYS_CHROOT"]
-
+_NO_SOURCE = "bind source path does not exist"
 _DISK_USAGE_S = 120.0
 _PROBE_S = 2.0  # a healthy daemon answers in a millisecond
 _REMOVALS = 4  # at a time: a training step's end requests hundreds; the daemon also serves starts and live sessions
-
-# The hosts file that the engine gives every container connected to a network, `none` included.
-_HOSTS = r"""printf '%s\t%s\n' 127.0.0.1 localhost ::1 'localhost ip6-localhost ip6-loopback' \
-  fe00::0 ip6-localnet ff00::0 ip6-mcastprefix ff02::1 ip6-allnodes ff02::2 ip6-allrouters >| /etc/hosts
-"""
 
 
 class DockerRuntime:
@@ -46,6 +38,8 @@ class DockerRuntime:
     _container_of: type[DockerContainer] = DockerContainer
     _images_of: type[Images] = Images
     _outside_of: type[DockerOutside] = DockerOutside
+    _fifo_runtimes = frozenset({None, "runc", "crun"})
+    """OCI runtimes whose containers have the host's FIFOs; None: the engine's default, which boot.bash finds out."""
 
     def __init__(self, engine: Engine, config: RuntimeConfig) -> None:
         self._engine = engine
@@ -56,6 +50,11 @@ class DockerRuntime:
         self._removals = asyncio.Semaphore(_REMOVALS)
         self._images = self._images_of(engine, pull=config.pull, pull_timeout_s=config.pull_timeout_s)
         self.outside: DockerOutside = self._outside_of(engine, self, oci_runtime=config.oci_runtime)
+        self._fifos = FifoFolders(config.fifos, config.node)
+        if not engine.local:
+            self._fifos.give_up("the engine runs on another host")
+        elif config.oci_runtime not in self._fifo_runtimes:
+            self._fifos.give_up(f"containers of {config.oci_runtime} do not share FIFOs with their host")
         self._open: dict[str, BashSandbox] = {}
         own_token = secrets.token_hex(16)
         self._held = {own_token}  # tokens of the containers that are being created or are open
@@ -73,19 +72,22 @@ class DockerRuntime:
         token = secrets.token_hex(16)
         self._held.add(token)
         self._images.used(spec.image)
+        folder = self._fifos.make() if spec.with_shell else None
         try:
             async with self._looks if spec.mounts else self._boots:
-                sandbox = await self._boot_container(spec, token)
+                sandbox = await self._boot_container(spec, token, folder)
         except BaseException:
             self._held.discard(token)
+            if folder is not None:
+                Fifos(folder).remove()
             raise
         self._open[sandbox.container_id] = sandbox
         return sandbox
 
-    async def _boot_container(self, spec: ContainerSpec, token: str) -> BashSandbox:
+    async def _boot_container(self, spec: ContainerSpec, token: str, folder: Path | None) -> BashSandbox:
         began = time.monotonic()
         rules, hosts = await self._guard.rules_of(spec)
-        creating = asyncio.ensure_future(self._engine.call(lambda api: self._create(api, spec, token, rules, hosts)))
+        creating = asyncio.ensure_future(self._created(spec, token, rules, hosts, folder))
         try:
             container_id = await asyncio.shield(creating)
         except ImageUnavailable:
@@ -96,7 +98,7 @@ class DockerRuntime:
             await asyncio.shield(self._undo(creating))
             raise
         self._guard.keep(container_id, rules)
-        sandbox = self._sandbox(container_id, token, spec.role)
+        sandbox = self._sandbox(container_id, token, spec.role, folder)
         try:
             if spec.with_shell:
                 await sandbox.boot()
@@ -131,7 +133,8 @@ class DockerRuntime:
             await self._guard.found(container_id, rules, found["State"], with_shell=found["Config"]["Tty"])
             self._guard.keep(container_id, rules)
         self._held.add(labels[TOKEN])
-        sandbox = self._sandbox(container_id, labels[TOKEN], Role(labels[ROLE]))
+        folder = next((mount["Source"] for mount in found["Mounts"] if mount["Destination"] == TARGET), None)
+        sandbox = self._sandbox(container_id, labels[TOKEN], Role(labels[ROLE]), Path(folder) if folder else None)
         if found["State"].get("Paused"):
             sandbox.clock.stop()
         return self._open.setdefault(container_id, sandbox)
@@ -141,6 +144,8 @@ class DockerRuntime:
         found: list[dict[str, Any]] = await self._engine.call(
             lambda api: api.containers(all=True, filters={"label": [NODE, ROLE]})
         )
+        mounts = {mount.get("Source", "") for container in found for mount in container.get("Mounts", ())}
+        await asyncio.to_thread(self._fifos.remove_left, mounts)
         infos = [_info(c | {"Image": self._images.named(c["Image"])}, self._held) for c in found]
         # CLI commands on this node (node "<node>+...") remove their containers themselves, unless they were killed
         guests = f"{self._config.node}+"
@@ -163,6 +168,8 @@ class DockerRuntime:
         finally:
             if sandbox is not None:
                 self._held.discard(sandbox.token)
+                if sandbox.fifos is not None:
+                    sandbox.fifos.remove()
 
     async def connect(self, container_id: str, *, on: bool) -> bool:
         """See `sandbox.base.Runtime.connect`."""
@@ -284,6 +291,7 @@ class DockerRuntime:
         for sandbox in self._open.values():
             sandbox.close()
         self._open.clear()
+        self._fifos.close()
         self._engine.close()
 
     async def _undo(self, creating: asyncio.Future[str]) -> None:
@@ -309,64 +317,28 @@ class DockerRuntime:
         )
         return {container["Id"]: container.get("SizeRw", 0) for container in found}
 
-    def _sandbox(self, container_id: str, token: str, role: Role) -> BashSandbox:
+    def _sandbox(self, container_id: str, token: str, role: Role, folder: Path | None) -> BashSandbox:
         container = self._container_of(self._engine, self._guard, container_id)
-        shared = role is Role.SESSION
-        return BashSandbox(container, token, shared_channels=shared, login_cache=self._config.login_cache)
+        return BashSandbox(
+            container,
+            token,
+            shared_channels=role is Role.SESSION,
+            login_cache=self._config.login_cache,
+            fifos=Fifos(folder) if folder else None,
+        )
 
-    def _create(self, api: Any, spec: ContainerSpec, token: str, rules: str, hosts: Sequence[str]) -> str:
-        limits = spec.limits
-        host = api.create_host_config(
-            # a grading's tests may kill everything they can: there bash itself is the init and survives that
-            init=spec.with_shell,
-            network_mode=spec.network,
-            extra_hosts=list(hosts),
-            mem_limit=f"{limits.memory_mb}m",
-            memswap_limit=f"{limits.memory_mb}m",
-            nano_cpus=int(limits.cpus * 1e9),
-            cpu_shares=spec.cpu_shares or None,
-            pids_limit=limits.pids,
-            ulimits=[
-                docker.types.Ulimit(name="nofile", soft=limits.open_files, hard=limits.open_files),
-                docker.types.Ulimit(name="fsize", soft=limits.disk_mb << 20, hard=limits.disk_mb << 20),
-                docker.types.Ulimit(name="core", soft=0, hard=0),
-            ],
-            cap_drop=["ALL"],
-            cap_add=_CAPABILITIES,
-            # with SELinux, another container's files carry that container's label
-            security_opt=["no-new-privileges", *self._seccomp, *(["label=disable"] if spec.mounts else [])],
-            tmpfs={"/run/sandbox": "size=16m,mode=0755"},
-            log_config=docker.types.LogConfig(type="none"),
-            binds={source: {"bind": target, "mode": "rw"} for source, target in spec.mounts.items()},
-            runtime=self._config.oci_runtime,
-        )
-        # Without the engine's network `none`: a container without any network also gets a namespace with only lo, but
-        # starts in less than half the time (111 against 273 ms) and avoids a deadlock when many end at once (20.10:
-        # libnetwork's watchLoop and getSvcRecords take the same two locks in opposite order).
-        unconnected = spec.network == "none"
-        program, *arguments = boot.command(spec, first=_HOSTS if unconnected else "")
-        created: dict[str, Any] = api.create_container(
-            spec.image,
-            command=arguments,
-            network_disabled=unconnected,
-            entrypoint=[program],  # Podman takes an empty one to mean the image's own
-            user="0",
-            working_dir=spec.workdir,
-            hostname=self._config.hostname,
-            tty=spec.with_shell,
-            stdin_open=spec.with_shell,
-            environment=boot.environment(spec),
-            labels={
-                NODE: self._config.node,
-                ROLE: spec.role.value,
-                SID: spec.sid,
-                DEADLINE: spec.deadline.astimezone(UTC).isoformat(),
-                TOKEN: token,
-                **({EGRESS: rules} if rules else {}),
-            },
-            host_config=host,
-        )
-        return str(created["Id"])
+    async def _created(
+        self, spec: ContainerSpec, token: str, rules: str, hosts: Sequence[str], folder: Path | None
+    ) -> str:
+        """Create the container; returns its id."""
+        own = Own(self._config, token=token, egress=rules, hosts=hosts, seccomp=self._seccomp)
+        try:
+            return await self._engine.call(lambda api: create(api, spec, own, folder))
+        except ServiceError as e:
+            if folder is None or _NO_SOURCE not in e.detail:
+                raise
+            self._fifos.give_up(f"the engine's host has no folder {folder.parent}; see SANDBOX_FIFO_DIR")
+            return await self._engine.call(lambda api: create(api, spec, own, None))
 
 
 def _info(container: dict[str, Any], held: set[str]) -> ContainerInfo:

@@ -3,6 +3,7 @@
 import os
 import secrets
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,10 @@ from sandbox_server.sandbox.podman.runtime import PodmanRuntime
 PODMAN = "SANDBOX_TEST_PODMAN"
 """Names the socket of a `podman system service` that has the images; scripts/with-podman.sh starts one and sets it."""
 
+FIFOS = Path("/run/sandbox-server")
+WITHOUT_FIFOS = "docker_attached"
+"""The backend on which only the tests of a shell run again."""
+
 
 @dataclass(frozen=True)
 class Backend:
@@ -28,32 +33,41 @@ class Backend:
     """The command line for the same engine."""
     init: str
     """Process 1 of a container with a shell."""
+    fifos: Path | None
+    """Where the FIFOs of shells lie; None: the engine carries the shells' bytes."""
 
     def runtime(self, node: str = "", **config: object) -> DockerRuntime:
         """A runtime that pulls nothing, under its own node name."""
         own = node or f"test-{secrets.token_hex(4)}"
-        return self.kind(self.engine, RuntimeConfig(**{"node": own, "pull": False, **config}))  # type: ignore[arg-type]
+        return self.kind(self.engine, RuntimeConfig(**{"node": own, "pull": False, "fifos": self.fifos, **config}))  # type: ignore[arg-type]
 
 
-def docker() -> Backend:
+def docker(fifos: Path | None = FIFOS) -> Backend:
     """This machine's engine; without it the list is skipped, but fails in CI."""
     try:
-        return _opened(None, DockerRuntime, "docker", ("docker",), "/sbin/docker-init")
+        return _opened(None, DockerRuntime, "docker", ("docker",), "/sbin/docker-init", fifos)
     except EngineUnavailable as error:
         if os.environ.get("CI") == "true":
             raise
         pytest.skip(error.detail)
 
 
+def docker_attached() -> Backend:
+    """The same, as where FIFOs do not work."""
+    return docker(None)
+
+
 def podman() -> Backend:
     """Podman's service, as `make podman` starts it."""
     return _opened(
-        os.environ[PODMAN], PodmanRuntime, "podman", ("podman", "--url", os.environ[PODMAN]), "/run/podman-init"
+        os.environ[PODMAN], PodmanRuntime, "podman", ("podman", "--url", os.environ[PODMAN]), "/run/podman-init", FIFOS
     )
 
 
-def _opened(url: str | None, kind: type[DockerRuntime], name: str, client: tuple[str, ...], init: str) -> Backend:
-    return Backend(name, (PodmanEngine if url else Engine)(url, timeout_s=60), kind, client, init)
+def _opened(
+    url: str | None, kind: type[DockerRuntime], name: str, client: tuple[str, ...], init: str, fifos: Path | None
+) -> Backend:
+    return Backend(name, (PodmanEngine if url else Engine)(url, timeout_s=60), kind, client, init, fifos)
 
 
-BACKENDS = [podman] if os.environ.get(PODMAN) else [docker]
+BACKENDS = [podman] if os.environ.get(PODMAN) else [docker, docker_attached]

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -11,8 +12,26 @@ from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 
-from .backends import BACKENDS, Backend
+from .backends import BACKENDS, WITHOUT_FIFOS, Backend
 from .specs import IMAGE, spec
+
+TWICE = {
+    "test_shell_endings",
+    "test_shell_output",
+    "test_shell_state",
+    "test_shell_timeouts",
+    "test_golden_observations",
+}
+"""Tests of the shell alone: they run with FIFOs and without."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run on the backend without FIFOs only what is in TWICE."""
+    here = [item for item in items if item.path.parent == Path(__file__).parent]
+    once = [item for item in here if f"[{WITHOUT_FIFOS}" in item.name and item.path.stem not in TWICE]
+    config.hook.pytest_deselected(items=once)
+    gone = set(once)
+    items[:] = [item for item in items if item not in gone]
 
 
 @pytest.fixture(scope="session", params=BACKENDS, ids=lambda made: made.__name__)

@@ -83,7 +83,7 @@ async def test_a_shell_killed_between_actions(sandbox: BashSandbox) -> None:
 async def test_all_processes_killed(sandbox: BashSandbox) -> None:
     """`kill -9 -1` would end the session; it costs the processes, files and folder stay."""
     await sandbox.shell.run("cd /usr; echo kept > /var/tmp/f", timeout_s=5)
-    result = await sandbox.shell.run("echo partial; kill -9 -1", timeout_s=20)
+    result = await sandbox.shell.run("echo partial; sleep 0.2; kill -9 -1", timeout_s=20)
     assert shown(result).startswith("partial\n")
     # bash does not kill itself by `kill -9 -1`: it may report the end of the action before all is gone
     told = result.outcome is ShellOutcome.RESTARTED

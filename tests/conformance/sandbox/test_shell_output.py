@@ -8,6 +8,7 @@ import time
 import pytest
 
 from sandbox_server.sandbox.base import ShellOutcome
+from sandbox_server.sandbox.bash.marks import Mark
 from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.bash.turn import KEEP_BYTES
 
@@ -68,21 +69,17 @@ async def test_forged_marks_change_nothing(shared: BashSandbox, forged: str, non
 async def test_marks_of_earlier_actions_change_nothing(sandbox: BashSandbox) -> None:
     """A recording of the terminal (script, a copied log) holds real marks; shown again they would end the action."""
     seen: list[bytes] = []
-    terminal = sandbox.shell._terminal
-    assert terminal is not None
-    passed_on = terminal.data_received
+    passed_on = sandbox.shell.received
 
-    def tap(data: bytes) -> None:
+    def tap(data: bytes, mark: Mark | None) -> None:
         seen.append(data)
-        passed_on(data)
+        passed_on(data, mark)
 
-    terminal.data_received = tap  # type: ignore[method-assign]  # what arrives, with its marks
-    assert terminal._transport is not None
-    terminal._transport.set_protocol(terminal)
+    sandbox.shell.received = tap  # type: ignore[method-assign]  # what arrives, with its marks
     await sandbox.shell.run("(exit 3)", timeout_s=5)
     await sandbox.shell.run("(exit 4)", timeout_s=5)
     recording = b"".join(seen)
-    assert recording.count(b"\x1e") >= 8
+    assert recording.count(b"\x1e") >= 8, recording
     await sandbox.write_file("/tmp/recording", recording)
     for _ in range(2):
         result = await sandbox.shell.run("cat /tmp/recording; sleep 0.1; echo end; (exit 9)", timeout_s=10)

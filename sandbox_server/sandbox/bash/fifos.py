@@ -1,0 +1,190 @@
+"""The server's ends of the FIFOs through which a container's shell is reached without its engine.
+
+They lie in a folder of this host that the container sees read-only at `TARGET`: its processes can read, fill and hold
+open the FIFOs of their own container, but neither replace nor remove them. boot.bash uses them if it finds `WORD` in
+`in`, which proves that both sides see the same FIFO.
+"""
+
+import asyncio
+import os
+import secrets
+import shutil
+import stat
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from sandbox_server import telemetry
+
+log = telemetry.logger(__name__)
+
+TARGET = "/run/sandbox/io"
+WORD = b"sandbox\n"
+_NAMES = ("in", "out")
+
+_PIECE = 1 << 16  # a FIFO holds as much
+_DRAINED = 1 << 20  # bytes that one `drain` reads at most, while another process writes
+_FLAGS = os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC  # read-write: no end of file, no wait for the others
+_LEFT_S = 600.0  # a folder older than this without a container is removed; a creation takes less
+
+
+class Fifos:
+    """`in`, which the shell's terminal reads, and `out`, which it writes, of one container."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._in = self._out = -1
+        self._waiting = bytearray()
+        self._received: Callable[[bytes], None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def make(self) -> None:
+        """Make them anew and empty, in place of those of an earlier start. Raises OSError."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # /run is empty after the host's start
+        self.take_away()
+        for name in _NAMES:
+            os.mkfifo(self._folder / name, 0o600)
+
+    def take_away(self) -> None:
+        """Remove them; the folder stays, without which the container could not be started again. Raises OSError."""
+        self.close()
+        for name in _NAMES:
+            (self._folder / name).unlink(missing_ok=True)
+
+    def open(self, received: Callable[[bytes], None]) -> bool:
+        """Open them and call `received` with all that comes out; False if there are none."""
+        self.close()
+        try:
+            self._in, self._out = self._opened("in"), self._opened("out")
+        except OSError:
+            self.close()
+            return False
+        self._received = received
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._out, self._read)
+        return True
+
+    def write(self, data: bytes) -> None:
+        """Queue `data`. Until `close`, what the container does not read waits here."""
+        if self._loop is None:
+            return
+        if not self._waiting:
+            data = data[self._written(data) :]
+            if data:
+                self._loop.add_writer(self._in, self._go_on)
+        self._waiting += data
+
+    def drain(self) -> None:
+        """Hand over what has come out by now."""
+        for _ in range(_DRAINED // _PIECE):
+            if not self._read():
+                return
+
+    def discard(self) -> None:
+        """Drop what was written and not read: its reader has ended, perhaps in the middle of a line."""
+        self._waiting.clear()
+        with suppress(OSError):
+            for _ in range(_DRAINED // _PIECE):
+                os.read(self._in, _PIECE)
+
+    def close(self) -> None:
+        """Close our ends; what is unread stays in the FIFOs while the container holds them open."""
+        self._received = None
+        self._waiting.clear()
+        if self._loop is not None:
+            self._loop.remove_reader(self._out)
+            self._loop.remove_writer(self._in)
+            self._loop = None
+        for fd in (self._in, self._out):
+            if fd >= 0:
+                os.close(fd)
+        self._in = self._out = -1
+
+    def remove(self) -> None:
+        """Remove the folder."""
+        self.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _opened(self, name: str) -> int:
+        fd = os.open(self._folder / name, _FLAGS)
+        if not stat.S_ISFIFO(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise OSError(f"{self._folder / name} is not a FIFO")
+        return fd
+
+    def _read(self) -> bool:
+        """Hand over one piece; False if there was none."""
+        if self._received is None:
+            return False
+        try:
+            data = os.read(self._out, _PIECE)
+        except BlockingIOError:
+            return False
+        self._received(data)
+        return True
+
+    def _written(self, data: bytes | bytearray) -> int:
+        try:
+            return os.write(self._in, data)
+        except BlockingIOError:
+            return 0
+
+    def _go_on(self) -> None:
+        del self._waiting[: self._written(self._waiting)]
+        if not self._waiting and self._loop is not None:
+            self._loop.remove_writer(self._in)
+
+
+class FifoFolders:
+    """The folders of one node's containers, in a folder of their own."""
+
+    def __init__(self, base: Path | None, node: str) -> None:
+        """`base`: None if FIFOs are not wanted."""
+        self._base = base
+        self._node = node
+        self.unused = "" if base else "SANDBOX_FIFO_DIR=off"
+        """Why no folders are made; "" while they are."""
+
+    def make(self) -> Path | None:
+        """Make a folder for a container, None if FIFOs are not used. Its name, which the container sees, is random."""
+        if self._base is None or self.unused:
+            return None
+        folder = self._base / self._node / secrets.token_hex(8)
+        try:
+            folder.mkdir(mode=0o700, parents=True)
+        except OSError as e:
+            self.give_up(f"no folder can be made: {e}; see SANDBOX_FIFO_DIR")
+            return None
+        return folder
+
+    def give_up(self, why: str) -> None:
+        """Make no folders from now on."""
+        if not self.unused:
+            self.unused = why
+            log.info("the engine carries the bytes of shells, which costs an action some 2 ms of CPU", why=why)
+
+    def remove_left(self, used: Collection[str]) -> None:
+        """Remove the folders of this node, and of its command lines, that no container has: their makers were killed.
+
+        `used`: paths of the folders that containers have, as the engine lists them.
+        """
+        before = time.time() - _LEFT_S
+        for folder in self._folders():
+            with suppress(OSError):
+                if str(folder) not in used and folder.stat().st_mtime < before:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+    def close(self) -> None:
+        """Remove this node's own folder if it is empty."""
+        if self._base is not None:
+            with suppress(OSError):
+                (self._base / self._node).rmdir()
+
+    def _folders(self) -> Iterator[Path]:
+        if self._base is None:
+            return
+        with suppress(OSError):
+            for node in list(self._base.iterdir()):
+                if node.name == self._node or node.name.startswith(f"{self._node}+"):
+                    yield from list(node.iterdir())

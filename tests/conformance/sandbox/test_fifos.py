@@ -1,0 +1,142 @@
+"""The FIFOs of a shell: used where they work, given up where they do not, and nothing that their container does to them
+concerns another one."""
+
+import os
+import stat
+import time
+from pathlib import Path
+
+import pytest
+
+from sandbox_server.sandbox.base import ShellOutcome
+from sandbox_server.sandbox.bash.fifos import TARGET
+from sandbox_server.sandbox.bash.sandbox import BashSandbox
+
+from .backends import Backend
+from .specs import say, shown, spec, there
+
+BASE = Path("/run/sandbox-server")
+
+
+def direct(sandbox: BashSandbox) -> bool:
+    """The shell is reached through FIFOs now."""
+    terminal = sandbox.shell._terminal
+    assert terminal is not None
+    return terminal.direct
+
+
+def folder_of(sandbox: BashSandbox) -> Path:
+    """The folder of its FIFOs."""
+    assert sandbox.fifos is not None
+    return sandbox.fifos._folder
+
+
+async def test_they_live_as_long_as_their_container(backend: Backend) -> None:
+    """A folder for each session of weeks would fill the host's memory."""
+    runtime = backend.runtime(fifos=BASE)
+    sandbox = await runtime.create(spec())
+    folder = folder_of(sandbox)
+    assert direct(sandbox) and sorted(os.listdir(folder)) == ["in", "out"]
+    assert folder.parent.parent == BASE and stat.S_IMODE(folder.stat().st_mode) == 0o700
+    await runtime.remove(sandbox.container_id)
+    assert not folder.exists()
+    killed = folder.parent / "0123456789abcdef"  # of a server that was killed while it created a container
+    young = folder.parent / "fedcba9876543210"
+    for left in (killed, young):
+        left.mkdir()
+    os.utime(killed, (0, 0))
+    await runtime.list()
+    assert not killed.exists() and young.exists()
+    young.rmdir()
+
+
+async def test_another_server_goes_on_with_them(backend: Backend) -> None:
+    """Text that was printed in between would be lost, or the shell unreachable."""
+    first = backend.runtime(fifos=BASE)
+    sandbox = await first.create(spec())
+    result = await sandbox.shell.run(
+        "cd /usr; sleep 0.3; echo between; touch /tmp/said", timeout_s=9, soft_timeout_s=0.1
+    )
+    assert result.outcome is ShellOutcome.RUNNING
+    sandbox.close()
+    second = backend.runtime(first._config.node, fifos=None)  # the setting concerns new containers
+    again = await second.attach(sandbox.container_id)
+    try:
+        await there(again, "/tmp/said")
+        left = await again.shell.settle(wait_s=5)
+        assert left is not None and shown(left) == "between\n" and left.cwd == "/usr"
+        assert direct(again) and await say(again, "echo here") == "here"
+    finally:
+        await second.remove(again.container_id)
+    assert not folder_of(sandbox).exists()
+
+
+@pytest.mark.parametrize("lack", ["script", "folder"])
+async def test_without_them_the_engine_carries_the_bytes(backend: Backend, lack: str, tmp_path: Path) -> None:
+    """An image without `script`, or an engine that has other folders than the server, would have no shells."""
+    runtime = backend.runtime(fifos=BASE)
+    image = {}
+    if lack == "script":
+        sandbox = await runtime.create(spec())
+        await sandbox.exec(["rm", "-f", "/usr/bin/script"], timeout_s=20)
+        image = {"image": (await runtime.commit(sandbox.container_id, "sandbox-tests/no-script:latest", {})).name}
+        await runtime.remove(sandbox.container_id)
+    else:
+        made = runtime._fifos.make
+
+        def elsewhere() -> Path | None:
+            folder = made()
+            assert folder is not None
+            folder.rmdir()
+            return folder
+
+        runtime._fifos.make = elsewhere  # type: ignore[method-assign]  # as an engine in another place sees it
+    sandbox = await runtime.create(spec(**image))
+    try:
+        assert not direct(sandbox) and await say(sandbox, "echo $((6 * 7))") == "42"
+        assert bool(runtime._fifos.unused) == (lack == "folder")
+        await sandbox.restart()
+        assert not direct(sandbox) and await say(sandbox, "echo again") == "again"
+    finally:
+        await runtime.remove(sandbox.container_id)
+        if image:
+            await runtime.remove_image(image["image"])
+    assert not list((BASE / runtime._config.node).iterdir())
+
+
+HOSTILE = {
+    "replaces": f"cd {TARGET}; rm -f in; mv out x; ln -s /etc/passwd in; mkfifo new; chmod 777 in out; umount {TARGET}",
+    "fills": f"(exec 9<> {TARGET}/in; timeout 3 sh -c 'yes >&9') & sleep 0.3",
+    "steals": f"(setsid cat {TARGET}/in > /dev/null 2>&1 &); sleep 0.3",
+    "reads what is told": f"(setsid cat {TARGET}/out > /tmp/told 2>&1 &); sleep 0.3",
+    "forges": rf"for i in 1 2 3; do printf '\036Lffffffffffffffffffffffffffffffff end 0\036' > {TARGET}/out; "
+    rf"printf '\036P0000000000000000 root\036\036Lx up\036' > {TARGET}/out; done",
+    "floods": f"(setsid sh -c 'timeout 3 cat /dev/zero > {TARGET}/out' &); sleep 0.3",
+    "resizes": f'python3 -c \'import fcntl; fcntl.fcntl(open("{TARGET}/in", "r+", buffering=0), 1031, 1 << 30)\'; true',
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+async def test_a_container_harms_only_its_own_shell(backend: Backend, what: str) -> None:
+    """They are shared with the host: what a policy does there must not hang the server nor reach another session."""
+    runtime = backend.runtime(fifos=BASE)
+    sandbox, other = await runtime.create(spec()), await runtime.create(spec())
+    try:
+        folder = folder_of(sandbox)
+        before = {name: (folder / name).stat() for name in ("in", "out")}
+        began = time.monotonic()
+        await sandbox.shell.run(HOSTILE[what], timeout_s=5)
+        for _ in range(2):  # stolen input costs the processes, and the container starts again
+            result = await sandbox.shell.run("echo answered", timeout_s=5)
+        assert "answered\r\n" in result.output.text(), result
+        assert time.monotonic() - began < 60
+        assert sorted(os.listdir(folder)) == ["in", "out"]
+        if not result.restarted and what in ("replaces", "enlarges"):
+            after = {name: (folder / name).stat() for name in ("in", "out")}
+            assert {name: (one.st_ino, one.st_mode) for name, one in after.items()} == {
+                name: (one.st_ino, one.st_mode) for name, one in before.items()
+            }
+        assert await say(other, "echo unharmed", timeout_s=5) == "unharmed"
+    finally:
+        await runtime.remove(sandbox.container_id)
+        await runtime.remove(other.container_id)
