@@ -29,6 +29,7 @@ RUNS = Gauge(
 NODE_FAULT = Gauge("sandbox_node_fault", "1 while the node takes nothing new because of it: daemon, disk", ["reason"])
 DISK_USED = Gauge("sandbox_engine_disk_used_ratio", "Used part of the engine's disk, 0 to 1")
 IMAGES_REMOVED = Counter("sandbox_images_removed_total", "Images removed to make room on the engine's disk")
+SHELLS = Counter("sandbox_shells_total", "Shells that started, by what carries their bytes: fifos, engine", ["way"])
 POOL_PARKED = Gauge("sandbox_pool_parked", "Containers that are parked for starts to come")
 POOL_TAKES = Counter("sandbox_pool_takes_total", "Containers taken by starts: warm, joined, cold, dead", ["how"])
 ACTIONS = Counter("sandbox_actions_total", "Actions by tool and outcome", ["tool", "outcome"])

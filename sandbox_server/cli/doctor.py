@@ -80,9 +80,11 @@ async def _docker(settings: Settings) -> str:
             f"{facts.version} cannot apply seccomp profiles, so containers with SANDBOX_SECCOMP={settings.seccomp} do"
             " not start; use a kernel with CONFIG_SECCOMP_FILTER, or accept all system calls: SANDBOX_SECCOMP=engine"
         )
+    way = f"the engine ({facts.without_fifos})" if facts.without_fifos else "FIFOs where the image has `script`"
     return (
         f"{facts.version}, {facts.storage_driver}, {facts.cpus} CPUs, {facts.memory_mb >> 10} GB, seccomp profile:"
-        f" {settings.seccomp if facts.seccomp else 'none'}; {len(containers)} containers of node {settings.node_id}"
+        f" {settings.seccomp if facts.seccomp else 'none'}; shells by {way}; {len(containers)} containers of node"
+        f" {settings.node_id}"
     )
 
 

@@ -45,3 +45,5 @@ class EngineFacts:
     time: datetime
     seccomp: bool
     """The engine can apply seccomp profiles."""
+    without_fifos: str
+    """Why the engine carries the bytes of all shells; "" if FIFOs do where the image has `script`."""

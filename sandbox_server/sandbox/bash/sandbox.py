@@ -135,6 +135,7 @@ class BashSandbox(BashFileSystem):
         started = time.monotonic()
         await self._shell.start(terminal)
         self.boot_s = {"shell": time.monotonic() - started}
+        telemetry.SHELLS.labels("fifos" if terminal.direct else "engine").inc()
 
     async def begin(self) -> None:
         """Start the created or stopped container without waiting for a shell. Raises as `Container.start`."""

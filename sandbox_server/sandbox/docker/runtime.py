@@ -283,6 +283,7 @@ class DockerRuntime:
             cpus=info["NCPU"],
             memory_mb=info["MemTotal"] >> 20,
             time=datetime.fromisoformat(info["SystemTime"][:19] + "+00:00"),
+            without_fifos=self._fifos.unused,
             seccomp=any("seccomp" in option for option in info.get("SecurityOptions") or ()),
         )
 
