@@ -221,8 +221,14 @@ class BashShell:
         Returns None if the shell was idle, RESTARTED if the container had stopped. Sends a line feed, which makes an
         idle shell print its prompt; a running command may read it as an empty line of input.
         """
-        revived = await self._connect()
-        turn = self._turn = Turn(_ANY, begun=True, restarted=revived)
+        turn = Turn(_ANY, begun=True)
+        self._turn = turn  # before the stream is open: FIFOs hold what was printed in between, the command's end too
+        self._prompt_seen.clear()
+        turn.restarted = revived = await self._connect()
+        self._turn = turn
+        if turn.end is not None:
+            await set_within(turn.done, _NOTICE_S)
+            return await self._finish(turn, ShellOutcome.FINISHED)
         self._prompt_seen.clear()
         self._write(b"\n")
         if await set_within(self._prompt_seen, min(_NOTICE_S, wait_s)) and turn.end is None and not turn.lost:
