@@ -2,7 +2,7 @@
 # Runs the tests: most in parallel, then one by one those that need the machine to themselves (`conftest.py`).
 # Arguments go to each run of pytest; TEST_WORKERS is the number of parallel tests: two more than CPUs, because most tests wait.
 # If only a few tests failed, they run once more, alone and after all others, and are reported as unsteady. Find the cause:
-# such a test needs more of the machine than it may, or conflicts with another one.
+# such a test needs more of the machine than it may, or conflicts with another one. A failed collection is no such test.
 set -u
 cd "$(dirname "$0")/.."
 unset PYTHONDONTWRITEBYTECODE # otherwise each server that a test starts would compile all our modules
@@ -23,7 +23,7 @@ ran='' failed=0
 rm -f "$failures"
 run -n "${TEST_WORKERS:-$(($(nproc) + 2))}" --dist loadfile --no-loadscope-reorder -m 'not alone' "$@"
 run -m alone "$@"
-if [ "$failed" = 1 ] && found=$(names) && [ -n "$found" ] && [ "$(echo "$found" | wc -l)" -le "$few" ]; then
+if [ "$failed" = 1 ] && found=$(names) && [ -n "$found" ] && ! echo "$found" | grep -qv :: && [ "$(echo "$found" | wc -l)" -le "$few" ]; then
     printf '\nThese failed and run once more. Those that pass now are UNSTEADY: find the cause.\n%s\n' "$found"
     failed=0
     run --last-failed --last-failed-no-failures none "$@"

@@ -17,7 +17,7 @@ __sb_b() {
     builtin printf '%s\n%s\n' "$t" "$REPLY" >| /run/sandbox/mark
   fi
   __sb_n=$1
-  builtin printf '\036B%s\036' "$1" > /dev/tty
+  if [[ -t 1 ]]; then builtin printf '\036B%s\036' "$1"; else builtin printf '\036B%s\036' "$1" > /dev/tty; fi
   builtin return "$s"
 }
 
@@ -34,10 +34,12 @@ __sb_s() {
 }
 
 # Before each prompt, so also after SIGINT: reports how the action ended and the shell's state. The prompt follows the
-# notices of ended jobs, so it marks the end of the terminal's output; it goes to stderr, hence the flag t.
+# notices of ended jobs, so it marks the end of the terminal's output. It goes to stderr: if that is the terminal
+# (flag t), the report is a part of it, since each write wakes two processes.
 __sb_p() {
   { [[ $- == *x* ]] && __sb_x=x && builtin set +x; } 2> /dev/null
-  builtin local flags= python= "nonce=${__sb_n-}" "cwd=${PWD:-$(builtin pwd)}"
+  __sb_i=
+  builtin local ps flags= python= "nonce=${__sb_n-}" "cwd=${PWD:-$(builtin pwd)}"
   if [[ $nonce ]]; then
     __sb_n=
     [[ -t 2 ]] && flags=t
@@ -45,9 +47,14 @@ __sb_p() {
     [[ -e /dev/fd/1 && -e /dev/fd/2 ]] || flags=c
     builtin hash python 2> /dev/null && python=${BASH_CMDS[python]-}
     __sb_s 2> /dev/null
-    builtin printf '\036I%s %s %s %s \037%s\037%s\036' "$nonce" "$1" "$EUID" "$flags" "$cwd" "$python" > /dev/tty
+    builtin printf -v __sb_i '\036I%s %s %s %s \037%s\037%s\036' "$nonce" "$1" "$EUID" "$flags" "$cwd" "$python"
+    ps='${__sb_i}'$'\036'"P$nonce "'\u'$'\036'
+    { PS1=$ps; } 2> /dev/null # it may be read-only
+    if [[ $flags != t || $PS1 != "$ps" || $BASHOPTS != *promptvars* ]]; then
+      builtin printf '%s' "$__sb_i" > /dev/tty
+      __sb_i=
+    fi
     [[ $flags == c ]] && builtin exit 0
-    { PS1=$'\036'"P$nonce "'\u'$'\036'; } 2> /dev/null # it may be read-only
   fi
   if [[ ${__sb_x-} ]]; then __sb_x= && builtin set -x; fi
 }

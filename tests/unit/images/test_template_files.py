@@ -81,7 +81,11 @@ def test_hostile_members(hostile: tuple[tarfile.TarInfo, bytes]) -> None:
         copied(archive(member("fine", b"x"), hostile))
 
 
-@pytest.mark.parametrize("body", [b"", b"no archive", TREE[: len(TREE) // 2], gzip.compress(b"no archive" * 100)])
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"no archive", TREE[: len(TREE) // 2], gzip.compress(b"no archive" * 100)],
+    ids=["nothing", "no gzip", "half", "no tar"],  # an archive has its time: each worker would name the test otherwise
+)
 def test_broken_archives(body: bytes) -> None:
     with pytest.raises(MalformedRequest):
         copied(body)
