@@ -39,7 +39,7 @@ __sb_s() {
 __sb_p() {
   { [[ $- == *x* ]] && __sb_x=x && builtin set +x; } 2> /dev/null
   __sb_i=
-  builtin local ps flags= python= "nonce=${__sb_n-}" "cwd=${PWD:-$(builtin pwd)}"
+  builtin local report flags= python= "nonce=${__sb_n-}" "cwd=${PWD:-$(builtin pwd)}"
   if [[ $nonce ]]; then
     __sb_n=
     [[ -t 2 ]] && flags=t
@@ -47,12 +47,14 @@ __sb_p() {
     [[ -e /dev/fd/1 && -e /dev/fd/2 ]] || flags=c
     builtin hash python 2> /dev/null && python=${BASH_CMDS[python]-}
     __sb_s 2> /dev/null
-    builtin printf -v __sb_i '\036I%s %s %s %s \037%s\037%s\036' "$nonce" "$1" "$EUID" "$flags" "$cwd" "$python"
-    ps='${__sb_i}'$'\036'"P$nonce "'\u'$'\036'
-    { PS1=$ps; } 2> /dev/null # it may be read-only
-    if [[ $flags != t || $PS1 != "$ps" || $BASHOPTS != *promptvars* ]]; then
-      builtin printf '%s' "$__sb_i" > /dev/tty
-      __sb_i=
+    builtin printf -v report '\036I%s %s %s %s \037%s\037%s\036' "$nonce" "$1" "$EUID" "$flags" "$cwd" "$python"
+    # (after a syntax error bash shows the prompt that it had before)
+    if [[ $1 == 0 && $flags == t && $BASHOPTS == *promptvars* ]] &&
+      builtin declare -g "PS1=\${__sb_i}"$'\036'"P$nonce \\u"$'\036' 2> /dev/null; then # it may be read-only
+      __sb_i=$report
+    else
+      builtin printf '%s' "$report" > /dev/tty
+      builtin declare -g PS1=$'\036'"P$nonce \\u"$'\036' 2> /dev/null
     fi
     [[ $flags == c ]] && builtin exit 0
   fi

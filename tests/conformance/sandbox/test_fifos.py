@@ -126,8 +126,10 @@ async def test_a_container_harms_only_its_own_shell(backend: Backend, what: str)
         before = {name: (folder / name).stat() for name in ("in", "out")}
         began = time.monotonic()
         await sandbox.shell.run(HOSTILE[what], timeout_s=5)
-        for _ in range(2):  # stolen input costs the processes, and the container starts again
+        for _ in range(3):  # a thief takes some of the input; it is killed when the shell does not answer
             result = await sandbox.shell.run("echo answered", timeout_s=5)
+            if "answered\r\n" in result.output.text():
+                break
         assert "answered\r\n" in result.output.text(), result
         assert time.monotonic() - began < 60
         assert sorted(os.listdir(folder)) == ["in", "out"]
