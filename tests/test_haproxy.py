@@ -1,8 +1,10 @@
 """The balancer, before stand-ins that can be sick, deaf or dying: what it may do to a request and what not."""
 
+import io
 import json
 import re
 import secrets
+import tarfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -13,12 +15,20 @@ import pytest
 
 from sandbox_server.settings import Settings
 from tests.deployment import BALANCER_IMAGE, BASE_IMAGE, BUILD_TIMEOUT_S, ROOT
+from tests.live.e2b import TEMPLATES, sdk_process
+from tests.live.serving import free_port, serving, until
 
 CONFIGURATION = ROOT / "deploy" / "haproxy" / "haproxy.cfg"
 BACKEND = ROOT / "tests" / "haproxy_backend.py"
 KEY = "first-key"
 
 pytestmark = pytest.mark.timeout(BUILD_TIMEOUT_S)
+
+
+def in_rotation(operations: str) -> set[str]:
+    """Slots of servers that pass the check, as /metrics says."""
+    text = httpx.get(f"{operations}/metrics", timeout=10).text
+    return set(re.findall(r'haproxy_server_status\{proxy="servers",server="(server\d+)",state="UP"\} 1', text))
 
 
 class Rotation:
@@ -41,7 +51,11 @@ class Rotation:
             )
         self.balancer = engine.containers.create(
             BALANCER_IMAGE,
-            environment={"SANDBOX_SERVERS": "server:5000", "SANDBOX_API_KEYS": f"{KEY} , second-key"},
+            environment={
+                "SANDBOX_SERVERS": "server:5000",
+                "SANDBOX_API_KEYS": f"{KEY} , second-key",
+                "SANDBOX_BALANCER_RETRIES": "3",  # so that the test without servers need not wait for 30
+            },
             network=self.network.name,
             ports={"5000/tcp": ("127.0.0.1", None), "8404/tcp": ("127.0.0.1", None)},
         )
@@ -68,16 +82,11 @@ class Rotation:
         assert [answer.status_code for answer in answers] == [200] * n
         return Counter(answer.text.split()[0] for answer in answers)
 
-    def up(self) -> set[str]:
-        """Addresses' slots that are in rotation, as /metrics says."""
-        text = httpx.get(f"{self.operations}/metrics", timeout=10).text
-        return set(re.findall(r'haproxy_server_status\{proxy="servers",server="(\w+)",state="UP"\} 1', text))
-
     def wait_for(self, servers: int, timeout_s: float = 30) -> None:
         end = time.monotonic() + timeout_s
         while time.monotonic() < end:
             try:
-                if len(self.up()) == servers:
+                if len(in_rotation(self.operations)) == servers:
                     return
             except httpx.TransportError:
                 pass
@@ -164,4 +173,82 @@ def test_with_no_server_it_says_so_as_the_servers_would(rotation):
     none = rotation.post("/start_instance")
     assert (none.status_code, none.headers["Retry-After"]) == (503, "2")
     assert json.loads(none.content) == none.json() and none.json()["code"] == "no_server"
-    assert httpx.get(f"{rotation.operations}/healthz", timeout=10).status_code == 503
+    until(lambda: httpx.get(f"{rotation.operations}/healthz", timeout=10).status_code == 503, what="not healthy")
+
+
+AWAY = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from e2b import Sandbox
+box = Sandbox.create(timeout=600)
+box.files.write('/tmp/before', 'kept')
+print('ready', flush=True)
+sys.stdin.readline()  # the server has been killed
+calls = [
+    lambda: Sandbox.create(timeout=600).kill(),
+    lambda: box.files.read('/tmp/before'),
+    lambda: box.files.write('/tmp/after', 'x' * 300_000).path,
+    lambda: box.commands.run('echo once >> /tmp/runs; cat /tmp/before').stdout,
+    lambda: Sandbox.connect(box.sandbox_id).is_running(),
+]
+with ThreadPoolExecutor(len(calls)) as pool:
+    done = [call.result() for call in [pool.submit(call) for call in calls]]
+result = [*done, box.commands.run('cat /tmp/runs; wc -c < /tmp/after').stdout, box.kill()]
+"""
+
+
+def test_the_sdk_does_not_notice_a_server_that_is_killed_and_restarts(engine, deployed_images, tmp_path):
+    """A server's restart lost every rollout whose client asked for something meanwhile, and its box kept its slot."""
+    ports = {name: free_port() for name in ("5000", "8404")}
+    with serving(tmp_path, ROOT / "examples" / "instances.jsonl", box_templates=TEMPLATES) as server:
+        # the shipped configuration but for its ports, and one address without DNS in place of a hundred by name
+        text = CONFIGURATION.read_text().replace(' 100 "${SANDBOX_SERVERS}"', ' 1 "${SANDBOX_SERVERS}"')
+        for name, port in ports.items():
+            text = text.replace(f"bind :{name}\n", f"bind 127.0.0.1:{port}\n")
+        balancer = engine.containers.create(
+            BALANCER_IMAGE,
+            environment={"SANDBOX_SERVERS": server.url.removeprefix("http://")},
+            network_mode="host",
+        )
+        try:
+            balancer.put_archive("/etc/haproxy", archive("haproxy.cfg", text.encode()))
+            balancer.start()
+            operations = f"http://127.0.0.1:{ports['8404']}"
+            until(lambda: reachable(operations) and in_rotation(operations), what="in rotation")
+            with sdk_process(f"http://127.0.0.1:{ports['5000']}", "newest", AWAY) as client:
+                assert client.stdout.readline() == "ready\n"
+                server.kill()
+                client.stdin.write("\n")
+                client.stdin.flush()
+                until(lambda: waiting(operations) >= 5, what="all calls wait for the server")
+                until(lambda: not in_rotation(operations), what="the check has seen the end")
+                assert client.poll() is None
+                server.start()
+                out, err = client.communicate(timeout=120)
+            assert client.returncode == 0, (err[-3000:], balancer.logs(tail=20).decode())
+            assert json.loads(out) == [True, "kept", "/tmp/after", "kept", True, "once\n300000\n", True]
+        finally:
+            balancer.remove(force=True, v=True)
+
+
+def archive(name: str, content: bytes) -> bytes:
+    """A tar archive of one file that all may read."""
+    packed, entry = io.BytesIO(), tarfile.TarInfo(name)
+    entry.size = len(content)
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        tar.addfile(entry, io.BytesIO(content))
+    return packed.getvalue()
+
+
+def reachable(operations: str) -> bool:
+    """Whether the balancer listens."""
+    try:
+        return httpx.get(f"{operations}/metrics", timeout=10).is_success
+    except httpx.TransportError:
+        return False
+
+
+def waiting(operations: str) -> int:
+    """Requests at the balancer that have no answer yet."""
+    text = httpx.get(f"{operations}/metrics", timeout=10).text
+    return int(re.findall(r'haproxy_backend_current_sessions\{proxy="servers"\} (\d+)', text)[0])

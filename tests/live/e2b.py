@@ -3,6 +3,8 @@
 import json
 import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,25 +52,36 @@ class Control:
 
 def sdk(server: Server, release: str, script: str) -> Any:
     """Run `script` in the environment of that release; return its variable `result`."""
+    with sdk_process(server.url, release, script) as process:
+        out, err = process.communicate(timeout=90)
+    assert process.returncode == 0, err[-3000:]
+    return json.loads(out.splitlines()[-1])
+
+
+@contextmanager
+def sdk_process(url: str, release: str, script: str) -> Iterator[subprocess.Popen[str]]:
+    """`script` running in the environment of that release; it prints its variable `result` last. Killed at the end."""
     python = SDKS / f"e2b-{release}" / "bin" / "python"
     if not python.exists():
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"{python} is needed: make test makes it")
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(Path.home()),
-        "E2B_API_URL": server.url,
-        "E2B_SANDBOX_URL": server.url,
+        "E2B_API_URL": url,
+        "E2B_SANDBOX_URL": url,
         "E2B_API_KEY": KEY,
         "E2B_VALIDATE_API_KEY": "false",
         "no_proxy": "*",
     }
-    done = subprocess.run(
+    with subprocess.Popen(
         [python, "-c", f"import json\n{script}\nprint(json.dumps(result, default=str))"],
         env=environment,
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=90,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()

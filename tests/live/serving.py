@@ -61,7 +61,7 @@ def docker(*words: str) -> str:
     return done.stdout
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """A free port below the kernel's range for clients, so that it is still free after each `kill`."""
     while True:
         port = 10_000 + secrets.randbelow(20_000)
@@ -106,7 +106,7 @@ class Server:
     """One node with its data directory; it can be killed and started again."""
 
     def __init__(self, folder: Path, rows: Path, settings: Mapping[str, str]) -> None:
-        port = _free_port()
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self.node = f"live-{secrets.token_hex(4)}"
         self.folder = folder
