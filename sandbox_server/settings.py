@@ -188,7 +188,10 @@ class Settings(BaseSettings):
     box_default_s: float = 300.0
     """Lifetime of a box if its request names none."""
     box_max_s: Annotated[float, Field(gt=0)] = 86400.0
-    """Longest lifetime of a box, however often it is extended; a box does not end by being idle."""
+    """Longest lifetime of a box, however often it is extended."""
+    box_idle_s: Annotated[float, Field(ge=0)] = 0.0
+    """A box that no request has used for this long is ended before its timeout, e.g. because its client has died. Open
+    streams count as use, commands that nobody follows do not. 0: boxes never end by being idle, as at E2B."""
     box_paused_max_s: Annotated[float, Field(ge=0)] = 14400.0
     """Longest total time that a box may be paused; then it is removed. A paused box keeps its memory and its slot. 0:
     boxes cannot be paused."""

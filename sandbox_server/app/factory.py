@@ -15,6 +15,7 @@ from starlette.routing import Route
 from sandbox_server import __version__, plugins, protocols, traces
 from sandbox_server.app import failures, health, rights
 from sandbox_server.app.access import BoundBody, RequireKey, role_of
+from sandbox_server.app.box_use import InUse
 from sandbox_server.app.direct import Direct, bare_routes
 from sandbox_server.app.forward import Forward
 from sandbox_server.app.loop_watch import watched_loop
@@ -102,6 +103,8 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
         timeout_s=settings.forward_timeout_s,
         patience_s=2 * settings.node_ttl_s,
     )
+    if settings.box_idle_s:
+        app.add_middleware(InUse)
     app.add_middleware(failures.Unforeseen)
     app.add_middleware(BoundBody, max_bytes=int(settings.max_body_mb * 2**20), timeout_s=settings.body_timeout_s)
     if keys:

@@ -23,6 +23,7 @@ from sandbox_server.boxes.processes import Processes
 from sandbox_server.boxes.session_boxes import SessionBoxes
 from sandbox_server.boxes.session_work import SessionWork
 from sandbox_server.boxes.templates import TemplateBuilds
+from sandbox_server.boxes.use import BoxUse
 from sandbox_server.catalogue.boxes import BoxHistory
 from sandbox_server.catalogue.insight.listing import Listing
 from sandbox_server.catalogue.templates import Templates
@@ -157,9 +158,10 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             config=configs.service_config(settings),
         )
         lives = BoxLives(runtime, data.store, state.boxes, log, wait_s=settings.action_wait_s)
+        use = BoxUse(idle_s=settings.box_idle_s)
         kinds: Kinds = {
             SessionKind.TASK: TaskKind(data.instances, idle_s=settings.session_idle_s, disk_mb=settings.disk_mb),
-            SessionKind.BOX: BoxesKind(state.boxes, box_history, lives, disk_mb=settings.disk_mb),
+            SessionKind.BOX: BoxesKind(state.boxes, box_history, lives, use, node=node, disk_mb=settings.disk_mb),
         }
         reaper = Reaper(
             runtime,
@@ -191,7 +193,7 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             alive=state.nodes.alive,
         )
         stack.push_async_callback(templates.close)
-        boxes = Boxes(runtime, data, state.boxes, ownership, ending, log, lives, policy)
+        boxes = Boxes(runtime, data, state.boxes, ownership, ending, log, lives, policy, use)
         box_creation = BoxCreation(
             runtime, boxes, data.store, state.boxes, starts, placement, ending, log, allowed, templates
         )

@@ -1,8 +1,8 @@
 """Boxes: sessions that run an image instead of an instance, for clients that bring their own commands.
 
 Like any session, a box has a slot, a record, a container, a node, and is watched by the reaper; it has no actions, no
-patch and no grading. It ends at its deadline, whether idle or busy, or when its node dies: boxes have no journal, so
-they cannot be restored.
+patch and no grading. It ends at its deadline, when it is idle for longer than the operator allows, or when its node
+dies: boxes have no journal, so they cannot be restored.
 """
 
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ from dataclasses import replace
 from sandbox_server.boxes.lives import BoxLives
 from sandbox_server.boxes.network import connect, egress_of
 from sandbox_server.boxes.policy import BoxPolicy
+from sandbox_server.boxes.use import BoxUse
 from sandbox_server.boxes.view import BoxView as BoxView  # re-exported: the methods here return it
 from sandbox_server.errors import SandboxLost, SandboxPaused, SandboxRunning, StateUnavailable, UnknownSession
 from sandbox_server.fleet.ownership import Ownership
@@ -36,6 +37,7 @@ class Boxes:
         log: SessionLog,
         lives: BoxLives,
         policy: BoxPolicy,
+        use: BoxUse,
     ) -> None:
         self._runtime = runtime
         self._data = data
@@ -45,6 +47,7 @@ class Boxes:
         self._log = log
         self._lives = lives
         self.policy = policy
+        self.use = use
 
     async def get(self, sid: str) -> BoxView:
         """The box on any node, live or ended. Raises UnknownSession, StateUnavailable."""
@@ -91,7 +94,10 @@ class Boxes:
         """
         life_s = self.policy.life_s(timeout_s)
         await self.get(sid)
-        return await self._lives.set_end(sid, life_s, only_longer=only_longer)
+        changed = await self._lives.set_end(sid, life_s, only_longer=only_longer)
+        if self.use.idle_s:
+            await self._data.store.touch(sid)  # in Redis, as this may be another node than the box's
+        return changed
 
     async def pause(self, sid: str) -> BoxView:
         """Freeze the box. It keeps its memory, files and slot, for at most SANDBOX_BOX_PAUSED_MAX_S over all pauses.
@@ -201,6 +207,7 @@ class Boxes:
         if not self._ownership.is_here(view.record):
             await self._ownership.nobodys(view.record)
             raise UnknownSession(f"box {view.sid} is lost: its host {view.record.node} died")
+        self.use.note(view.sid)
 
     async def lose(self, view: BoxView, cause: str) -> None:
         """End a box whose container is gone."""

@@ -1,9 +1,9 @@
 """Boxes as the reaper and the disk watch see them."""
 
-import math
 from collections.abc import Sequence
 
 from sandbox_server.boxes.lives import BoxLives
+from sandbox_server.boxes.use import BoxUse
 from sandbox_server.catalogue.boxes import BoxHistory
 from sandbox_server.records import SessionKind, SessionRecord
 from sandbox_server.sandbox.base import ContainerInfo
@@ -11,17 +11,24 @@ from sandbox_server.state.boxes import BoxFacts
 
 
 class BoxesKind:
-    """A `sessions.kinds.Kind`. A box ends or is paused at its deadline, and never for being idle."""
+    """A `sessions.kinds.Kind`. A box ends or is paused at its deadline; idle ones end if the operator says so."""
 
     at_deadline = "timeout"
-    idle_s = math.inf
 
-    def __init__(self, facts: BoxFacts, history: BoxHistory, lives: BoxLives, *, disk_mb: int) -> None:
+    def __init__(
+        self, facts: BoxFacts, history: BoxHistory, lives: BoxLives, use: BoxUse, *, node: str, disk_mb: int
+    ) -> None:
         """`disk_mb`: for boxes missing from Redis."""
         self._facts = facts
         self._history = history
         self._lives = lives
+        self._use = use
+        self._node = node
         self._disk_mb = disk_mb
+
+    def idle(self, record: SessionRecord, now: float) -> bool:
+        """See `Kind.idle`. Only a box's own node knows."""
+        return record.node == self._node and self._use.idle(record.sid, record.touched_at, now)
 
     async def disk_mb(self, record: SessionRecord) -> int:
         """See `Kind.disk_mb`."""
@@ -34,6 +41,10 @@ class BoxesKind:
 
     async def follow(self, containers: Sequence[ContainerInfo], sessions: Sequence[SessionRecord]) -> None:
         """See `Kind.follow`."""
+        for container in containers:
+            if container.paused:  # SANDBOX_BOX_PAUSED_MAX_S bounds this
+                self._use.note(container.sid)
+        self._use.keep(record.sid for record in sessions)
         await self._lives.follow(containers, sessions)
 
     async def save(self, records: Sequence[SessionRecord]) -> None:

@@ -13,8 +13,10 @@ class Kind(Protocol):
 
     at_deadline: str
     """The end reason of a session that has reached its deadline."""
-    idle_s: float
-    """Seconds without a request after which a session ends; infinity to keep idle sessions."""
+
+    def idle(self, record: SessionRecord, now: float) -> bool:
+        """Whether the session ends because nobody uses it; `now`: Unix seconds."""
+        ...
 
     async def disk_mb(self, record: SessionRecord) -> int:
         """MiB that the session may write to its container."""
@@ -48,8 +50,12 @@ class TaskKind:
     def __init__(self, instances: Instances, *, idle_s: float, disk_mb: int) -> None:
         """`disk_mb`: the default for instances without a limit of their own."""
         self._instances = instances
-        self.idle_s = idle_s
+        self._idle_s = idle_s
         self._disk_mb = disk_mb
+
+    def idle(self, record: SessionRecord, now: float) -> bool:
+        """See `Kind.idle`."""
+        return now - record.touched_at > self._idle_s
 
     async def disk_mb(self, record: SessionRecord) -> int:
         """See `Kind.disk_mb`. Also raises UnknownInstance."""

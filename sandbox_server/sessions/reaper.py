@@ -195,7 +195,7 @@ class Reaper:
             return kind.at_deadline
         if record.created_at < self._lapsed.get(record.run, 0.0):
             return "lease"
-        if now - record.touched_at > kind.idle_s:
+        if kind.idle(record, now):
             return "idle"
         return ""
 

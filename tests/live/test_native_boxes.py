@@ -6,6 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,13 @@ class Boxes:
         headers = {"Idempotency-Key": key} if key else {}
         return self.http.post(f"/v1/boxes/{sid}/commands", json=body, headers=headers)
 
+    def followed(self, sid: str, cmd: str) -> dict[str, Any]:
+        """Run a command and ask for its end until it has come."""
+        key = uuid.uuid4().hex
+        while (done := self.ran(sid, cmd, key=key, wait_s=30))["state"] == "running":
+            pass
+        return done
+
     def ran(self, sid: str, cmd: str | None = None, **wanted: Any) -> dict[str, Any]:
         answer = self.run(sid, cmd, **wanted)
         assert answer.status_code == 200, answer.text
@@ -65,8 +73,9 @@ def sid(boxes: Boxes) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def narrow(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with a low limit on kept output, which may be killed."""
-    with serving(tmp_path_factory.mktemp("narrow"), rows, box_output_mb=0.01) as server:
+    """A server with low limits on kept output and idle boxes, which may be killed."""
+    folder = tmp_path_factory.mktemp("narrow")
+    with serving(folder, rows, box_output_mb=0.01, box_idle_s=10, reaper_period_s=0.5) as server:
         yield server
 
 
@@ -209,6 +218,20 @@ def test_output_is_bounded(narrow: Server) -> None:
         done = boxes.ran(sid, "echo first; head -c 3000000 /dev/zero | tr '\\0' x; echo; echo last")
     assert done["stdout"].startswith("first\nxx") and done["stdout"].endswith("x\nlast\n")
     assert done["dropped"]["stdout"] > 2_900_000 and len(done["stdout"]) < 20_000
+
+
+def test_a_box_that_nobody_uses_ends_before_its_timeout(narrow: Server) -> None:
+    """A box whose client had died kept its slot for the hour of its timeout. One that is being waited for is in use."""
+    with Boxes(narrow) as boxes, ThreadPoolExecutor(1) as pool:
+        used = boxes.create()["sid"]
+        waited = pool.submit(boxes.followed, used, "until test -e /tmp/go; do sleep 0.2; done; echo over")
+        until(lambda: waited.done() or narrow.runs(used, "test -e /tmp/go"), what="the command runs")
+        unused = boxes.create()["sid"]  # last, so that `used` ends before it unless the request counts
+        until(lambda: narrow.get(f"/v1/sessions/{unused}")["end_reason"] == "idle", what="the unused box has ended")
+        assert not waited.done()
+        docker("exec", narrow.container(used), "touch", "/tmp/go")
+        assert waited.result()["stdout"] == "over\n"
+        refused(boxes.run(unused, "true"), 404, "unknown_session")
 
 
 def test_a_restart_runs_nothing_twice(narrow: Server) -> None:

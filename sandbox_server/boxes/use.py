@@ -1,0 +1,70 @@
+"""When the boxes of this node were last used, so that one whose client has died need not wait for its timeout.
+
+Kept in memory: the node that has a box answers all requests into it, and noting them in Redis would add an exchange to
+each. A server that has just started counts from its start.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from sandbox_server import clock
+
+
+@dataclass(slots=True)
+class _Request:
+    """The boxes that a request uses. A task begun by it may outlive it, and notes a box without holding it then."""
+
+    held: set[str] = field(default_factory=set)
+    over: bool = False
+
+
+_REQUEST: ContextVar[_Request | None] = ContextVar("box_request", default=None)
+
+
+class BoxUse:
+    """Counts the requests into each box and keeps the time of the last one."""
+
+    def __init__(self, *, idle_s: float) -> None:
+        """`idle_s`: after so long without use a box is idle; 0: never."""
+        self.idle_s = idle_s
+        self._since = clock.now()
+        self._under_way: Counter[str] = Counter()
+        self._last: dict[str, float] = {}
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """A request from its head to the last byte of its answer: boxes noted meanwhile are in use until its end."""
+        request = _Request()
+        token = _REQUEST.set(request)
+        try:
+            yield
+        finally:
+            _REQUEST.reset(token)
+            request.over = True
+            for sid in request.held:
+                self._last[sid] = clock.now()
+                self._under_way[sid] -= 1
+                if not self._under_way[sid]:
+                    del self._under_way[sid]
+
+    def note(self, sid: str) -> None:
+        """The box is used now, and until the end of the current request if there is one."""
+        self._last[sid] = clock.now()
+        request = _REQUEST.get()
+        if request is not None and not request.over and sid not in request.held:
+            request.held.add(sid)
+            self._under_way[sid] += 1
+
+    def idle(self, sid: str, touched_at: float, now: float) -> bool:
+        """Whether nobody has used it for `idle_s`; `touched_at`: Unix seconds of its record's last use."""
+        if not self.idle_s or sid in self._under_way:
+            return False
+        return now - max(touched_at, self._since, self._last.get(sid, 0.0)) > self.idle_s
+
+    def keep(self, sids: Iterable[str]) -> None:
+        """Forget all other boxes."""
+        kept = set(sids)
+        self._last = {sid: at for sid, at in self._last.items() if sid in kept}
