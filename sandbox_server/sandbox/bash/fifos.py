@@ -24,6 +24,7 @@ WORD = b"sandbox\n"
 _NAMES = ("in", "out")
 
 _PIECE = 1 << 16  # a FIFO holds as much
+_PAUSE_S = 0.001  # after a full FIFO was read: a terminal never fills one, but a policy may, as fast as we read
 _DRAINED = 1 << 20  # bytes that one `drain` reads at most, while another process writes
 _FLAGS = os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC  # read-write: no end of file, no wait for the others
 _LEFT_S = 600.0  # a folder older than this without a container is removed; a creation takes less
@@ -62,7 +63,7 @@ class Fifos:
             return False
         self._received = received
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._out, self._read)
+        self._loop.add_reader(self._out, self._readable)
         return True
 
     def write(self, data: bytes) -> None:
@@ -113,16 +114,26 @@ class Fifos:
             raise OSError(f"{self._folder / name} is not a FIFO")
         return fd
 
-    def _read(self) -> bool:
-        """Hand over one piece; False if there was none."""
+    def _readable(self) -> None:
+        loop, fd = self._loop, self._out
+        if self._read() == _PIECE and loop is not None and fd == self._out:
+            loop.remove_reader(fd)
+            loop.call_later(_PAUSE_S, self._read_on, self._received)
+
+    def _read_on(self, received: Callable[[bytes], None] | None) -> None:
+        if self._loop is not None and self._received is received:  # not closed meanwhile
+            self._loop.add_reader(self._out, self._readable)
+
+    def _read(self) -> int:
+        """Hand over one piece; return its size."""
         if self._received is None:
-            return False
+            return 0
         try:
             data = os.read(self._out, _PIECE)
         except BlockingIOError:
-            return False
+            return 0
         self._received(data)
-        return True
+        return len(data)
 
     def _written(self, data: bytes | bytearray) -> int:
         try:

@@ -169,7 +169,8 @@ class Engine:
         except (OSError, TimeoutError) as e:
             if sock is not None:
                 sock.close()
-            raise _Silent(f"no stream from the Docker daemon at {self._url}: {e}") from e
+            detail = f"the Docker daemon at {self._url} does not answer: {str(e) or 'timeout'}"
+            raise _Silent(f"{detail}; see `docker info` on the host") from e
         except BaseException:
             if sock is not None:
                 sock.close()
