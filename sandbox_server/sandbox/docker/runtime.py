@@ -54,7 +54,7 @@ class DockerRuntime:
         if not engine.local:
             self._fifos.give_up("the engine runs on another host")
         elif config.oci_runtime not in self._fifo_runtimes:
-            self._fifos.give_up(f"containers of {config.oci_runtime} do not share FIFOs with their host")
+            self._fifos.give_up(f"not known to work with {config.oci_runtime or 'this engine'}")
         self._open: dict[str, BashSandbox] = {}
         own_token = secrets.token_hex(16)
         self._held = {own_token}  # tokens of the containers that are being created or are open

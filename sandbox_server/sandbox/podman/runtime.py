@@ -17,6 +17,8 @@ class PodmanRuntime(DockerRuntime):
     _container_of = PodmanContainer
     _images_of = PodmanImages
     _outside_of = PodmanOutside
+    # Podman looks for a mounted folder only at the start, so that one on another host fails sessions instead of FIFOs
+    _fifo_runtimes = frozenset()
 
     @staticmethod
     def _seccomp_option(profile: Path) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ def docker_attached() -> Backend:
 def podman() -> Backend:
     """Podman's service, as `make podman` starts it."""
     return _opened(
-        os.environ[PODMAN], PodmanRuntime, "podman", ("podman", "--url", os.environ[PODMAN]), "/run/podman-init", FIFOS
+        os.environ[PODMAN], PodmanRuntime, "podman", ("podman", "--url", os.environ[PODMAN]), "/run/podman-init", None
     )
 
 
