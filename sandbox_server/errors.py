@@ -23,6 +23,7 @@ ServiceError
 │   ├── SandboxRunning      the box is not paused, so it cannot be resumed
 │   ├── SessionStillLive    the request needs an ended session
 │   ├── SessionOver         the session has ended; nothing can run in it
+│   ├── NotForkable         what is in the sandbox cannot be copied
 │   ├── RunOfAnother        the run was started with another API key
 │   ├── Forbidden           the API key may not do this
 │   ├── OverQuota           the run is at its quota; ask again later
@@ -224,6 +225,13 @@ class SessionOver(RequestError):
     """The session has ended; nothing can run in it."""
 
     code = "session_ended"
+    http_status = 409
+
+
+class NotForkable(RequestError):
+    """The session cannot be copied, because of what is in its sandbox."""
+
+    code = "not_forkable"
     http_status = 409
 
 

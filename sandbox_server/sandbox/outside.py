@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,6 +27,16 @@ class Seen:
     """The kernel killed one of its processes at the container's memory limit."""
     exit_code: int
     """Exit code of its first process; 0 while that runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Absolute paths in a container."""
+
+    folders: Sequence[bytes]
+    """Folders that were made, or in which something was made, changed or removed."""
+    others: Sequence[bytes]
+    """Everything else that was made or changed."""
 
 
 class Outside(Protocol):
@@ -67,6 +78,13 @@ class Outside(Protocol):
 
         Counts only what the engine still knows, and several kills in one container possibly as one. Raises
         EngineUnavailable.
+        """
+        ...
+
+    async def changed(self, container_id: str) -> Changed | None:
+        """What differs from its image; None if the engine's host does not show that cheaply. Raises as `see`.
+
+        It may name more than that, and what the engine itself mounts or writes. It is read while the container runs.
         """
         ...
 

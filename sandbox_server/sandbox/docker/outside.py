@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import os
 import posixpath
+import stat
 import time
 from base64 import b64decode
 from collections.abc import Iterator
@@ -19,7 +21,7 @@ from sandbox_server.errors import EngineUnavailable, SandboxLost, ServiceError
 from sandbox_server.sandbox.base import ContainerSpec, Runtime, Sandbox
 from sandbox_server.sandbox.docker.cgroup import Kills, kills
 from sandbox_server.sandbox.docker.engine import Engine
-from sandbox_server.sandbox.outside import FILES, Seen, Unseen
+from sandbox_server.sandbox.outside import FILES, Changed, Seen, Unseen
 
 log = telemetry.logger(__name__)
 
@@ -29,6 +31,7 @@ _FREEZES = 3
 _FREEZE_AGAIN_S = 0.1
 _COPY_S = 120.0
 _CHUNK = 1 << 18
+_PATHS = 500_000  # of changed files; listing them takes two seconds
 _MOST = 16 << 30  # bytes of a copy; an archive stores the holes of a sparse file as bytes
 
 
@@ -121,6 +124,18 @@ class DockerOutside:
                     return int(line.split()[1])
         return None
 
+    async def changed(self, container_id: str) -> Changed | None:
+        """See `sandbox.outside.Outside.changed`: overlayfs keeps it in a folder of the host, if this is that host."""
+        driver = (await self._inspect(container_id)).get("GraphDriver") or {}
+        upper = (driver.get("Data") or {}).get("UpperDir")
+        if (
+            driver.get("Name") not in ("overlay2", "overlay")
+            or not upper
+            or not (self._engine.local and self._sees_files)
+        ):
+            return None
+        return await asyncio.to_thread(_upper, upper.encode())
+
     async def beside(self, container_id: str, spec: ContainerSpec, *, folder: str) -> Sandbox:
         """See `sandbox.outside.Outside.beside`."""
         found = await self._inspect(container_id)
@@ -149,6 +164,28 @@ class DockerOutside:
     async def _inspect(self, container_id: str) -> dict[str, Any]:
         found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))
         return found
+
+
+def _upper(folder: bytes) -> Changed | None:
+    """The paths of an overlay's upper folder, without its marks of removed files. None: it cannot be read."""
+    folders, others = [b"/"], []
+    waiting = [b""]
+    try:
+        while waiting:
+            path = waiting.pop()
+            with os.scandir(folder + path) as entries:
+                for entry in entries:
+                    below = path + b"/" + entry.name
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(below)
+                        waiting.append(below)
+                    elif not (stat.S_ISCHR(mode := entry.stat(follow_symlinks=False).st_mode) or stat.S_ISSOCK(mode)):
+                        others.append(below)
+                    if len(folders) + len(others) > _PATHS:
+                        return None
+    except OSError:  # not this host's, not allowed, or it changed in between
+        return None
+    return Changed(folders, others)
 
 
 def _seen(found: dict[str, Any]) -> Seen:

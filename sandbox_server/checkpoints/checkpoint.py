@@ -1,0 +1,63 @@
+"""What a checkpoint is: a session between two of its actions, as files and a shell."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+
+
+class Part(StrEnum):
+    """One stream of a checkpoint. All but UNDO come out of a container and go into containers of the same session."""
+
+    FILES = "files"
+    """A tar archive of every path that differs from the image."""
+    FOLDERS = "folders"
+    """The changed folders, each name ending in NUL."""
+    CONTENTS = "contents"
+    """All names in those folders, each ending in NUL: what the image has besides was deleted."""
+    SHELL = "shell"
+    """A script that gives a fresh shell the state of the session's."""
+    UNDO = "undo"
+    """The editor's undo history."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A stored checkpoint."""
+
+    sid: str
+    seq: int
+    """It was taken after this action; 0: before the first one."""
+    image: str
+    """Name of the prepared image that the session's container was made from."""
+    made_at: float
+    """Unix seconds."""
+    talk_turns: int = 0
+    """As in `SessionRecord`."""
+    left_out: tuple[str, ...] = ()
+    """What cannot be carried: running programs by name, open files of the shell by number."""
+    blocks: Mapping[Part, tuple[str, ...]] = field(default_factory=dict)
+    """Part -> names of its blocks, in order."""
+    sizes: Mapping[Part, int] = field(default_factory=dict)
+    """Part -> bytes, uncompressed."""
+
+    def to_json(self) -> dict[str, object]:
+        """As JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, object]) -> "Checkpoint":
+        """Read what `to_json` wrote. Raises KeyError, TypeError, ValueError: it is something else."""
+        blocks, sizes = values["blocks"], values["sizes"]
+        left_out = values["left_out"]
+        if not (isinstance(blocks, dict) and isinstance(sizes, dict) and isinstance(left_out, list)):
+            raise TypeError("a checkpoint has blocks, sizes and left_out")
+        return cls(
+            sid=str(values["sid"]),
+            seq=int(str(values["seq"])),
+            image=str(values["image"]),
+            made_at=float(str(values["made_at"])),
+            talk_turns=int(str(values["talk_turns"])),
+            left_out=tuple(map(str, left_out)),
+            blocks={Part(part): tuple(map(str, names)) for part, names in blocks.items()},
+            sizes={Part(part): int(size) for part, size in sizes.items()},
+        )

@@ -1,0 +1,121 @@
+# Sourced by a session's shell between two actions. $1: its `$?`; $2...: its positional parameters. Writes a script that
+# gives another shell of the same image this shell's state: /run/sandbox/shell. Its first line names, as a comment, the
+# file descriptors that cannot be given. Forks nothing; our own names begin with __sb_.
+\builtin shopt -q expand_aliases && __sb_expand=-s || __sb_expand=-u
+\builtin shopt -u expand_aliases
+# Only lines after this one are safe from aliases.
+__sb_save() {
+  builtin local __sb_name __sb_opt __sb_file=/run/sandbox/shell __sb_open= __sb_status=$1
+  builtin local -a __sb_list
+  builtin shift
+  # what bash itself sets, and what rc.bash sets before each prompt
+  builtin local __sb_not=' BASH BASHOPTS BASHPID BASH_ALIASES BASH_ARGC BASH_ARGV BASH_ARGV0 BASH_CMDS BASH_COMMAND'
+  __sb_not+=' BASH_EXECUTION_STRING BASH_LINENO BASH_MONOSECONDS BASH_REMATCH BASH_SOURCE BASH_SUBSHELL BASH_TRAPSIG'
+  __sb_not+=' BASH_VERSINFO BASH_VERSION BASH_XTRACEFD COMP_WORDBREAKS DIRSTACK EPOCHREALTIME EPOCHSECONDS EUID FUNCNAME GROUPS HISTCMD'
+  __sb_not+=' LINENO PIPESTATUS PPID PROMPT_COMMAND PS1 RANDOM SECONDS SHELLOPTS SRANDOM UID _ '
+
+  builtin compgen -f "/proc/$$/fd/" >| "$__sb_file.list"
+  builtin mapfile -t __sb_list < "$__sb_file.list"
+  for __sb_name in "${__sb_list[@]}"; do
+    [[ -e $__sb_name ]] || builtin continue # the descriptor that listed them
+    __sb_name=${__sb_name##*/}
+    if ((__sb_name > 2)); then
+      [[ /proc/$$/fd/$__sb_name -ef /dev/tty || /proc/$$/fd/$__sb_name -ef /proc/$$/fd/255 ]] && builtin continue
+      # ours: this file, its list, and stderr as it was
+      [[ /proc/$$/fd/$__sb_name -ef /dev/null || /proc/$$/fd/$__sb_name -ef /run/sandbox/save ]] && builtin continue
+      [[ /proc/$$/fd/$__sb_name -ef "$__sb_file.list" ]] && builtin continue
+      __sb_open+=" $__sb_name"
+    elif ((__sb_name != 2)) && [[ ! -t $__sb_name ]]; then # stderr is our caller's
+      __sb_open+=" $__sb_name"
+    fi
+  done
+
+  {
+    builtin printf '#%s\n' "$__sb_open"
+    builtin dirs -l -p >| "$__sb_file.list"
+    builtin mapfile -t __sb_list < "$__sb_file.list"
+    # a folder that was removed is made for as long as it takes to enter it
+    builtin printf 'builtin cd -- %q || { mkdir -p -- %q && builtin cd -- %q && rmdir -- %q; }\nbuiltin dirs -c\n' \
+      "${__sb_list[0]}" "${__sb_list[0]}" "${__sb_list[0]}" "${__sb_list[0]}"
+    for ((__sb_name = ${#__sb_list[@]} - 1; __sb_name > 0; __sb_name--)); do
+      builtin printf 'builtin pushd -n -- %q\n' "${__sb_list[__sb_name]}"
+    done
+
+    builtin compgen -v >| "$__sb_file.list"
+    builtin mapfile -t __sb_list < "$__sb_file.list"
+    builtin printf '__sb_not=%q\n' "$__sb_not"
+    builtin printf '%s\n' \
+      'builtin compgen -v >| /run/sandbox/shell.list' \
+      'builtin mapfile -t __sb_list < /run/sandbox/shell.list' \
+      'for __sb_name in "${__sb_list[@]}"; do' \
+      '  [[ $__sb_not == *" $__sb_name "* || $__sb_name == __sb_* ]] || builtin unset -v -- "$__sb_name"' \
+      'done' \
+      'builtin compgen -A function >| /run/sandbox/shell.list' \
+      'builtin mapfile -t __sb_list < /run/sandbox/shell.list' \
+      'for __sb_name in "${__sb_list[@]}"; do [[ $__sb_name == __sb_* ]] || builtin unset -f -- "$__sb_name"; done' \
+      'builtin unalias -a'
+    for __sb_name in "${__sb_list[@]}"; do
+      [[ $__sb_not == *" $__sb_name "* || $__sb_name == __sb_* ]] || builtin declare -p -- "$__sb_name"
+    done
+    builtin printf 'SECONDS=%s\n' "$SECONDS"
+    builtin printf 'builtin '
+    builtin umask -p
+    for __sb_opt in S H; do
+      for __sb_name in c d f l m n s t u v; do
+        builtin printf 'builtin ulimit -%s -%s ' "$__sb_opt" "$__sb_name"
+        builtin ulimit "-$__sb_opt" "-$__sb_name" || builtin printf '\n'
+      done
+    done
+    builtin printf 'builtin set --'
+    (($#)) && builtin printf ' %q' "$@"
+    builtin printf '\n'
+    builtin hash >| /dev/null 2>&1 && builtin hash -l
+    if [[ :$SHELLOPTS: == *:history:* ]]; then
+      builtin history -d "$((HISTCMD - 1))" # this
+      builtin printf 'builtin history -c\n'
+      builtin history -w "$__sb_file.list"
+      builtin mapfile -t __sb_list < "$__sb_file.list"
+      ((${#__sb_list[@]})) && builtin printf 'builtin history -s -- %q\n' "${__sb_list[@]}"
+    fi
+    builtin alias -p
+    builtin printf 'builtin trap - EXIT\n' # rc.bash's
+    builtin trap -p
+
+    # functions: their bodies may need extglob to be read
+    builtin printf 'builtin shopt -s extglob\n'
+    builtin declare -F >| "$__sb_file.list"
+    builtin mapfile -t __sb_list < "$__sb_file.list"
+    for __sb_name in "${__sb_list[@]}"; do
+      __sb_opt=${__sb_name#declare -}
+      __sb_name=${__sb_opt#* }
+      __sb_opt=${__sb_opt%% *}
+      [[ $__sb_name == __sb_* ]] && builtin continue
+      builtin declare -f -- "$__sb_name"
+      [[ $__sb_opt == f ]] || builtin printf 'builtin declare -%s -- %q\n' "$__sb_opt" "$__sb_name"
+    done
+
+    # from here on a function of the policy may have the name of any builtin
+    builtin shopt -p >| "$__sb_file.list"
+    builtin mapfile -t __sb_list < "$__sb_file.list"
+    for __sb_name in "${__sb_list[@]}"; do
+      # (setting any of compatNN sets BASH_COMPAT)
+      [[ $__sb_name == *' expand_aliases' || $__sb_name == *' -u compat'* ]] || builtin printf 'builtin %s\n' "$__sb_name"
+    done
+    builtin set +o >| "$__sb_file.list"
+    builtin mapfile -t __sb_list < "$__sb_file.list"
+    for __sb_name in "${__sb_list[@]}"; do
+      [[ $__sb_name == *' '@(errexit|history|nounset|verbose|xtrace) ]] || builtin printf 'builtin %s\n' "$__sb_name"
+    done
+    builtin printf 'builtin unset -v __sb_not __sb_list __sb_name\nbuiltin shopt %s expand_aliases\n' "$__sb_expand"
+    for __sb_name in "${__sb_list[@]}"; do
+      # (on one line, since history keeps lines)
+      [[ $__sb_name == *' '@(errexit|history|nounset|verbose|xtrace) ]] && builtin printf 'builtin %s; ' "$__sb_name"
+    done
+    builtin printf 'builtin return %s\n' "$__sb_status"
+  } >| "$__sb_file"
+} 2> /dev/null
+__sb_save "$@" || builtin :
+builtin shopt "$__sb_expand" expand_aliases
+builtin unset -v __sb_expand
+builtin unset -f __sb_save
+builtin return "$1"

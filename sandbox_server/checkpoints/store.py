@@ -1,0 +1,282 @@
+"""Checkpoints in a folder of this node, as compressed blocks that checkpoints share.
+
+A block's name is the SHA-256 of its content, which is checked whenever it is read. Past the budget, the checkpoints go
+that were used least recently. What is gone or damaged is no loss: a session's state can always be had from its journal.
+"""
+
+import asyncio
+import errno
+import hashlib
+import importlib
+import json
+import os
+import secrets
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from sandbox_server import telemetry
+from sandbox_server.checkpoints.blocks import Cutter
+from sandbox_server.checkpoints.checkpoint import Checkpoint, Part
+from sandbox_server.errors import DataDiskFull, InfrastructureError, NotForkable
+
+log = telemetry.logger(__name__)
+
+_LEVEL = 1  # 500 MB/s; level 3 saves a tenth of the space and takes twice the time
+_MOST_BLOCK = 8 << 20  # bytes of a block, uncompressed; twice what `blocks` cuts
+_LENGTH = 4  # bytes before a compressed block, with its size
+_KEPT_BYTES = 64 << 20  # of blocks read last: the copies of a fork read the same ones within a second
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Damaged(Exception):
+    """A block is gone, or is not what it was. The checkpoint has been removed."""
+
+
+class Writing:
+    """A checkpoint that is being written."""
+
+    def __init__(self, store: "Checkpoints") -> None:
+        self._store = store
+        self._cutters: dict[Part, Cutter] = {}
+        self._blocks: dict[Part, list[str]] = {}
+        self._sizes: Counter[Part] = Counter()
+        self._written = 0
+
+    async def add(self, part: Part, data: bytes) -> None:
+        """Append `data` to a part. Raises NotForkable: it is too large. DataDiskFull. InfrastructureError."""
+        cutter = self._cutters.setdefault(part, Cutter())
+        self._sizes[part] += len(data)
+        for block in cutter.feed(data):
+            await self._keep(part, block)
+
+    async def end(self) -> tuple[Mapping[Part, tuple[str, ...]], Mapping[Part, int]]:
+        """The blocks and the sizes of all parts."""
+        for part, cutter in self._cutters.items():
+            if rest := cutter.rest():
+                await self._keep(part, rest)
+        return {part: tuple(names) for part, names in self._blocks.items()}, dict(self._sizes)
+
+    async def _keep(self, part: Part, block: bytes) -> None:
+        name, size = await self._store.put(block)
+        self._blocks.setdefault(part, []).append(name)
+        self._written += size
+        if self._written > self._store.most_bytes:
+            raise NotForkable(
+                f"its changed files take more than {self._store.most_bytes >> 20} MiB (SANDBOX_CHECKPOINTS_MB)"
+            )
+
+
+class Checkpoints:
+    """The checkpoints in `folder`, which only this server uses. Call `open` first."""
+
+    def __init__(self, folder: Path, *, most_bytes: int, room: Callable[[], None] = lambda: None) -> None:
+        """`most_bytes`: limit on all blocks together. `room()` raises DataDiskFull if the disk has too little space."""
+        self.most_bytes = most_bytes
+        self._folder = folder
+        self._room = room
+        self._known: OrderedDict[tuple[str, int], Checkpoint] = OrderedDict()
+        """(sid, seq) -> checkpoint, the least recently used first."""
+        self._sizes: dict[str, int] = {}
+        """Block -> bytes on the disk."""
+        self._users: Counter[str] = Counter()
+        """Block -> checkpoints and writings that need it."""
+        self._kept: OrderedDict[str, bytes] = OrderedDict()
+        self._kept_bytes = 0
+
+    async def open(self) -> None:
+        """Read what the folder holds; remove blocks that no checkpoint names."""
+        known, self._sizes = await asyncio.to_thread(self._look)
+        for checkpoint in known:
+            if all(name in self._sizes for names in checkpoint.blocks.values() for name in names):
+                self._known[checkpoint.sid, checkpoint.seq] = checkpoint
+                self._users.update(_names(checkpoint))
+            else:
+                self._path_of(checkpoint).unlink(missing_ok=True)
+        for name in [name for name in self._sizes if not self._users[name]]:
+            self._forget_block(name)
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes on the disk."""
+        return sum(self._sizes.values())
+
+    def nearest(self, sid: str, seq: int, image: str, *, undone: Sequence[tuple[int, int]] = ()) -> Checkpoint | None:
+        """The session's last checkpoint of this image at or before action `seq`. Counts as a use.
+
+        `undone`: ranges of actions that do not lead to `seq`; a checkpoint within one is none of it.
+        """
+        fit = [
+            c
+            for (of, at), c in self._known.items()
+            if of == sid and at <= seq and c.image == image and not any(a <= at < b for a, b in undone)
+        ]
+        best = max(fit, key=lambda c: c.seq, default=None)
+        if best is not None:
+            self._known.move_to_end((best.sid, best.seq))
+            with suppress(OSError):
+                os.utime(self._path_of(best))
+        return best
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[Writing]:
+        """Write a checkpoint, to be ended by `keep`. What it wrote and no checkpoint names goes at the end."""
+        writing = Writing(self)
+        try:
+            yield writing
+        finally:
+            for names in writing._blocks.values():
+                self._let_go(names)
+
+    async def keep(self, writing: Writing, checkpoint: Checkpoint) -> Checkpoint:
+        """Store the checkpoint with what was written; returns it as it is stored. Raises as `Writing.add`."""
+        blocks, sizes = await writing.end()
+        made = replace(checkpoint, blocks=blocks, sizes=sizes)
+        self._users.update(_names(made))
+        if former := self._known.pop((made.sid, made.seq), None):
+            self._let_go(_names(former))
+        self._known[made.sid, made.seq] = made
+        with _stored():
+            await asyncio.to_thread(self._write, self._path_of(made), json.dumps(made.to_json()).encode())
+        self._make_room()
+        return made
+
+    async def read(self, checkpoint: Checkpoint, part: Part) -> AsyncIterator[bytes]:
+        """Yield the part's blocks. Raises Damaged."""
+        for name in checkpoint.blocks.get(part, ()):
+            if (block := self._kept.get(name)) is None:
+                try:
+                    block = await asyncio.to_thread(self._load, name)
+                except (OSError, ValueError) as error:
+                    log.error("checkpoint damaged", sid=checkpoint.sid, seq=checkpoint.seq, error=str(error))
+                    self.drop(checkpoint)
+                    raise Damaged(str(error)) from error
+                self._remember(name, block)
+            yield block
+
+    def drop(self, checkpoint: Checkpoint) -> None:
+        """Remove it; no error if it is gone."""
+        if self._known.pop((checkpoint.sid, checkpoint.seq), None) is not None:
+            self._path_of(checkpoint).unlink(missing_ok=True)
+            self._let_go(_names(checkpoint))
+
+    async def put(self, block: bytes) -> tuple[str, int]:
+        """Store a block and hold it for a writing; returns its name, and its bytes on the disk if it is new."""
+        if len(block) < 1 << 16:
+            name = hashlib.sha256(block).hexdigest()
+        else:
+            name = await asyncio.to_thread(lambda: hashlib.sha256(block).hexdigest())
+        self._users[name] += 1
+        try:
+            if name in self._sizes:
+                return name, 0
+            with _stored():
+                self._room()
+                size = await asyncio.to_thread(self._pack, name, block)
+        except BaseException:
+            self._let_go([name])
+            raise
+        self._sizes[name] = size
+        self._remember(name, block)
+        return name, size
+
+    # ---- on the disk
+
+    def _look(self) -> tuple[list[Checkpoint], dict[str, int]]:
+        (self._folder / "blocks").mkdir(mode=0o700, parents=True, exist_ok=True)
+        sizes, known = {}, []
+        for path in (self._folder / "blocks").glob("*/*"):
+            if path.suffix:
+                path.unlink(missing_ok=True)  # a killed server's
+            else:
+                sizes[path.name] = path.stat().st_size
+        for path in self._folder.glob("*.json"):
+            try:
+                known.append((path.stat().st_mtime, Checkpoint.from_json(json.loads(path.read_bytes()))))
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                log.warning("checkpoint cannot be read; removed", path=path.name, error=str(error))
+                path.unlink(missing_ok=True)
+        return [checkpoint for _, checkpoint in sorted(known, key=lambda pair: pair[0])], sizes
+
+    def _pack(self, name: str, block: bytes) -> int:
+        packed = len(block).to_bytes(_LENGTH, "big") + _zstd().compress(block, asbytes=True)
+        self._write(self._path(name), packed)
+        return len(packed)
+
+    def _load(self, name: str) -> bytes:
+        packed = self._path(name).read_bytes()
+        size = int.from_bytes(packed[:_LENGTH], "big")
+        if size > _MOST_BLOCK:
+            raise ValueError(f"block {name} says that it has {size} bytes")
+        block: bytes = _zstd().decompress(packed[_LENGTH:], decompressed_size=size, asbytes=True)
+        if hashlib.sha256(block).hexdigest() != name:
+            raise ValueError(f"block {name} has another content")
+        return block
+
+    def _write(self, path: Path, data: bytes) -> None:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        part = path.with_name(f"{secrets.token_hex(8)}.part")
+        try:
+            part.write_bytes(data)
+            part.replace(path)
+        finally:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+
+    def _path(self, name: str) -> Path:
+        return self._folder / "blocks" / name[:2] / name
+
+    def _path_of(self, checkpoint: Checkpoint) -> Path:
+        return self._folder / f"{checkpoint.sid}-{checkpoint.seq}.json"
+
+    # ---- room
+
+    def _make_room(self) -> None:
+        while self._known and self.total_bytes > self.most_bytes:
+            (sid, seq), oldest = next(iter(self._known.items()))
+            log.info("checkpoint removed for others", sid=sid, seq=seq)
+            self.drop(oldest)
+
+    def _let_go(self, names: list[str]) -> None:
+        self._users.subtract(names)
+        for name in set(names):
+            if self._users[name] <= 0:
+                self._forget_block(name)
+
+    def _forget_block(self, name: str) -> None:
+        del self._users[name]
+        if (block := self._kept.pop(name, None)) is not None:
+            self._kept_bytes -= len(block)
+        if self._sizes.pop(name, None) is not None:
+            with suppress(OSError):
+                self._path(name).unlink(missing_ok=True)
+
+    def _remember(self, name: str, block: bytes) -> None:
+        if name not in self._kept:
+            self._kept[name] = block
+            self._kept_bytes += len(block)
+        while self._kept_bytes > _KEPT_BYTES:
+            self._kept_bytes -= len(self._kept.popitem(last=False)[1])
+
+
+@lru_cache
+def _zstd() -> Any:
+    # imported when the first checkpoint is written, in its thread: it takes 0.3 s
+    return importlib.import_module("pyarrow").Codec("zstd", compression_level=_LEVEL)
+
+
+def _names(checkpoint: Checkpoint) -> list[str]:
+    return [name for names in checkpoint.blocks.values() for name in names]
+
+
+@contextmanager
+def _stored() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        told = f"the checkpoint cannot be stored: {error.strerror}; free space in SANDBOX_DATA_DIR"
+        raise (DataDiskFull if error.errno in _FULL else InfrastructureError)(told) from error

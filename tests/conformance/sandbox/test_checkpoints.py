@@ -1,0 +1,177 @@
+"""A copy of a sandbox by a checkpoint: bit for bit the same, now and after what comes next."""
+
+import os
+import re
+from pathlib import Path
+from typing import cast
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, note, settings
+from hypothesis import strategies as st
+
+from sandbox_server.checkpoints.capture import capture, restore
+from sandbox_server.checkpoints.checkpoint import Checkpoint
+from sandbox_server.checkpoints.store import Checkpoints
+from sandbox_server.sandbox.bash.sandbox import BashSandbox
+from sandbox_server.sandbox.docker.runtime import DockerRuntime
+from sandbox_server.sandbox.outside import Outside
+
+from .specs import spec
+
+EXAMPLES = int(os.environ.get("SANDBOX_TEST_FORKS", "12"))
+"""Scripts of actions that are tried; the long form has 1000."""
+SLOW_S = 120.0
+PHASES = [Phase.explicit, Phase.generate] if EXAMPLES < 1000 else list(Phase)  # a failure in CI is shown as it is
+
+# what another container has otherwise, and what bash itself counts
+SHELL = r"""
+counted='BASH_[A-Z]+|BASHPID|PPID|S?RANDOM|EPOCH[A-Z]+|SECONDS|HISTCMD|LINENO|PS1|_|__sb_[a-z]+|counted'
+declare -p | grep -avE "^declare -[-a-zA-Z]+ ($counted)="
+unset counted
+declare -f | grep -av __sb_; declare -F | grep -av __sb_; alias; shopt; set -o; trap -p; umask; ulimit -Sa; ulimit -Ha
+pwd; dirs -l; printf '<%s>' "$@"
+"""
+TREE = r"""
+find / /dev/shm -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run/sandbox -o -path /etc/hostname \
+  -o -path /etc/hosts -o -path /etc/resolv.conf -o -path /etc/mtab \
+  -o -path /.dockerenv \) -prune -o -type d -printf '%p|d|%m|%U|%G|%T@\n' \
+  -o -printf '%p|%y|%m|%U|%G|%T@|%s|%l|%n\n' | LC_ALL=C sort
+find / /dev/shm -xdev -type f -size -200k -not -path '/run/sandbox/*' -not -path '/usr/*' -print0 \
+  | LC_ALL=C sort -z | xargs -0r cksum
+"""
+
+name = st.sampled_from(["a", "b", "c d", "-e", "é", "$x", "deep/er", "deep/a", "link"])
+place = st.sampled_from(["/w", "/w/deep", "/etc", "/opt", "/usr/share", "/tmp", "/dev/shm", "/root"])
+value = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
+
+
+def quoted(text: str) -> str:
+    """A bash word."""
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+path = st.builds(lambda folder, leaf: quoted(f"{folder}/{leaf}"), place, name)
+word = value.map(quoted)
+ACTIONS = st.one_of(
+    st.builds(lambda p, w: f'mkdir -p "$(dirname -- {p})"; printf %s {w} > {p}', path, word),
+    st.builds(lambda p, w: f"printf %s {w} >> {p}", path, word),
+    st.builds(lambda p: f"rm -rf -- {p}", path),
+    st.builds(lambda p, q: f"mv -f -- {p} {q}", path, path),
+    st.builds(lambda p, q: f"cp -a -- {p} {q}", path, path),
+    st.builds(lambda p, q: f"ln -f -- {p} {q}", path, path),
+    st.builds(lambda p, w: f"ln -sfn -- {w} {p}", path, word),
+    st.builds(lambda p: f"rm -rf -- {p}; mkdir -p -- {p}; touch -- {p}/inside", path),
+    st.builds(lambda p: f"mkfifo -- {p}", path),
+    st.builds(lambda p, m: f"chmod {m:o} -- {p}", path, st.integers(0, 0o7777)),
+    st.builds(lambda p, u: f"chown -h {u}:{u} -- {p}", path, st.integers(0, 70000)),
+    st.builds(lambda p, t: f"touch -hd @{t}.123456789 -- {p}", path, st.integers(1, 4_000_000_000)),
+    st.builds(lambda p: f"truncate -s 3M -- {p}; printf x >> {p}", path),
+    st.builds(lambda p: f"mkdir -p -- {p}; for i in {{1..300}}; do echo $i > {p}/$i; done", path),
+    st.sampled_from(
+        [
+            "rm -rf /opt; mkdir /opt; touch /opt/new",
+            "mv /usr/share /usr/shared; mkdir /usr/share",
+            "rm -rf /etc/profile.d; ln -s /tmp /etc/profile.d",
+            "rm -rf /usr/share/doc /var/backups; rm -f /etc/issue; mkdir /etc/issue",
+            "cd /w && git init -q . 2> /dev/null; git -C /w add -A",
+            "cd /w && GIT_COMMITTER_DATE=@1 git -c user.name=a -c user.email=a@b commit -qm x --date=@1 --allow-empty",
+            "cd /w/deep 2> /dev/null || cd /tmp",
+            "mkdir -p /w/gone; cd /w/gone; rmdir /w/gone",
+            "pushd /usr > /dev/null; pushd /etc > /dev/null",
+            "popd > /dev/null",
+            'f() { git log; local -A m=([1]=2); cat <<< "$1"; }; export -f f',
+            'g-h() { case $1 in @(a|b)) echo "$1";; esac; }',
+            "unset -f f",
+            "declare -A map=([a]=1 ['b c']=$'\\n\\t' [é]=3); declare -a list=(1 '2 3' [7]=x)",
+            "declare -i int=5; declare -l low=ABC; declare -t traced=1",
+            "declare -n ref=list; declare -r ro=1; declare -x ex='\"$`\\\\'",
+            "unset HOME PATH 2> /dev/null; PATH=/usr/bin:/bin",
+            "alias ll='ls -l' git='git -P' 'a.b=c'; unalias git",
+            "set -u; set -o pipefail; set -f; set -C",
+            "set +u; set +f; set -k; shopt -s extglob nullglob dotglob globstar",
+            "shopt -u expand_aliases checkwinsize; shopt -s nocasematch",
+            "trap 'echo bye' EXIT; trap 'echo \"int\n\"' INT; trap '' HUP",
+            "trap - EXIT; trap 'x=$((x+1))' USR1",
+            "umask 027; ulimit -Sn 256; ulimit -Hn 1024; ulimit -c 0",
+            "set -- 'a b' '' $'c\\nd'",
+            "IFS=:; x=$((RANDOM * 0 + 3)); readonly IFS",
+            "set -o history; echo one; history -s 'a  b'",
+            "false",
+            "(exit 7)",
+            'python3 -c \'import os; os.setxattr("/w", b"user.k", b"v\\x00")\' 2> /dev/null; true',
+            "echo kept > /tmp/file; chmod 000 /tmp/file; chown 1000 /tmp/file",
+        ]
+    ),
+)
+
+
+async def checkpoint_of(outside: Outside, sandbox: BashSandbox, store: Checkpoints) -> Checkpoint:
+    """A stored checkpoint of the sandbox as it is."""
+    async with store.writing() as writing:
+        left_out = await capture(sandbox, outside, writing, timeout_s=SLOW_S)
+        return await store.keep(writing, Checkpoint("1", 1, "image", 0.0, left_out=left_out))
+
+
+async def said(sandbox: BashSandbox, command: str) -> tuple[str, int, str]:
+    """Output, status and folder of a command in the shell."""
+    result = await sandbox.shell.run(command, timeout_s=SLOW_S)
+    return result.output.text(), result.exit_code, result.cwd
+
+
+async def looks(sandbox: BashSandbox, *, times: bool) -> list[str]:
+    """Shell and files. The files are read beside the shell, whose state may keep programs from running."""
+    shell = (await said(sandbox, SHELL))[0]
+    files = await sandbox.exec(["bash", "-c", TREE], timeout_s=SLOW_S, keep_bytes=16 << 20)
+    assert files.exit_code == 0 and not files.stdout.dropped, files
+    tree = files.stdout.text()
+    return [*shell.splitlines(), *(tree if times else re.sub(r"\|\d+\.\d{10}", "", tree)).splitlines()]
+
+
+async def compared(original: BashSandbox, copy: BashSandbox, *, times: bool) -> None:
+    """Both look alike."""
+    now, then = await looks(original, times=times), await looks(copy, times=times)
+    assert sorted(set(now) - set(then)) == sorted(set(then) - set(now)), "the original's, and the copy's"
+
+
+class Remote:
+    """A host that does not show what was changed."""
+
+    def __init__(self, outside: Outside) -> None:
+        self.see = outside.see
+
+    async def changed(self, container_id: str) -> None:
+        """See `Outside.changed`."""
+
+
+@pytest.mark.timeout(120 + 10 * EXAMPLES)
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=EXAMPLES < 100,
+    suppress_health_check=list(HealthCheck),
+    phases=PHASES,
+)
+@given(before=st.lists(ACTIONS, max_size=12), after=st.lists(ACTIONS, max_size=4), shown=st.booleans())
+async def test_a_copy_is_the_same_bit_for_bit(
+    runtime: DockerRuntime, tmp_path: Path, before: list[str], after: list[str], shown: bool
+) -> None:
+    """Something of a sandbox is not in its checkpoint, or comes out of it changed; or taking it changes the sandbox."""
+    note(f"before = {before!r}\nafter = {after!r}\nshown = {shown}")
+    store = Checkpoints(tmp_path, most_bytes=1 << 30)
+    await store.open()
+    original, copy = await runtime.create(spec()), await runtime.create(spec())
+    try:
+        await said(original, "mkdir -p /w/deep; cd /w")
+        for action in before:
+            await said(original, action)
+        outside = runtime.outside if shown else cast(Outside, Remote(runtime.outside))
+        checkpoint = await checkpoint_of(outside, original, store)
+        await restore(copy, checkpoint, store, timeout_s=SLOW_S)
+        assert await said(original, "echo $?") == await said(copy, "echo $?")
+        await compared(original, copy, times=True)
+        for action in after:
+            assert await said(original, action) == await said(copy, action), action
+        await compared(original, copy, times=False)
+    finally:
+        await runtime.remove(original.container_id)
+        await runtime.remove(copy.container_id)

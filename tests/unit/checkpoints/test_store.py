@@ -1,0 +1,135 @@
+"""Blocks of checkpoints: shared, bounded, checked."""
+
+import io
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox_server.checkpoints.blocks import Cutter
+from sandbox_server.checkpoints.checkpoint import Checkpoint, Part
+from sandbox_server.checkpoints.store import Checkpoints, Damaged
+from sandbox_server.errors import DataDiskFull, NotForkable
+
+
+def cut(data: bytes, piece: int = 70_001) -> list[bytes]:
+    """The blocks of a stream that arrives in pieces."""
+    cutter, blocks = Cutter(), []
+    for at in range(0, len(data), piece):
+        blocks += cutter.feed(data[at : at + piece])
+    return [*blocks, cutter.rest()]
+
+
+def archive(files: dict[str, bytes]) -> bytes:
+    """A tar archive, with a time in nanoseconds for each file as GNU tar writes it."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size, member.pax_headers = len(content), {"mtime": "1.123456789"}
+            tar.addfile(member, io.BytesIO(content))
+    return stream.getvalue()
+
+
+async def stored(store: Checkpoints, seq: int, data: bytes, sid: str = "1") -> Checkpoint:
+    """A checkpoint whose files are `data`."""
+    async with store.writing() as writing:
+        await writing.add(Part.FILES, data)
+        return await store.keep(writing, Checkpoint(sid, seq, "image", 1.5, 2, ("running program x",)))
+
+
+def blocks(folder: Path) -> list[Path]:
+    """The blocks on the disk."""
+    return list(folder.glob("blocks/*/*"))
+
+
+async def read(store: Checkpoints, checkpoint: Checkpoint) -> bytes:
+    """Its files."""
+    return b"".join([block async for block in store.read(checkpoint, Part.FILES)])
+
+
+@given(st.binary(max_size=3000), st.integers(0, 400), st.integers(1, 5000))
+def test_blocks_are_the_stream(seed: bytes, times: int, piece: int) -> None:
+    """Bytes are lost or doubled, whatever a container sends."""
+    data = (seed + b"ustar\x0000" + os.urandom(8)) * times * 8
+    assert b"".join(cut(data, piece * 97)) == data
+
+
+def test_unchanged_files_lie_in_the_same_blocks() -> None:
+    """One more small file at the beginning makes every block another one."""
+    files = {f"w/{number:04}": os.urandom(40_000) for number in range(200)}
+    before, after = cut(archive(files)), cut(archive({"a": b"new", **files}))
+    assert len(before) > 10 and len(set(before) & set(after)) > 0.8 * len(before)
+    assert max(map(len, before)) <= 4 << 20
+
+
+async def test_checkpoints_outlive_the_server(tmp_path: Path) -> None:
+    """After a restart checkpoints are gone, or blocks that nobody needs stay."""
+    store = Checkpoints(tmp_path, most_bytes=1 << 30)
+    await store.open()
+    data = archive({"f": os.urandom(3_000_000)})
+    first, second = await stored(store, 1, data), await stored(store, 2, data + b"more")
+    (tmp_path / "blocks" / "aa").mkdir(exist_ok=True)
+    (tmp_path / "blocks" / "aa" / ("a" * 64)).write_bytes(b"of a killed server")
+    (tmp_path / "x.json").write_text("{}")
+    again = Checkpoints(tmp_path, most_bytes=1 << 30)
+    await again.open()
+    assert again.nearest("1", 1, "image") == first and again.nearest("1", 9, "image") == second
+    assert again.nearest("1", 0, "image") is again.nearest("1", 9, "other") is again.nearest("2", 9, "image") is None
+    assert await read(again, first) == data and await read(again, second) == data + b"more"
+    again.drop(first)
+    assert await read(again, second) == data + b"more"
+    again.drop(second)
+    assert not blocks(tmp_path) and not os.listdir(tmp_path)[1:] and again.total_bytes == 0
+
+
+async def test_the_oldest_go_first(tmp_path: Path) -> None:
+    """The folder grows without bound, or the checkpoint in use goes."""
+    store = Checkpoints(tmp_path, most_bytes=2_500_000)
+    await store.open()
+    for seq in (1, 2):
+        await stored(store, seq, os.urandom(1_000_000))
+    assert store.nearest("1", 1, "image") is not None  # used now
+    await stored(store, 3, os.urandom(1_000_000))
+    assert [seq for _, seq in store._known] == [1, 3] and store.total_bytes <= 2_500_000
+    with pytest.raises(NotForkable, match="SANDBOX_CHECKPOINTS_MB"):
+        await stored(store, 4, os.urandom(6_000_000))
+    assert [seq for _, seq in store._known] == [1, 3], "what was too large left nothing, and took nothing away"
+    assert len(blocks(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("harm", ["cut", "other", "gone"])
+async def test_a_damaged_block_is_refused(tmp_path: Path, harm: str) -> None:
+    """A copy gets files that are not its original's."""
+    store = Checkpoints(tmp_path, most_bytes=1 << 30)
+    await store.open()
+    made = await stored(store, 1, os.urandom(100_000))
+    (path,) = blocks(tmp_path)
+    packed = path.read_bytes()
+    {
+        "cut": lambda: path.write_bytes(packed[:-100]),
+        "other": lambda: path.write_bytes(b"\xff\xff\xff\xff" + packed[4:]),
+        "gone": path.unlink,
+    }[harm]()
+    again = Checkpoints(tmp_path, most_bytes=1 << 30)
+    await again.open()
+    if harm != "gone":
+        with pytest.raises(Damaged):
+            await read(again, made)
+    assert again.nearest("1", 1, "image") is None
+
+
+async def test_a_full_disk_is_told(tmp_path: Path) -> None:
+    """A checkpoint fills the last of the disk that running sessions need."""
+
+    def full() -> None:
+        raise DataDiskFull("full")
+
+    store = Checkpoints(tmp_path, most_bytes=1 << 30, room=full)
+    await store.open()
+    with pytest.raises(DataDiskFull):
+        await stored(store, 1, b"x")
+    assert not blocks(tmp_path)
