@@ -61,6 +61,12 @@ class SessionRecord:
     """Name of the API key that started it; "" for a key without a name, or none. Other named keys do not see it."""
     traceparent: str = ""
     """Of the request that started it, if traces are sent (W3C Trace Context)."""
+    parent: str = ""
+    """Sid of the session that it was copied from; "" if it began anew."""
+    forked_at: int = 0
+    """Number of the parent's actions that it began with; its own journal has them too."""
+    undone: str = ""
+    """Numbers of the actions that rollbacks undid, `6-13 20-22`; each range ends with the rollback itself."""
 
     @property
     def kind(self) -> SessionKind:

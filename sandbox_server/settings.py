@@ -105,6 +105,11 @@ class Settings(BaseSettings):
     off gives it up (verdict infra, masked)."""
     restore_timeout_s: float = 600.0
     """Limit on replaying a session's actions; a session whose actions took longer than this is lost."""
+    checkpoints_mb: Annotated[float, Field(gt=0)] = 4096.0
+    """Limit on the checkpoints of sessions in SANDBOX_DATA_DIR, which their copies start from; the least recently used
+    are removed first."""
+    checkpoint_timeout_s: Annotated[float, Field(gt=0)] = 60.0
+    """Limit on taking a session's checkpoint, and on giving its state to a container."""
 
     # Engine
     engine: Literal["docker", "podman"] = "docker"

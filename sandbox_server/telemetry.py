@@ -60,6 +60,13 @@ GRADINGS_RUNNING = Gauge("sandbox_gradings_running", "Gradings in a slot")
 FORWARDED = Counter("sandbox_forwarded_total", "Requests sent to another node: answered, given_up", ["how"])
 RESTORES = Counter("sandbox_restores_total", "Sessions of dead nodes: same, different, failed", ["result"])
 RESTORE_SECONDS = Histogram("sandbox_restore_seconds", "From the loss to the restored sandbox", buckets=_SLOW)
+FORKS = Counter("sandbox_forks_total", "Copies of sessions: ok, or the code of the error", ["result"])
+CHECKPOINT_SECONDS = Histogram(
+    "sandbox_checkpoint_seconds",
+    "Of a session's files and shell: take, or restore in another container",
+    ["stage"],
+    buckets=_SLOW,
+)
 REAPED = Counter("sandbox_reaped_total", "Containers and sessions ended by the reaper", ["why"])
 LOOP_STALL_SECONDS = Histogram(
     "sandbox_loop_stall_seconds",

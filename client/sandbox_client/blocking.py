@@ -33,6 +33,14 @@ class BlockingClient:
         """As `SandboxClient.act`."""
         return self._call(lambda client: client.act(sid, content))
 
+    def fork(self, sid: str, n: int = 1, *, at: int | None = None) -> Sequence[str]:
+        """As `SandboxClient.fork`."""
+        return self._call(lambda client: client.fork(sid, n, at=at))
+
+    def rollback(self, sid: str, to: int) -> str:
+        """As `SandboxClient.rollback`."""
+        return self._call(lambda client: client.rollback(sid, to))
+
     def finish(self, sid: str) -> None:
         """As `SandboxClient.finish`."""
         return self._call(lambda client: client.finish(sid))

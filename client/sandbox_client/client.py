@@ -103,6 +103,44 @@ class SandboxClient:
             raise BadAnswer("the answer to a group's start holds no sids")
         return [str(sid) for sid in sids]
 
+    async def fork(self, sid: str, n: int = 1, *, at: int | None = None) -> list[str]:
+        """Start `n` sessions that go on where this one is, or was after its action number `at`; return their sids.
+
+        They have its files, its shell and its journal. Fewer than `n` if there was no capacity for more.
+
+        Raises:
+            UnknownSession, RequestRejected (`code` not_forkable: what is in the sandbox cannot be copied). As `start`.
+        """
+        answer = await self._transport.post(
+            f"/v1/sessions/{sid}/fork",
+            {"n": n, "at": at},
+            timeout_s=self._timeouts.start_s,
+            retry_s=self._timeouts.start_s,
+            attempt_s=self._timeouts.start_attempt_s,
+        )
+        sids = answer.get("sids")
+        if not isinstance(sids, list) or not sids:
+            raise BadAnswer("the answer to a fork holds no sids")
+        return [str(one) for one in sids]
+
+    async def rollback(self, sid: str, to: int) -> str:
+        """Take a session back to where it was after its action number `to` (0: before the first one).
+
+        Returns what is not as it was then, one sentence; "" for nothing.
+
+        Raises:
+            UnknownSession, RequestRejected (`code` not_forkable: that state cannot be had again).
+        """
+        answer = await self._transport.post(
+            f"/v1/sessions/{sid}/rollback",
+            {"to": to},
+            timeout_s=self._timeouts.start_s,
+            retry_s=self._timeouts.retry_s,
+            attempt_s=self._timeouts.start_attempt_s,
+            idempotency_key=uuid.uuid4().hex,
+        )
+        return str(answer.get("notice", ""))
+
     async def look_ahead(self, instances: Sequence[str | int]) -> int:
         """Announce the instances that will be started next, in order, so that the service can prepare them.
 
@@ -325,6 +363,14 @@ class Session(Inside):
     ) -> list[CommandResult]:
         """As `SandboxClient.exec`."""
         return await self._client.exec(self.sid, commands, timeout_s=timeout_s)
+
+    async def fork(self, n: int = 1, *, at: int | None = None) -> list[Session]:
+        """As `SandboxClient.fork`. Finish each copy as you finish this session."""
+        return [Session(self._client, sid) for sid in await self._client.fork(self.sid, n, at=at)]
+
+    async def rollback(self, to: int) -> str:
+        """As `SandboxClient.rollback`."""
+        return await self._client.rollback(self.sid, to)
 
     async def finish(self) -> None:
         """As `SandboxClient.finish`; a second call sends nothing."""

@@ -135,6 +135,8 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             blobs=work.blobs,
             session_boxes=sandboxes.session_boxes,
             runs=sandboxes.runs,
+            forking=sandboxes.forking,
+            rollback=sandboxes.rollback,
             insight=Insight(Counts(database), Listing(database), ActionSearch(database), nodes.alive),
             nodes=nodes,
             drained=server.heartbeat.drained,

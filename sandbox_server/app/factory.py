@@ -57,6 +57,8 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
             app.state.grading = parts.grading
             app.state.rollouts = parts.rollouts
             app.state.runs = parts.runs
+            app.state.forking = parts.forking
+            app.state.rollback = parts.rollback
             app.state.insight = parts.insight
             app.state.nodes = parts.nodes
             app.state.probes = parts.probes

@@ -18,6 +18,8 @@ from sandbox_server.catalogue.rollouts import Rollouts
 from sandbox_server.insight.overview import Insight
 from sandbox_server.scoring.batch_grading import BatchGrading
 from sandbox_server.sessions.base import Sessions
+from sandbox_server.sessions.forking import Forking
+from sandbox_server.sessions.rollback import Rollback
 from sandbox_server.sessions.runs import Runs
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import Nodes
@@ -53,6 +55,10 @@ class Parts:
     """Access to sessions by the API of boxes."""
     runs: Runs | None = None
     """Operations on whole runs."""
+    forking: Forking | None = None
+    """Copies of sessions."""
+    rollback: Rollback | None = None
+    """Returns of sessions to earlier actions."""
     insight: Insight | None = None
     """Statistics over many sessions, for `/v1/overview` and the pages."""
     nodes: Nodes | None = None

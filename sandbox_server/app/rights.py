@@ -41,6 +41,9 @@ RIGHTS: dict[str, Right] = {
     "POST /compute_reward": Right.ACT,
     # sessions
     "GET /v1/sessions": Right.LOOK,
+    "POST /v1/sessions/{sid}/fork": Right.OWN_ACT,
+    "GET /v1/sessions/{sid}/tree": Right.OWN_LOOK,
+    "POST /v1/sessions/{sid}/rollback": Right.OWN_ACT,
     "GET /v1/sessions/{sid}": Right.OWN_LOOK,
     "DELETE /v1/sessions/{sid}": Right.OWN_ACT,
     "GET /v1/sessions/{sid}/patch": Right.OWN_LOOK,

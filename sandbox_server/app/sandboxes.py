@@ -27,6 +27,7 @@ from sandbox_server.boxes.use import BoxUse
 from sandbox_server.catalogue.boxes import BoxHistory
 from sandbox_server.catalogue.insight.listing import Listing
 from sandbox_server.catalogue.templates import Templates
+from sandbox_server.checkpoints.store import Checkpoints
 from sandbox_server.fleet.ownership import Ownership
 from sandbox_server.fleet.placement import Placement
 from sandbox_server.images.box_images import BoxImages
@@ -34,11 +35,14 @@ from sandbox_server.pool.lookahead import Lookahead
 from sandbox_server.records import SessionKind
 from sandbox_server.sessions.acting import Acting
 from sandbox_server.sessions.ending import Ending
+from sandbox_server.sessions.forking import Forking
 from sandbox_server.sessions.kinds import Kinds, TaskKind
 from sandbox_server.sessions.log import SessionLog
 from sandbox_server.sessions.patches import Captures
 from sandbox_server.sessions.reaper import Reaper
+from sandbox_server.sessions.replay import Replay
 from sandbox_server.sessions.restoring import Restoring
+from sandbox_server.sessions.rollback import Rollback
 from sandbox_server.sessions.running import Running
 from sandbox_server.sessions.runs import Runs
 from sandbox_server.sessions.service import SessionService
@@ -73,6 +77,8 @@ class Sandboxes:
     box_creation: BoxCreation
     templates: TemplateBuilds
     runs: Runs
+    forking: Forking
+    rollback: Rollback
     kinds: Kinds
     reaper: Reaper
 
@@ -114,12 +120,13 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             tools=actions.tools(),
             runners=SessionWork(work.commands, work.blobs, longest_s=settings.restore_timeout_s).runners,
         )
+        replay = Replay(running, command_timeout_s=settings.command_timeout_s)
         restoring = Restoring(
             runtime,
             workspaces,
             data,
             starts,
-            running,
+            replay,
             ownership,
             placement,
             log,
@@ -156,6 +163,23 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             listing=Listing(base.database),
             run_state=state.runs,
             config=configs.service_config(settings),
+        )
+        checkpoints = Checkpoints(
+            settings.data_dir / "checkpoints", most_bytes=int(settings.checkpoints_mb * 2**20), room=work.data_disk.room
+        )
+        await checkpoints.open()
+        forking = Forking(
+            runtime,
+            data,
+            workspaces,
+            starts,
+            placement,
+            acting,
+            replay,
+            Listing(base.database),
+            checkpoints,
+            configs.fork_config(settings),
+            sessions.close,
         )
         lives = BoxLives(runtime, data.store, state.boxes, log, wait_s=settings.action_wait_s)
         use = BoxUse(idle_s=settings.box_idle_s)
@@ -216,6 +240,8 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             box_creation=box_creation,
             templates=templates,
             runs=runs,
+            forking=forking,
+            rollback=Rollback(runtime, data, workspaces, acting, running, forking),
             kinds=kinds,
             reaper=reaper,
         )

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from sandbox_server.images.box_images import INSTANCE_KEY, VIEW_KEY, BoxImages
 from sandbox_server.records import BoxRecord, SessionRecord
-from sandbox_server.sandbox.base import ContainerSpec, ImageInfo, Limits, Role
+from sandbox_server.sandbox.base import ContainerSpec, ImageInfo, Limits, Role, Sandbox
 from sandbox_server.sandbox.egress import Egress
 from sandbox_server.state.boxes import BoxFacts
 from sandbox_server.state.store import Store
@@ -72,8 +72,9 @@ class BoxPlan:
             with_shell=False,
         )
 
-    async def keep(self, record: SessionRecord) -> None:
-        """See `Plan.keep`."""
+    async def begin(self, record: SessionRecord, sandbox: Sandbox) -> SessionRecord:
+        """See `Plan.begin`."""
         self.box = replace(self.box, sid=record.sid, last_s=record.created_at + self._life.most_s)
         await self._facts.put(self.box, record.deadline)
         await self._store.put_session(record)
+        return record

@@ -21,7 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
-REVISION = "0014"
+REVISION = "0015"
 """The migration that creates these tables; a test compares it with alembic's head."""
 
 
@@ -156,6 +156,9 @@ class SessionRow(Base):
     run: Mapped[str] = mapped_column(Text, server_default="")
     owner: Mapped[str] = mapped_column(Text, server_default="", index=True)
     traceparent: Mapped[str] = mapped_column(Text, server_default="")
+    parent: Mapped[str] = mapped_column(String(40), server_default="", index=True)
+    forked_at: Mapped[int] = mapped_column(server_default="0")
+    undone: Mapped[str] = mapped_column(Text, server_default="")
 
 
 class BoxRow(Base):

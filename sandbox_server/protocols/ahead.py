@@ -2,12 +2,14 @@
 
 import asyncio
 from dataclasses import asdict
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Self, cast
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_validator
 
 from sandbox_server.errors import UnknownInstance
+from sandbox_server.protocols._caller import check_session
+from sandbox_server.protocols._forks import copies
 from sandbox_server.protocols._wire import (
     hung_up,
     json_answer,
@@ -32,11 +34,23 @@ class _Message(BaseModel):
 
 
 class GroupRequest(_Message):
-    """Which instance, and how many sessions of it."""
+    """How many sessions, and of what: of an instance, or copies of a session."""
 
-    instance: StrictInt | StrictStr
+    instance: StrictInt | StrictStr | None = None
     """Its hash, as integer or decimal string, or its id."""
+    source: Annotated[StrictStr, Field(alias="from", pattern="^[0-9]{1,19}$")] | None = None
+    """Sid of the session that all of them go on from, in place of an instance."""
+    at: Annotated[StrictInt, Field(ge=0, le=2**31)] | None = None
+    """Number of its action after which they go on; null: its last one."""
     n: Annotated[int, Field(ge=1, le=_GROUP)]
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        if (self.instance is None) == (self.source is None):
+            raise ValueError("a group is of an `instance`, or goes on `from` a session: name one of the two")
+        if self.at is not None and self.source is None:
+            raise ValueError("`at` is an action of the session in `from`")
+        return self
 
 
 class GroupFault(_Message):
@@ -118,11 +132,16 @@ ROUTER = APIRouter(prefix="/v1", tags=["v1"])
 
 @ROUTER.post("/groups", response_model=GroupAnswer, responses=_REFUSALS, openapi_extra=takes(GroupRequest))
 async def start_group(request: Request) -> Response:
-    """Start `n` sessions of an instance: like n calls of /start_instance, but prepared together.
+    """Start `n` sessions of an instance, like n calls of /start_instance but prepared together; or n copies of a
+    session, as POST /v1/sessions/{sid}/fork.
 
     An error status only if none could be started. If the client disconnects, all are discarded.
     """
     group = await read(request, GroupRequest)
+    if group.source is not None:
+        await check_session(request, group.source)
+        return await copies(request, group.source, group.n, group.at)
+    assert group.instance is not None
     instance, run = named_instance(group.instance), await run_started(request)
     starting = asyncio.create_task(_sessions(request).start_group(instance, group.n, run=run, owner=key_owner(request)))
     left = asyncio.create_task(hung_up(request))

@@ -52,6 +52,12 @@ class SessionSummary(_Shown):
     """The run that it belongs to."""
     owner: str
     """Name of the API key that started it; "" for a key without a name."""
+    parent: str
+    """The session that it is a copy of; "" for none."""
+    forked_at: int
+    """Number of actions that it has from its parent."""
+    undone: str
+    """Numbers of actions that rollbacks undid, `6-13 20-22`; each range ends with the rollback itself."""
 
 
 class ListedSession(SessionSummary):

@@ -1,5 +1,7 @@
 """A session's actions: recent ones from Redis, all of them, slightly later and permanently, from SQL."""
 
+from collections.abc import Iterable
+
 from sandbox_server.catalogue.history import History
 from sandbox_server.errors import StateUnavailable
 from sandbox_server.records import ActionRecord, SessionRecord
@@ -9,8 +11,26 @@ EXEC = "exec"
 """`ActionRecord.tool` of a batch of commands that the trainer sent."""
 FILE, COMMAND, COMMAND_END = "file", "command", "command_end"
 """`ActionRecord.tool` of actions through the boxes API."""
-NO_TEXTS = frozenset((EXEC, FILE, COMMAND, COMMAND_END))
+ROLLBACK = "rollback"
+"""`ActionRecord.tool` of a return to an earlier action."""
+NO_TEXTS = frozenset((EXEC, FILE, COMMAND, COMMAND_END, ROLLBACK))
 """Tools whose actions are not policy text."""
+
+
+def undone_ranges(undone: str) -> list[tuple[int, int]]:
+    """`SessionRecord.undone` as (first, last) numbers."""
+    return [(int(first), int(last)) for first, _, last in (text.partition("-") for text in undone.split())]
+
+
+def undone_at(undone: str, seq: int) -> str:
+    """What `SessionRecord.undone` was after action `seq`."""
+    return " ".join(f"{first}-{last}" for first, last in undone_ranges(undone) if last <= seq)
+
+
+def kept(actions: Iterable[ActionRecord], undone: str) -> list[ActionRecord]:
+    """Those actions that led to where the session is: without what rollbacks undid."""
+    ranges = undone_ranges(undone)
+    return [action for action in actions if not any(first <= action.seq <= last for first, last in ranges)]
 
 
 class Journals:

@@ -12,7 +12,7 @@ from sandbox_server.grading.localization.base import RewardContext
 from sandbox_server.grading.localization.composition import Composition, compose
 from sandbox_server.grading.localization.verdict import verdict_of
 from sandbox_server.records import GradedSession, SessionRecord, Verdict, VerdictName
-from sandbox_server.scoring.journals import Journals
+from sandbox_server.scoring.journals import Journals, kept
 from sandbox_server.scoring.rollout import answer_of, events_of, metrics_of, numbers
 
 log = telemetry.logger(__name__)
@@ -66,7 +66,7 @@ class Localizing:
 
     async def metrics(self, session: SessionRecord, instance: TaskInstance | None) -> dict[str, object]:
         """Metrics of the session's rollout so far. Raises StateUnavailable, CatalogueUnavailable."""
-        actions = await self.journals.of(session)
+        actions = kept(await self.journals.of(session), session.undone)
         reported = await self.rollouts.reported(session.sid)
         return metrics_of(session, actions, self._dialect_of(instance), reported.tokens)
 
@@ -84,7 +84,7 @@ class Localizing:
         task = instance.localization
         if task is None:
             raise GraderBroken(f"{instance.instance_id} has no localization to be scored by")
-        actions = await self.journals.complete(session)
+        actions = kept(await self.journals.complete(session), session.undone)
         reported = await self.rollouts.reported(session.sid)
         composition = self.composition(instance)
         if reported.rewards:

@@ -370,6 +370,8 @@ class Rewards:
             "sid": graded.sid,
             "instance_id": graded.instance_id,
             "run": session.run,
+            "parent": session.parent,
+            "forked_at": session.forked_at,
             "node": self._node,
             "reward": graded.reward,
             "reward_name": graded.reward_name,

@@ -212,6 +212,7 @@ class Acting:
             cwd=sandbox.shell.cwd or record.cwd,
             talk_turns=ran.talk_turns,
             timings_s=_summed(record.timings_s, {**seconds, "journal": self._journal_s.get(sandbox, 0.0)}),
+            more=ran.changes,
         )
         self._journal_s[sandbox] = seconds["journal"] = time.monotonic() - written
         for stage, taken_s in seconds.items():

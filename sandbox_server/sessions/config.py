@@ -71,3 +71,16 @@ class ServiceConfig:
     node: str
     allow_ungradable: bool
     reward_wait_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ForkConfig:
+    """Of copies of sessions."""
+
+    node: str
+    wait_s: float
+    """For a session's turn."""
+    checkpoint_timeout_s: float
+    replay_timeout_s: float
+    start_timeout_s: float
+    session_max_s: float

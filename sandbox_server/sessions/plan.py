@@ -5,7 +5,7 @@ from typing import Protocol
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.records import SessionRecord
-from sandbox_server.sandbox.base import ContainerSpec
+from sandbox_server.sandbox.base import ContainerSpec, Sandbox
 from sandbox_server.state.store import Store
 
 
@@ -40,8 +40,14 @@ class Plan(Protocol):
         """
         ...
 
-    async def keep(self, record: SessionRecord) -> None:
-        """Write the session to Redis, from when on it exists. Raises StateUnavailable."""
+    async def begin(self, record: SessionRecord, sandbox: Sandbox) -> SessionRecord:
+        """Write the session to Redis, from when on it exists; return its record as written.
+
+        `sandbox`: the session's container, as its image is.
+
+        Raises:
+            StateUnavailable. For a copy of a session, see `sessions.forking`.
+        """
         ...
 
 
@@ -60,6 +66,7 @@ class TaskPlan:
         """See `Plan.spec`."""
         return await self._workspaces.spec(self._instance)
 
-    async def keep(self, record: SessionRecord) -> None:
-        """See `Plan.keep`."""
+    async def begin(self, record: SessionRecord, sandbox: Sandbox) -> SessionRecord:
+        """See `Plan.begin`."""
         await self._store.put_session(record)
+        return record

@@ -20,15 +20,14 @@ from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.lifecycle import OVER
 from sandbox_server.records import ActionRecord, SessionRecord
 from sandbox_server.sandbox.base import Runtime, Sandbox
+from sandbox_server.scoring.journals import kept
 from sandbox_server.sessions.config import RestoreConfig
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.log import SessionLog
-from sandbox_server.sessions.running import Running
+from sandbox_server.sessions.replay import Replay, Replayed
 from sandbox_server.sessions.starts import GRACE_S, Starts
 
 log = telemetry.logger(__name__)
-
-_SHOWN = 5  # maximum differences named in a notice
 
 
 class Restoring:
@@ -40,7 +39,7 @@ class Restoring:
         workspaces: Workspaces,
         data: SessionData,
         starts: Starts,
-        running: Running,
+        replay: Replay,
         ownership: Ownership,
         placement: Placement,
         log: SessionLog,
@@ -51,7 +50,7 @@ class Restoring:
         self._data = data
         self._workspaces = workspaces
         self._starts = starts
-        self._running = running
+        self._replay = replay
         self._ownership = ownership
         self._placement = placement
         self._config = config
@@ -134,7 +133,7 @@ class Restoring:
         )
 
     async def _journal(self, record: SessionRecord) -> Sequence[ActionRecord]:
-        """All acknowledged actions. Raises SandboxLost if they must not or cannot be run again."""
+        """The acknowledged actions that were not undone. Raises SandboxLost if they must not or cannot be run again."""
         died = f"its host {record.node} died"
         if self._config.restore == "off":
             raise SandboxLost(f"{died}, and sessions are not restored here (SANDBOX_RESTORE=off)")
@@ -143,6 +142,7 @@ class Restoring:
             actions = await self._data.history.actions(record.sid)
         if len(actions) < record.actions:
             raise SandboxLost(f"{died}, and only {len(actions)} of its {record.actions} actions are known")
+        actions = kept(actions, record.undone)
         took_s = sum(action.duration_s for action in actions)
         if took_s > self._config.restore_timeout_s:
             raise SandboxLost(
@@ -150,13 +150,16 @@ class Restoring:
             )
         return actions
 
-    async def _anew(self, record: SessionRecord, instance: TaskInstance, actions: Sequence[ActionRecord]) -> list[str]:
+    async def _anew(
+        self, record: SessionRecord, instance: TaskInstance, actions: Sequence[ActionRecord]
+    ) -> Sequence[str]:
         """Rebuild the session in a container of this node; returns one text per action that ended differently."""
         spec = await self._workspaces.spec(instance)
         ends = datetime.fromtimestamp(record.deadline + GRACE_S, UTC)
         sandbox = await self._runtime.create(replace(spec, sid=record.sid, deadline=ends))
         try:
-            differences = await self._replay(sandbox, record, instance, actions)
+            await self._data.store.history(record.sid).clear()
+            replayed = await self._replay.run(sandbox, replace(record, talk_turns=0), instance, actions)
             taken = replace(
                 record,
                 node=self._config.node,
@@ -164,8 +167,8 @@ class Restoring:
                 touched_at=clock.now(),
                 cwd=sandbox.shell.cwd or instance.workspace,
                 restores=record.restores + 1,
-                notice=_notice(len(actions), differences),
-                differences=len(differences),
+                notice=_notice(replayed),
+                differences=len(replayed.differences),
             )
             if not await self._data.store.adopt(taken, record.node):
                 raise StateUnavailable(f"another node took session {record.sid} over meanwhile; send the request again")
@@ -173,23 +176,7 @@ class Restoring:
             await asyncio.shield(self._give_up(sandbox))
             raise
         self._log.add(taken)
-        return differences
-
-    async def _replay(
-        self, sandbox: Sandbox, record: SessionRecord, instance: TaskInstance, actions: Sequence[ActionRecord]
-    ) -> list[str]:
-        await self._data.store.history(record.sid).clear()
-        differences = []
-        talked = replace(record, talk_turns=0)
-        for action in actions:
-            run = self._running.runner(action.tool)
-            ran = await run(sandbox, talked, instance, action.content, self._config.command_timeout_s, {})
-            talked = replace(talked, talk_turns=ran.talk_turns)
-            now = ran.observation
-            if (now.outcome, now.exit_code) != (action.outcome, action.exit_code):
-                before, after = (_end(end.outcome, end.exit_code) for end in (action, now))
-                differences.append(f"action {action.seq}: {after} instead of {before}")
-        return differences
+        return replayed.differences
 
     async def _give_up(self, sandbox: Sandbox) -> None:
         try:
@@ -198,16 +185,7 @@ class Restoring:
             log.warning("container left to the reaper", container_id=sandbox.container_id[:12], code=e.code)
 
 
-def _end(outcome: str, exit_code: int | None) -> str:
-    return outcome if exit_code is None else f"{outcome}, exit code {exit_code}"
-
-
-def _notice(count: int, differences: Sequence[str]) -> str:
-    done = f"The sandbox was restored on another one by running its {count} actions again"
-    if not differences:
-        how = "; all ended as before"
-    else:
-        more = f" and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
-        which = "; ".join(differences[:_SHOWN])
-        how = f", but not all ended as before ({which}{more}): look before you rely on its state"
+def _notice(replayed: Replayed) -> str:
+    done = f"The sandbox was restored on another one by running its {replayed.count} actions again"
+    how = f"{',' if replayed.differences else ';'} {replayed.text}"
     return f"[The host of this session's sandbox died. {done}{how}. What ran in the background was begun anew.]"

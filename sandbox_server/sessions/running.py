@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sandbox_server.actions import batch_json
 from sandbox_server.actions.base import Dialect, Observation, Say, Tool, ToolContext, observed
@@ -34,6 +34,8 @@ class Ran:
     """For FILE, COMMAND and COMMAND_END, in place of a text."""
     duration_s: float | None = None
     """Set if it differs from the measured run time."""
+    changes: Mapping[str, object] = field(default_factory=dict)
+    """Fields of the session's record that change with it, besides the usual ones."""
 
 
 Runner = Callable[[Sandbox, SessionRecord, TaskInstance, str, float, dict[str, float]], Coroutine[None, None, Ran]]
@@ -54,12 +56,16 @@ class Running:
         runners: Mapping[str, Runner] | None = None,
     ) -> None:
         """`runners`: tool -> runner, for actions that are neither a policy's text nor a batch."""
-        self._runners: Mapping[str, Runner] = {**(runners or {}), EXEC: self.run_batch}
+        self._runners: dict[str, Runner] = {**(runners or {}), EXEC: self.run_batch}
         self._store = store
         self._config = config
         self.batches = batches
         self._dialects = dialects
         self._tools = tools
+
+    def serve(self, tool: str, runner: Runner) -> None:
+        """Run actions of this tool by `runner`, which needs what is built after this."""
+        self._runners[tool] = runner
 
     def runner(self, tool: str) -> Runner:
         """The runner for actions of this tool."""

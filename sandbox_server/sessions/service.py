@@ -44,6 +44,7 @@ from sandbox_server.sessions.config import ServiceConfig
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.ending import Ending
 from sandbox_server.sessions.starts import Starts
+from sandbox_server.sessions.together import together
 from sandbox_server.state.nodes import NodeRecord, Nodes
 from sandbox_server.state.runs import RunState
 
@@ -121,25 +122,7 @@ class SessionService:
         task = await self._startable(instance)
         await self._placement.settle(task, n)
         self._starts.groups.announce(task.instance_id, n, time.monotonic())
-        starts = [asyncio.create_task(self._start(task, run, owner)) for _ in range(n)]
-        try:
-            results = await asyncio.gather(*starts, return_exceptions=True)
-        except asyncio.CancelledError:
-            results = await asyncio.gather(*starts, return_exceptions=True)  # gather has cancelled them all
-            await self._give_back(results)
-            raise
-        failed = [result for result in results if isinstance(result, BaseException)]
-        if len(failed) == n or not all(isinstance(error, ServiceError) for error in failed):
-            await self._give_back(results)
-            raise failed[0]
-        return [sid for sid in results if isinstance(sid, str)], [e for e in failed if isinstance(e, ServiceError)]
-
-    async def _give_back(self, results: Sequence[str | BaseException]) -> None:
-        """End the sessions of a group that is not returned to the caller."""
-        sids = [result for result in results if isinstance(result, str)]
-        for error in await asyncio.gather(*(self.close(sid) for sid in sids), return_exceptions=True):
-            if isinstance(error, BaseException):
-                log.warning("session of a failed group left to the reaper", error=str(error))
+        return await together([self._start(task, run, owner) for _ in range(n)], self.close)
 
     async def look_ahead(self, instances: Sequence[int | str]) -> Announced:
         """See `sessions.base.Sessions.look_ahead`."""

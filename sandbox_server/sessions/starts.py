@@ -275,7 +275,7 @@ class Starts:
             timings_s={**start.timings_s, **{f"start_{stage}": seconds for stage, seconds in sandbox.boot_s.items()}},
         )
         with _timed(start, "record"):
-            await plan.keep(record)
+            record = await plan.begin(record, sandbox)
         self._log.add(record)
         if traces.on():
             traces.start(replace(record, timings_s={**record.timings_s, **start.timings_s}))

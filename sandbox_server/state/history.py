@@ -16,6 +16,7 @@ from sandbox_server.state.pipeline import Word
 
 MAX_TEXTS = 256
 MAX_BYTES = 16 * 1024 * 1024
+_BEFORE_SESSION_MS = 86_400_000  # until the session's own time to live is known
 _WORTH_A_THREAD = 64 * 1024
 """Bytes; zlib level 1 takes about 1 ms for this many."""
 
@@ -34,9 +35,29 @@ for i = 1, #refs do
   count, bytes = count - 1, bytes - tonumber(string.match(refs[i], '%d+$'))
 end
 local ttl = redis.call('PTTL', KEYS[3])
+if ttl < 0 then ttl = tonumber(ARGV[6]) end -- a session that is being restored or copied is not there yet
 redis.call('PEXPIRE', KEYS[1], ttl)
 redis.call('PEXPIRE', KEYS[2], ttl)
 return 1
+""")
+# KEYS: undo, undotext. ARGV: milliseconds to live, refs and texts in turns
+_PUT = Script("""
+redis.call('DEL', KEYS[1], KEYS[2])
+for i = 2, #ARGV, 2 do
+  redis.call('RPUSH', KEYS[1], ARGV[i])
+  redis.call('HSET', KEYS[2], string.match(ARGV[i], '^%x+'), ARGV[i + 1])
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[1])
+redis.call('PEXPIRE', KEYS[2], ARGV[1])
+return 1
+""")
+_GET = Script("""
+local found = {}
+for _, ref in ipairs(redis.call('LRANGE', KEYS[1], 0, -1)) do
+  found[#found + 1] = ref
+  found[#found + 1] = redis.call('HGET', KEYS[2], string.match(ref, '^%x+')) or ''
+end
+return found
 """)
 _TOP = Script("""
 local refs = redis.call('LRANGE', KEYS[1], 0, -1)
@@ -66,7 +87,7 @@ class RedisEditorHistory:
             packed = await asyncio.to_thread(zlib.compress, data, 1)
         else:
             packed = zlib.compress(data, 1)
-        args: list[Word] = [secrets.token_hex(8), _digest(path), packed, MAX_TEXTS, MAX_BYTES]
+        args: list[Word] = [secrets.token_hex(8), _digest(path), packed, MAX_TEXTS, MAX_BYTES, _BEFORE_SESSION_MS]
         await self._connection.script(_PUSH, self._keys, args)
 
     async def pop(self, path: str) -> str | None:
@@ -82,6 +103,22 @@ class RedisEditorHistory:
     async def clear(self) -> None:
         """Drop all stacks, because the files will be recreated. Raises StateUnavailable."""
         await self._connection.send("DEL", *self._keys[:2])
+
+    async def export(self) -> bytes:
+        """All stacks, for `put`. Raises StateUnavailable."""
+        found = await self._connection.script(_GET, self._keys[:2], [])
+        return b"".join(len(word).to_bytes(4, "big") + word for word in found)
+
+    async def put(self, exported: bytes) -> None:
+        """Replace all stacks by exported ones. Raises StateUnavailable."""
+        words: list[Word] = [_BEFORE_SESSION_MS]
+        at = 0
+        while at < len(exported):
+            end = at + 4 + int.from_bytes(exported[at : at + 4], "big")
+            words.append(exported[at + 4 : end])
+            at = end
+        if len(words) > 1:
+            await self._connection.script(_PUT, self._keys[:2], words)
 
 
 def _digest(path: str) -> str:

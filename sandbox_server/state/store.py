@@ -121,14 +121,19 @@ class Store:
         """Remove the session as if it had never been written; for a start that nobody waits for any more."""
         await self._connection.script(_DROP, [self._keys.session(sid), self._keys.live(self._node)], [sid])
 
-    async def rebuild(self, record: SessionRecord, actions: Sequence[ActionRecord]) -> None:
-        """Restore a session that Redis has lost, with its journal and idempotency keys."""
+    async def rebuild(self, record: SessionRecord, actions: Sequence[ActionRecord], *, to_sql: bool = False) -> None:
+        """Write a session with its journal and idempotency keys, replacing what Redis has of it.
+
+        `to_sql`: SQL does not have the actions yet; they are moved there like acknowledged ones.
+        """
         journal, replies = self._keys.journal(record.sid), self._keys.replies(record.sid)
         ttl_ms = _ms(max(0.0, record.deadline - clock.now()) + self._result_ttl_s)
         async with self._connection.redis.pipeline() as batch:
             batch.delete(journal, replies)
             for index, action in enumerate(actions):
                 batch.rpush(journal, dump(action))
+                if to_sql:
+                    batch.xadd(self._keys.pending(self._node), {"a": dump(action)})
                 if action.idempotency_key:
                     batch.hset(replies, action.idempotency_key, str(index))
             batch.pexpire(journal, ttl_ms)
@@ -139,6 +144,10 @@ class Store:
     async def session(self, sid: str) -> SessionRecord | None:
         """The session, or None if unknown."""
         return session_of(await self._connection.send("HGETALL", self._keys.session(sid)))
+
+    async def interrupted(self, sid: str) -> bool:
+        """Whether an action of the session began and was never acknowledged, so that the next one must tell of it."""
+        return bool(await self._connection.send("EXISTS", self._keys.in_flight(sid)))
 
     async def touch(self, sid: str) -> bool:
         """Restart the session's idle time; False if the session is unknown."""

@@ -102,18 +102,32 @@ class Turn:
         return self._lease.held
 
     async def acknowledge(
-        self, action: ActionRecord, *, cwd: str, talk_turns: int, timings_s: Mapping[str, float]
+        self,
+        action: ActionRecord,
+        *,
+        cwd: str,
+        talk_turns: int,
+        timings_s: Mapping[str, float],
+        more: Mapping[str, object] | None = None,
     ) -> None:
         """Store the action, which cannot be lost afterwards, and end the turn: the next request may act.
 
-        `action.seq` is `record.actions + 1`; `timings_s` replaces the record's. The record's notice is cleared.
+        `action.seq` is `record.actions + 1`; `timings_s` replaces the record's. The record's notice is cleared,
+        unless `more`, further fields of the record, has another one.
 
         Raises:
             StateUnavailable: Redis does not answer, or another server acted meanwhile because the lease expired;
                 the action is not acknowledged.
 
         """
-        changes = {"cwd": cwd, "talk_turns": talk_turns, "timings_s": timings_s, "notice": "", "differences": 0}
+        changes = {
+            "cwd": cwd,
+            "talk_turns": talk_turns,
+            "timings_s": timings_s,
+            "notice": "",
+            "differences": 0,
+            **(more or {}),
+        }
         await self._turns.acknowledge(self._lease, action, changes)
 
     async def withdraw(self, sid: str) -> None:

@@ -15,6 +15,10 @@ _SESSION = [getattr(SessionRow, field.name) for field in fields(SessionRecord)]
 _STANDING = [VerdictRow.name, VerdictRow.mask, VerdictRow.reward, VerdictRow.graded_at]
 
 
+_FAMILY = 10_000  # sessions of a tree
+_AT_ONCE = 500  # of them in one query; SQLite takes some thousand values
+
+
 class Listing:
     """Every method raises CatalogueUnavailable when SQL does not answer."""
 
@@ -33,6 +37,35 @@ class Listing:
         async with self._database.reading() as connection:
             rows: Any = (await connection.execute(page)).all()
         return [Seen(SessionRecord(*row[: len(_SESSION)]), _standing(row[len(_SESSION) :])) for row in rows]
+
+    async def family(self, sid: str) -> list[Seen]:
+        """The session, those that it was copied from, and all their copies, the oldest first; [] if it is unknown.
+
+        At most `_FAMILY` sessions.
+        """
+        async with self._database.reading() as connection:
+            root, known = sid, {sid}
+            while len(known) < _FAMILY:
+                above = (await connection.execute(select(SessionRow.parent).where(SessionRow.sid == root))).scalar()
+                if not above or above in known:
+                    break
+                known.add(above)
+                root = above
+            family, level = [root], [root]
+            while level and len(family) < _FAMILY:
+                below = select(SessionRow.sid).where(SessionRow.parent.in_(level)).limit(_FAMILY - len(family))
+                level = list((await connection.execute(below)).scalars())
+                family += level
+            seen = []
+            for start in range(0, len(family), _AT_ONCE):
+                page = (
+                    select(*_SESSION, *_STANDING)
+                    .outerjoin(VerdictRow, VerdictRow.sid == SessionRow.sid)
+                    .where(SessionRow.sid.in_(family[start : start + _AT_ONCE]))
+                )
+                rows: Any = (await connection.execute(page)).all()
+                seen += [Seen(SessionRecord(*row[: len(_SESSION)]), _standing(row[len(_SESSION) :])) for row in rows]
+        return sorted(seen, key=lambda one: (one.record.created_at, one.record.sid))
 
     async def verdicts_of(self, instance_id: str, *, limit: int = 2000) -> list[tuple[str, Standing]]:
         """(sid, verdict) of the instance's newest gradings, the newest first."""

@@ -36,7 +36,18 @@ asyncio.run(main())
 """
 
 
-LATER = {"timings_s", "run", "owner", "traceparent", "restores", "notice", "differences"}
+LATER = {
+    "timings_s",
+    "run",
+    "owner",
+    "traceparent",
+    "parent",
+    "forked_at",
+    "undone",
+    "restores",
+    "notice",
+    "differences",
+}
 """Columns that sessions of the first release did not have."""
 
 

@@ -1,0 +1,44 @@
+"""Copies of sessions for the routes that start them. Not a plugin, hence the underscore."""
+
+import asyncio
+from typing import cast
+
+from fastapi import Request, Response
+
+from sandbox_server.errors import InfrastructureError
+from sandbox_server.protocols._wire import hung_up, json_answer, refusal
+from sandbox_server.sessions.forking import Forking
+from sandbox_server.sessions.rollback import Rollback
+
+
+async def copies(request: Request, sid: str, n: int, at: int | None) -> Response:
+    """Start `n` copies of a session; if the client disconnects, all are discarded. Raises as `Forking.fork`."""
+    starting = asyncio.create_task(forking(request).fork(sid, n, at=at))
+    left = asyncio.create_task(hung_up(request))
+    try:
+        await asyncio.wait({starting, left}, return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            return json_answer({})  # the client has disconnected
+        sids, failed = starting.result()
+    finally:
+        left.cancel()
+        if not starting.done():
+            starting.cancel()  # it ends the copies that it has started
+            await asyncio.wait({starting})
+    return json_answer({"sids": sids, "failed": [refusal(error) for error in failed]})
+
+
+def forking(request: Request) -> Forking:
+    """The server's part that makes copies. Raises InfrastructureError: it has none."""
+    found = request.app.state.forking
+    if found is None:
+        raise InfrastructureError("this server makes no copies of sessions")
+    return cast(Forking, found)
+
+
+def returns(request: Request) -> Rollback:
+    """The server's part that takes sessions back. Raises InfrastructureError: it has none."""
+    found = request.app.state.rollback
+    if found is None:
+        raise InfrastructureError("this server takes no sessions back")
+    return cast(Rollback, found)

@@ -1,0 +1,62 @@
+"""Runs a session's acknowledged actions again in a fresh container, and says which of them ended differently."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.records import ActionRecord, SessionRecord
+from sandbox_server.sandbox.base import Sandbox
+from sandbox_server.sessions.running import Running
+
+_SHOWN = 5  # differences named in a notice
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What became of the actions."""
+
+    count: int
+    differences: Sequence[str]
+    """One text for each action that ended differently."""
+    talk_turns: int
+    """As in `SessionRecord`, after the last one."""
+
+    @property
+    def text(self) -> str:
+        """For a notice: how they ended."""
+        if not self.differences:
+            return "all ended as before"
+        more = f" and {len(self.differences) - _SHOWN} more" if len(self.differences) > _SHOWN else ""
+        which = "; ".join(self.differences[:_SHOWN])
+        return f"but not all ended as before ({which}{more}): look before you rely on its state"
+
+
+class Replay:
+    """Runs actions again."""
+
+    def __init__(self, running: Running, *, command_timeout_s: float) -> None:
+        self._running = running
+        self._timeout_s = command_timeout_s
+
+    async def run(
+        self, sandbox: Sandbox, record: SessionRecord, instance: TaskInstance, actions: Sequence[ActionRecord]
+    ) -> Replayed:
+        """Run `actions`, which follow what `record` says; edits are added to the undo history of its sid.
+
+        Raises as `Running.run`.
+        """
+        differences = []
+        talked = record
+        for action in actions:
+            run = self._running.runner(action.tool)
+            ran = await run(sandbox, talked, instance, action.content, self._timeout_s, {})
+            talked = replace(talked, talk_turns=ran.talk_turns)
+            now = ran.observation
+            if (now.outcome, now.exit_code) != (action.outcome, action.exit_code):
+                before, after = (_end(end.outcome, end.exit_code) for end in (action, now))
+                differences.append(f"action {action.seq}: {after} instead of {before}")
+        return Replayed(len(actions), differences, talked.talk_turns)
+
+
+def _end(outcome: str, exit_code: int | None) -> str:
+    return outcome if exit_code is None else f"{outcome}, exit code {exit_code}"

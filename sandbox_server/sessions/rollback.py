@@ -1,0 +1,149 @@
+"""Takes sessions back to an earlier action, each in a new container. The journal keeps what was undone, marked."""
+
+import asyncio
+import json
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from sandbox_server import telemetry
+from sandbox_server.actions.base import Observation
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.checkpoints.store import Damaged
+from sandbox_server.errors import (
+    ActionInterrupted,
+    MalformedRequest,
+    NotForkable,
+    SandboxDiskFull,
+    SandboxExhausted,
+    ServiceError,
+)
+from sandbox_server.images.workspaces import Workspaces
+from sandbox_server.records import SessionRecord
+from sandbox_server.sandbox.base import Runtime, Sandbox
+from sandbox_server.scoring.journals import ROLLBACK, Journals, undone_ranges
+from sandbox_server.sessions.acting import Acting
+from sandbox_server.sessions.data import SessionData
+from sandbox_server.sessions.forking import Forking
+from sandbox_server.sessions.running import Ran, Running
+from sandbox_server.sessions.starts import GRACE_S
+
+log = telemetry.logger(__name__)
+
+_REFUSED = (NotForkable, SandboxDiskFull, SandboxExhausted)
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack:
+    """A session that is where it was."""
+
+    to: int
+    """Number of the action that it is now behind."""
+    seq: int
+    """The rollback's own number in the journal."""
+    notice: str
+    """What differs from then; "" for nothing."""
+
+
+class Rollback:
+    """Takes sessions back."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        data: SessionData,
+        workspaces: Workspaces,
+        acting: Acting,
+        running: Running,
+        forking: Forking,
+    ) -> None:
+        self._runtime = runtime
+        self._data = data
+        self._workspaces = workspaces
+        self._acting = acting
+        self._forking = forking
+        self._journals = Journals(data.store, data.history)
+        running.serve(ROLLBACK, self._run)
+
+    async def rollback(self, sid: str, to: int, *, idempotency_key: str = "") -> RolledBack:
+        """Take the session back to where it was after action `to`; 0: before the first one.
+
+        The next action has the number after the rollback's own. A repeated `idempotency_key` rolls back once.
+
+        Raises:
+            UnknownSession, SessionOver, SessionBusy, SessionRestoring, MalformedRequest (`to`): nothing happened.
+            NotForkable: the state cannot be had again; the session is as it was. SandboxLost.
+            Other InfrastructureErrors: ask for the session before you repeat it.
+        """
+        before = await self._data.session(sid)
+        answer = await self._acting.work(sid, ROLLBACK, json.dumps({"to": to}), idempotency_key)
+        reply = json.loads(answer.content)
+        if error := reply.get("error"):
+            for kind in (MalformedRequest, NotForkable):
+                if error["code"] == kind.code:
+                    raise kind(error["detail"])
+            raise ActionInterrupted(f"{error['detail']}; look at the session before you repeat it")
+        if before is not None:  # else the reaper finds it
+            await self._remove(before.container_id, but=sid)
+        return RolledBack(to, answer.seq, str(reply["differs"]))
+
+    async def _run(
+        self,
+        sandbox: Sandbox,
+        record: SessionRecord,
+        instance: TaskInstance,
+        content: str,
+        timeout_s: float,
+        seconds: dict[str, float],
+    ) -> Ran:
+        to = int(json.loads(content)["to"])
+        try:
+            return await self._anew(record, instance, to)
+        except (MalformedRequest, *_REFUSED) as error:
+            code = error.code if isinstance(error, MalformedRequest) else NotForkable.code
+            reply = {"error": {"code": code, "detail": error.detail}}
+            return Ran(Observation("", outcome="refused"), ROLLBACK, record.talk_turns, reply=reply)
+
+    async def _anew(self, record: SessionRecord, instance: TaskInstance, to: int) -> Ran:
+        """The state after action `to` in a new container, which the journal entry makes the session's."""
+        if to > record.actions or any(first <= to <= last for first, last in undone_ranges(record.undone)):
+            raise MalformedRequest(f"to: action {to} of session {record.sid} does not exist, or was undone itself")
+        actions = await self._journals.complete(record)
+        origin = await self._forking.origin(record, instance, actions[:to])
+        spec = await self._workspaces.spec(instance)
+        ends = datetime.fromtimestamp(record.deadline + GRACE_S, UTC)
+        made = await self._runtime.create(replace(spec, sid=record.sid, deadline=ends))
+        scratch = f"{record.sid}.rollback"  # the session's own undo history stays until the state is there
+        try:
+            then = await self._forking.fill(replace(record, sid=scratch), made, origin)
+            history = self._data.store.history(record.sid)
+            undo = await self._data.store.history(scratch).export()
+            await history.clear()
+            await history.put(undo)
+        except Damaged as error:
+            await asyncio.shield(self._remove(made.container_id))
+            raise NotForkable(f"a checkpoint was damaged and is removed; send the request again ({error})") from error
+        except BaseException:
+            await asyncio.shield(self._remove(made.container_id))
+            raise
+        finally:
+            with suppress(ServiceError):
+                await self._data.store.history(scratch).clear()
+        undone = f"{record.undone} {to + 1}-{record.actions + 1}".strip()
+        changes = {
+            "container_id": made.container_id,
+            "undone": undone,
+            "cwd": then.cwd,
+            "notice": then.notice,
+            "differences": then.differences,
+        }
+        reply = {"to": to, "differs": then.notice}
+        log.info("rolled back", sid=record.sid, to=to, seq=record.actions + 1)
+        return Ran(Observation("", outcome="done"), ROLLBACK, then.talk_turns, reply=reply, changes=changes)
+
+    async def _remove(self, container_id: str, *, but: str = "") -> None:
+        """Remove a container, unless it is (still) that of the session `but`; the reaper removes what stays."""
+        with suppress(ServiceError):
+            current = await self._data.store.session(but) if but else None
+            if current is None or current.container_id != container_id:
+                await self._runtime.remove(container_id)

@@ -1,0 +1,219 @@
+"""Copies of sessions: from their last action or an earlier one, live or ended, as good as the original."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from .serving import Server, bash, editor, serving, until
+
+FILE = "/workspace/samples__ledger__1.2/n.py"
+
+
+@pytest.fixture(scope="module")
+def server(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One server for all copies."""
+    bounds = {"checkpoints_mb": 64, "checkpoint_timeout_s": 10}
+    with serving(tmp_path_factory.mktemp("forks"), rows, pool_group=4, **bounds) as server:
+        yield server
+
+
+def fork(server: Server, sid: str, n: int = 1, at: int | None = None) -> list[str]:
+    """The sids of n copies."""
+    answer = server.post(f"/v1/sessions/{sid}/fork", {"n": n} | ({} if at is None else {"at": at}))
+    assert answer.status_code == 200, answer.text
+    told = answer.json()
+    assert told["failed"] == [], told
+    assert len(set(told["sids"])) == n
+    return list(told["sids"])
+
+
+def test_copies_go_on_where_the_original_is(server: Server) -> None:
+    """A copy lacks a file, a variable or the past; or two sessions share a container."""
+    sid = server.begin()
+    server.run(
+        sid, "mkdir -p /tmp/d && cd /tmp/d && echo one > f && ln f hard && rm -rf /opt && declare -A m=([a]='1 2')"
+    )
+    server.run(
+        sid,
+        "export KEPT=7; shout() { echo \"$1!\"; }; alias ll='ls -l'; set -o pipefail; umask 027; trap 'echo bye' EXIT",
+    )
+    server.say(sid, editor(command="create", path="/workspace/samples__ledger__1.2/n.py", file_text="a = 1\n"))
+    server.say(
+        sid, editor(command="str_replace", path="/workspace/samples__ledger__1.2/n.py", old_str="1", new_str="2")
+    )
+    server.run(sid, "false")
+    first, second = fork(server, sid, 2)
+    look = "echo $? $KEPT ${m[a]} $PWD $(umask) $-; shout x; alias ll; trap -p; stat -c '%n %h %a %y' f hard /opt 2>&1"
+    seen = [server.run(one, look).rsplit("[Current working directory", 1)[0] for one in (sid, first, second)]
+    assert seen[0] == seen[1] == seen[2] and "\r\n1 7 1 2 /tmp/d 0027" in seen[0], seen
+    server.run(first, "echo first > f")
+    assert "one" in server.run(second, "cat f") and "one" in server.run(sid, "cat hard")
+    undo = editor(command="undo_edit", path=FILE)
+    assert [server.say(one, undo)["content"] for one in (sid, first)].count(server.say(second, undo)["content"]) == 2
+    for one in (first, second):
+        shown = server.session(one)
+        assert (shown["parent"], shown["forked_at"], shown["run"]) == (sid, 5, server.session(sid)["run"])
+        journal = server.actions(one)
+        assert [action["content"] for action in journal[:5]] == [a["content"] for a in server.actions(sid)[:5]]
+        assert [action["seq"] for action in journal] == list(range(1, len(journal) + 1))
+
+
+def test_each_copy_is_graded_for_itself(server: Server) -> None:
+    """A copy's patch lacks what its original had done, or its reward is another's."""
+    sid = server.begin()
+    server.run(sid, "echo x > both.txt")
+    (copy,) = fork(server, sid)
+    server.run(copy, "echo y > mine.txt")
+    assert server.reward(copy)["verdict"] == "unresolved"
+    assert b"+++ b/both.txt" in server.patch(copy) and b"+++ b/mine.txt" in server.patch(copy)
+    server.finish(sid)
+    assert b"mine.txt" not in server.patch(sid)
+    family = {one["sid"]: one for one in _tree(server, sid)}
+    assert family[copy]["parent"] == sid and family[copy]["verdict"] == "unresolved" and family[sid]["parent"] == ""
+    until(lambda: server.in_sql("actions", copy) == 2, what="the copy's whole journal in SQL")
+
+
+def test_from_an_earlier_action_and_from_the_end(server: Server) -> None:
+    """A copy has what came after its action; or an ended session cannot be copied."""
+    sid = server.begin()
+    for number in (1, 2, 3):
+        server.run(sid, f"echo {number} >> n; x{number}={number}; date +%N > rolled-{number}")
+    assert "\r\n1 2[" in server.run(fork(server, sid, at=2)[0], "echo $x1 $x2 $x3")
+    server.finish(sid)
+    late, twin = fork(server, sid, 2)
+    assert "\r\n1 2 3[" in server.run(late, "echo $x1 $x2 $x3") and server.session(late)["forked_at"] == 3
+    assert _last(server, late, "cat rolled-3") == _last(server, twin, "cat rolled-3"), "the actions ran once for both"
+    (fresh,) = fork(server, sid, at=0)
+    assert "No such file" in server.run(fresh, "cat n") and len(server.actions(fresh)) == 1
+    (grandchild,) = fork(server, late, at=3)
+    assert _last(server, grandchild, "cat rolled-3") == _last(server, late, "cat rolled-3"), (
+        "by the checkpoint of its parent"
+    )
+    assert {one["sid"] for one in _tree(server, grandchild)} >= {sid, late, twin, fresh, grandchild}
+
+
+def test_a_session_goes_back(server: Server) -> None:
+    """What was undone is still there, or counts; or the journal forgets it."""
+    sid = server.begin()
+    server.run(sid, "echo 1 > n; x=1; date +%N > rolled")
+    rolled = _last(server, sid, "cat rolled")
+    fork(server, sid)  # a checkpoint of action 2
+    server.run(sid, "echo 3 > n; x=3; touch undone.txt; sleep 1000 &")
+    former = server.container(sid)
+    back = server.post(f"/v1/sessions/{sid}/rollback", {"to": 2}, headers={"Idempotency-Key": "k"})
+    assert back.status_code == 200 and (back.json()["seq"], back.json()["notice"]) == (4, ""), back.text
+    again = server.post(f"/v1/sessions/{sid}/rollback", {"to": 2}, headers={"Idempotency-Key": "k"})
+    assert again.json() == back.json() and server.session(sid)["undone"] == "3-4"
+    until(lambda: server.containers(f"sid={sid}") == [server.container(sid)], 10, "the former container gone")
+    assert server.container(sid) != former
+    assert "\r\n1 1[" in server.run(sid, "echo $x $(cat n)")
+    assert _last(server, sid, "cat rolled") == rolled, "from the checkpoint, not by running it again"
+    (copy,) = fork(server, sid, at=3)  # where it was before it went back
+    assert "\r\n3 3[" in server.run(copy, "echo $x $(cat n)")
+    server.post(f"/v1/sessions/{sid}/rollback", {"to": 0}).raise_for_status()
+    assert "No such file" in server.run(sid, "cat n")
+    journal = server.actions(sid)
+    assert [action["seq"] for action in journal] == list(range(1, 9)) and journal[3]["tool"] == "rollback"
+    wrong = server.post(f"/v1/sessions/{sid}/rollback", {"to": 3})
+    assert (wrong.status_code, wrong.json()["code"]) == (422, "malformed_request"), wrong.text
+    server.finish(sid)
+    assert server.patch(sid) == b""
+    over = server.post(f"/v1/sessions/{sid}/rollback", {"to": 1})
+    assert over.json()["code"] == "session_ended"
+
+
+def test_what_cannot_be_carried_is_told_once(server: Server) -> None:
+    """A policy waits for its server, which is not there; or every copy is told of nothing."""
+    sid = server.begin()
+    server.run(sid, "sleep 1000 & exec 7> /tmp/log")
+    (copy,) = fork(server, sid)
+    told = server.run(copy, "echo x")
+    assert "It does not have: running program sleep, file descriptor 7 of the shell.]" in told
+    assert "does not have" not in server.run(copy, "echo x")
+    (quiet,) = fork(server, server.begin())
+    assert "[This sandbox" not in server.run(quiet, "echo x")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "code"),
+    [
+        ("/v1/sessions/123/fork", {}, "unknown_session"),
+        ("/v1/sessions/{sid}/fork", {"at": 99}, "malformed_request"),
+        ("/v1/sessions/{sid}/fork", {"n": 0}, "malformed_request"),
+        ("/v1/sessions/{sid}/fork", {"n": 2, "from": 1}, "malformed_request"),
+    ],
+)
+def test_what_cannot_be_copied(server: Server, path: str, body: dict[str, Any], code: str) -> None:
+    """A wrong request starts something, or ends in a 500."""
+    sid = server.begin()
+    answer = server.post(path.format(sid=sid), body)
+    assert answer.json()["code"] == code and answer.status_code < 500, answer.text
+
+
+@pytest.mark.parametrize(
+    "trick",
+    [
+        "printf '#!/bin/sh\\nexec yes\\n' > /usr/local/bin/tar; chmod +x /usr/local/bin/tar",
+        "rm -f $(command -v tar) $(command -v find)",
+        "builtin() { echo no; }; declare() { echo no; }; printf() { return 1; }",
+        "alias builtin=false if=false '\\\\builtin=false'; shopt -s expand_aliases",
+        "head -c 20M /dev/zero > /run/sandbox/full",
+        "set -eu; set -o posix; shopt -s failglob nullglob; IFS=0123; readonly __sb_name=1 __sb_list=2",
+        "mkdir /run/sandbox/shell /run/sandbox/save",
+    ],
+)
+def test_a_hostile_session(server: Server, trick: str) -> None:
+    """A session that plays tricks on the copying harms the server, hangs, or cannot go on."""
+    sid, told = server.begin(), server.log.stat().st_size
+    server.run(sid, "echo kept > /tmp/kept")
+    server.say(sid, bash(trick))
+    answer = server.post(f"/v1/sessions/{sid}/fork", {"n": 1})
+    if answer.status_code == 200:
+        (copy,) = answer.json()["sids"]
+        assert "kept" in server.run(copy, "echo $(< /tmp/kept)")
+    else:
+        assert (answer.status_code, answer.json()["code"]) == (409, "not_forkable"), answer.text
+    assert "kept" in server.say(sid, bash("echo $(< /tmp/kept)"))["content"]
+    assert not [entry for entry in server.complaints(told) if entry["level"] == "error"]
+
+
+def test_a_damaged_checkpoint_is_no_loss(serve: Callable[..., Server]) -> None:
+    """A copy starts from a damaged file, or not at all."""
+    server = serve()
+    sid = server.begin()
+    server.run(sid, "echo kept > /tmp/kept; x=5")
+    fork(server, sid)
+    blocks = [path for path in (server.folder / "data" / "checkpoints" / "blocks").glob("*/*")]
+    assert blocks
+    for path in blocks:
+        path.write_bytes(path.read_bytes()[:-3] + b"bad")
+    server.restart()
+    server.finish(sid)
+    (copy,) = fork(server, sid)
+    assert "\r\nkept 5[" in server.run(copy, "echo $(cat /tmp/kept) $x")
+
+
+def test_a_killed_server_keeps_copies(serve: Callable[..., Server]) -> None:
+    """A copy is lost with its server, or leaks; or a half made one becomes a session."""
+    server = serve(reaper_period_s=1)
+    sid = server.begin()
+    server.run(sid, "x=5; echo a > f")
+    (copy,) = fork(server, sid)
+    server.run(copy, "y=6")
+    server.restart()
+    assert "\r\n5 6 a[" in server.run(copy, "echo $x $y $(cat f)")
+    assert [action["seq"] for action in server.actions(copy)] == [1, 2, 3]
+    server.finish(copy)
+    server.finish(sid)
+    until(lambda: not server.in_use(), 20, "no container left")
+
+
+def _last(server: Server, sid: str, command: str) -> str:
+    return server.run(sid, command).partition("[Python")[0].partition("[Current")[0].strip().splitlines()[-1]
+
+
+def _tree(server: Server, sid: str) -> list[dict[str, Any]]:
+    return list(httpx.get(f"{server.url}/v1/sessions/{sid}/tree", timeout=30).raise_for_status().json())
