@@ -10,6 +10,7 @@ from bench import (
     actions,
     boxes,
     containers,
+    forks,
     gradings,
     imports,
     judging,
@@ -37,10 +38,11 @@ SUBJECTS = {
     "search": search.measure,
     "scale": scale.measure,
     "boxes": boxes.measure,
+    "fork": forks.measure,
     "neighbours": neighbours.measure,
 }
 """Measured in this order."""
-_WHOLE_ALONE = ("search", "boxes", "neighbours")
+_WHOLE_ALONE = ("search", "boxes", "fork", "neighbours")
 """Too long for a quick run; `--only` measures them there too."""
 
 

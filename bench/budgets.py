@@ -59,6 +59,11 @@ BUDGETS = (
     Budget("reward of a patch that was graded for another session", "reward_identical_ms", 10),
     Budget('`commands.run("true")` by the E2B SDK, beyond its own cost', "e2b_true_ms", 3.75),
     Budget("64 boxes polled every 5 s, of one core", "e2b_polled64_pct", 10),
+    Budget("checkpoint of 20 changed files, 1 MB", "fork_checkpoint_ms", 15),
+    Budget("16 copies into parked containers, until all have answered an action", "fork16_parked_ms", 60),
+    Budget("16 copies into new containers, ours / 16 starts", "fork16_cold_ms", 1.15, "ratio"),
+    Budget("checkpoint of 200 MB of changed files", "fork_checkpoint_200mb_s", 1.5),
+    Budget("copy of 200 MB of changed files", "fork_200mb_s", 1.5),
     Budget("`import sandbox_server.app`", "import_s", 1.0),
     Budget("`import sandbox_server.app`, heavy benchmark dependencies loaded", "import_heavy", 0),
 )
