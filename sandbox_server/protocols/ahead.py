@@ -38,7 +38,7 @@ class GroupRequest(_Message):
 
     instance: StrictInt | StrictStr | None = None
     """Its hash, as integer or decimal string, or its id."""
-    source: Annotated[StrictStr, Field(alias="from", pattern="^[0-9]{1,19}$")] | None = None
+    source: Annotated[StrictStr | None, Field(alias="from", pattern="^[0-9]{1,19}$")] = None
     """Sid of the session that all of them go on from, in place of an instance."""
     at: Annotated[StrictInt, Field(ge=0, le=2**31)] | None = None
     """Number of its action after which they go on; null: its last one."""

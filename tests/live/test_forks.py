@@ -1,5 +1,6 @@
 """Copies of sessions: from their last action or an earlier one, live or ended, as good as the original."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,8 @@ def test_from_an_earlier_action_and_from_the_end(server: Server) -> None:
     assert _last(server, grandchild, "cat rolled-3") == _last(server, late, "cat rolled-3"), (
         "by the checkpoint of its parent"
     )
+    group = server.post("/v1/groups", {"from": sid, "at": 1, "n": 2}).raise_for_status().json()
+    assert [server.session(one)["forked_at"] for one in group["sids"]] == [1, 1] and group["failed"] == []
     assert {one["sid"] for one in _tree(server, grandchild)} >= {sid, late, twin, fresh, grandchild}
 
 
@@ -144,12 +147,15 @@ def test_what_cannot_be_carried_is_told_once(server: Server) -> None:
         ("/v1/sessions/{sid}/fork", {"at": 99}, "malformed_request"),
         ("/v1/sessions/{sid}/fork", {"n": 0}, "malformed_request"),
         ("/v1/sessions/{sid}/fork", {"n": 2, "from": 1}, "malformed_request"),
+        ("/v1/groups", {"from": "{sid}", "instance": "samples__ledger-12", "n": 2}, "malformed_request"),
+        ("/v1/groups", {"from": "123", "n": 2}, "unknown_session"),
+        ("/v1/groups", {"instance": "samples__ledger-12", "at": 2, "n": 2}, "malformed_request"),
     ],
 )
 def test_what_cannot_be_copied(server: Server, path: str, body: dict[str, Any], code: str) -> None:
     """A wrong request starts something, or ends in a 500."""
     sid = server.begin()
-    answer = server.post(path.format(sid=sid), body)
+    answer = server.post(path.format(sid=sid), json.loads(json.dumps(body).replace("{sid}", sid)))
     assert answer.json()["code"] == code and answer.status_code < 500, answer.text
 
 
