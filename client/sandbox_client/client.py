@@ -117,6 +117,7 @@ class SandboxClient:
             timeout_s=self._timeouts.start_s,
             retry_s=self._timeouts.start_s,
             attempt_s=self._timeouts.start_attempt_s,
+            idempotency_key=uuid.uuid4().hex,
         )
         sids = answer.get("sids")
         if not isinstance(sids, list) or not sids:

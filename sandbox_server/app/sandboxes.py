@@ -178,6 +178,7 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             replay,
             Listing(base.database),
             checkpoints,
+            state.runs,
             configs.fork_config(settings),
             sessions.close,
         )

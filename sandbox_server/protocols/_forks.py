@@ -6,14 +6,15 @@ from typing import cast
 from fastapi import Request, Response
 
 from sandbox_server.errors import InfrastructureError
-from sandbox_server.protocols._wire import hung_up, json_answer, refusal
+from sandbox_server.protocols._wire import hung_up, idempotency_key, json_answer, refusal
 from sandbox_server.sessions.forking import Forking
 from sandbox_server.sessions.rollback import Rollback
 
 
 async def copies(request: Request, sid: str, n: int, at: int | None) -> Response:
     """Start `n` copies of a session; if the client disconnects, all are discarded. Raises as `Forking.fork`."""
-    starting = asyncio.create_task(forking(request).fork(sid, n, at=at))
+    key = idempotency_key(request)
+    starting = asyncio.create_task(forking(request).fork(sid, n, at=at, idempotency_key=key))
     left = asyncio.create_task(hung_up(request))
     try:
         await asyncio.wait({starting, left}, return_when=asyncio.FIRST_COMPLETED)

@@ -5,9 +5,10 @@ of a checkpoint; actions after that checkpoint are run again. Its journal begins
 can be restored, scored and copied like its parent.
 """
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 
 from sandbox_server import clock, telemetry
@@ -41,6 +42,7 @@ from sandbox_server.sessions.plan import TaskPlan
 from sandbox_server.sessions.replay import Replay, Replayed
 from sandbox_server.sessions.starts import Starts
 from sandbox_server.sessions.together import together
+from sandbox_server.state.runs import RunState
 
 log = telemetry.logger(__name__)
 
@@ -89,6 +91,7 @@ class Forking:
         replay: Replay,
         listing: Listing,
         checkpoints: Checkpoints,
+        run_state: RunState,
         config: ForkConfig,
         close: Callable[[str], Awaitable[object]],
     ) -> None:
@@ -102,14 +105,18 @@ class Forking:
         self._replay = replay
         self._listing = listing
         self._checkpoints = checkpoints
+        self._run_state = run_state
         self._config = config
         self._close = close
         self._journals = Journals(data.store, data.history)
 
-    async def fork(self, sid: str, n: int, *, at: int | None = None) -> tuple[list[str], list[ServiceError]]:
+    async def fork(
+        self, sid: str, n: int, *, at: int | None = None, idempotency_key: str = ""
+    ) -> tuple[list[str], list[ServiceError]]:
         """Start `n` sessions that go on after action `at` of this one (None: its last one, 0: before the first).
 
         They belong to the run and the API key of the parent. Returns their sids, and the errors of those that failed.
+        A request with the same `idempotency_key` within some minutes returns the same sids.
 
         Raises:
             UnknownSession, IsBox, MalformedRequest (`at`), SessionBusy, SandboxLost: nothing was started.
@@ -124,12 +131,16 @@ class Forking:
             instance = await self._data.instances.by_id(parent.instance_id)
         except UnknownInstance as error:
             raise NotForkable(f"the instance of session {sid} was removed: {error.detail}") from error
-        for _ in range(_DAMAGED):
-            try:
-                return await self._fork(parent, instance, n, at)
-            except Damaged:
-                continue
-        return await self._fork(parent, instance, n, at)
+        request = "\0".join(("fork", sid, str(n), str(at), idempotency_key)) if idempotency_key else ""
+        if request and (known := await self._run_state.started(request)):
+            return known.split(), []
+        sids, failed = await self._undamaged(parent, instance, n, at)
+        if request:
+            answer = (await self._run_state.answer(request, " ".join(sids))).split()
+            if answer != sids:  # another attempt was faster
+                await asyncio.gather(*(self._close(one) for one in sids), return_exceptions=True)
+                return answer, []
+        return sids, failed
 
     async def tree(self, sid: str) -> list[Seen]:
         """The session, those that it was copied from, and all copies of these, the oldest first.
@@ -144,6 +155,14 @@ class Forking:
             (await self._data.store.session(seen.record.sid)) if seen.record.ended_at == 0 else None for seen in family
         ]
         return [replace(seen, record=now or seen.record) for seen, now in zip(family, present, strict=True)]
+
+    async def _undamaged(
+        self, parent: SessionRecord, instance: TaskInstance, n: int, at: int | None
+    ) -> tuple[list[str], list[ServiceError]]:
+        for _ in range(_DAMAGED):
+            with suppress(Damaged):
+                return await self._fork(parent, instance, n, at)
+        return await self._fork(parent, instance, n, at)
 
     async def _fork(
         self, parent: SessionRecord, instance: TaskInstance, n: int, at: int | None

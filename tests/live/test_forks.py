@@ -1,5 +1,6 @@
 """Copies of sessions: from their last action or an earlier one, live or ended, as good as the original."""
 
+import importlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,6 +8,8 @@ from typing import Any
 
 import httpx
 import pytest
+
+from tests.conftest import ROOT
 
 from .serving import Server, bash, editor, serving, until
 
@@ -46,7 +49,10 @@ def test_copies_go_on_where_the_original_is(server: Server) -> None:
         sid, editor(command="str_replace", path="/workspace/samples__ledger__1.2/n.py", old_str="1", new_str="2")
     )
     server.run(sid, "false")
-    first, second = fork(server, sid, 2)
+    key = {"Idempotency-Key": "once"}
+    first, second = server.post(f"/v1/sessions/{sid}/fork", {"n": 2}, headers=key).json()["sids"]
+    again = server.post(f"/v1/sessions/{sid}/fork", {"n": 2}, headers=key)
+    assert again.json() == {"sids": [first, second], "failed": []}
     look = "echo $? $KEPT ${m[a]} $PWD $(umask) $-; shout x; alias ll; trap -p; stat -c '%n %h %a %y' f hard /opt 2>&1"
     seen = [server.run(one, look).rsplit("[Current working directory", 1)[0] for one in (sid, first, second)]
     assert seen[0] == seen[1] == seen[2] and "\r\n1 7 1 2 /tmp/d 0027" in seen[0], seen
@@ -96,6 +102,14 @@ def test_from_an_earlier_action_and_from_the_end(server: Server) -> None:
     group = server.post("/v1/groups", {"from": sid, "at": 1, "n": 2}).raise_for_status().json()
     assert [server.session(one)["forked_at"] for one in group["sids"]] == [1, 1] and group["failed"] == []
     assert {one["sid"] for one in _tree(server, grandchild)} >= {sid, late, twin, fresh, grandchild}
+
+
+async def test_a_tree_beats_rollouts(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example of the documentation does not run, or a tree of copies is worth nothing."""
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    search = importlib.import_module("tree_search")
+    of_tree, of_rollouts = await search.main(server.url, 4, 6, 1)
+    assert of_tree == 1.0 and sum(of_rollouts) == 0.0
 
 
 def test_a_session_goes_back(server: Server) -> None:
