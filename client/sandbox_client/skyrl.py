@@ -6,6 +6,7 @@ run: set `environment.skyrl_gym.max_env_workers` to at least the number of concu
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -16,10 +17,16 @@ from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput, Con
 from sandbox_client.answers import Reward
 from sandbox_client.blocking import BlockingClient
 from sandbox_client.errors import SandboxError, SettingsError
-from sandbox_client.tool_calls import is_recorded
+from sandbox_client.tool_calls import is_recorded, is_reply
 
 _LOGGER = logging.getLogger(__name__)
 _MAX_TURNS = 10
+_KEYS = frozenset({"url", "api_key", "run", "max_turns", "faults"})
+_FAULTS = ("mask", "raise")
+_OTHER_DIALECT = (
+    "the reply is none of the dialect `tool_calls`: give the instance `dialect: tool_calls`, or start the server with "
+    "SANDBOX_DIALECT=tool_calls"
+)
 
 
 class RolloutFault(RuntimeError):
@@ -29,31 +36,36 @@ class RolloutFault(RuntimeError):
 class CodeSearchEnv(BaseTextEnv):  # type: ignore[misc]  # skyrl-gym has no types
     """One rollout in one session: the policy's text is sent unchanged, with all calls of a turn in one request.
 
-    Keys of `env_config` (a mapping): `url` (default SANDBOX_URL; several are comma-separated), `api_key`, `run`,
-    `max_turns` (10), and `faults`: when the service fails, "mask" (default) ends the rollout with reward 0.0 and
-    `metadata["mask"]` true, "raise" raises RolloutFault. The trainer must leave masked rollouts out of the loss.
+    Keys of `settings` (set at registration) and `env_config` (a mapping or a dataclass; takes precedence): `url`
+    (default SANDBOX_URL; several are comma-separated), `api_key`, `run`, `max_turns` (10), and `faults`: when the
+    service fails, "mask" (default) ends the rollout with reward 0.0 and `metadata["mask"]` true, "raise" raises
+    RolloutFault. The trainer must leave masked rollouts out of the loss. None counts as not given.
     Keys of `extras`, the columns of the data set: `instance_id`, and optionally `max_turns`.
     """
 
     def __init__(
         self,
-        env_config: Mapping[str, Any] | None = None,
+        env_config: object = None,
         extras: Mapping[str, Any] | None = None,
         *,
+        settings: Mapping[str, Any] | None = None,
         is_answer: Callable[[str], bool] | None = None,
     ) -> None:
-        """Read the configuration; starts nothing. Raises SettingsError: no URL, or no instance."""
+        """Read the configuration; starts nothing. Raises SettingsError: an unknown key, no URL, or no instance."""
         super().__init__()
-        config, given = dict(env_config or {}), dict(extras or {})
+        config, given = {**_configured(settings), **_configured(env_config)}, dict(extras or {})
         url = config.get("url") or os.environ.get("SANDBOX_URL", "")
         if not url:
-            raise SettingsError("env_config.url is not given, nor SANDBOX_URL set")
+            raise SettingsError("`url` is neither registered nor in env_config, nor is SANDBOX_URL set")
         if not given.get("instance_id"):
             raise SettingsError("the data set's extras hold no instance_id")
+        faults = config.get("faults", _FAULTS[0])
+        if faults not in _FAULTS:
+            raise SettingsError(f"faults: {faults!r} is not one of {', '.join(_FAULTS)}")
         self._client = BlockingClient(url, api_key=config.get("api_key"), run=config.get("run"))
         self._instance = str(given["instance_id"])
         self.max_turns = int(given.get("max_turns") or config.get("max_turns") or _MAX_TURNS)
-        self._raises = config.get("faults", "mask") == "raise"
+        self._raises = faults == "raise"
         self._is_answer = is_answer
         self._sid = ""
         self._closed = False
@@ -94,6 +106,8 @@ class CodeSearchEnv(BaseTextEnv):  # type: ignore[misc]  # skyrl-gym has no type
             return ""
         if seen.error is not None:
             self._failed(seen.error.detail)
+        elif not is_reply(seen.content):
+            self._failed(_OTHER_DIALECT)
         return seen.content
 
     def _grade(self) -> None:
@@ -135,3 +149,18 @@ class CodeSearchEnv(BaseTextEnv):  # type: ignore[misc]  # skyrl-gym has no type
             self._client.finish(self._sid)
         except SandboxError as error:
             _LOGGER.error("session %s could not be finished: %s", self._sid, error)
+
+
+def _configured(given: object) -> dict[str, Any]:
+    """The settings in a mapping (omegaconf's too) or a dataclass. Raises SettingsError: a key is unknown."""
+    if dataclasses.is_dataclass(given) and not isinstance(given, type):
+        found = {field.name: getattr(given, field.name) for field in dataclasses.fields(given)}
+    elif isinstance(given, Mapping):
+        found = {str(key): given[key] for key in given}
+    elif given is None:
+        found = {}
+    else:
+        raise SettingsError(f"env_config is neither a mapping nor a dataclass: {type(given).__name__}")
+    if unknown := sorted(found.keys() - _KEYS):
+        raise SettingsError(f"unknown settings {', '.join(unknown)}; there are {', '.join(sorted(_KEYS))}")
+    return {key: value for key, value in found.items() if value is not None}

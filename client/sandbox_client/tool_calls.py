@@ -15,6 +15,8 @@ _RECORDED = "Your answer is recorded."
 _ENDS = (_RECORDED, "The interaction is over.")
 _TO_THE_TURN = ("Error: ", _RECORDED)
 """Prefixes of a reply to a whole turn: it had too many calls, or an answer beside calls that were not run."""
+_HOW = "Call a tool, as in <tool_call>"
+"""Start of the reply to a turn with neither calls nor an answer."""
 _BLOCK = re.compile(r"<tool_response>\n(.*?)\n</tool_response>", re.DOTALL)
 
 
@@ -58,3 +60,12 @@ def is_recorded(observation: str) -> bool:
     if blocks:
         return any(block.startswith(_ENDS) for block in blocks)
     return any(line.startswith(_ENDS) for line in observation.splitlines())
+
+
+def is_reply(observation: str) -> bool:
+    """Whether `observation` is of the dialect `tool_calls`; false: no call of the policy would ever run."""
+    return (
+        _BLOCK.search(observation) is not None
+        or is_recorded(observation)
+        or any(line.startswith((_HOW, "Error: ")) for line in observation.splitlines())
+    )

@@ -11,7 +11,7 @@ from stand import Fault, Stand
 
 from sandbox_client import BadAnswer, SandboxClient, ServiceFault, UnknownSession
 from sandbox_client.blocking import BlockingClient
-from sandbox_client.tool_calls import is_recorded, message, responses
+from sandbox_client.tool_calls import is_recorded, is_reply, message, responses
 
 RESULT = {
     "exit_code": 2,
@@ -52,6 +52,22 @@ def test_what_is_no_answer_to_calls_is_an_error(observation: str) -> None:
     """With another dialect every call is answered by its reminder, and a whole run is trained on that."""
     with pytest.raises(BadAnswer, match="tool_calls"):
         responses(observation, 2)
+
+
+@pytest.mark.parametrize(
+    ("observation", "is_ours"),
+    [
+        (block("one"), True),
+        (f"[It was restored.]\n{block('one')}", True),
+        ("Your answer is recorded.", True),
+        ("Error: a turn has at most 64 tool calls; none of these was run.", True),
+        ("Call a tool, as in <tool_call>...", True),
+        ("Please continue working on the task", False),
+        ("No command was found in your answer.", False),
+    ],
+)
+def test_replies_of_another_dialect_are_known(observation: str, is_ours: bool) -> None:
+    assert is_reply(observation) is is_ours
 
 
 @pytest.mark.parametrize(

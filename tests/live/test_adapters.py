@@ -64,7 +64,8 @@ def test_skyrl(live: Server, roll) -> None:
     wrong = ["Where could it be?", "<files>\nsetup.py\n</files>"]
     endless = [call("true")] * 9
     job = {
-        "config": {"url": live.url, "run": "skyrl", "max_turns": 4},
+        "settings": {"url": live.url, "run": "skyrl", "max_turns": 9},
+        "typed": {"max_turns": 4, "faults": None},
         "extras": {"instance_id": FOUND},
         "policies": [right, wrong, endless],
     }
@@ -97,6 +98,13 @@ def test_skyrl_masks_what_the_service_failed_at(live: Server, roll) -> None:
     (step,) = unknown["rollouts"][0]["steps"]
     assert step["done"] and step["metadata"]["mask"] and "unknown_instance" in step["metadata"]["cause"]
     assert unknown["mean"]["masked"] == 1.0
+
+
+def test_skyrl_masks_an_instance_of_another_dialect(live: Server, roll) -> None:
+    """Every call is answered by a reminder, and the rollout trains on that until its turns are used up."""
+    job = {"settings": {"url": live.url}, "extras": {"instance_id": "samples__find-1"}, "policies": [[call("ls")] * 3]}
+    (step,) = roll("skyrl", job)["rollouts"][0]["steps"]
+    assert step["done"] and step["metadata"]["mask"] and "SANDBOX_DIALECT=tool_calls" in step["metadata"]["cause"]
 
 
 def test_verifiers(live: Server, roll, solve: str) -> None:

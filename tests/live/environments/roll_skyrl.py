@@ -3,18 +3,23 @@
 Runs in an environment of its own, with sandbox_client on PYTHONPATH.
 """
 
+import dataclasses
 import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import skyrl_gym
 
-skyrl_gym.register(id="code_search", entry_point="sandbox_client.skyrl:CodeSearchEnv")
+
+def typed(values: dict) -> object:
+    """A configuration as SkyRL's own: a dataclass."""
+    return dataclasses.make_dataclass("CodeSearchConfig", values)(**values)
 
 
 def roll(job: dict, policy: list[str]) -> dict:
     """One rollout: init, a step for each turn, metrics, close; a second close does nothing."""
-    env = skyrl_gym.make("code_search", env_config=job["config"], extras=job["extras"])
+    config = typed(job["typed"]) if "typed" in job else job.get("config", {})
+    env = skyrl_gym.make("code_search", env_config=config, extras=job["extras"])
     prompt, info = env.init([{"role": "user", "content": "Find it."}])
     steps = []
     for text in policy:
@@ -28,6 +33,11 @@ def roll(job: dict, policy: list[str]) -> dict:
 
 
 job = json.load(sys.stdin)
+skyrl_gym.register(
+    id="code_search",
+    entry_point="sandbox_client.skyrl:CodeSearchEnv",
+    kwargs={"settings": job.get("settings")},
+)
 with ThreadPoolExecutor(len(job["policies"])) as pool:
     outcomes = list(pool.map(lambda policy: roll(job, policy), job["policies"]))
 mean = skyrl_gym.envs.base_text_env.BaseTextEnv.aggregate_metrics([outcome["metrics"] for outcome in outcomes])
