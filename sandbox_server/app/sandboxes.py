@@ -116,6 +116,7 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             data.store,
             configs.dialect_config(settings),
             batches_of(settings),
+            localizing,
             dialects=actions.dialects(),
             tools=actions.tools(),
             runners=SessionWork(work.commands, work.blobs, longest_s=settings.restore_timeout_s).runners,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 
 from sandbox_server.catalogue.database import Database
-from sandbox_server.catalogue.localization.truth import RewardItem
+from sandbox_server.catalogue.localization.truth import AnswerFormat, RewardItem
 from sandbox_server.catalogue.tables import MetricRow, RolloutRow, SessionRow
 from sandbox_server.records import TurnTokens
 
@@ -20,6 +20,8 @@ class Reported:
     """Rewards to use; (): the instance's or the service's."""
     tokens: tuple[TurnTokens, ...] = ()
     """Tokens of each turn, in order; () if not reported."""
+    format: str = ""
+    """Of the answer; "": the instance's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +42,22 @@ class Rollouts:
         self._database = database
 
     async def report(
-        self, sid: str, *, rewards: Sequence[RewardItem] | None = None, tokens: Sequence[TurnTokens] | None = None
+        self,
+        sid: str,
+        *,
+        rewards: Sequence[RewardItem] | None = None,
+        tokens: Sequence[TurnTokens] | None = None,
+        written: AnswerFormat | None = None,
     ) -> None:
         """Store the given values; None leaves the stored one unchanged."""
         values = {
             "sid": sid,
             "rewards": "" if rewards is None else json.dumps([item.model_dump(mode="json") for item in rewards]),
             "tokens": "" if tokens is None else json.dumps([(turn.prompt, turn.response) for turn in tokens]),
+            "format": written or "",
         }
         statement = self._database.insert(RolloutRow).values(values)
-        given = {"rewards": rewards, "tokens": tokens}
+        given = {"rewards": rewards, "tokens": tokens, "format": written}
         changed = {name: statement.excluded[name] for name, value in given.items() if value is not None}
         if changed:
             statement = statement.on_conflict_do_update(index_elements=["sid"], set_=changed)
@@ -59,13 +67,15 @@ class Rollouts:
     async def reported(self, sid: str) -> Reported:
         """The report on the session; an empty one if there is none."""
         async with self._database.reading() as connection:
-            found = select(RolloutRow.rewards, RolloutRow.tokens).where(RolloutRow.sid == sid)
+            found = select(RolloutRow.rewards, RolloutRow.tokens, RolloutRow.format).where(RolloutRow.sid == sid)
             row = (await connection.execute(found)).one_or_none()
         if row is None:
             return Reported()
-        rewards, tokens = (json.loads(text) if text else [] for text in row)
+        rewards, tokens = (json.loads(text) if text else [] for text in row[:2])
         return Reported(
-            tuple(RewardItem.model_validate(item) for item in rewards), tuple(TurnTokens(*turn) for turn in tokens)
+            tuple(RewardItem.model_validate(item) for item in rewards),
+            tuple(TurnTokens(*turn) for turn in tokens),
+            row.format,
         )
 
     async def save_metrics(self, sid: str, metrics: Mapping[str, float], *, run: str, at: float) -> None:

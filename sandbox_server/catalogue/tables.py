@@ -21,7 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
-REVISION = "0015"
+REVISION = "0016"
 """The migration that creates these tables; a test compares it with alembic's head."""
 
 
@@ -261,13 +261,14 @@ class ReceiptRow(Base):
 
 
 class RolloutRow(Base):
-    """What a trainer said of a session: its rewards (a JSON list, "" for none) and each turn's tokens (JSON)."""
+    """What a trainer said of a session: rewards (a JSON list), each turn's tokens (JSON), answer format; "" for none."""
 
     __tablename__ = "rollouts"
 
     sid: Mapped[str] = mapped_column(String(40), primary_key=True)
     rewards: Mapped[str] = mapped_column(Text)
     tokens: Mapped[str] = mapped_column(Text)
+    format: Mapped[str] = mapped_column(Text, server_default="")
 
 
 class MetricRow(Base):

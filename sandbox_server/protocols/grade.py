@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
 
-from sandbox_server.catalogue.localization.truth import RewardItem, Truth
+from sandbox_server.catalogue.localization.truth import AnswerFormat, RewardItem, Truth
 from sandbox_server.catalogue.rollouts import Rollouts
 from sandbox_server.errors import MalformedRequest, ServiceError
 from sandbox_server.grading.localization.answers import AUTO, FORMATS
@@ -128,6 +128,8 @@ class RolloutRequest(_Message):
     """How this session is scored."""
     tokens: Annotated[list[TokensRequest], Field(max_length=_TURNS)] | None = None
     """For every turn so far, the first one first."""
+    format: AnswerFormat | None = None
+    """Of the answer, from the next action on; read as it is when the session is graded."""
 
 
 class Mean(BaseModel):
@@ -161,7 +163,7 @@ async def grade(request: Request) -> Response:
 
 @ROUTER.put("/sessions/{sid}/rollout", status_code=204, responses=_REFUSED, openapi_extra=takes(RolloutRequest))
 async def report_rollout(request: Request, sid: Annotated[str, Path(pattern="^[0-9]{1,19}$")]) -> Response:
-    """Set a live session's rewards, or report its tokens. 409 once the session has ended."""
+    """Set a live session's rewards or its answer's format, or report its tokens. 409 once the session has ended."""
     said = await read(request, RolloutRequest)
     if said.rewards is not None:
         _composition(said.rewards, None)
@@ -169,6 +171,7 @@ async def report_rollout(request: Request, sid: Annotated[str, Path(pattern="^[0
         sid,
         rewards=None if said.rewards is None else _items(said.rewards),
         tokens=None if said.tokens is None else [TurnTokens(turn.prompt, turn.response) for turn in said.tokens],
+        written=said.format,
     )
     return Response(status_code=204)
 

@@ -33,6 +33,23 @@ def answer_in(content: str, instance: TaskInstance, *, acts: bool = False) -> An
     return message_of(strip_tail(scalar_text(content))).answer(written=written, roots=roots_of(instance), acts=acts)
 
 
+def in_format(instance: TaskInstance, written: str) -> TaskInstance:
+    """`instance` with its answer taken in the format `written`; "": in its own."""
+    if instance.localization is None or not written:
+        return instance
+    return instance.model_copy(update={"localization": instance.localization.model_copy(update={"answer": written})})
+
+
+def may_answer(parsed: Call | Say, instance: TaskInstance) -> bool:
+    """Whether the reply to the message depends on its answer."""
+    if instance.localization is None:
+        return False
+    calls = () if isinstance(parsed, Say) else parsed.arguments.get("calls")
+    return isinstance(parsed, Say) or (
+        isinstance(calls, tuple) and any(isinstance(one, Reply) and one.code == "answer" for one in calls)
+    )
+
+
 def acts(parsed: Call | Say) -> bool:
     """Whether a message runs a tool: then only tags or a finishing call in it are an answer."""
     return isinstance(parsed, Call) and parsed.tool != FINISH

@@ -12,6 +12,7 @@ from sandbox_server.grading.localization.base import RewardContext
 from sandbox_server.grading.localization.composition import Composition, compose
 from sandbox_server.grading.localization.verdict import verdict_of
 from sandbox_server.records import GradedSession, SessionRecord, Verdict, VerdictName
+from sandbox_server.scoring.answering import in_format
 from sandbox_server.scoring.journals import Journals, kept
 from sandbox_server.scoring.rollout import answer_of, events_of, metrics_of, numbers
 
@@ -47,6 +48,10 @@ class Localizing:
         if instance is None or instance.localization is None or not instance.localization.rewards:
             return self._default
         return _composed(instance.localization.rewards, instance.instance_id)
+
+    async def as_asked(self, sid: str, instance: TaskInstance) -> TaskInstance:
+        """`instance` with the answer's format that the trainer set for the session. Raises CatalogueUnavailable."""
+        return in_format(instance, (await self.rollouts.reported(sid)).format)
 
     async def verdict(self, session: SessionRecord, instance: TaskInstance) -> tuple[Verdict, str]:
         """The verdict with its score, and the name of its composition.
@@ -92,7 +97,7 @@ class Localizing:
         dialect = self._dialect_of(instance)
         end = max((action.started_at + action.duration_s for action in actions), default=session.created_at)
         context = RewardContext(
-            answer=answer_of(actions, instance, dialect),
+            answer=answer_of(actions, in_format(instance, reported.format), dialect),
             truth=task.truth,
             events=events_of(actions, dialect, reported.tokens, wall_clock_s=end - session.created_at),
             instance_id=instance.instance_id,

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from sandbox_server.actions.batch import Command, CommandResult
 from sandbox_server.catalogue.insight.records import Seen, SessionFilter
-from sandbox_server.catalogue.localization.truth import RewardItem
+from sandbox_server.catalogue.localization.truth import AnswerFormat, RewardItem
 from sandbox_server.errors import ServiceError
 from sandbox_server.pool.bucket import BucketView
 from sandbox_server.pool.lookahead import Failure
@@ -143,9 +143,14 @@ class Sessions(Protocol):
         ...
 
     async def report(
-        self, sid: str, *, rewards: Sequence[RewardItem] | None = None, tokens: Sequence[TurnTokens] | None = None
+        self,
+        sid: str,
+        *,
+        rewards: Sequence[RewardItem] | None = None,
+        tokens: Sequence[TurnTokens] | None = None,
+        written: AnswerFormat | None = None,
     ) -> None:
-        """Store how a live session is scored and the tokens of its turns; None leaves the stored value.
+        """Store how a live session is scored, its turns' tokens, its answer's format; None leaves the stored value.
 
         Raises:
             UnknownSession, SessionOver.

@@ -12,8 +12,9 @@ from sandbox_server.actions.batch_json import BatchOutcome
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import Sandbox
-from sandbox_server.scoring.answering import recorded
+from sandbox_server.scoring.answering import may_answer, recorded
 from sandbox_server.scoring.journals import EXEC
+from sandbox_server.scoring.localizing import Localizing
 from sandbox_server.sessions.config import DialectConfig
 from sandbox_server.state.store import Store
 
@@ -50,6 +51,7 @@ class Running:
         store: Store,
         config: DialectConfig,
         batches: Batches,
+        localizing: Localizing,
         *,
         dialects: dict[str, Dialect],
         tools: dict[str, Tool],
@@ -58,6 +60,7 @@ class Running:
         """`runners`: tool -> runner, for actions that are neither a policy's text nor a batch."""
         self._runners: dict[str, Runner] = {**(runners or {}), EXEC: self.run_batch}
         self._store = store
+        self._localizing = localizing
         self._config = config
         self.batches = batches
         self._dialects = dialects
@@ -84,6 +87,7 @@ class Running:
 
         Raises:
             SandboxLost, EngineUnavailable, StateUnavailable.
+            CatalogueUnavailable: the format that its answer may have is unknown; nothing ran.
         """
         dialect = self._dialects[instance.dialect or self._config.dialect]
         clock = time.monotonic()
@@ -93,7 +97,8 @@ class Running:
             parsed = await asyncio.to_thread(dialect.parse, content, talk_turns=record.talk_turns)
         parsed_at = time.monotonic()
         seconds["parse"] = parsed_at - clock
-        parsed = recorded(parsed, content, instance)
+        if may_answer(parsed, instance):
+            parsed = recorded(parsed, content, await self._localizing.as_asked(record.sid, instance))
         if isinstance(parsed, Say):
             said = Observation(parsed.text, outcome=parsed.code)
             return Ran(said, "none", record.talk_turns + parsed.is_talk)

@@ -12,7 +12,7 @@ from sandbox_server.actions.batch_json import outcome_of
 from sandbox_server.catalogue.insight.listing import Listing, fits
 from sandbox_server.catalogue.insight.records import Seen, SessionFilter
 from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.catalogue.localization.truth import RewardItem
+from sandbox_server.catalogue.localization.truth import AnswerFormat, RewardItem
 from sandbox_server.errors import (
     ActionInterrupted,
     CapacityError,
@@ -293,13 +293,18 @@ class SessionService:
             log.warning("session not ended; the next request or the reaper tries again", sid=sid, error=str(error))
 
     async def report(
-        self, sid: str, *, rewards: Sequence[RewardItem] | None = None, tokens: Sequence[TurnTokens] | None = None
+        self,
+        sid: str,
+        *,
+        rewards: Sequence[RewardItem] | None = None,
+        tokens: Sequence[TurnTokens] | None = None,
+        written: AnswerFormat | None = None,
     ) -> None:
         """See `sessions.base.Sessions.report`."""
         record = await self._known(sid)
         if record.state != SessionState.LIVE:
             raise SessionOver(f"session {sid} is {record.state}: its grading has begun; report before /postprocess")
-        await self._localizing.rollouts.report(sid, rewards=rewards, tokens=tokens)
+        await self._localizing.rollouts.report(sid, rewards=rewards, tokens=tokens, written=written)
 
     async def owner(self, sid: str) -> str | None:
         """See `sessions.base.Sessions.owner`."""

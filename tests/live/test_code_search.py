@@ -156,6 +156,17 @@ def test_rewards_of_one_session(live: Server) -> None:
     live.reward(other)
 
 
+def test_the_format_of_one_session(live: Server) -> None:
+    """What the policy is told of its answer, and what it is scored by, follow different formats."""
+    sid = live.begin(INSTANCE)
+    assert put(live, sid, {"format": "files"}).status_code == 204
+    assert "recorded" not in live.say(sid, DEEP)["content"]
+    assert put(live, sid, {"format": "xml"}).status_code == 422
+    assert live.say(sid, BOTH)["content"].startswith("Your answer is recorded.")
+    live.say(sid, DEEP)
+    assert live.reward(sid)["answer"]["format"] == "files"
+
+
 def test_what_cannot_be_told_is_masked(live: Server) -> None:
     sid = live.begin(INSTANCE)
     length = {"fn": "cosine_reward", "args": {"variant": "v3", "use_length_reward": True}}

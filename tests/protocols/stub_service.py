@@ -175,7 +175,7 @@ class MemorySessions:
         verdict = Verdict(VerdictName.RESOLVED, mask=False, cause="All pass.", f2p_count=1, f2p_total=1)
         return RewardAnswer(dataclasses.replace(verdict, patch_exists=True, patch_applied=True), 1, "r-1")
 
-    async def report(self, sid: str, *, rewards: object = None, tokens: object = None) -> None:
+    async def report(self, sid: str, *, rewards: object = None, tokens: object = None, written: object = None) -> None:
         if (await self.view(sid)).record.state != "live":
             raise SessionOver(f"Session {sid} has ended.")
         self.reported[sid] = (rewards, tokens)

@@ -1,7 +1,11 @@
 """What a task of code search asks for: the truth taken from a gold patch, and how an answer is to be scored."""
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict
 
+AnswerFormat = Literal["auto", "files", "file_list", "fenced", "structured", "lines"]
+"""How an answer is written; auto takes any form."""
 Spans = tuple[tuple[int, int], ...]
 
 
@@ -49,5 +53,5 @@ class LocalizationTask(_Record):
     """(): the service's default."""
     roots: tuple[str, ...] = ()
     """Absolute prefixes taken off the paths of an answer, besides workdir and workspace."""
-    answer: str = "auto"
-    """How the answer is written: auto, files, fenced, structured or file_list."""
+    answer: AnswerFormat | Literal[""] = "auto"
+    """How the answer is written; "" is auto."""

@@ -132,10 +132,11 @@ def _located(text: str, roots: Roots) -> Answer | None:
     for block in reversed(found):
         if answer := _sound(block, roots, well_formed=len(found) == 1):
             return answer
-    for block in reversed(found):
-        if answer := _partly(block, roots):
-            return answer
-    return None
+    mixed = [(block, answer) for block in reversed(found) if (answer := _partly(block, roots))]
+    plain = (answer for block, answer in mixed if block.language not in _CODE)
+    # no statement of Python is a path, but `os.path` is one
+    tagged = (answer for block, answer in mixed if block.language in _CODE and all(map(_is_path, answer.files)))
+    return next(plain, None) or next(tagged, None)
 
 
 def _sound(block: Block, roots: Roots, *, well_formed: bool) -> Answer | None:
@@ -150,11 +151,15 @@ def _sound(block: Block, roots: Roots, *, well_formed: bool) -> Answer | None:
 
 
 def _partly(block: Block, roots: Roots) -> Answer | None:
-    """The answer in a block that is not code; its other lines are left out and reported as problems."""
-    if block.language in _CODE or block.language not in _TEXT:
+    """The answer in a block of text; its other lines are left out and reported as problems."""
+    if block.language not in _TEXT:
         return None
     locations = Locations(roots)
     return locations.answer("fenced", well_formed=False) if read_lines(block.body, locations) else None
+
+
+def _is_path(file: str) -> bool:
+    return "/" in file or file.endswith(".py")
 
 
 def _of_data(value: object, roots: Roots) -> Answer:

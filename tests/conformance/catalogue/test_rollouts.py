@@ -21,7 +21,8 @@ async def test_reports_are_kept_apart(database: Database) -> None:
     await rollouts.report("7", tokens=TOKENS[:1])
     assert await rollouts.reported("7") == Reported(ITEMS, TOKENS[:1])
     await rollouts.report("7", tokens=TOKENS)
-    assert await rollouts.reported("7") == Reported(ITEMS, TOKENS)
+    await rollouts.report("7", written="files")
+    assert await rollouts.reported("7") == Reported(ITEMS, TOKENS, "files")
     assert await rollouts.reported("8") == Reported()
 
 

@@ -1,0 +1,19 @@
+"""The format that a trainer asks a session's answer in."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0016"
+down_revision = "0015"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Sessions of before take the instance's format."""
+    op.add_column("rollouts", sa.Column("format", sa.Text(), server_default="", nullable=False))
+
+
+def downgrade() -> None:
+    """Forget the formats."""
+    op.drop_column("rollouts", "format")
