@@ -105,6 +105,11 @@ class Reward:
             values[one.name] = value
         return cls(**values, items=_items(body.get("items")))
 
+    def to_wire(self) -> dict[str, Any]:
+        """The answer as `from_wire` reads it: JSON values only."""
+        items = [{"fn": name, "value": value} for name, value in self.items.items()]
+        return {**{one.name: getattr(self, one.name) for one in fields(self)}, "items": items}
+
 
 def ask_again_within_s(verdict: object, receipt: object, bounds: Timeouts) -> float:
     """How long to repeat the reward request that got this answer; 0.0: the answer is final.

@@ -74,7 +74,8 @@ class CodeSearchEnv(vf.StatefulToolEnv):  # type: ignore[misc]  # verifiers has 
 
     The calls of a turn are sent in one request, run in parallel, and are answered in order. A rollout ends when the
     service confirms an answer, or after `max_turns`.
-    The session is graded once, during cleanup of the rollout; rubrics read `state["sandbox_reward"]`. A fault of the
+    The session is graded once, during cleanup of the rollout; rubrics read `state["sandbox_reward"]`, and results are
+    saved with `state_columns=["sandbox_grade"]`, the same as JSON values. A fault of the
     service is stored in `state["error"]` as an InfraError, which verifiers can retry (`max_retries`), without a score.
     """
 
@@ -111,7 +112,7 @@ class CodeSearchEnv(vf.StatefulToolEnv):  # type: ignore[misc]  # verifiers has 
 
     async def setup_state(self, state: vf.State) -> vf.State:
         """Start the rollout's session. Raises vf.InfraError."""
-        state["sandbox_reward"] = None
+        state["sandbox_reward"] = state["sandbox_grade"] = None
         state["sandbox_told"] = 0
         try:
             state["sandbox_sid"] = await self._client().start(state["info"]["instance_id"])
@@ -167,6 +168,7 @@ class CodeSearchEnv(vf.StatefulToolEnv):  # type: ignore[misc]  # verifiers has 
                 if turn is not None and is_new and (not turn.tool_calls or _answers(turn)):
                     await self._tell(state, turn)  # the output of other calls would not be used
                 graded = state["sandbox_reward"] = await client.reward(sid)
+                state["sandbox_grade"] = graded.to_wire()
                 if graded.mask:
                     state["error"] = vf.InfraError(f"no reward ({graded.verdict}): {graded.cause}")
         except SandboxError as error:

@@ -15,7 +15,7 @@ from bad_hosts import cut_off, dead, frozen
 from stand import REWARD_FIELDS, Fault, Stand
 from verl_patterns import Scalar, SWEDevRewardManager, bash, generation_2, rewards
 
-from sandbox_client import swedev_ends, swedev_manager, swedev_utils
+from sandbox_client import Reward, swedev_ends, swedev_manager, swedev_utils
 from sandbox_client.swedev_posts import route
 from sandbox_client.swedev_rewards import masked_rewards
 
@@ -95,6 +95,12 @@ def test_an_hour_that_a_proxy_names_is_not_waited_for(
     monkeypatch.setattr("sandbox_client.transport._LONGEST_PAUSE_S", 0.1)
     stand.fail("/compute_reward", Fault(503, b"<html>", {"Retry-After": "3600"}))
     assert rewards(solved(stand, 1), manager) == [1.0]
+
+
+def test_a_reward_is_stored_as_json() -> None:
+    """Trainers save results as JSON lines."""
+    reward = Reward.from_wire({**REWARD_FIELDS, "items": [{"fn": "file_f1", "value": 0.5, "weight": 2.0}]})
+    assert Reward.from_wire(json.loads(json.dumps(reward.to_wire()))) == reward
 
 
 def test_a_reward_that_is_not_finite_is_masked(stand: Stand, manager: type[SWEDevRewardManager]) -> None:

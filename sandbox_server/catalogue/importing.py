@@ -52,11 +52,12 @@ def _family(row: SourceRow) -> str:
     for general in (False, True):
         matching = [name for name, it in _IMPORTERS.items() if it.general is general and it.matches(row.fields)]
         if len(matching) > 1:
-            raise row.rejected(f"looks like several families at once: {', '.join(matching)}")
+            raise row.rejected(f"looks like several families at once: {', '.join(matching)}; name one by --family")
         if matching:
             return matching[0]
     keys = ", ".join(sorted(row.fields)[:12]) or "none"
-    raise row.rejected(f"of no family we know ({', '.join(_IMPORTERS)}); its keys: {keys}")
+    known = ", ".join(_IMPORTERS)
+    raise row.rejected(f"of no family we know ({known}); its keys: {keys}. If it is of one, name it by --family")
 
 
 def _converted(importer: Importer, rows: list[SourceRow], converter: OldRowConverter) -> Iterator[TaskInstance]:

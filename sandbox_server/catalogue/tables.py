@@ -261,7 +261,7 @@ class ReceiptRow(Base):
 
 
 class RolloutRow(Base):
-    """What a trainer said of a session: rewards (a JSON list), each turn's tokens (JSON), answer format; "" for none."""
+    """What a trainer said of a session: rewards and each turn's tokens (JSON), the answer's format; "": nothing."""
 
     __tablename__ = "rollouts"
 

@@ -36,6 +36,9 @@ def build_dataset(
     ),
     split: float = typer.Option(0.2, min=0, max=0.999, help="Share of the instances for validation."),
     seed: int = typer.Option(42, help="Seed for choosing the validation instances."),
+    only: list[str] | None = typer.Option(  # noqa: B008 -- as above
+        None, metavar="SUFFIX", help="Only files with this ending have to be found, such as .py."
+    ),
     workers: int = typer.Option(os.cpu_count() or 1, min=1, help="Processes."),
 ) -> None:
     """Build a data set for code search; when interrupted, run it again to continue. docs/dataset.md.
@@ -45,7 +48,7 @@ def build_dataset(
     if by_mirrors and repos:
         raise SystemExit("error: give either --mirrors or --repos")
     fetched = asyncio.run(_fetched(source)) if by_mirrors else None
-    options = BuildOptions(output, repos, split, seed, workers, fetched)
+    options = BuildOptions(output, repos, split, seed, workers, fetched, tuple(only or ()))
     shown = 0
     with typer.progressbar(length=1, label="rows", file=sys.stderr, hidden=not sys.stderr.isatty()) as bar:
 

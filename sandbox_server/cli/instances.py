@@ -6,22 +6,26 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Literal
 
 import typer
 
 from sandbox_server.catalogue.certificates import Certificates
-from sandbox_server.catalogue.changes import UnreadablePatch
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.importing import read_instances
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances, InstanceSummary
-from sandbox_server.catalogue.localization.extract import LEVELS
+from sandbox_server.catalogue.localization.extract import NO_TREE
 from sandbox_server.catalogue.localization.fetched import Fetched
-from sandbox_server.catalogue.localization.task import localized
-from sandbox_server.catalogue.localization.trees import CloneFolder, Trees
-from sandbox_server.catalogue.localization.truth import RewardItem, Truth
-from sandbox_server.cli import configuration, mirrors
+from sandbox_server.catalogue.localization.task import TaskOptions
+from sandbox_server.catalogue.localization.trees import CloneFolder
+from sandbox_server.catalogue.localization.truth import AnswerFormat, RewardItem
+from sandbox_server.cli import configuration
+from sandbox_server.cli.localizing import Localizing
 from sandbox_server.errors import RowRejected
+
+TruthSource = Literal["patch", "file_changes"]
+_TREES = "--mirrors, --repos DIR, or --truth file_changes if the rows have that column"
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -41,17 +45,31 @@ def import_files(
     rewards: str = typer.Option(
         "", metavar="NAME|FILE", help="With --localization: how answers are scored; default: the service's setting."
     ),
+    written: AnswerFormat | None = typer.Option(  # noqa: B008 -- as above
+        None, "--format", help="With --localization: format of the answer; default: any."
+    ),
+    truth: TruthSource = typer.Option(  # noqa: B008 -- as above
+        "patch", help="With --localization: what has to be found: by the gold patch, or by the column file_changes."
+    ),
+    only: list[str] | None = typer.Option(  # noqa: B008 -- as above
+        None, metavar="SUFFIX", help="With --localization: only files with this ending have to be found, such as .py."
+    ),
     family: str = typer.Option("", help="Family of all rows, such as localization; default: detected per row."),
 ) -> None:
     """Import task instances from JSON Lines, JSON or parquet; docs/instances.md lists the families.
 
     A file is imported whole or not at all. Files before a bad one stay imported; files after it are not read.
     """
-    if (repos is not None or by_mirrors or rewards) and not localization:
-        raise SystemExit("error: --repos, --mirrors and --rewards require --localization")
+    by_patch = truth == "patch"
+    if not localization and (repos is not None or by_mirrors or rewards or written or only or not by_patch):
+        raise SystemExit("error: --repos, --mirrors, --rewards, --format, --truth and --only require --localization")
     if repos is not None and by_mirrors:
         raise SystemExit("error: give either --mirrors or --repos")
-    localizing = _Localizing(CloneFolder(repos) if repos else None, Fetched() if by_mirrors else None, _items(rewards))
+    if not by_patch and (repos is not None or by_mirrors):
+        raise SystemExit(f"error: --truth {truth} needs no trees: leave out --mirrors and --repos")
+    options = TaskOptions(_items(rewards), written, tuple(only or ()))
+    clones, fetched = CloneFolder(repos) if repos else None, Fetched() if by_mirrors else None
+    localizing = Localizing(clones, fetched, options, by_patch=by_patch)
     asyncio.run(_import(files, family, localizing if localization else None))
 
 
@@ -144,48 +162,16 @@ def _items(named: str) -> tuple[RewardItem, ...]:
     return items
 
 
-class _Localizing:
-    """Converts instances to code-search tasks, and counts those that cannot be converted."""
-
-    def __init__(self, clones: CloneFolder | None, fetched: Fetched | None, rewards: tuple[RewardItem, ...]) -> None:
-        self._clones = clones
-        self._fetched = fetched
-        self._rewards = rewards
-        self.failed: Counter[str] = Counter()
-        self.missing: Counter[str] = Counter()
-
-    async def fetch(self, instances: Sequence[TaskInstance]) -> None:
-        """Fetch the trees of these instances, if mirrors are used."""
-        if self._fetched is None:
-            return
-        async with mirrors.opened() as found:
-            await self._fetched.fetch_instances(found, instances)
-
-    def _trees(self, instance: TaskInstance) -> Trees | None:
-        if self._fetched is None:
-            return self._clones
-        return self._fetched.instance_tree(instance)
-
-    def __call__(self, instance: TaskInstance) -> TaskInstance:
-        try:
-            made = localized(instance, self._trees(instance), self._rewards)
-        except UnreadablePatch as error:
-            self.failed[str(error)] += 1
-            return instance
-        truth = made.localization.truth if made.localization else Truth()
-        self.missing.update({why for what, why in truth.missing.items() if what not in LEVELS})
-        return made
-
-
-async def _import(files: Sequence[Path], family: str, localizing: _Localizing | None) -> None:
+async def _import(files: Sequence[Path], family: str, localizing: Localizing | None) -> None:
     async with _catalogue() as instances:
         for file in files:
             try:
                 found = read_instances(file, swebench4_dir=configuration.load().swebench4_dir, family=family)
+                if localizing is not None:
+                    await localizing.prepare(file, found)
             except RowRejected as error:
                 raise SystemExit(f"error: {file}: {error.detail} (nothing of this file was imported)") from None
             if localizing is not None:
-                await localizing.fetch(found)
                 found = [localizing(instance) for instance in found]
             report = await instances.add(found)
             typer.echo(f"{file}: {report.new} new, {report.updated} updated, {report.unchanged} unchanged")
@@ -196,7 +182,8 @@ async def _import(files: Sequence[Path], family: str, localizing: _Localizing | 
         for because, count in localizing.failed.most_common(10):
             typer.echo(f"  {count} not converted to code search: gold patch: {because}")
         for because, count in localizing.missing.most_common(10):
-            typer.echo(f"  {count} without modules and entities: {because}")
+            mended = f"; give {_TREES}" if because == NO_TREE else ""
+            typer.echo(f"  {count} without modules and entities: {because}{mended}")
 
 
 async def _list(dataset: str | None, repo: str | None, limit: int) -> None:

@@ -146,6 +146,7 @@ def test_verifiers(live: Server, roll, solve: str) -> None:
     assert (answered, rollouts["endless"]["stop"]) == ({"has_final_env_response"}, "max_turns_reached")
     assert "<files>" in rollouts["talk"]["seen"][-1]["content"]
     assert rollouts["right"]["error"] is None
+    assert rollouts["right"]["grade"]["verdict"] == "resolved"
     assert "InfraError" in str(rollouts["unknown"]["error"]) and "unknown_instance" in str(rollouts["unknown"]["error"])
     for name, one in rollouts.items():
         if name != "unknown":

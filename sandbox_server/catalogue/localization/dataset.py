@@ -69,6 +69,8 @@ class BuildOptions:
     """Processes; has no part in what comes out."""
     fetched: Fetched | None = None
     """What the input's rows name, in place of clones."""
+    only: tuple[str, ...] = ()
+    """Endings of the files that have to be found; (): all files."""
 
 
 @dataclass(slots=True)
@@ -151,7 +153,7 @@ def _work_folder(source: Path, options: BuildOptions) -> Path:
         while chunk := file.read(1 << 20):
             digest.update(chunk)
     trees = options.fetched.digest if options.fetched else options.repos and options.repos.resolve()
-    digest.update(f"{__version__} {_PART_ROWS} {SCHEMA} {trees}".encode())
+    digest.update(f"{__version__} {_PART_ROWS} {SCHEMA} {trees} {options.only}".encode())
     folder = options.output / ".building" / digest.hexdigest()[:32]
     folder.mkdir(parents=True, exist_ok=True)
     for other in folder.parent.iterdir():
@@ -176,11 +178,11 @@ def _make_parts(
                 report.resumed += len(batch)
                 done += len(batch)
             elif executor is None:
-                _make_part(path, _with_trees(_without_repeated(batch, first), options))
+                _make_part(path, _with_trees(_without_repeated(batch, first), options), options.only)
                 done += len(batch)
             else:
                 checked = _with_trees(_without_repeated(batch, first), options)
-                under_way.append((executor.submit(_make_part, path, checked), len(batch)))
+                under_way.append((executor.submit(_make_part, path, checked, options.only), len(batch)))
                 if len(under_way) > 2 * options.workers:  # the rest of the input waits outside of memory
                     done += _ended(under_way)
             progress(done, first.rows)
@@ -238,7 +240,7 @@ def _die_with_parent() -> None:
         threading.Thread(target=lambda: (wait([sentinel]), os._exit(1)), daemon=True).start()
 
 
-def _make_part(path: Path, jobs: Sequence[_Job]) -> None:
+def _make_part(path: Path, jobs: Sequence[_Job], only: Sequence[str]) -> None:
     """Each row's columns, or why it has none, as a line of JSON; the file is there whole or not at all."""
     unfinished = path.with_suffix(".unfinished")
     with unfinished.open("w", encoding="utf-8") as file:
@@ -248,7 +250,7 @@ def _make_part(path: Path, jobs: Sequence[_Job]) -> None:
                 made = {"bad": row.why, "line": row.line}
             else:
                 try:
-                    made = {"row": dataset_row(row, trees)}
+                    made = {"row": dataset_row(row, trees, only)}
                 except RowRejected as error:
                     made = {"bad": error.detail, "line": error.line}
             file.write(json.dumps(made, ensure_ascii=True) + "\n")

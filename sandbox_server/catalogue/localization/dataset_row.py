@@ -1,7 +1,7 @@
 """One row of a data set for code search: the source's columns beside the truth at every level."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pyarrow
 
@@ -64,8 +64,10 @@ SCHEMA = pyarrow.schema(
 """Written out, so that files agree whatever columns are empty in them."""
 
 
-def dataset_row(row: SourceRow, trees: Trees | None) -> Row:
+def dataset_row(row: SourceRow, trees: Trees | None, only: Sequence[str] = ()) -> Row:
     """The row as SCHEMA has it; docs/dataset.md says what each column holds.
+
+    `only`: endings of the files that have to be found; (): all files.
 
     Raises:
         RowRejected: it lacks an id, a repository, a problem or a patch, or one of them is not usable.
@@ -81,7 +83,7 @@ def dataset_row(row: SourceRow, trees: Trees | None) -> Row:
     puts_bug_in = _puts_bug_in(row, repo)
     commit = row.text("base_commit", default="")
     try:
-        truth = found_truth(patch, repo=repo, commit=commit, puts_bug_in=puts_bug_in, trees=trees)
+        truth = found_truth(patch, repo=repo, commit=commit, puts_bug_in=puts_bug_in, trees=trees, suffixes=only)
     except UnreadablePatch as error:
         raise row.rejected(f"patch: {error}") from None
     built: Row = {

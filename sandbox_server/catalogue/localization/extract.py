@@ -51,19 +51,22 @@ def languages_by_suffix() -> Mapping[str, Language]:
 _LANGUAGES = languages_by_suffix()
 
 
-def truth_of(patch: str, tree: Tree | None = None, *, no_tree: str = NO_TREE) -> Truth:
+def truth_of(patch: str, tree: Tree | None = None, *, no_tree: str = NO_TREE, suffixes: Sequence[str] = ()) -> Truth:
     """What a gold patch for `tree` says must be found.
 
     Without a tree there are files and lines, and `no_tree` is why there are no levels of source files.
+    `suffixes`, unless empty: only files with one of these endings have to be found; the others are neutral.
 
     Raises:
         UnreadablePatch: `patch` is no unified diff; the only error, whatever the text.
 
     """
-    return _truth(read_changes(patch), tree, no_tree)
+    return _truth(read_changes(patch), tree, no_tree, suffixes)
 
 
-def truth_of_bug(patch: str, tree: Tree | None = None, *, no_tree: str = NO_TREE) -> Truth:
+def truth_of_bug(
+    patch: str, tree: Tree | None = None, *, no_tree: str = NO_TREE, suffixes: Sequence[str] = ()
+) -> Truth:
     """The same where `patch` puts the bug in: the agent sees `tree` with the patch, and what takes it back is the fix.
 
     All paths and lines are therefore of the patch's new side.
@@ -73,7 +76,13 @@ def truth_of_bug(patch: str, tree: Tree | None = None, *, no_tree: str = NO_TREE
 
     """
     changes = read_changes(patch)
-    return _truth([change.reversed() for change in changes], _after(changes, tree) if tree else None, no_tree)
+    after = _after(changes, tree) if tree else None
+    return _truth([change.reversed() for change in changes], after, no_tree, suffixes)
+
+
+def is_asked(path: str, suffixes: Sequence[str]) -> bool:
+    """Whether a truth that is limited to `suffixes` (none: not limited) has this file."""
+    return not suffixes or path.endswith(tuple(suffixes))
 
 
 def _after(changes: Sequence[FileChange], tree: Tree) -> Tree:
@@ -98,8 +107,10 @@ def _after(changes: Sequence[FileChange], tree: Tree) -> Tree:
     return read
 
 
-def _truth(changes: Sequence[FileChange], tree: Tree | None, no_tree: str) -> Truth:
+def _truth(changes: Sequence[FileChange], tree: Tree | None, no_tree: str, suffixes: Sequence[str]) -> Truth:
     found = {_shown(change.old): change for change in changes if change.old is not None and not change.idle}
+    left_out = {path for path in found if not is_asked(path, suffixes)}
+    found = {path: change for path, change in found.items() if path not in left_out}
     texts = {path: tree(change.old) for path, change in found.items() if tree and change.old and change.blocks}
     for path, text in texts.items():
         if text is not None:
@@ -110,6 +121,7 @@ def _truth(changes: Sequence[FileChange], tree: Tree | None, no_tree: str) -> Tr
     twice = [
         path for path, count in Counter(_shown(it.old) for it in changes if it.old is not None).items() if count > 1
     ]
+    twice = [path for path in twice if path not in left_out]
     missing |= dict.fromkeys(twice, "the patch changes it in two places apart")
     whole = not missing
     return Truth(
@@ -118,7 +130,7 @@ def _truth(changes: Sequence[FileChange], tree: Tree | None, no_tree: str) -> Tr
         entities=tuple(sorted(entities)) if whole else None,
         lines={path: spans for path, change in found.items() if (spans := _spans(change, texts.get(path)))},
         hunks={path: tuple(hunk.old for hunk in change.hunks) for path, change in found.items() if change.hunks},
-        added_files=tuple(sorted(created - found.keys())),
+        added_files=tuple(sorted((created | left_out) - found.keys())),
         skipped=tuple(sorted({_shown(change.old) for change in changes if change.old is not None and change.idle})),
         unanswerable=not found,
         missing=missing if whole else {**dict.fromkeys(LEVELS, _summary(missing)), **missing},

@@ -27,7 +27,7 @@ class Truth(_Record):
     hunks: dict[str, Spans] = {}
     """The hunks' ranges on the old side by path, as (start, count), context included."""
     added_files: tuple[str, ...] = ()
-    """Paths that the patch creates: neutral in an answer."""
+    """Neutral in an answer: paths that the patch creates, and changed files whose suffix was not asked for."""
     skipped: tuple[str, ...] = ()
     """Files whose text the patch leaves alone: a new mode only, or binary."""
     unanswerable: bool = False

@@ -68,7 +68,9 @@ async def main() -> None:
         eval_dataset=Dataset.from_list(code_search.rows(records)),
     )
     policy = Scripted(job["scripts"])
-    outputs = await environment.evaluate(policy, "scripted", state_columns=["sandbox_sid", "stop_condition"])
+    outputs = await environment.evaluate(
+        policy, "scripted", state_columns=["sandbox_sid", "sandbox_grade", "stop_condition"]
+    )
     await environment._teardown()
     outcomes = {}
     for output in outputs["outputs"]:
@@ -77,6 +79,7 @@ async def main() -> None:
             "reward": output["reward"],
             "error": output.get("error"),
             "sid": output.get("sandbox_sid"),
+            "grade": output.get("sandbox_grade"),
             "stop": output.get("stop_condition"),
             "metrics": output.get("metrics"),
             "seen": policy.seen[name],
