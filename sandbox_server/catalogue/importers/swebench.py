@@ -6,6 +6,10 @@ from sandbox_server.catalogue.benchmark_rows import benchmark_instance, has_own_
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.rows import OldRowConverter, SourceRow, Unconvertible
 
+_REBENCH = Unconvertible(
+    "SWE-rebench is graded by log parsers of its own; give the row test_cmd, log_parser and workdir to grade it."
+)
+
 
 class SwebenchImporter:
     """Also takes rows of unknown data sets that look like SWE-bench: gradable if the row says how."""
@@ -21,7 +25,10 @@ class SwebenchImporter:
     def convert(self, rows: Sequence[SourceRow], converter: OldRowConverter) -> Iterator[TaskInstance]:
         """See `Importer`; all rows without a script of any kind go through the library at once."""
         old = [row for row in rows if not has_own_command(row) and not is_complete(row)]
-        answers = {row.line: answer for row, answer in zip(old, converter.convert(old), strict=True)}
+        answers = {
+            row.line: _REBENCH if isinstance(answer, Unconvertible) and "install_config" in row.fields else answer
+            for row, answer in zip(old, converter.convert(old), strict=True)
+        }
         no_answer = Unconvertible("")  # for rows that need no answer
         return (
             benchmark_instance(
