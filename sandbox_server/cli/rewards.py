@@ -19,6 +19,34 @@ Each is a pure function of the parsed answer, the truth and the rollout's turns.
 including the answer; a call is one tool call. The total of a composition is the sum of weight times value. A value is
 never a fault of the service: a reward that fails, or leaves its range, gives verdict `infra`, masked.
 """
+_OTHERWISE_HEAD = """
+## Where the same YAML scores otherwise than agentic-code-search
+
+Its states differ among themselves: v1 is the documented one, v2 its `main`, v3 `major-update`, v4 codescout.
+
+| text | here | there | the same score as there |
+|---|---|---|---|
+"""
+_OTHERWISE = (
+    ("`fn: tool_use_reward`", "v1, at most 50", "v1, v2: no bound", "`cap: 1000`"),
+    ("the same", "v1", "v3: at most 5 calls a turn, as a part of 5", "`variant: v3`"),
+    ("`fn: cosine_reward`", "v1", "v3: other curves, threshold 1.5", "`variant: v3`"),
+    ("`fn: multiturn_reward`", "1 to 5 turns", "v1, v2: above 1", "`{minimal_turns: 2, maximal_turns: null}`"),
+    ("`fn: format_reward`", "all of the answer was parsed", "v3: a fence, and one more", "none"),
+    (
+        "`fn: multilevel_localization_f1_reward`",
+        "a level without truth is left out",
+        "v1: it is worth its weight if nothing was named there",
+        "the three `*_localization_f1_reward` with `empty: 1.0`",
+    ),
+    ("the same, `fn: file_localization_f1_reward`", "nothing to find or named: 1", "v2, v4: 0", "`empty: 0.0`"),
+    ("the same", "a file line alone is the file", "v1 to v3, text: only files with a function", "none"),
+    ("the same", "`__init__` is a method", "v1 to v3, text: cut from answers", "none"),
+    ("the same", "files that the patch creates are neutral", "v1, v2: to be found", "none"),
+    ("the same", "all changed files", "truth by `file_changes`: Python alone", "`instances import --only .py`"),
+    ("any, without an answer", "what its rewards give for that", "v1, v2: -10 in all", "none"),
+    ("any", "one total", "v1: times 0.9 for each turn after it", "`discount: 0.9`"),
+)
 _COMPOSITIONS = """
 ## Compositions shipped with the service
 
@@ -49,7 +77,9 @@ def show(
 
 def markdown() -> str:
     """The current text of docs/rewards.md."""
-    parts = [_HEAD, *(_section(name, reward) for name, reward in rewards().items()), _COMPOSITIONS]
+    sections = (_section(name, reward) for name, reward in rewards().items())
+    otherwise = (f"| {' | '.join(cells)} |\n" for cells in _OTHERWISE)
+    parts = [_HEAD, *sections, _OTHERWISE_HEAD, *otherwise, _COMPOSITIONS]
     for name in shipped():
         composition = load(name)
         parts.append(f"| `{name}` | {_range(composition.bounds)} | {composition.description} |\n")

@@ -116,6 +116,8 @@ def test_without_an_answer_there_is_no_f1(fn: str) -> None:
         (1, 40, {"cap": 5.0}, 5.0),
         (5, 20, {"max_tool_use": 5}, 1.0),
         (5, 10, {"max_tool_use": 5}, 0.5),
+        (5, 10, {"variant": "v3"}, 0.5),
+        (5, 4, {"variant": "v3", "max_tool_use": 2}, 0.5),
         (5, 0, {"max_tool_use": 5, "penalize": True}, -5.0),
         (5, 3, {"max_tool_use": 5, "reduction": "sum"}, 0.6),
         (5, 1, {"clamp": True}, 1.0),
