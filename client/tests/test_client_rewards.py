@@ -99,7 +99,8 @@ def test_an_hour_that_a_proxy_names_is_not_waited_for(
 
 def test_a_reward_is_stored_as_json() -> None:
     """Trainers save results as JSON lines."""
-    reward = Reward.from_wire({**REWARD_FIELDS, "items": [{"fn": "file_f1", "value": 0.5, "weight": 2.0}]})
+    items = [{"fn": "file_f1", "value": 0.5, "weight": 2.0}]
+    reward = Reward.from_wire({**REWARD_FIELDS, "reward": 1.0, "verdict": "unresolved", "items": items})
     assert Reward.from_wire(json.loads(json.dumps(reward.to_wire()))) == reward
 
 
