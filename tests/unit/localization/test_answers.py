@@ -340,5 +340,9 @@ def test_linear_time(piece: str) -> None:
                 parse_answer(content, written=written)
         return time.process_time() - began
 
-    few, many = (min(seconds(size) for _ in range(3)) for size in (1_000, 16_000))
+    few, many = seconds(1_000), seconds(16_000)
+    for _ in range(2):  # other work on the machine may have slowed one of them
+        if many < 60 * max(few, 0.002):
+            break
+        few, many = min(few, seconds(1_000)), min(many, seconds(16_000))
     assert many < 60 * max(few, 0.002)

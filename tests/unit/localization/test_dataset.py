@@ -2,17 +2,21 @@
 
 import ast
 import hashlib
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest import mock
 
 import pyarrow
 import pyarrow.parquet
 import pytest
 
+from sandbox_server import cli
 from sandbox_server.catalogue.instance import instance_hash
 from sandbox_server.catalogue.localization.dataset import BuildOptions, build
 from sandbox_server.catalogue.localization.dataset_row import SCHEMA
@@ -263,9 +267,9 @@ def test_killed_and_run_again_gives_the_same_bytes(tmp_path: Path, clones: Clone
     died = subprocess.run(command, env=dict(os.environ), capture_output=True, timeout=60, check=False)
     assert died.returncode == -signal.SIGKILL, died.stderr
     assert not (out / "train.parquet").exists()
-    report = build(source, BuildOptions(out, clones.folder))
+    report = build(source, BuildOptions(out, clones.folder, workers=workers))
     assert 128 <= report.resumed < 300
-    build(source, BuildOptions(tmp_path / "whole", clones.folder))
+    build(source, BuildOptions(tmp_path / "whole", clones.folder, workers=1))
     assert digests(out) == digests(tmp_path / "whole")
 
 
@@ -312,11 +316,21 @@ def test_one_build_at_a_time(tmp_path: Path) -> None:
 
 
 def command(tmp_path: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run `sandbox-server` in this process, which spares each call its imports."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SANDBOX_")}
-    words = [sys.executable, "-m", "sandbox_server.cli", *map(str, arguments)]
-    return subprocess.run(
-        words, env={**kept, "SANDBOX_DATA_DIR": str(tmp_path / "data")}, capture_output=True, text=True, check=False
-    )
+    words, out, err = ["sandbox-server", *map(str, arguments)], io.StringIO(), io.StringIO()
+    with (
+        mock.patch.dict(os.environ, {**kept, "SANDBOX_DATA_DIR": str(tmp_path / "data")}, clear=True),
+        mock.patch.object(sys, "argv", words),
+        redirect_stdout(out),
+        redirect_stderr(err),
+        pytest.raises(SystemExit) as ended,
+    ):
+        cli.main()
+    code = ended.value.code
+    if isinstance(code, str):  # Python would print it
+        return subprocess.CompletedProcess(words, 1, out.getvalue(), err.getvalue() + code)
+    return subprocess.CompletedProcess(words, code or 0, out.getvalue(), err.getvalue())
 
 
 def test_the_command(tmp_path: Path, clones: Clones) -> None:
