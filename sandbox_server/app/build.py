@@ -105,7 +105,7 @@ async def open_server(settings: Settings) -> AsyncIterator[Server]:
     ):
         await base.state.signals.open(gradings.rewards.awaited)
         await gradings.balancer.open()
-        await sandboxes.reaper.recover()
+        await sandboxes.recovery.recover()
         await sandboxes.templates.recover()
         heartbeat = await _heartbeat(settings, base, gradings, sandboxes)
         await base.state.nodes.drained(settings.node_id)

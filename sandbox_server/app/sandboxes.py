@@ -35,11 +35,14 @@ from sandbox_server.pool.lookahead import Lookahead
 from sandbox_server.records import SessionKind
 from sandbox_server.sessions.acting import Acting
 from sandbox_server.sessions.ending import Ending
+from sandbox_server.sessions.expiry import Expiry
 from sandbox_server.sessions.forking import Forking
 from sandbox_server.sessions.kinds import Kinds, TaskKind
 from sandbox_server.sessions.log import SessionLog
 from sandbox_server.sessions.patches import Captures
 from sandbox_server.sessions.reaper import Reaper
+from sandbox_server.sessions.rebuilding import Rebuilding
+from sandbox_server.sessions.recovery import Recovery
 from sandbox_server.sessions.replay import Replay
 from sandbox_server.sessions.restoring import Restoring
 from sandbox_server.sessions.rollback import Rollback
@@ -62,7 +65,7 @@ class BoxWork:
 
 @dataclass(frozen=True, slots=True)
 class Sandboxes:
-    """Nothing is taken over from a former server before `reaper.recover`."""
+    """Nothing is taken over from a former server before `recovery.recover`."""
 
     work: BoxWork
     log: SessionLog
@@ -81,6 +84,7 @@ class Sandboxes:
     rollback: Rollback
     kinds: Kinds
     reaper: Reaper
+    recovery: Recovery
 
 
 @asynccontextmanager
@@ -189,21 +193,19 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             SessionKind.TASK: TaskKind(data.instances, idle_s=settings.session_idle_s, disk_mb=settings.disk_mb),
             SessionKind.BOX: BoxesKind(state.boxes, box_history, lives, use, node=node, disk_mb=settings.disk_mb),
         }
-        reaper = Reaper(
-            runtime,
+        expiry = Expiry(
             data,
             kinds,
             state.nodes,
             state.runs,
             ownership,
-            restoring,
-            starts,
             ending,
-            rewards,
             sessions.end,
-            node=node,
             postprocess_timeout_s=settings.postprocess_timeout_s,
         )
+        rebuilding = Rebuilding(runtime, data, kinds, ownership, node=node)
+        reaper = Reaper(runtime, data, kinds, ownership, restoring, starts, expiry, rebuilding, node=node)
+        recovery = Recovery(data, kinds, starts, rewards, rebuilding, expiry, reaper, node=node)
         policy = box_policy(settings, cpus=(await runtime.facts()).cpus)
         box_images = BoxImages(
             runtime, workspaces, data.instances.of_images, data.instances.by_id, raw=settings.box_raw_images
@@ -246,4 +248,5 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             rollback=Rollback(runtime, data, workspaces, acting, running, forking),
             kinds=kinds,
             reaper=reaper,
+            recovery=recovery,
         )

@@ -111,7 +111,7 @@ async def test_a_start_that_ends_between_the_reapers_two_looks(settings: Setting
             return None if looks == 1 else await look(asked)
 
         store.session = too_early_once
-        found = await server.sandboxes.reaper._remembered(sid)
+        found = await server.sandboxes.recovery._rebuilding.remembered(sid)
         store.session = look
         assert found is not None and found.actions == 1
         assert [action.seq for action in await store.actions(sid)] == [1]
