@@ -61,7 +61,7 @@ def client(server: Server) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def chromium(missing: Callable[[str], object]) -> Iterator[Any]:
-    """The browser. Playwright lies in an environment of its own, because it is large."""
+    """The browser. Playwright has a separate environment, because it is large."""
     binary = shutil.which("chromium")
     if binary is None:
         missing("chromium (scripts/apt.sh chromium)")
@@ -141,7 +141,7 @@ def test_a_login(page: Any) -> None:
 
 
 def test_a_rollout(page: Any, client: Client, tmp_path: Path) -> None:
-    """What a policy writes would act in the operator's browser, or a page would not show what happens."""
+    """A policy's text runs as script in the operator's browser, or a page does not show what happens."""
     sid = client.begin()
     log_in(page, f"/ui/sessions/{sid}")
     page.evaluate("window.stays = true")

@@ -1,4 +1,4 @@
-"""What commonly goes wrong, staged on real servers: the overview names the layer in one word, and the rule."""
+"""Common faults, staged on real servers: the overview names the faulty layer and the rule that found it."""
 
 import json
 import subprocess
@@ -41,13 +41,13 @@ def add(server: Server, row: dict[str, Any]) -> None:
 
 
 def graded(server: Server, sids: list[str]) -> list[str]:
-    """Their verdicts."""
+    """Verdicts of the sessions, once all are graded."""
     until(lambda: all(server.session(sid)["verdict"] for sid in sids), 120, "graded")
     return [str(server.session(sid)["verdict"]) for sid in sids]
 
 
 def says(server: Server, run: str | None, word: str, rule: str) -> None:
-    """Wait for the overview to say it; it may be some seconds old."""
+    """Wait until the overview, which may be some seconds old, says it."""
     seen: dict[str, Any] = {}
 
     def said() -> bool:
@@ -75,7 +75,7 @@ def test_a_policy_that_cheats(server: Server) -> None:
 
 
 def test_groups_that_teach_nothing(server: Server) -> None:
-    """Eight members of one group, all 0."""
+    """All eight sessions of a group have reward 0."""
     sids = [rollout(server, "flat", "echo more >> README.md") for _ in range(8)]
     assert set(graded(server, sids)) == {"unresolved"}
     says(server, "flat", "data", "flat_groups")
@@ -84,7 +84,7 @@ def test_groups_that_teach_nothing(server: Server) -> None:
 
 
 def test_a_slow_model(server: Server) -> None:
-    """It asks so late that the sessions are over."""
+    """The model answers so slowly that its sessions expire."""
     sids = [rollout(server, "slow", "echo slow >> README.md", finish=False) for _ in range(4)]
     assert set(graded(server, sids)) == {"unresolved"}
     assert {server.session(sid)["end_reason"] for sid in sids} == {"idle"}

@@ -26,7 +26,7 @@ def test_sessions(live: Server) -> None:
 
 
 def test_doctor(live: Server, sample_images: dict[str, str], tmp_path: Path) -> None:
-    """A sound machine is called broken, or one without an image sound."""
+    """A healthy machine is reported as broken, or one that lacks an image as healthy."""
     sound = Server(tmp_path, ROOT / "examples" / "instances.jsonl", {})
     assert "FAIL" not in sound.cli("doctor")
     told = live.cli("doctor", code=1)
@@ -35,7 +35,7 @@ def test_doctor(live: Server, sample_images: dict[str, str], tmp_path: Path) -> 
 
 @pytest.mark.alone  # it removes images that others' starts have found
 def test_images_and_gc(live: Server) -> None:
-    """An image cannot be prepared beforehand, or a start fails once it was pruned, or `gc` takes live sessions away."""
+    """An image cannot be prepared in advance, a start fails after `prune`, or `gc` removes live sessions."""
     sid = live.begin()
     assert "samples__ledger-12: sandbox-prepared:" in live.cli("images", "prepare", "samples__ledger-12")
     assert "in use" in live.cli("images", "prune")
@@ -48,12 +48,12 @@ def test_images_and_gc(live: Server) -> None:
 
 
 def test_verify(live: Server) -> None:
-    """An instance whose own fix fails its tests is called sound, or a sound one is not."""
+    """`verify` accepts an instance whose own fix fails its tests, or rejects a valid one."""
     assert "1 of 1 sound" in live.cli("instances", "verify", "samples__timespan-7")
 
 
 def test_certify(live: Server) -> None:
-    """A certificate is made anew each time, or says nothing of what it was made for."""
+    """A certificate is measured again on each call, or is missing in the receipt."""
     name = "samples__timespan-7"
     table = ("instances", "certificates", name, "--format", "json")
     first = live.cli("instances", "certify", name, "--times", "2", "--mutants", "1", "--jobs", "2")

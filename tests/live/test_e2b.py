@@ -66,7 +66,7 @@ def client(server: Server) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def results(python: Path, boxes: Server) -> dict[str, dict[str, object]]:
-    """What each check found, by its name."""
+    """The result of each check, by name."""
     done = subprocess.run(
         [python, "-P", CHECKS], env=client(boxes), capture_output=True, text=True, timeout=240, check=False
     )
@@ -84,12 +84,12 @@ def test_sdk(results: dict[str, dict[str, object]], name: str) -> None:
 
 
 def test_nothing_unforeseen(results: dict[str, dict[str, object]], boxes: Server) -> None:
-    """An error nobody thought of would be hidden by a client that tries again."""
+    """A client that retries would hide an unexpected error of the server."""
     assert [entry for entry in boxes.complaints() if entry["level"] in ("error", "critical")] == []
 
 
 def test_a_restart_under_running_commands(python: Path, box_image: str, serve: Callable[..., Server]) -> None:
-    """A client would wait for ever for a command that nobody follows any more, and it could not be ended."""
+    """A client waits forever for a command that the restarted server does not follow, and cannot kill it."""
     server = serve(**SETTINGS)
     with subprocess.Popen(
         [python, "-P", CHECKS, "restart"],

@@ -95,14 +95,14 @@ def container_of(server: Server, sid: str) -> str:
 
 
 def asked(container: str, *places: str) -> list[str]:
-    """What each of the places said to root in the container."""
+    """Output of root's request to each address, sent from the container."""
     return docker("exec", container, "python3", "-c", _ASK, *places).splitlines()
 
 
 def test_a_box_reaches_what_it_may_and_nothing_else(
     server: Server, control: Control, gateway: str, elsewhere: str, ports: tuple[int, int]
 ) -> None:
-    """An agent that finds the solution on the network, or carries something out; and root that opens its own way."""
+    """An agent fetches the solution from the network or sends data out; or root removes the rules."""
     allowed, other = ports
     places = (f"{gateway}:{allowed}", f"{gateway}:{other}", f"{elsewhere}:{allowed}")
     open_to_all = docker("run", "-d", "--rm", "sandbox-samples/base:latest", "sleep", "60").strip()

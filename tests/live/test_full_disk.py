@@ -1,4 +1,4 @@
-"""A data folder whose disk is full: what cannot be kept is refused with its reason, what was acknowledged stays."""
+"""A full disk below the data folder: writes are refused with the reason, acknowledged data stays."""
 
 import contextlib
 import hashlib
@@ -18,7 +18,7 @@ MB = 1 << 20
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, rows: Path) -> Iterator[Server]:
-    """Its data folder is a file system of 64 MB."""
+    """A server whose data folder is a file system of 64 MB."""
     if os.geteuid():
         pytest.skip("needs root, to mount a small file system")
     folder = tmp_path_factory.mktemp("full")
@@ -33,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, rows: Path) -> Iterator[Ser
 
 
 def fill(server: Server, free: int) -> Path:
-    """Until so many bytes are free."""
+    """Fill the disk until only this many bytes are free."""
     filler = server.folder / "data" / "filler"
     disk = os.statvfs(server.folder / "data")
     with filler.open("wb", buffering=0) as stream, contextlib.suppress(OSError):
@@ -49,7 +49,7 @@ def put(server: Server, data: bytes) -> httpx.Response:
 
 
 def test_a_full_disk(server: Server) -> None:
-    """PUT /v1/blobs ended in a bare OSError; nobody said that the folder was full."""
+    """PUT /v1/blobs failed with a bare OSError that did not say that the folder was full."""
     sid = server.begin()
     assert "0" in server.run(sid, "echo 0", "key-0")
     assert put(server, b"small").status_code < 300
@@ -93,7 +93,7 @@ def test_a_full_disk(server: Server) -> None:
 
 
 def test_the_data_folder_is_its_users_alone(server: Server) -> None:
-    """It was 0755, the catalogue and the append-only file in it 0644: hidden tests and tokens for all to read."""
+    """The folder had mode 0755 and its files 0644, so every local user could read hidden tests and tokens."""
     data = server.folder / "data"
     server.begin()
     put(server, b"small")

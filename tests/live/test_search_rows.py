@@ -62,7 +62,7 @@ def test_the_data_set_has_every_level(server: Server, built: Path) -> None:
 
 @pytest.mark.parametrize("number", range(3))
 def test_a_scripted_rollout_earns_what_it_should(server: Server, built: Path, number: int) -> None:
-    """The demo's numbers, and the items that they are the sum of."""
+    """The rewards are the demo's numbers, each the sum of its items."""
     script: Script = scripts(ROOT / "examples" / "search", built / "rows.jsonl")[number]
     sid = server.begin(script.instance_id)
     for commands in script.turns:

@@ -123,7 +123,7 @@ async def test_by_our_client(live: Server, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_is_said_as_of_boxes(live: Server, inside: Inside) -> None:
-    """A failure that reads otherwise than in a box, or leaves the session with an action in flight."""
+    """A failure has another error than in a box, or leaves an action in flight in the session."""
     assert code(inside.http.get("/files", params={"path": "/absent"}), 404) == "unknown_file"
     assert code(inside.http.get("/files/list", params={"path": "/etc/passwd"}), 409) == "file_unusable"
     assert code(inside.put("/testbed", b"x"), 409) == "file_unusable"

@@ -6,7 +6,7 @@ from .serving import Server, bash
 
 
 def test_an_actions_stages_reach_metrics_session_and_receipt(live: Server) -> None:
-    """A trainer that waits would not know for what."""
+    """A trainer cannot see which stage it waits for."""
     sid = live.begin()
     before = _counted(live)
     for _ in range(3):
@@ -31,7 +31,7 @@ def test_an_actions_stages_reach_metrics_session_and_receipt(live: Server) -> No
 
 
 def test_what_a_policy_tried_is_in_its_receipt(live: Server) -> None:
-    """Counted, and of no effect on the verdict: an honest rollout may look at its history too."""
+    """Attempts are counted without effect on the verdict, because an honest rollout may look at its history too."""
     sid = live.begin()
     live.run(sid, "git log --all --oneline; echo 'import sys; sys._getframe(0)' > product_code.py")
     live.finish(sid)

@@ -50,7 +50,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def said(span: Sent) -> dict[str, object]:
-    """Its attributes."""
+    """The span's attributes."""
     return {one.key: getattr(one.value, str(one.value.WhichOneof("value"))) for one in span.attributes}
 
 
@@ -72,7 +72,7 @@ def nodes(collector: Collector, rows: Path, tmp_path_factory: pytest.TempPathFac
 
 
 async def test_a_rollout_is_one_trace_below_the_clients_span(nodes: list[Server], collector: Collector) -> None:
-    """Whichever node is asked, and also where the client's own span differs from call to call."""
+    """Holds on any node, and also if each call of the client has another current span."""
     tracer = TracerProvider(shutdown_on_exit=False).get_tracer("trainer")
     async with SandboxClient(nodes[0].url) as one, SandboxClient(nodes[1].url) as other:
         with tracer.start_as_current_span("train") as train:
@@ -111,7 +111,7 @@ async def test_a_rollout_is_one_trace_below_the_clients_span(nodes: list[Server]
 
 
 def test_a_rollout_of_a_client_without_traces_is_one_trace(nodes: list[Server], collector: Collector) -> None:
-    """Spans of several requests, and of a grading without a request, find each other by the sid."""
+    """Spans of separate requests, and of a grading without a request, are joined by the sid."""
     sid = nodes[0].begin()
     for number in range(3):
         nodes[number % 2].run(sid, f"{FIX}; echo {number}")

@@ -10,7 +10,7 @@ from .serving import Server, until
 
 
 def test_uni_agent(live: Server, sample_instances: dict[str, dict]) -> None:
-    """An episode has another reward than the service gave, or leaves its session; a shell or file loses something."""
+    """An episode's reward differs from the service's, its session stays open, or output or file content is lost."""
     uni_agent, release = os.environ.get("SANDBOX_TEST_UNI_AGENT"), os.environ.get("SANDBOX_TEST_VERL")
     if not uni_agent or not release:
         pytest.skip("SANDBOX_TEST_UNI_AGENT and SANDBOX_TEST_VERL name no folders with Uni-Agent and veRL's main")

@@ -51,7 +51,7 @@ def test_names_that_can_be(name: str) -> None:
 
 @pytest.mark.parametrize("name", BAD)
 def test_names_that_cannot_be(name: str) -> None:
-    """`Infinity` was told as a fault of the engine, to be tried again."""
+    """`Infinity` was reported as a retryable fault of the engine."""
     assert not is_image_name(name)
     if name:
         with pytest.raises(UnknownImage, match="no image can have this name") as refused:
@@ -61,7 +61,7 @@ def test_names_that_cannot_be(name: str) -> None:
 
 @given(st.text(max_size=300))
 def test_whatever_it_is_called(name: str) -> None:
-    """A long name would be compared for ever, or with an error."""
+    """Comparing a long name takes forever, or raises."""
     is_image_name(name)
     is_image_name(name * 3)
 

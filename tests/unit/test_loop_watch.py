@@ -27,7 +27,7 @@ async def _stalls_during(work: float, block: float) -> tuple[float, float]:
 
 
 async def test_a_computation_is_seen_as_busy(capsys: pytest.CaptureFixture[str]) -> None:
-    """A parser that takes long would show in nobody's numbers but the clients'."""
+    """A slow parser would show only in the clients' latencies."""
     busy, _ = await _stalls_during(0.4, 0)
     assert 0.25 < busy < 0.6
     out, _ = capsys.readouterr()

@@ -11,7 +11,7 @@ def shown() -> dict[tuple[str, str], float]:
 
 
 def test_runs_are_bounded() -> None:
-    """A client that invents names makes a series of each, for ever."""
+    """A client that invents run names adds a series for each one, without bound."""
     show_runs({f"run-{number}": 100 - number for number in range(50)}, {"run-49": 3, "run-0": 7})
     series = shown()
     assert len(series) == 42 and series["run-0", "held"] == 100 and series["run-0", "waiting"] == 7

@@ -43,7 +43,7 @@ async def test_the_end_goes_with_the_last_piece() -> None:
 
 @pytest.mark.parametrize("after_s", [0.0, 0.4])
 async def test_a_client_that_leaves(after_s: float) -> None:
-    """Followers of commands that run for hours would be kept, and told all, for clients that are not there."""
+    """Followers of long commands are kept and fed although their clients have disconnected."""
     closed = asyncio.Event()
 
     async def endless() -> AsyncGenerator[bytes, None]:

@@ -22,7 +22,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("error", [RuntimeError("broke"), StateUnavailable("away")])
 async def test_a_failed_round_is_followed_by_the_next(error: Exception) -> None:
-    """One unexpected exception ends the work for good, and nobody knows."""
+    """One unexpected exception silently ends the loop."""
     rounds = 0
 
     async def work() -> None:
@@ -88,7 +88,7 @@ async def test_two_loops_of_one_name_are_a_defect() -> None:
 
 
 async def test_a_task_that_fails_is_logged_under_its_set() -> None:
-    """Work that nobody awaits dies without a line."""
+    """A task that nobody awaits fails without a log line."""
     tasks = TaskSet("rewards")
 
     async def work() -> None:
@@ -125,7 +125,7 @@ async def test_settle_waits_for_what_tasks_start_and_not_for_ever() -> None:
 
 
 async def test_the_failure_of_an_awaited_task_is_its_callers() -> None:
-    """What a request is told in order stands in the log as a defect."""
+    """An error that a request answers as intended is logged as a defect."""
     tasks = TaskSet("requests")
 
     async def work() -> None:

@@ -35,7 +35,7 @@ def test_commas_outside_of_texts(value: object, most: int) -> None:
 
 @given(st.binary(max_size=300).map(lambda data: data.replace(b"a", b'"').replace(b"b", b"\\")))
 def test_whatever_it_is(data: bytes) -> None:
-    """A body that breaks off within a text would be searched for ever."""
+    """Parsing a body that ends within a string takes forever."""
     holds_too_many(data, most_texts=50)
 
 

@@ -21,7 +21,7 @@ run_task = load_class_from_fqn("sandbox_client.uni_agent.run_task", description=
 
 
 def endpoint(turns: list, waits: asyncio.Event):
-    """Says the turn that comes after the assistant's messages so far; waits for ever at WAIT."""
+    """Answers with the script's next turn, by the number of assistant messages so far; blocks forever at WAIT."""
 
     async def answer(request: web.Request) -> web.Response:
         asked = await request.json()
@@ -46,7 +46,7 @@ def endpoint(turns: list, waits: asyncio.Event):
 
 
 async def episode(asked: dict) -> dict:
-    """One, by the task's runner, as the framework calls it."""
+    """Run one episode by the task's runner, as the framework does."""
     waits = asyncio.Event()
     app, seen = endpoint(asked["turns"], waits)
     runner = web.AppRunner(app)
@@ -85,7 +85,7 @@ async def episode(asked: dict) -> dict:
 
 
 async def files(asked: dict) -> dict:
-    """What a sandbox by itself does with files and its shell."""
+    """Files and shell of a sandbox without an episode."""
     data = bytes(range(256)) * 700  # 179,200 bytes: several commands each way
     async with build_sandbox(SandboxConfig(**asked)) as sandbox:
         await sandbox.write_file("/tmp/a folder/some file", data)

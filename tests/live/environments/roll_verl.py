@@ -66,7 +66,7 @@ TOOLS = agent_loop.load_all_tools(job["tools"], None) if hasattr(agent_loop, "lo
 
 
 def loop_for(policy: Policy, loop: dict):
-    """As veRL's worker makes it."""
+    """The agent loop, built as veRL's worker builds it."""
     given = {
         "trainer_config": agent_loop.DictConfigWrap(CONFIG),
         "server_manager": policy,
@@ -112,7 +112,7 @@ async def roll(asked: dict) -> dict:
 
 
 async def batch(asked: dict) -> dict:
-    """A step's batch through the real worker, made without an engine and without Ray; what the trainer gets of it."""
+    """Run a step's batch through the real worker, without engine and Ray; return what the trainer receives."""
     agent_loop._agent_loop_registry["sandbox"] = asked["loop"]
     worker = agent_loop.AgentLoopWorker.__new__(agent_loop.AgentLoopWorker)
     rollout = SimpleNamespace(
@@ -156,7 +156,7 @@ async def batch(asked: dict) -> dict:
 
 
 async def rewards(sids: list[str]) -> dict:
-    """The real reward loop's worker, made without Ray, asked for all of them at once."""
+    """Rewards from the real reward loop's worker, without Ray, requested concurrently."""
     worker = reward_loop.RewardLoopWorker.__new__(reward_loop.RewardLoopWorker)
     worker.config = CONFIG
     worker.reward_manager = reward_loop.load_reward_manager(

@@ -26,7 +26,7 @@ from verl_parts import TOKENIZER, Policy, pulls  # noqa: E402
 
 
 def model(folder: Path) -> None:
-    """What veRL reads of a model where nothing is computed with it."""
+    """The part of a model folder that veRL reads when it computes nothing with it."""
     TOKENIZER.save_pretrained(folder)
     Qwen2Config(
         hidden_size=8, num_hidden_layers=1, num_attention_heads=1, architectures=["Qwen2ForCausalLM"]
@@ -34,7 +34,7 @@ def model(folder: Path) -> None:
 
 
 def configuration():
-    """The example's, with what CPUs need."""
+    """The example's configuration, adapted to CPUs."""
     with initialize_config_dir(str(Path(verl.__file__).parent / "trainer" / "config"), version_base=None):
         return compose(
             "ppo_trainer",

@@ -15,7 +15,7 @@ TEMPLATE = (
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    """A token a byte, with the template of a Qwen chat; nothing is downloaded."""
+    """A tokenizer with one token per byte and Qwen's chat template; downloads nothing."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     made = Tokenizer(models.BPE({letter: number for number, letter in enumerate(letters)}, []))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -30,7 +30,7 @@ TOKENIZER = tokenizer()
 
 
 class Policy:
-    """What an engine is to the loop: it says its texts, one a turn, to every trajectory; at WAIT it waits for ever."""
+    """A scripted inference engine: answers each trajectory with its texts, one per turn; at WAIT it blocks forever."""
 
     def __init__(self, texts: list[str], *, with_logprobs: bool = False) -> None:
         self.texts, self.with_logprobs = texts, with_logprobs

@@ -118,7 +118,7 @@ async def test_a_lost_sandbox_ends_the_batch_and_leaves_nothing_running():
 
 
 async def test_what_a_command_runs_under():
-    """It runs elsewhere than at the repository, without the instance's activation, or for ever."""
+    """It runs outside the repository, without the instance's activation, or without a time limit."""
     lanes, batches = Lanes(), Batches(BatchBounds(timeout_s=3))
     commands = [Command("0"), Command("0", 2.0, "src", {"A": "b"}), Command("0", 99.0, "/etc")]
     await batches.run(lanes, task(), commands, timeout_s=7)
@@ -228,5 +228,5 @@ def test_a_batch_comes_back_from_the_journal_as_it_was(commands, outcome):
     "text", ["", "ls\n", "[1]", "{}", '{"results": 3, "notice": ""}', '{"results": [{}], "notice": ""}']
 )
 def test_another_actions_observation_is_no_batch(text):
-    """An idempotency key that stands for a policy's action gives results made of its text."""
+    """The idempotency key of a policy's action returns batch results parsed from that action's text."""
     assert batch_json.outcome_of(text) is None

@@ -59,7 +59,7 @@ async def test_nothing_runs_after_a_failure_or_an_end(last):
 
 
 async def test_timeouts_are_told_in_upstreams_words():
-    """The seconds are the piece's, not the action's; or a kill is told as an interrupt."""
+    """The message names the seconds of one part, not of the action; or reports a kill as an interrupt."""
     out = "part\r\n"
     observation = await act(FakeShell([result(out, 130, ShellOutcome.INTERRUPTED)]), "cmd", command_timeout_s=100.0)
     note = "[Command timed out after 100 seconds. SIGINT was sent to interrupt the command.]"
@@ -104,7 +104,7 @@ NEW_WITHOUT = "A new shell was started in /tmp; variables, functions and aliases
 )
 @pytest.mark.parametrize("profile", [OPENHANDS, PLAIN])
 async def test_a_lost_shell_is_said_in_one_line(answer, line, profile):
-    """A policy's functions vanish, or its command is killed, and nobody tells it."""
+    """A policy's functions vanish, or its command is killed, without a message to the policy."""
     text = await text_of(answer, profile=profile)
     assert line in text.replace("\r", "").split("\n") or f"{line}[Python" in text
 
@@ -196,7 +196,7 @@ async def test_lone_surrogates_reach_bash_as_replacement_characters():
 
 
 async def test_undecodable_and_dropped_output_is_still_text():
-    """A reply that cannot be encoded as JSON, or a gap that nobody sees."""
+    """A reply cannot be encoded as JSON, or dropped output is not marked."""
     answer = ShellResult(Output(b"a\xff\xfeb", b"end\r\n", 7), ShellOutcome.FINISHED, 0, "/tmp", "root", "", 0.0)
     text = await text_of(answer)
     assert "a\ufffd\ufffdb\n[... 7 bytes dropped ...]\nend\r\n" in text

@@ -1,4 +1,4 @@
-"""An eval script cut at its markers, and without what its test patch says of some files."""
+"""Splitting an eval script at its markers, and removing some files from its test patch."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def test_set_up_and_tests() -> None:
 @pytest.mark.parametrize("quote", ["'", '"', ""])
 @pytest.mark.parametrize("command", [":", "echo"])
 def test_a_marker_that_the_test_patch_quotes(command: str, quote: str) -> None:
-    """A benchmark of a benchmark: what stands in the patch does not print."""
+    """A test patch may quote the markers; quoted ones print nothing and do not split the script."""
     lines = [f"{command} {quote}{marker}{quote}" for marker in (START_MARKER, END_MARKER)]
     quoted = f"git apply - <<E\n+: '{START_MARKER}'\n: '{START_MARKER}'\n: '{END_MARKER}'\nE"
     cut = split(f"{quoted}\n{lines[0]}\na\nb\n{lines[1]}\nc\n")

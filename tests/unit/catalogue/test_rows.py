@@ -54,7 +54,7 @@ def test_what_no_list_is(value: object) -> None:
 
 
 def test_texts() -> None:
-    """Versions come as numbers from parquet; a missing column has to be told by name."""
+    """Parquet gives versions as numbers; the error for a missing column names the column."""
     assert row(version=1.5).text("version") == "1.5"
     assert row(version=2).text("version") == "2"
     assert row(version=None, other="x").text("version", "other") == "x"

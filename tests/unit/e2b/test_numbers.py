@@ -103,7 +103,7 @@ def test_seconds_without_an_end(seconds: float) -> None:
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
-    """The time limit is bounded: a client that sends a byte now and then must not hold its request for ever."""
+    """The time limit has a bound: a client that sends a byte now and then must not hold its request forever."""
 
     async def app(scope: object, receive: Any, send: object) -> None:
         for _ in range(3):

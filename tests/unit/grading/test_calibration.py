@@ -45,7 +45,7 @@ def calibration(stored: Baseline | None, empty: Empty) -> Calibration:
 
 @pytest.mark.parametrize(("gold_s", "mask"), [(None, False), (3.0, False), (29.9, False), (30.0, True), (31.0, True)])
 async def test_a_timeout_is_masked_only_where_gold_runs_as_long(gold_s: float | None, mask: bool) -> None:
-    """Otherwise a policy learns from limits that nobody can meet, or escapes by looping for ever."""
+    """Otherwise a policy is trained on limits that nobody can meet, or gets a mask by looping forever."""
     known = calibration(Baseline(gold_tests_s=gold_s), Empty())
     assert (await known.mask(_INSTANCE, run(VerdictName.TIMEOUT), timeout_s=30.0))[0] is mask
 

@@ -127,13 +127,13 @@ async def test_coins_get_through_once_in_a_hundred_times_at_most(count: int) -> 
 
 
 async def test_code_that_recognises_half_of_the_altered_tests_gets_through_no_more_often() -> None:
-    """Of one test 3 or 4 altered runs of 7 were too few: it met no other in one sequence of eight."""
+    """With one test, 3 or 4 altered runs of 7 were too few: in one sequence of eight it met only recognised ones."""
     coin = Random(5)
     assert await shares(1, lambda number, true: true or coin.random() < 0.5, 1000) <= 0.014
 
 
 async def test_code_that_compares_with_the_repository_has_to_guess_all_the_same() -> None:
-    """Seven of eight tests stand there as they are, so it fails those that are altered, and tosses a coin for one."""
+    """The repository has seven of the eight tests, so the code fails their altered forms and must guess one test."""
     coin, kept, through = Random(3), Kept(), 0
     for seed in range(200):
         runs = Runs(8, lambda number, true: true if number != "0" else coin.random() < 0.5)

@@ -1,4 +1,4 @@
-"""Gold that fails now is told once it failed twice, and no longer when it resolves again."""
+"""A gold patch that stops resolving is reported after two failures, until it resolves again."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Who goes next, and that nobody waits for ever."""
+"""The order of gradings, and that each one runs after a bounded wait."""
 
 import asyncio
 
@@ -55,7 +55,7 @@ async def test_who_waited_long_enough_is_overtaken_no_more() -> None:
 
 
 async def test_awaited_ones_go_sooner_but_not_always() -> None:
-    """A trainer's request waits behind gradings that nobody has asked for; those must not starve either."""
+    """A trainer's request waits behind gradings without a waiting request; or those starve."""
     slots = SlotQueue(1)
     with slots.awaited("asked"), slots.awaited("asked too"), slots.awaited("asked"):
         tickets = [

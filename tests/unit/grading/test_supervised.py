@@ -1,4 +1,4 @@
-"""What the supervisor of a run of tests says, told from what the tests say."""
+"""Telling the supervisor's output from the tests' output."""
 
 import pytest
 from hypothesis import given
@@ -31,7 +31,7 @@ def test_without_its_word_there_is_no_end(said: str, status: int) -> None:
 
 @given(before=_SAID, errors=_SAID, late=_SAID, code=st.integers(0, 255), status=st.integers(0, 255))
 def test_its_end_is_one_if_the_engine_agrees(before: str, errors: str, late: str, code: int, status: int) -> None:
-    """A supervisor that something else ended has another status than it told, or told none."""
+    """If something else ended the supervisor, its exit status differs from the reported one, or none was reported."""
     said = f"{before}\n{_NONCE} begin\n{errors}\n{_NONCE} end {code}\n{late}"
     run = _read(result(said, status), _NONCE, merged=False)
     assert run.exit_code == (code if code == status else None)

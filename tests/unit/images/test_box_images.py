@@ -74,7 +74,7 @@ async def test_tasks_of_one_set_up_hide_what_any_of_them_hides() -> None:
 
 @pytest.mark.parametrize("command", ["git checkout v1", "git reset --hard HEAD~3", "git config a b; git checkout v1"])
 async def test_tasks_at_different_commits_are_told_apart(command: str) -> None:
-    """One task's base holds another's fix: nobody but the request knows which one it is for."""
+    """One task's base holds another's fix, and only the request says which task is meant."""
     tasks = [task("a", setup_commands=[command]), task("b", setup_commands=["git checkout v2"])]
     with pytest.raises(MalformedRequest, match="instance_id"):
         await chosen(tasks, instance_id="of-somebody-else")

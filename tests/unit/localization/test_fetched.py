@@ -1,4 +1,4 @@
-"""Base trees by way of mirrors: what comes is read, what does not is told."""
+"""Base trees through mirrors: fetched ones are read, missing ones are reported."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Lines of an answer against lines of the truth. The numbers are those of the published cases (group D)."""
+"""Lines of an answer compared with those of the truth. Numbers are those of the published cases (group D)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a policy is told of its answer: "recorded" for exactly what is scored."""
+"""The message about a policy's answer: "recorded" exactly if the answer is scored."""
 
 import json
 
@@ -101,7 +101,7 @@ def call(name: str, arguments: object) -> str:
     ],
 )
 def test_an_answer_is_recorded_and_scored(content: str, names: str) -> None:
-    """A right answer earns nothing for the way it is written, though the policy was told that it counts."""
+    """A correct answer scores nothing because of its format, although the policy was told that it counts."""
     answer = scored(content)
     assert answer is not None and answer.files == ("src/a.py",)
     spans = [f"{first}-{last}" for first, last in answer.lines.get("src/a.py", ())]
@@ -142,7 +142,7 @@ def test_tags_around_prose_are_told() -> None:
 @pytest.mark.parametrize("arguments", [{}, {"message": "It is in the parser."}])
 @pytest.mark.parametrize("before", ["", call("bash", {"command": "ls"})])
 def test_an_end_without_an_answer_is_told(arguments: object, before: str) -> None:
-    """The policy is told that its answer counts, and it is graded as having given none."""
+    """The policy is told that its answer counts, but it is graded as if it gave none."""
     content = before + call("finish", arguments)
     assert scored(content) is None
     assert told(content).count("Error: no answer could be read there") == 1

@@ -1,4 +1,4 @@
-"""What a patch says must be found: files and lines. Names bear the numbers of the cases of the specification."""
+"""The truth read from a patch: files and lines. Test names contain the case numbers of the specification."""
 
 import pytest
 

@@ -17,7 +17,7 @@ async def settle() -> None:
 
 
 class Starts:
-    """Tasks that take one each and keep it until told."""
+    """Tasks that each take a slot and hold it until told to release it."""
 
     def __init__(self, queue: FairQueue) -> None:
         self.queue = queue
@@ -145,7 +145,7 @@ async def test_who_gives_up_knows_where_it_stood(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_sessions_of_before_count() -> None:
-    """After a restart more may be held than the capacity is; nobody may be served until that is worked off."""
+    """After a restart more slots may be held than there are; no start is served until enough are released."""
     starts = Starts(FairQueue(1))
     starts.queue.hold("old")
     starts.queue.hold("old")

@@ -22,7 +22,7 @@ def test_a_first_group_is_guessed_and_grows() -> None:
 
 
 def test_the_size_is_learned() -> None:
-    """Four are prepared for ever, though the trainer asks for eight, or for one."""
+    """The pool always prepares four containers, although the trainer asks for eight, or for one."""
     groups = Groups(first_guess=4, window_s=30)
     arrive(groups, "a", 8, 0.0)
     assert arrive(groups, "b", 1, 31.0) == [7], "what other groups were"
