@@ -245,7 +245,7 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             templates=templates,
             runs=runs,
             forking=forking,
-            rollback=Rollback(runtime, data, workspaces, acting, running, forking),
+            rollback=Rollback(runtime, data, workspaces, acting, running, forking, log),
             kinds=kinds,
             reaper=reaper,
             recovery=recovery,

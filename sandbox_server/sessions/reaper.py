@@ -7,7 +7,7 @@ process is starting or has parked (`ContainerInfo.held`), nor sessions whose loc
 import asyncio
 
 from sandbox_server import clock, telemetry
-from sandbox_server.errors import ServiceError
+from sandbox_server.errors import ServiceError, SessionBusy
 from sandbox_server.fleet.ownership import Ownership
 from sandbox_server.lifecycle import OVER, SessionState
 from sandbox_server.records import SessionRecord
@@ -20,6 +20,8 @@ from sandbox_server.sessions.restoring import Restoring
 from sandbox_server.sessions.starts import Starts
 
 log = telemetry.logger(__name__)
+
+_FREE_WITHIN_S = 0.05  # for the lock of a session that nobody uses
 
 
 class Reaper:
@@ -75,7 +77,11 @@ class Reaper:
         present = {c.container_id for c in containers}
         gate = asyncio.Semaphore(TOGETHER)
         due = [self._expiry.end_if_due(gate, record, present) for record in sessions.values()]
-        due += [self._container(gate, c) for c in containers if self._is_orphan(c, sessions, left_behind)]
+        due += [
+            self._container(gate, c, replaced=c.sid in sessions and c.sid not in left_behind)
+            for c in containers
+            if self._is_orphan(c, sessions, left_behind)
+        ]
         await asyncio.gather(*due)
         for kind in self._kinds.values():
             await kind.follow(containers, list(sessions.values()))
@@ -83,6 +89,15 @@ class Reaper:
     def _still_mine(self, record: SessionRecord) -> bool:
         """Whether the session is this node's and not a lost box, which another node may have declared lost."""
         return self._ownership.is_here(record) and (record.kind.is_rollout or record.state != SessionState.LOST)
+
+    async def _remove_replaced(self, container: ContainerInfo) -> bool:
+        """Remove it unless it has become its session's. Raises SessionBusy: somebody has the session."""
+        async with self._data.store.lock(container.sid, _FREE_WITHIN_S):
+            now = await self._data.store.session(container.sid)
+            if now is not None and now.container_id == container.container_id:
+                return False
+            await self._runtime.remove(container.container_id)
+            return True
 
     def _is_orphan(self, container: ContainerInfo, sessions: dict[str, SessionRecord], left_behind: set[str]) -> bool:
         if container.role is Role.SESSION and container.sid in left_behind:
@@ -93,10 +108,16 @@ class Reaper:
             return sessions[container.sid].container_id != container.container_id
         return not container.held
 
-    async def _container(self, gate: asyncio.Semaphore, container: ContainerInfo) -> None:
+    async def _container(self, gate: asyncio.Semaphore, container: ContainerInfo, *, replaced: bool) -> None:
+        """Remove an orphan. `replaced`: its session had another container when it was looked up."""
         async with gate:
             try:
-                await self._runtime.remove(container.container_id)
+                if not replaced:
+                    await self._runtime.remove(container.container_id)
+                elif not await self._remove_replaced(container):
+                    return
+            except SessionBusy:
+                return  # perhaps it is about to become its session's (a rollback); the next pass looks again
             except ServiceError as e:
                 log.warning("orphan not removed", container_id=container.container_id, code=e.code, error=e.detail)
                 return

@@ -25,6 +25,7 @@ from sandbox_server.scoring.journals import ROLLBACK, Journals, undone_ranges
 from sandbox_server.sessions.acting import Acting
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.forking import Forking
+from sandbox_server.sessions.log import SessionLog
 from sandbox_server.sessions.running import Ran, Running
 from sandbox_server.sessions.starts import GRACE_S
 
@@ -56,12 +57,14 @@ class Rollback:
         acting: Acting,
         running: Running,
         forking: Forking,
+        log: SessionLog,
     ) -> None:
         self._runtime = runtime
         self._data = data
         self._workspaces = workspaces
         self._acting = acting
         self._forking = forking
+        self._log = log
         self._journals = Journals(data.store, data.history)
         running.serve(ROLLBACK, self._run)
 
@@ -83,6 +86,8 @@ class Rollback:
                 if error["code"] == kind.code:
                     raise kind(error["detail"])
             raise ActionInterrupted(f"{error['detail']}; look at the session before you repeat it")
+        if now := await self._data.store.session(sid):
+            self._log.add(now)  # SQL has a session as it began, with another container
         if before is not None:  # else the reaper finds it
             await self._remove(before.container_id, but=sid)
         return RolledBack(to, answer.seq, str(reply["differs"]))

@@ -2,6 +2,9 @@
 
 import importlib
 import json
+import os
+import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -140,6 +143,27 @@ def test_a_session_goes_back(server: Server) -> None:
     assert server.patch(sid) == b""
     over = server.post(f"/v1/sessions/{sid}/rollback", {"to": 1})
     assert over.json()["code"] == "session_ended"
+
+
+def test_a_session_that_went_back_lives_on(serve: Callable[..., Server]) -> None:
+    """The reaper takes its new container for an orphan, or a rebuilt session has its former one."""
+    server = serve(reaper_period_s=0.05, journal_flush_s=0.1)
+    sid = server.begin()
+    server.run(sid, "x=1; echo 1 > n")
+    for _ in range(3):
+        server.run(sid, "x=2; echo 2 > n")
+        server.post(f"/v1/sessions/{sid}/rollback", {"to": 1}).raise_for_status()
+        assert "\r\n1 1[" in server.run(sid, "echo $x $(cat n)")
+    until(lambda: server.in_sql("actions", sid) == 10, what="its journal in SQL")
+    undone = server.session(sid)["undone"]
+    until(lambda: server.in_sql("sessions", sid, f"undone = '{undone}'") == 1, what="what was undone in SQL")
+    server.kill()
+    os.kill(server.redis(), signal.SIGKILL)
+    for path in (server.folder / "data" / "redis").iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    server.start()
+    assert "\r\n1 1[" in server.run(sid, "echo $x $(cat n)")
+    assert server.session(sid)["undone"] == undone == "2-3 2-6 2-9"
 
 
 def test_what_cannot_be_carried_is_told_once(server: Server) -> None:
