@@ -42,7 +42,8 @@ class Fifos:
 
     def make(self) -> None:
         """Make them anew and empty, in place of those of an earlier start. Raises OSError."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # /run is empty after the host's start
+        self._folder.mkdir(parents=True, exist_ok=True)  # /run is empty after the host's start
+        self._folder.chmod(0o711)
         self.take_away()
         for name in _NAMES:
             os.mkfifo(self._folder / name, 0o600)
@@ -163,7 +164,9 @@ class FifoFolders:
             return None
         folder = self._base / self._node / secrets.token_hex(8)
         try:
-            folder.mkdir(mode=0o700, parents=True)
+            folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir()
+            folder.chmod(0o711)  # any user of the container may open a FIFO whose name it knows
         except OSError as e:
             self.give_up(f"no folder can be made: {e}; see SANDBOX_FIFO_DIR")
             return None

@@ -3,13 +3,15 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from sandbox_server.errors import SandboxLost
+from sandbox_server.sandbox.bash.fifo_stream import FifoStream
 from sandbox_server.sandbox.docker.egress import Guard
 from sandbox_server.sandbox.docker.engine import Engine, follow
 from sandbox_server.sandbox.docker.exec_stream import DockerExecStream
-from sandbox_server.sandbox.engine import ContainerState
+from sandbox_server.sandbox.engine import ContainerState, ExecStream
 
 _END_S = 30  # from SIGKILL until the daemon has noted the end, on a busy host
 
@@ -17,8 +19,10 @@ _END_S = 30  # from SIGKILL until the daemon has noted the end, on a busy host
 class DockerContainer:
     """Implements `sandbox.engine.Container`."""
 
-    def __init__(self, engine: Engine, guard: Guard, container_id: str) -> None:
+    def __init__(self, engine: Engine, guard: Guard, container_id: str, folder: Path | None = None) -> None:
+        """`folder`: for FIFOs that carry the streams of its processes."""
         self._engine = engine
+        self._folder = folder
         self._guard = guard
         self._id = container_id
 
@@ -38,9 +42,15 @@ class DockerContainer:
         """See `Container.start`."""
         await self._guard.start(self._id)
 
-    async def exec(self, argv: Sequence[str], *, user: str, tty: bool = False) -> DockerExecStream:
+    async def exec(self, argv: Sequence[str], *, user: str, tty: bool = False) -> ExecStream:
         """See `Container.exec`."""
-        return await DockerExecStream.open(self._engine, self._id, argv, user=user, tty=tty)
+
+        async def start(words: Sequence[str]) -> ExecStream:
+            return await DockerExecStream.open(self._engine, self._id, words, user=user, tty=tty)
+
+        if self._folder is None or tty:
+            return await start(argv)
+        return await FifoStream.open(self._folder, argv, start)
 
     async def signal(self, name: str) -> None:
         """See `Container.signal`."""

@@ -13,6 +13,7 @@ from typing import Any
 from sandbox_server import clock
 from sandbox_server.errors import EngineUnavailable, ImageUnavailable, SandboxLost, ServiceError
 from sandbox_server.sandbox.base import ContainerInfo, ContainerSpec, ImageInfo, Role, StoredImage
+from sandbox_server.sandbox.bash.fifo_stream import discard_left
 from sandbox_server.sandbox.bash.fifos import TARGET, FifoFolders, Fifos
 from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.config import EngineFacts as EngineFacts
@@ -72,7 +73,8 @@ class DockerRuntime:
         token = secrets.token_hex(16)
         self._held.add(token)
         self._images.used(spec.image)
-        folder = self._fifos.make() if spec.with_shell else None
+        # not for a grading: its channels become commands whose exit status only the engine knows for certain
+        folder = self._fifos.make() if spec.with_shell or spec.role is Role.SESSION else None
         try:
             async with self._looks if spec.mounts else self._boots:
                 sandbox = await self._boot_container(spec, token, folder)
@@ -133,8 +135,11 @@ class DockerRuntime:
             await self._guard.found(container_id, rules, found["State"], with_shell=found["Config"]["Tty"])
             self._guard.keep(container_id, rules)
         self._held.add(labels[TOKEN])
-        folder = next((mount["Source"] for mount in found["Mounts"] if mount["Destination"] == TARGET), None)
-        sandbox = self._sandbox(container_id, labels[TOKEN], Role(labels[ROLE]), Path(folder) if folder else None)
+        source = next((mount["Source"] for mount in found["Mounts"] if mount["Destination"] == TARGET), None)
+        folder = Path(source) if source else None
+        if folder is not None:
+            discard_left(folder)
+        sandbox = self._sandbox(container_id, labels[TOKEN], Role(labels[ROLE]), folder)
         if found["State"].get("Paused"):
             sandbox.clock.stop()
         return self._open.setdefault(container_id, sandbox)
@@ -319,7 +324,8 @@ class DockerRuntime:
         return {container["Id"]: container.get("SizeRw", 0) for container in found}
 
     def _sandbox(self, container_id: str, token: str, role: Role, folder: Path | None) -> BashSandbox:
-        container = self._container_of(self._engine, self._guard, container_id)
+        own = folder if role is Role.SESSION else None
+        container = self._container_of(self._engine, self._guard, container_id, own)
         return BashSandbox(
             container,
             token,

@@ -1,8 +1,10 @@
 """The FIFOs of a shell: used where they work, given up where they do not, and nothing that their container does to them
 concerns another one."""
 
+import asyncio
 import os
 import stat
+import sys
 import time
 from pathlib import Path
 
@@ -44,7 +46,8 @@ async def test_they_live_as_long_as_their_container(backend: Backend) -> None:
     sandbox = await runtime.create(spec())
     folder = folder_of(sandbox)
     assert direct(sandbox) and sorted(os.listdir(folder)) == ["in", "out"]
-    assert folder.parent.parent == BASE and stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert folder.parent.parent == BASE
+    assert [stat.S_IMODE(os.stat(path).st_mode) for path in (folder.parent, folder)] == [0o700, 0o711]
     await runtime.remove(sandbox.container_id)
     assert not folder.exists()
     killed = folder.parent / "0123456789abcdef"  # of a server that was killed while it created a container
@@ -76,6 +79,59 @@ async def test_another_server_goes_on_with_them(backend: Backend) -> None:
     finally:
         await second.remove(again.container_id)
     assert not folder_of(sandbox).exists()
+
+
+KILLED_SERVER = """
+import asyncio, os, sys
+from pathlib import Path
+from sandbox_server.sandbox.config import RuntimeConfig
+from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.sandbox.docker.runtime import DockerRuntime
+
+async def main(container, node, command):
+    runtime = DockerRuntime(Engine(None, timeout_s=60), RuntimeConfig(node=node))
+    sandbox = await runtime.attach(container)
+    process = await sandbox.start(["sh", "-c", command], timeout_s=60)
+    async for _ in process.output():
+        os._exit(0)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_a_command_outlives_the_server_that_started_it(backend: Backend) -> None:
+    """It would be ended by SIGPIPE, or wait for ever for somebody who reads its output."""
+    runtime = backend.runtime(fifos=BASE)
+    sandbox = await runtime.create(spec(with_shell=False))
+    node = runtime._config.node
+    command = "yes | head -c 1000000; touch /tmp/all"  # more than a FIFO holds
+    try:
+        argv = [sys.executable, "-c", KILLED_SERVER, sandbox.container_id, node, command]
+        killed = await asyncio.create_subprocess_exec(*argv)
+        assert await asyncio.wait_for(killed.wait(), 60) == 0
+        next_one = backend.runtime(node)
+        await there(await next_one.attach(sandbox.container_id), "/tmp/all")
+        next_one._open.popitem()[1].close()
+    finally:
+        await runtime.remove(sandbox.container_id)
+
+
+async def test_another_user_cannot_open_a_channel(backend: Backend) -> None:
+    """Whoever writes into a channel of root is root of the container."""
+    runtime = backend.runtime(fifos=BASE)
+    sandbox = await runtime.create(spec(with_shell=False))
+    try:
+        process = await sandbox.start(["sleep", "60"])
+        opening = f"for f in /proc/[0-9]*/fd/* {TARGET}/* {{}}; do (: <> $f) 2> /dev/null && echo $f; done; true"
+        named = " ".join(f"{TARGET}/{name}" for name in os.listdir(folder_of(sandbox)))
+        assert named.count(".out") == 1 and ".in" not in named
+        found = await sandbox.exec(["sh", "-c", opening.format(named)], user="nobody", timeout_s=20)
+        assert not [line for line in found.stdout.text().split() if line.startswith(TARGET)], found
+        again = await sandbox.exec(["sh", "-c", opening.format(named)], timeout_s=20)
+        assert TARGET in again.stdout.text(), "root itself can open none: nothing is shown"
+        await process.kill_tree()
+    finally:
+        await runtime.remove(sandbox.container_id)
 
 
 @pytest.mark.parametrize("lack", ["script", "folder"])

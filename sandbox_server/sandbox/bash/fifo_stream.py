@@ -1,0 +1,286 @@
+"""Streams of a process beside the shell that go through FIFOs: the engine only starts the process.
+
+A bash in the process's place asks for the name of three FIFOs, opens them if it finds `WORD` in the first, and becomes
+the process. Otherwise it goes on with the engine's streams. No process can guess the name, and once the FIFOs are open
+only the container's root can open them again.
+"""
+
+import asyncio
+import errno
+import os
+import secrets
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from sandbox_server.sandbox.bash.fifos import TARGET, WORD
+from sandbox_server.sandbox.engine import ExecStream
+
+_PIECE = 1 << 15
+_WRITTEN = 1 << 16  # a FIFO holds as much
+_ANSWER_S = 30.0  # for the bash to say which streams it uses, on a busy host
+_CHOICE = 64  # bytes of its answer at most; more is the engine's message about a process that it could not start
+_OUT, _ERR = 1, 2
+_SUFFIXES = {_OUT: ".out", _ERR: ".err"}
+# Both output FIFOs are opened read-write: a command whose server was killed is not ended by SIGPIPE.
+_BECOME = f"""IFS= read -r f; f={TARGET}/$f
+if [[ -p $f.in ]] && {{ exec 3< "$f.in" 5<> "$f.out" 6<> "$f.err"; }} 2> /dev/null &&
+  IFS= read -r -t 1 -u 3 word && [[ $word == {WORD.decode().strip()} ]]; then
+  exec 4>&1 0<&3 1<&5 2<&6 3<&- 5<&- 6<&-
+  printf 'fifos\\n' >&4
+  exec 4>&-
+else
+  printf 'engine\\n'
+fi
+exec "$@"
+"""
+
+
+class FifoStream:
+    """Implements `sandbox.engine.ExecStream`."""
+
+    def __init__(self, stream: ExecStream, early: Sequence[tuple[int, bytes]], ends: "_Ends | None") -> None:
+        """`early`: output that was read already. `ends`: None if the engine's stream is used."""
+        self._stream = stream
+        self._early = deque(early)
+        self._ends = ends
+
+    @classmethod
+    async def open(
+        cls, folder: Path, argv: Sequence[str], start: Callable[[Sequence[str]], Awaitable[ExecStream]]
+    ) -> "FifoStream":
+        """Start `argv` by the engine (`start`), with its streams in `folder`, which the container sees at TARGET.
+
+        Raises as `start`.
+        """
+        try:
+            ends = _Ends(folder)
+        except OSError:  # no room, no folder: the bash finds no FIFO
+            ends = None
+        try:
+            stream = await start(["bash", "--noprofile", "--norc", "-p", "-c", _BECOME, "exec-channel", *argv])
+        except BaseException:
+            if ends is not None:
+                ends.close()
+            raise
+        try:
+            await stream.write((ends.name if ends else "-").encode() + b"\n")
+            early = await _choice(stream)
+        except BaseException:
+            stream.close()
+            if ends is not None:
+                ends.close()
+            raise
+        if early is None and ends is not None:
+            ends.opened()
+            stream.close()
+            return cls(stream, (), ends)
+        if ends is not None:
+            ends.close()
+        return cls(stream, early or (), None)
+
+    async def write(self, data: bytes) -> None:
+        """See `ExecStream.write`."""
+        if self._ends is None:
+            await self._stream.write(data)
+        else:
+            await self._ends.write(data)
+
+    def end_input(self) -> None:
+        """See `ExecStream.end_input`."""
+        if self._ends is None:
+            self._stream.end_input()
+        else:
+            self._ends.end_input()
+
+    async def receive(self) -> tuple[int, bytes] | None:
+        """See `ExecStream.receive`."""
+        if self._early:
+            return self._early.popleft()
+        return await (self._stream.receive() if self._ends is None else self._ends.receive())
+
+    async def exit_code(self) -> int | None:
+        """See `ExecStream.exit_code`."""
+        return await self._stream.exit_code()
+
+    async def resize(self, rows: int, cols: int) -> None:
+        """See `ExecStream.resize`."""
+        await self._stream.resize(rows, cols)
+
+    def close(self) -> None:
+        """See `ExecStream.close`. Output of a process that goes on is read and dropped, so that it is not held up."""
+        self._stream.close()
+        if self._ends is not None:
+            self._ends.close()
+
+
+async def _choice(stream: ExecStream) -> list[tuple[int, bytes]] | None:
+    """None if the process has opened the FIFOs, else what has come out by the engine's stream."""
+    seen, rest = b"", []
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_ANSWER_S):
+            while len(seen) < _CHOICE and (frame := await stream.receive()) is not None:
+                if frame[0] != _OUT:
+                    rest.append(frame)
+                    continue
+                seen += frame[1]
+                if seen == b"fifos\n":
+                    return None
+                if seen.startswith(b"engine\n"):
+                    seen = seen.removeprefix(b"engine\n")
+                    break
+    return [*([(_OUT, seen)] if seen else []), *rest]
+
+
+class _Ends:
+    """Our ends of one stream's FIFOs."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make them. Raises OSError."""
+        self.name = secrets.token_hex(16)
+        self._in = -1
+        self._outs: dict[int, int] = {}
+        self._paths = {suffix: folder / (self.name + suffix) for suffix in (".in", *_SUFFIXES.values())}
+        self._news: asyncio.Future[None] | None = None
+        self._closed = False
+        self._ended = False
+        try:
+            for path in self._paths.values():
+                os.mkfifo(path)
+                path.chmod(0o666)  # whatever the umask: the process may run as any user
+            self._in = os.open(self._paths[".in"], os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+            for number, suffix in _SUFFIXES.items():
+                self._outs[number] = os.open(self._paths[suffix], os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            os.write(self._in, WORD)
+        except BaseException:
+            self.close()
+            raise
+
+    def opened(self) -> None:
+        """The process has them: keep no end of its own, and nobody else opens them by name."""
+        inward = os.open(self._paths[".in"], os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        os.close(self._in)
+        self._in = inward
+        self._paths.pop(".in").unlink()
+        for path in self._paths.values():
+            path.chmod(0o600)
+
+    async def write(self, data: bytes) -> None:
+        loop = asyncio.get_running_loop()
+        left = memoryview(data)
+        while left and self._in >= 0:
+            try:
+                left = left[os.write(self._in, left[:_WRITTEN]) :]
+            except BlockingIOError:
+                writable = loop.create_future()
+                loop.add_writer(self._in, _wake, writable)
+                try:
+                    await writable
+                finally:
+                    if self._in >= 0:
+                        loop.remove_writer(self._in)
+            except OSError as e:
+                if e.errno != errno.EPIPE:
+                    raise
+                return
+
+    def end_input(self) -> None:
+        if self._in >= 0:
+            loop = asyncio.get_running_loop()
+            loop.remove_writer(self._in)
+            loop.remove_reader(self._in)
+            os.close(self._in)
+            self._in = -1
+
+    async def receive(self) -> tuple[int, bytes] | None:
+        loop = asyncio.get_running_loop()
+        while self._outs and not self._closed:
+            for number, fd in list(self._outs.items()):
+                with suppress(BlockingIOError):
+                    if data := os.read(fd, _PIECE):
+                        return number, data
+                    self._end(number)
+            if not self._outs or self._ended:
+                break
+            self._news = news = loop.create_future()
+            waiting = tuple(self._outs.values())
+            for fd in waiting:
+                loop.add_reader(fd, _wake, news)
+            if self._in >= 0:
+                loop.add_reader(self._in, self._unread)
+            try:
+                await news
+            finally:
+                self._news = None
+                for fd in waiting:
+                    if fd in self._outs.values():
+                        loop.remove_reader(fd)
+                if self._in >= 0:
+                    loop.remove_reader(self._in)
+        return None
+
+    def _unread(self) -> None:
+        """Nobody reads `in` any more: as the engine tells it, the stream ends with its process, whoever holds it."""
+        self._ended = True
+        if self._news is not None:
+            _wake(self._news)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+        if ".in" in self._paths:  # nobody has opened them
+            if self._in >= 0:
+                os.close(self._in)
+                self._in = -1
+            for number in list(self._outs):
+                self._end(number)
+            self._paths.pop(".in").unlink(missing_ok=True)
+            for path in self._paths.values():
+                path.unlink(missing_ok=True)
+            return
+        self.end_input()
+        for number, fd in list(self._outs.items()):
+            del self._outs[number]
+            _Discarded(fd, self._paths[_SUFFIXES[number]])
+
+    def _end(self, number: int) -> None:
+        os.close(self._outs.pop(number))
+        if ".in" not in self._paths:
+            self._paths[_SUFFIXES[number]].unlink(missing_ok=True)
+
+
+class _Discarded:
+    """Reads a FIFO to its end and drops what comes, then removes it."""
+
+    def __init__(self, fd: int, path: Path) -> None:
+        self._fd = fd
+        self._path = path
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(fd, self._read)
+        self._read()  # if all writers ended before it was opened, the loop never reports it
+
+    def _read(self) -> None:
+        with suppress(BlockingIOError):
+            if os.read(self._fd, _PIECE):
+                return
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            with suppress(OSError):
+                self._path.unlink(missing_ok=True)
+
+
+def discard_left(folder: Path) -> None:
+    """Read and drop the output of processes that an earlier server started: they would wait for a reader."""
+    for suffix in _SUFFIXES.values():
+        for path in folder.glob(f"*{suffix}"):
+            with suppress(OSError):
+                _Discarded(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), path)
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
