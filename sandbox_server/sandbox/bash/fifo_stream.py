@@ -19,6 +19,8 @@ from sandbox_server.sandbox.engine import ExecStream
 
 _PIECE = 1 << 15
 _WRITTEN = 1 << 16  # a FIFO holds as much
+_AT_ONCE = 4  # pieces read or written without giving way to others: the other end may be as fast as we are
+_PAUSE_S = 0.005  # between two pieces of output that is dropped, so that a flood costs little
 _ANSWER_S = 30.0  # for the bash to say which streams it uses, on a busy host
 _CHOICE = 64  # bytes of its answer at most; more is the engine's message about a process that it could not start
 _OUT, _ERR = 1, 2
@@ -143,8 +145,10 @@ class _Ends:
         self._outs: dict[int, int] = {}
         self._paths = {suffix: folder / (self.name + suffix) for suffix in (".in", *_SUFFIXES.values())}
         self._news: asyncio.Future[None] | None = None
+        self._room: asyncio.Future[None] | None = None
         self._closed = False
         self._ended = False
+        self._taken = 0
         try:
             for path in self._paths.values():
                 os.mkfifo(path)
@@ -169,15 +173,20 @@ class _Ends:
     async def write(self, data: bytes) -> None:
         loop = asyncio.get_running_loop()
         left = memoryview(data)
+        pieces = 0
         while left and self._in >= 0:
             try:
                 left = left[os.write(self._in, left[:_WRITTEN]) :]
+                pieces += 1
+                if pieces % _AT_ONCE == 0:
+                    await asyncio.sleep(0)
             except BlockingIOError:
-                writable = loop.create_future()
-                loop.add_writer(self._in, _wake, writable)
+                self._room = room = loop.create_future()
+                loop.add_writer(self._in, _wake, room)
                 try:
-                    await writable
+                    await room
                 finally:
+                    self._room = None
                     if self._in >= 0:
                         loop.remove_writer(self._in)
             except OSError as e:
@@ -192,15 +201,17 @@ class _Ends:
             loop.remove_reader(self._in)
             os.close(self._in)
             self._in = -1
+            if self._room is not None:
+                _wake(self._room)
 
     async def receive(self) -> tuple[int, bytes] | None:
         loop = asyncio.get_running_loop()
+        self._taken += 1
+        if self._taken % _AT_ONCE == 0:
+            await asyncio.sleep(0)
         while self._outs and not self._closed:
-            for number, fd in list(self._outs.items()):
-                with suppress(BlockingIOError):
-                    if data := os.read(fd, _PIECE):
-                        return number, data
-                    self._end(number)
+            if (piece := self._next()) is not None:
+                return piece
             if not self._outs or self._ended:
                 break
             self._news = news = loop.create_future()
@@ -220,6 +231,15 @@ class _Ends:
                     loop.remove_reader(self._in)
         return None
 
+    def _next(self) -> tuple[int, bytes] | None:
+        """What has come out by now; None: nothing."""
+        for number, fd in list(self._outs.items()):
+            with suppress(BlockingIOError):
+                if data := os.read(fd, _PIECE):
+                    return number, data
+                self._end(number)
+        return None
+
     def _unread(self) -> None:
         """Nobody reads `in` any more: as the engine tells it, the stream ends with its process, whoever holds it."""
         self._ended = True
@@ -230,8 +250,8 @@ class _Ends:
         if self._closed:
             return
         self._closed = True
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
+        if self._news is not None:
+            _wake(self._news)
         if ".in" in self._paths:  # nobody has opened them
             if self._in >= 0:
                 os.close(self._in)
@@ -260,17 +280,17 @@ class _Discarded:
         self._fd = fd
         self._path = path
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(fd, self._read)
-        self._read()  # if all writers ended before it was opened, the loop never reports it
+        self._read()  # if all writers ended before it was opened, the loop would never report it
 
     def _read(self) -> None:
+        self._loop.remove_reader(self._fd)
         with suppress(BlockingIOError):
-            if os.read(self._fd, _PIECE):
+            if not os.read(self._fd, _PIECE):
+                os.close(self._fd)
+                with suppress(OSError):
+                    self._path.unlink(missing_ok=True)
                 return
-            self._loop.remove_reader(self._fd)
-            os.close(self._fd)
-            with suppress(OSError):
-                self._path.unlink(missing_ok=True)
+        self._loop.call_later(_PAUSE_S, self._loop.add_reader, self._fd, self._read)
 
 
 def discard_left(folder: Path) -> None:
