@@ -47,7 +47,7 @@ __sb_become() {
   # stdin is closed or was written to before we started: the request was cancelled
   read -r -t 0 -u "$__sb_in" && exit 125
   if [[ $6 == pipe ]]; then exec <&"$__sb_in"; fi
-  exec >&"$__sb_out" 2>&"$__sb_err" {__sb_in}<&- {__sb_out}>&- {__sb_err}>&-
+  exec >&"$__sb_out" 2>&"$__sb_err" {__sb_in}<&- {__sb_out}>&- {__sb_err}>&- 9>&- # 9: fifo_stream.py
   if [[ $__sb_own ]]; then exec {__sb_own}>&-; fi
   printf '%s %s %s %s %s\n' "$1" "$BASHPID" "$__sb_tick" "$__sb_last" "${3:--}"
   if [[ $7 == out ]]; then exec 2>&1; fi

@@ -3,10 +3,12 @@
 A bash in the process's place asks for the name of three FIFOs, opens them if it finds `WORD` in the first, and becomes
 the process. Otherwise it goes on with the engine's streams. No process can guess the name, and once the FIFOs are open
 only the container's root can open them again.
+
+The engine's stream stays open, silent, in the process alone, and tells its end: immediately, or within 2 s where other
+processes hold it. A FIFO could not: whoever holds one open hides the end of the process.
 """
 
 import asyncio
-import errno
 import os
 import secrets
 from collections import deque
@@ -19,19 +21,20 @@ from sandbox_server.sandbox.engine import ExecStream
 
 _PIECE = 1 << 15
 _WRITTEN = 1 << 16  # a FIFO holds as much
+_AFTER_END = 1 << 20  # bytes read after the process's end at most: others may go on writing
 _AT_ONCE = 4  # pieces read or written without giving way to others: the other end may be as fast as we are
 _PAUSE_S = 0.005  # between two pieces of output that is dropped, so that a flood costs little
 _ANSWER_S = 30.0  # for the bash to say which streams it uses, on a busy host
 _CHOICE = 64  # bytes of its answer at most; more is the engine's message about a process that it could not start
 _OUT, _ERR = 1, 2
 _SUFFIXES = {_OUT: ".out", _ERR: ".err"}
+ENGINE = 9  # the descriptor of the engine's stream in the process; exec_channel.bash closes it in commands
 # Both output FIFOs are opened read-write: a command whose server was killed is not ended by SIGPIPE.
 _BECOME = f"""IFS= read -r f; f={TARGET}/$f
 if [[ -p $f.in ]] && {{ exec 3< "$f.in" 5<> "$f.out" 6<> "$f.err"; }} 2> /dev/null &&
   IFS= read -r -t 1 -u 3 word && [[ $word == {WORD.decode().strip()} ]]; then
-  exec 4>&1 0<&3 1<&5 2<&6 3<&- 5<&- 6<&-
-  printf 'fifos\\n' >&4
-  exec 4>&-
+  exec {ENGINE}>&1 0<&3 1<&5 2<&6 3<&- 5<&- 6<&-
+  printf 'fifos\\n' >&{ENGINE}
 else
   printf 'engine\\n'
 fi
@@ -47,6 +50,7 @@ class FifoStream:
         self._stream = stream
         self._early = deque(early)
         self._ends = ends
+        self._watch = None if ends is None else asyncio.create_task(_told(stream, ends))
 
     @classmethod
     async def open(
@@ -76,7 +80,6 @@ class FifoStream:
             raise
         if early is None and ends is not None:
             ends.opened()
-            stream.close()
             return cls(stream, (), ends)
         if ends is not None:
             ends.close()
@@ -112,7 +115,7 @@ class FifoStream:
 
     def close(self) -> None:
         """See `ExecStream.close`. Output of a process that goes on is read and dropped, so that it is not held up."""
-        self._stream.close()
+        self._stream.close()  # which ends the watch too
         if self._ends is not None:
             self._ends.close()
 
@@ -135,6 +138,14 @@ async def _choice(stream: ExecStream) -> list[tuple[int, bytes]] | None:
     return [*([(_OUT, seen)] if seen else []), *rest]
 
 
+async def _told(stream: ExecStream, ends: "_Ends") -> None:
+    """Wait until the engine's stream ends, or until somebody writes there, who has broken into the process."""
+    try:
+        await stream.receive()
+    finally:
+        ends.process_ended()
+
+
 class _Ends:
     """Our ends of one stream's FIFOs."""
 
@@ -148,7 +159,9 @@ class _Ends:
         self._room: asyncio.Future[None] | None = None
         self._closed = False
         self._ended = False
+        self._after_end = _AFTER_END
         self._taken = 0
+        self._writing = asyncio.Lock()  # only one can wait for room, and what one writes stays together
         try:
             for path in self._paths.values():
                 os.mkfifo(path)
@@ -171,8 +184,11 @@ class _Ends:
             path.chmod(0o600)
 
     async def write(self, data: bytes) -> None:
+        async with self._writing:
+            await self._write(memoryview(data))
+
+    async def _write(self, left: memoryview) -> None:
         loop = asyncio.get_running_loop()
-        left = memoryview(data)
         pieces = 0
         while left and self._in >= 0:
             try:
@@ -189,16 +205,13 @@ class _Ends:
                     self._room = None
                     if self._in >= 0:
                         loop.remove_writer(self._in)
-            except OSError as e:
-                if e.errno != errno.EPIPE:
-                    raise
+            except BrokenPipeError:
                 return
 
     def end_input(self) -> None:
         if self._in >= 0:
             loop = asyncio.get_running_loop()
             loop.remove_writer(self._in)
-            loop.remove_reader(self._in)
             os.close(self._in)
             self._in = -1
             if self._room is not None:
@@ -211,15 +224,16 @@ class _Ends:
             await asyncio.sleep(0)
         while self._outs and not self._closed:
             if (piece := self._next()) is not None:
-                return piece
-            if not self._outs or self._ended:
+                self._after_end -= len(piece[1]) if self._ended else 0
+                return piece if self._after_end > 0 else None
+            if not self._outs:
+                break
+            if self._ended:
                 break
             self._news = news = loop.create_future()
             waiting = tuple(self._outs.values())
             for fd in waiting:
                 loop.add_reader(fd, _wake, news)
-            if self._in >= 0:
-                loop.add_reader(self._in, self._unread)
             try:
                 await news
             finally:
@@ -227,8 +241,6 @@ class _Ends:
                 for fd in waiting:
                     if fd in self._outs.values():
                         loop.remove_reader(fd)
-                if self._in >= 0:
-                    loop.remove_reader(self._in)
         return None
 
     def _next(self) -> tuple[int, bytes] | None:
@@ -240,9 +252,10 @@ class _Ends:
                 self._end(number)
         return None
 
-    def _unread(self) -> None:
-        """Nobody reads `in` any more: as the engine tells it, the stream ends with its process, whoever holds it."""
+    def process_ended(self) -> None:
+        """End the stream with what has come out by now, whoever still holds it open."""
         self._ended = True
+        self.end_input()
         if self._news is not None:
             _wake(self._news)
 
