@@ -66,6 +66,9 @@ class Settings(BaseSettings):
     streams."""
     keep_alive_s: Annotated[float, Field(gt=0)] = 620.0
     """Seconds that an idle connection stays open. E2B's clients may reuse one after up to 300 s."""
+    stop_s: Annotated[float, Field(gt=0)] = 20.0
+    """Seconds after SIGTERM by which the server has ended. Requests that are under way get half of them. What has not
+    been put away by then is left to the next server."""
     e2b_prefix: Annotated[str, Field(pattern="^(/[A-Za-z0-9_.-]+)?$")] = "/e2b"
     """Every path is also served under this prefix, for clients whose URL must have one; empty: no prefix."""
 

@@ -1,11 +1,15 @@
 """`sandbox-server serve`: listen, with limits for a thousand simultaneous rollouts."""
 
+import asyncio
 import contextlib
 import gc
+import math
 import os
 import resource
 import socket
 import sys
+import threading
+from types import AsyncGeneratorType
 
 import typer
 import uvicorn
@@ -25,11 +29,24 @@ _BACKLOG = 4096
 """Connections that the kernel may queue: trainers open one per call, a thousand at once."""
 _STARTUP_FAILURE = 3
 """uvicorn's exit status for a failed startup; also used if the address is taken."""
-_GRACE_S = 10
-"""For running requests at SIGTERM; orchestrators kill after some 30 s."""
+_MOST_NAMED = 20
+"""Tasks and threads that are named when a server did not end in time."""
+_NOT_IN_ORDER = 1
+"""Exit status of a server that did not end within SANDBOX_STOP_S."""
 
 
 class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, *, stop_s: float) -> None:
+        super().__init__(config)
+        self._stop_s = stop_s
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # on a thread: when the loop has ended, the interpreter still waits for the threads that ask the engine
+        end = threading.Timer(self._stop_s, _end_now, (self._stop_s, asyncio.get_running_loop()))
+        end.daemon = True
+        end.start()
+        await super().shutdown(sockets)
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         # long-lived objects: a full collection would scan them, block the loop for 80 ms (measured) and free nothing
@@ -78,7 +95,7 @@ def run(settings: Settings, build: Build) -> None:
         timeout_keep_alive=round(
             settings.keep_alive_s
         ),  # longer than clients keep one; otherwise a client writes while we close
-        timeout_graceful_shutdown=_GRACE_S,
+        timeout_graceful_shutdown=math.ceil(settings.stop_s / 2),
     )
     # the usual soft limit of 1,024 is too low for a thousand clients and the streams of their sandboxes
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -91,10 +108,42 @@ def run(settings: Settings, build: Build) -> None:
     config.app = app = create_app(settings, build)
     with listener:
         log.info("starting", host=settings.host, port=settings.port, node=settings.node_id)
-        server = _Server(config)
+        server = _Server(config, stop_s=settings.stop_s)
         app.state.stop = lambda: setattr(server, "should_exit", True)  # an orderly stop with status 0
         gc.collect()  # collect garbage of the imports before the freeze
         with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again after an orderly stop
             server.run(sockets=[listener])
     if not server.started:
         raise SystemExit(_STARTUP_FAILURE)
+
+
+def _end_now(stop_s: float, loop: asyncio.AbstractEventLoop) -> None:
+    """End the process as SIGKILL would, which loses nothing that was acknowledged, and log what it waited for."""
+    tasks: list[str] = []
+    with contextlib.suppress(RuntimeError):  # a task ended meanwhile
+        tasks = [f"{task.get_name()}: {_waits_at(task)}" for task in asyncio.all_tasks(loop)]
+    threads = [thread.name for thread in threading.enumerate() if not thread.daemon]
+    log.error(
+        "not everything was put away within SANDBOX_STOP_S; the next server goes on with it",
+        after_s=stop_s,
+        tasks=sorted(tasks)[:_MOST_NAMED],
+        threads=sorted(threads)[:_MOST_NAMED],
+    )
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(_NOT_IN_ORDER)
+
+
+def _waits_at(task: asyncio.Task[object]) -> str:
+    """The innermost line that the task waits in."""
+    place = ""
+    waiting: object = task.get_coro()
+    while waiting is not None:
+        if type(waiting).__name__ == "async_generator_asend":  # it has no attribute for its generator
+            waiting = next((one for one in gc.get_referents(waiting) if isinstance(one, AsyncGeneratorType)), None)
+        frame = getattr(waiting, "cr_frame", None) or getattr(waiting, "ag_frame", None)
+        if frame is None:
+            break
+        place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "ag_await", None)
+    return place

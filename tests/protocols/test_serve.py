@@ -20,7 +20,7 @@ import pytest
 from .stub_service import HASH, read_answer
 
 SERVE = """
-import contextlib, os
+import asyncio, contextlib, os, threading, time
 from sandbox_server.app import Parts
 from sandbox_server.errors import StateUnavailable
 from sandbox_server.cli.serve import run
@@ -33,6 +33,9 @@ async def build(settings):
         raise StateUnavailable("No redis-server on PATH.")
     async with small_catalogue() as (_, history, instances, _):
         yield Parts(MemorySessions(), history, instances, {})
+    if "HANGS" in os.environ:
+        threading.Thread(target=time.sleep, args=(3600,), name="an engine's").start()
+        await asyncio.sleep(3600)
     print("closed", flush=True)
 
 run(load(), build)
@@ -121,6 +124,16 @@ def test_a_signal_ends_it_in_order(sign: signal.Signals) -> None:
         out, said = process.communicate(timeout=120)
         assert out == "closed\n" and "Traceback" not in said and "error" not in said
         assert re.search('"event": "shutting down"', said)
+
+
+def test_a_server_that_cannot_put_away_everything_ends_all_the_same() -> None:
+    """It would hang until the orchestrator kills it, or for ever, and nobody would know what it waits for."""
+    with running(HANGS="1", SANDBOX_STOP_S="1") as (process, _):
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=120)
+    last = json.loads(said.splitlines()[-1])
+    assert process.returncode == 1 and "SANDBOX_STOP_S" in last["event"]
+    assert any("asyncio/tasks.py" in task for task in last["tasks"]) and "an engine's" in last["threads"]
 
 
 def test_a_thousand_connections_at_once_are_all_served() -> None:
