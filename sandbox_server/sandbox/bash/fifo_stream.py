@@ -21,8 +21,9 @@ from sandbox_server.sandbox.engine import ExecStream
 
 _PIECE = 1 << 15
 _WRITTEN = 1 << 16  # a FIFO holds as much
-_AFTER_END = 1 << 20  # bytes read after the process's end at most: others may go on writing
-_AT_ONCE = 4  # pieces read or written without giving way to others: the other end may be as fast as we are
+_AHEAD = 1 << 17  # bytes read ahead of the consumer
+_AFTER_END = 1 << 17  # bytes of each stream read at the process's end at most: others may go on writing
+_AT_ONCE = 4  # pieces written without giving way to others: the other end may be as fast as we are
 _PAUSE_S = 0.005  # between two pieces of output that is dropped, so that a flood costs little
 _ANSWER_S = 30.0  # for the bash to say which streams it uses, on a busy host
 _CHOICE = 64  # bytes of its answer at most; more is the engine's message about a process that it could not start
@@ -155,12 +156,13 @@ class _Ends:
         self._in = -1
         self._outs: dict[int, int] = {}
         self._paths = {suffix: folder / (self.name + suffix) for suffix in (".in", *_SUFFIXES.values())}
+        self._pieces: deque[tuple[int, bytes]] = deque()
+        self._ahead = 0  # bytes in `_pieces`
+        self._reading = False
         self._news: asyncio.Future[None] | None = None
         self._room: asyncio.Future[None] | None = None
         self._closed = False
         self._ended = False
-        self._after_end = _AFTER_END
-        self._taken = 0
         self._writing = asyncio.Lock()  # only one can wait for room, and what one writes stays together
         try:
             for path in self._paths.values():
@@ -182,6 +184,7 @@ class _Ends:
         self._paths.pop(".in").unlink()
         for path in self._paths.values():
             path.chmod(0o600)
+        self._read_on()
 
     async def write(self, data: bytes) -> None:
         async with self._writing:
@@ -218,53 +221,72 @@ class _Ends:
                 _wake(self._room)
 
     async def receive(self) -> tuple[int, bytes] | None:
-        loop = asyncio.get_running_loop()
-        self._taken += 1
-        if self._taken % _AT_ONCE == 0:
-            await asyncio.sleep(0)
-        while self._outs and not self._closed:
-            if (piece := self._next()) is not None:
-                self._after_end -= len(piece[1]) if self._ended else 0
-                return piece if self._after_end > 0 else None
-            if not self._outs:
-                break
-            if self._ended:
-                break
-            self._news = news = loop.create_future()
-            waiting = tuple(self._outs.values())
-            for fd in waiting:
-                loop.add_reader(fd, _wake, news)
+        while not self._pieces:
+            if self._ended or self._closed or not self._outs:
+                return None
+            self._news = asyncio.get_running_loop().create_future()
             try:
-                await news
+                await self._news
             finally:
                 self._news = None
-                for fd in waiting:
-                    if fd in self._outs.values():
-                        loop.remove_reader(fd)
-        return None
+        piece = self._pieces.popleft()
+        self._ahead -= len(piece[1])
+        if not (self._reading or self._ended or self._closed) and self._ahead < _AHEAD:
+            self._read_on()
+        return piece
 
-    def _next(self) -> tuple[int, bytes] | None:
-        """What has come out by now; None: nothing."""
-        for number, fd in list(self._outs.items()):
-            with suppress(BlockingIOError):
-                if data := os.read(fd, _PIECE):
-                    return number, data
-                self._end(number)
-        return None
+    def _read_on(self) -> None:
+        # they stay registered while the process is idle: to add and remove them costs as much as a short command
+        self._reading = True
+        for number, fd in self._outs.items():
+            asyncio.get_running_loop().add_reader(fd, self._readable, number)
+
+    def _pause(self) -> None:
+        self._reading = False
+        for fd in self._outs.values():
+            asyncio.get_running_loop().remove_reader(fd)
+
+    def _readable(self, number: int) -> None:
+        self._read(number)
+        if self._ahead >= _AHEAD:
+            self._pause()
+        self._tell()
+
+    def _read(self, number: int) -> int:
+        """Take a piece; return its size."""
+        try:
+            data = os.read(self._outs[number], _PIECE)
+        except BlockingIOError:
+            return 0
+        if data:
+            self._pieces.append((number, data))
+            self._ahead += len(data)
+        else:
+            self._end(number)
+        return len(data)
+
+    def _tell(self) -> None:
+        if self._news is not None:
+            _wake(self._news)
 
     def process_ended(self) -> None:
         """End the stream with what has come out by now, whoever still holds it open."""
+        if self._closed:
+            return
         self._ended = True
         self.end_input()
-        if self._news is not None:
-            _wake(self._news)
+        self._pause()
+        for number in list(self._outs):
+            for _ in range(_AFTER_END // _PIECE):
+                if number not in self._outs or not self._read(number):
+                    break
+        self._tell()
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
-        if self._news is not None:
-            _wake(self._news)
+        self._tell()
         if ".in" in self._paths:  # nobody has opened them
             if self._in >= 0:
                 os.close(self._in)
@@ -276,12 +298,16 @@ class _Ends:
                 path.unlink(missing_ok=True)
             return
         self.end_input()
+        self._pause()
         for number, fd in list(self._outs.items()):
             del self._outs[number]
             _Discarded(fd, self._paths[_SUFFIXES[number]])
 
     def _end(self, number: int) -> None:
-        os.close(self._outs.pop(number))
+        fd = self._outs.pop(number)
+        if self._reading:
+            asyncio.get_running_loop().remove_reader(fd)
+        os.close(fd)
         if ".in" not in self._paths:
             self._paths[_SUFFIXES[number]].unlink(missing_ok=True)
 
