@@ -9,6 +9,7 @@ processes hold it. A FIFO could not: whoever holds one open hides the end of the
 """
 
 import asyncio
+import fcntl
 import os
 import secrets
 from collections import deque
@@ -21,6 +22,8 @@ from sandbox_server.sandbox.engine import ExecStream
 
 _PIECE = 1 << 15
 _WRITTEN = 1 << 16  # a FIFO holds as much
+_WIDE = 1 << 18  # bytes that `in` holds once it was full: a file is on its way
+_ROOM_S = 0.001  # from the first room in a full FIFO to the next write: each read of the process makes a little
 _AHEAD = 1 << 17  # bytes read ahead of the consumer
 _AFTER_END = 1 << 17  # bytes of each stream read at the process's end at most: others may go on writing
 _AT_ONCE = 4  # pieces written without giving way to others: the other end may be as fast as we are
@@ -191,7 +194,6 @@ class _Ends:
             await self._write(memoryview(data))
 
     async def _write(self, left: memoryview) -> None:
-        loop = asyncio.get_running_loop()
         pieces = 0
         while left and self._in >= 0:
             try:
@@ -200,16 +202,23 @@ class _Ends:
                 if pieces % _AT_ONCE == 0:
                     await asyncio.sleep(0)
             except BlockingIOError:
-                self._room = room = loop.create_future()
-                loop.add_writer(self._in, _wake, room)
-                try:
-                    await room
-                finally:
-                    self._room = None
-                    if self._in >= 0:
-                        loop.remove_writer(self._in)
+                await self._wait_for_room()
             except BrokenPipeError:
                 return
+
+    async def _wait_for_room(self) -> None:
+        loop = asyncio.get_running_loop()
+        with suppress(OSError):  # the kernel may allow no more
+            fcntl.fcntl(self._in, fcntl.F_SETPIPE_SZ, _WIDE)
+        self._room = room = loop.create_future()
+        loop.add_writer(self._in, _wake, room)
+        try:
+            await room
+        finally:
+            self._room = None
+            if self._in >= 0:
+                loop.remove_writer(self._in)
+        await asyncio.sleep(_ROOM_S)
 
     def end_input(self) -> None:
         if self._in >= 0:
