@@ -35,6 +35,8 @@ class Checkpoint:
     """As in `SessionRecord`."""
     left_out: tuple[str, ...] = ()
     """What cannot be carried: running programs by name, open files of the shell by number."""
+    differences: tuple[str, ...] = ()
+    """Actions that ended otherwise than in the session, when they were run again for this checkpoint."""
     blocks: Mapping[Part, tuple[str, ...]] = field(default_factory=dict)
     """Part -> names of its blocks, in order."""
     sizes: Mapping[Part, int] = field(default_factory=dict)
@@ -48,9 +50,11 @@ class Checkpoint:
     def from_json(cls, values: Mapping[str, object]) -> "Checkpoint":
         """Read what `to_json` wrote. Raises KeyError, TypeError, ValueError: it is something else."""
         blocks, sizes = values["blocks"], values["sizes"]
-        left_out = values["left_out"]
-        if not (isinstance(blocks, dict) and isinstance(sizes, dict) and isinstance(left_out, list)):
-            raise TypeError("a checkpoint has blocks, sizes and left_out")
+        left_out, differences = values["left_out"], values["differences"]
+        if not (isinstance(blocks, dict) and isinstance(sizes, dict)):
+            raise TypeError("a checkpoint has blocks and sizes")
+        if not (isinstance(left_out, list) and isinstance(differences, list)):
+            raise TypeError("a checkpoint has lists of what is left out and what differs")
         return cls(
             sid=str(values["sid"]),
             seq=int(str(values["seq"])),
@@ -58,6 +62,7 @@ class Checkpoint:
             made_at=float(str(values["made_at"])),
             talk_turns=int(str(values["talk_turns"])),
             left_out=tuple(map(str, left_out)),
+            differences=tuple(map(str, differences)),
             blocks={Part(part): tuple(map(str, names)) for part, names in blocks.items()},
             sizes={Part(part): int(size) for part, size in sizes.items()},
         )

@@ -39,7 +39,7 @@ from sandbox_server.sessions.acting import Acting, refusal
 from sandbox_server.sessions.config import ForkConfig
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.plan import TaskPlan
-from sandbox_server.sessions.replay import Replay, Replayed
+from sandbox_server.sessions.replay import Replay, how_they_ended
 from sandbox_server.sessions.starts import Starts
 from sandbox_server.sessions.together import together
 from sandbox_server.state.runs import RunState
@@ -60,9 +60,6 @@ class Origin:
     """The parent's actions that the copies begin with."""
     checkpoint: Checkpoint | None = None
     """None: the first action is run again too."""
-    notice: str = ""
-    """What an earlier copy was told about the actions that ran again to make the checkpoint."""
-    differences: int = 0
     undone: str = ""
     """`SessionRecord.undone`, as it was then."""
 
@@ -176,18 +173,19 @@ class Forking:
         if not origin.again:
             return await together([self._copy(origin) for _ in range(n)], self._close)
         # the actions run again only once: the other copies begin with what the first one came to
-        first = await self._copy(origin)
+        differences: list[str] = []
+        sid = await self._copy(origin, differences)
         if n == 1:
-            return [first], []
+            return [sid], []
         try:
-            origin = await self._as_copy(origin, first)
+            origin = await self._as_copy(origin, sid, differences)
             sids, failed = await together([self._copy(origin) for _ in range(n - 1)], self._close)
         except ServiceError as error:
-            return [first], [error] * (n - 1)
+            return [sid], [error] * (n - 1)
         except BaseException:
-            await self._close(first)
+            await self._close(sid)
             raise
-        return [first, *sids], failed
+        return [sid, *sids], failed
 
     # ---- where copies begin
 
@@ -198,7 +196,7 @@ class Forking:
             if at is not None and at != record.actions:
                 raise SessionBusy(f"session {sid} went on to action {record.actions} meanwhile; send the request again")
             sandbox = await self._runtime.attach(record.container_id)
-            checkpoint = await self._take(record, sandbox, record, instance)
+            checkpoint = await self._take(record, sandbox, record.sid, instance)
         actions = await self._journals.complete(record)
         return Origin(record, instance, actions[: record.actions], checkpoint, undone=record.undone)
 
@@ -248,18 +246,22 @@ class Forking:
             )
         return origin
 
-    async def _as_copy(self, origin: Origin, first: str) -> Origin:
+    async def _as_copy(self, origin: Origin, first: str, differences: Sequence[str]) -> Origin:
         """The origin of further copies: the state that the first one came to by running actions again."""
-        async with self._held(first) as record:
+        async with self._held(first) as record:  # it has as many actions as are its parent's
             sandbox = await self._runtime.attach(record.container_id)
-            of = replace(record, sid=origin.parent.sid)  # it has as many actions
-            checkpoint = await self._take(record, sandbox, of, origin.instance)
-        return replace(origin, checkpoint=checkpoint, notice=record.notice, differences=record.differences)
+            checkpoint = await self._take(record, sandbox, origin.parent.sid, origin.instance, differences)
+        return replace(origin, checkpoint=checkpoint)
 
     async def _take(
-        self, record: SessionRecord, sandbox: Sandbox, of: SessionRecord, instance: TaskInstance
+        self,
+        record: SessionRecord,
+        sandbox: Sandbox,
+        of: str,
+        instance: TaskInstance,
+        differences: Sequence[str] = (),
     ) -> Checkpoint:
-        """A checkpoint of the sandbox, stored as the session's that `of` says. The caller holds `record`."""
+        """A checkpoint of the sandbox, stored as one of session `of`. The caller holds `record`."""
         began = time.monotonic()
         prepared = await self._workspaces.prepared(instance)
         bound_s = self._config.checkpoint_timeout_s
@@ -267,12 +269,13 @@ class Forking:
             left_out = await capture(sandbox, self._runtime.outside, writing, timeout_s=bound_s)
             await writing.add(Part.UNDO, await self._data.store.history(record.sid).export())
             checkpoint = Checkpoint(
-                sid=of.sid,
-                seq=of.actions,
+                sid=of,
+                seq=record.actions,
                 image=prepared.image,
                 made_at=clock.now(),
-                talk_turns=of.talk_turns,
+                talk_turns=record.talk_turns,
                 left_out=left_out,
+                differences=tuple(differences),
             )
             checkpoint = await self._checkpoints.keep(writing, checkpoint)
         telemetry.CHECKPOINT_SECONDS.labels("take").observe(time.monotonic() - began)
@@ -280,7 +283,8 @@ class Forking:
 
     # ---- copies
 
-    async def _copy(self, origin: Origin) -> str:
+    async def _copy(self, origin: Origin, differences: list[str] | None = None) -> str:
+        """Start a copy; its sid. Adds to `differences` those of the actions that were run again."""
         parent = origin.parent
         plan = _Plan(self, origin, self._workspaces, self._data, self._config.session_max_s)
         wait_s = self._config.start_timeout_s + sum(action.duration_s for action in origin.again)
@@ -290,12 +294,18 @@ class Forking:
             telemetry.FORKS.labels(error.code).inc()
             log.warning("copy failed", parent=parent.sid, at=origin.at, code=error.code, error=error.detail)
             raise
+        if differences is not None:
+            differences += plan.differences
         telemetry.FORKS.labels("ok").inc()
         log.info("copied", sid=record.sid, parent=parent.sid, at=origin.at)
         return record.sid
 
-    async def fill(self, record: SessionRecord, sandbox: Sandbox, origin: Origin) -> SessionRecord:
-        """Bring a fresh container to where the copy begins; returns its record.
+    async def fill(
+        self, record: SessionRecord, sandbox: Sandbox, origin: Origin, *, subject: str
+    ) -> tuple[SessionRecord, Sequence[str]]:
+        """Bring a fresh container to where the origin is; return the session's record, and what ended otherwise.
+
+        `subject`: what the first observation tells of, `This sandbox is a copy`.
 
         Raises:
             Damaged: the checkpoint is not whole. NotForkable, StateUnavailable, SandboxLost, EngineUnavailable.
@@ -309,7 +319,8 @@ class Forking:
         talked = replace(record, talk_turns=checkpoint.talk_turns if checkpoint else 0)
         replayed = await self._replay.run(sandbox, talked, origin.instance, origin.again)
         telemetry.CHECKPOINT_SECONDS.labels("restore").observe(time.monotonic() - began)
-        return replace(
+        differences = [*(checkpoint.differences if checkpoint else ()), *replayed.differences]
+        filled = replace(
             record,
             parent=origin.parent.sid,
             forked_at=origin.at,
@@ -317,20 +328,20 @@ class Forking:
             undone=origin.undone,
             talk_turns=replayed.talk_turns,
             cwd=sandbox.shell.cwd or record.cwd,
-            notice=_notice(origin, replayed),
-            differences=len(replayed.differences) or origin.differences,
+            notice=_notice(subject, checkpoint, differences),
+            differences=len(differences),
         )
+        return filled, differences
 
 
-def _notice(origin: Origin, replayed: Replayed) -> str:
-    """What the first observation of a copy tells, where the copy is not all that its parent was; else ""."""
-    checkpoint = origin.checkpoint
-    if replayed.differences:
-        return f"[This sandbox is a copy. {replayed.count} actions of its original were run again, {replayed.text}.]"
-    if origin.notice or checkpoint is None or not checkpoint.left_out:
-        return origin.notice
+def _notice(subject: str, checkpoint: Checkpoint | None, differences: Sequence[str]) -> str:
+    """What the first observation tells where the state is not all that it was; else ""."""
+    if differences:
+        return f"[{subject}. Actions were run again for it, {how_they_ended(differences)}.]"
+    if checkpoint is None or not checkpoint.left_out:
+        return ""
     lacks = ", ".join(checkpoint.left_out)
-    return f"[This sandbox is a copy, made after action {checkpoint.seq} of its original. It does not have: {lacks}.]"
+    return f"[{subject}, with the state after action {checkpoint.seq}. It does not have: {lacks}.]"
 
 
 class _Plan(TaskPlan):
@@ -342,10 +353,14 @@ class _Plan(TaskPlan):
         super().__init__(origin.instance, workspaces, data.store, lasts_s)
         self._forking = forking
         self._origin = origin
+        self.differences: Sequence[str] = ()
+        """Of the actions that were run again, once it has begun."""
 
     async def begin(self, record: SessionRecord, sandbox: Sandbox) -> SessionRecord:
         """See `sessions.plan.Plan.begin`; raises as `Forking.fill`."""
-        copy = await self._forking.fill(record, sandbox, self._origin)
+        copy, self.differences = await self._forking.fill(
+            record, sandbox, self._origin, subject="This sandbox is a copy"
+        )
         journal = [replace(action, sid=copy.sid, idempotency_key="") for action in self._origin.actions]
         await self._store.rebuild(copy, journal, to_sql=True)
         return copy

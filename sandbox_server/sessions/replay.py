@@ -21,15 +21,6 @@ class Replayed:
     talk_turns: int
     """As in `SessionRecord`, after the last one."""
 
-    @property
-    def text(self) -> str:
-        """For a notice: how they ended."""
-        if not self.differences:
-            return "all ended as before"
-        more = f" and {len(self.differences) - _SHOWN} more" if len(self.differences) > _SHOWN else ""
-        which = "; ".join(self.differences[:_SHOWN])
-        return f"but not all ended as before ({which}{more}): look before you rely on its state"
-
 
 class Replay:
     """Runs actions again."""
@@ -56,6 +47,15 @@ class Replay:
                 before, after = (_end(end.outcome, end.exit_code) for end in (action, now))
                 differences.append(f"action {action.seq}: {after} instead of {before}")
         return Replayed(len(actions), differences, talked.talk_turns)
+
+
+def how_they_ended(differences: Sequence[str]) -> str:
+    """For a notice about actions that were run again."""
+    if not differences:
+        return "all ended as before"
+    more = f" and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
+    which = "; ".join(differences[:_SHOWN])
+    return f"but not all ended as before ({which}{more}): look before you rely on its state"
 
 
 def _end(outcome: str, exit_code: int | None) -> str:

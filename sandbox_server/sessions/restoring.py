@@ -24,7 +24,7 @@ from sandbox_server.scoring.journals import kept
 from sandbox_server.sessions.config import RestoreConfig
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.log import SessionLog
-from sandbox_server.sessions.replay import Replay, Replayed
+from sandbox_server.sessions.replay import Replay, Replayed, how_they_ended
 from sandbox_server.sessions.starts import GRACE_S, Starts
 
 log = telemetry.logger(__name__)
@@ -187,5 +187,5 @@ class Restoring:
 
 def _notice(replayed: Replayed) -> str:
     done = f"The sandbox was restored on another one by running its {replayed.count} actions again"
-    how = f"{',' if replayed.differences else ';'} {replayed.text}"
+    how = f"{',' if replayed.differences else ';'} {how_they_ended(replayed.differences)}"
     return f"[The host of this session's sandbox died. {done}{how}. What ran in the background was begun anew.]"

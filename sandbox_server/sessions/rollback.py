@@ -120,7 +120,8 @@ class Rollback:
         made = await self._runtime.create(replace(spec, sid=record.sid, deadline=ends))
         scratch = f"{record.sid}.rollback"  # the session's own undo history stays until the state is there
         try:
-            then = await self._forking.fill(replace(record, sid=scratch), made, origin)
+            subject = f"This session went back to action {to}"
+            then, _ = await self._forking.fill(replace(record, sid=scratch), made, origin, subject=subject)
             history = self._data.store.history(record.sid)
             undo = await self._data.store.history(scratch).export()
             await history.clear()

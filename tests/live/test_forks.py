@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -172,10 +173,25 @@ def test_what_cannot_be_carried_is_told_once(server: Server) -> None:
     server.run(sid, "sleep 1000 & exec 7> /tmp/log")
     (copy,) = fork(server, sid)
     told = server.run(copy, "echo x")
-    assert "It does not have: running program sleep, file descriptor 7 of the shell.]" in told
+    assert "after action 1. It does not have: running program sleep, file descriptor 7 of the shell.]" in told
     assert "does not have" not in server.run(copy, "echo x")
     (quiet,) = fork(server, server.begin())
     assert "[This sandbox" not in server.run(quiet, "echo x")
+
+
+def test_what_ended_otherwise_is_told_to_every_copy(server: Server) -> None:
+    """A copy takes a checkpoint for what its original was, and is rewarded for it."""
+    sid, until_s = server.begin(), int(time.time()) + 4
+    server.run(sid, f"[[ $(date +%s) -lt {until_s} ]]")
+    server.run(sid, "echo later")
+    until(lambda: time.time() > until_s + 1, 10)
+    first, second = fork(server, sid, 2, at=1)
+    (third,) = fork(server, sid, at=1)  # from the checkpoint that the first one left
+    told = "but not all ended as before (action 1: finished, exit code 1 instead of finished, exit code 0)"
+    for copy in (first, third):
+        assert told in server.run(copy, "echo x") and told not in server.run(copy, "echo x")
+    got = server.reward(second)
+    assert (got["verdict"], got["mask"]) == ("infra", True), got
 
 
 @pytest.mark.parametrize(
