@@ -6,11 +6,15 @@
 set -eu
 here=$(dirname "$0")
 state=/run/sandbox-engine # pid and log of the dockerd that we started
+containerd_pid=/var/run/docker/containerd/containerd.pid
 ending_timeout_s=60
 start_timeout_s=300 # after a kill, dockerd checks its leftovers before it answers
 
 answers() { timeout 10 docker version --format '{{.Server.Version}}' >/dev/null 2>&1; }
-ours() { [ "$(cat "/proc/$(cat "$state/pid" 2>/dev/null || echo none)/comm" 2>/dev/null)" = dockerd ]; }
+names() { # FILE PROCESS: whether the number in FILE is that of a running PROCESS
+    [ "$(cat "/proc/$(cat "$1" 2>/dev/null || echo none)/comm" 2>/dev/null)" = "$2" ]
+}
+ours() { names "$state/pid" dockerd; }
 
 fail() {
     printf '%s\n' "$@" >&2
@@ -42,6 +46,9 @@ start() {
     if pid=$(pidof dockerd); then
         fail "dockerd (pid $pid) runs but does not answer; it is not ours, so it is left alone: see its log"
     fi
+    # After a kill their files stay, and dockerd takes any process that has the number by now for the one it was.
+    names /var/run/docker.pid dockerd || rm -f /var/run/docker.pid
+    names "$containerd_pid" containerd || rm -f "$containerd_pid"
     echo "starting dockerd (log: $state/dockerd.log)" >&2
     setsid nohup dockerd >"$state/dockerd.log" 2>&1 </dev/null 8>&- 9>&- &
     echo $! >"$state/pid"
