@@ -64,6 +64,10 @@ MATRIX = (
     Row("GET /v1/sessions/{sid}/asciicast", HIDDEN, 200, 200),
     Row("GET /v1/sessions/{sid}/patch", HIDDEN, 409, 409),
     Row("POST /v1/sessions/{sid}/exec", HIDDEN, NO, 200, {"command": "true"}),
+    # an action that is not there shows that the route was reached, and begins nothing
+    Row("POST /v1/sessions/{sid}/fork", HIDDEN, NO, 422, {"at": 1_000_000}),
+    Row("POST /v1/sessions/{sid}/rollback", HIDDEN, NO, 422, {"to": 1_000_000}),
+    Row("GET /v1/sessions/{sid}/tree", HIDDEN, 200, 200),
     Row("PUT /v1/sessions/{sid}/rollout", HIDDEN, NO, 204, {"rewards": "multilevel"}),
     Row("GET /v1/receipts/{receipt_id}", HIDDEN, 200, 200),
     Row("GET /v1/metrics/rollout", 200, 200, 200),
@@ -230,6 +234,7 @@ def test_another_run_sees_no_session(service: Service) -> None:
         assert told["error"]["code"] == "unknown_session"
         assert bobs("/postprocess", sid=sid)["error"]["code"] == "unknown_session"
         assert bobs("/compute_reward", sid=sid)["verdict"] == "unknown_session"
+        assert bobs("/v1/groups", **{"from": sid, "n": 1})["code"] == "unknown_session"
     assert service.own("GET", f"/v1/sessions/{service.live}").json()["state"] == "live"
     assert b"alices" in service.own("GET", f"/v1/sessions/{service.done}/patch").content
     start = {"instance_hash": "samples__ledger-12"}

@@ -52,6 +52,8 @@ from sandbox_server.scoring.batch_grading import BatchGrading
 from sandbox_server.scoring.localizing import Localizing
 from sandbox_server.scoring.rewards import RewardAnswer
 from sandbox_server.sessions.base import ActionAnswer, Announced, BatchAnswer, PoolView, SessionView
+from sandbox_server.sessions.forking import Forking
+from sandbox_server.sessions.rollback import Rollback, RolledBack
 from sandbox_server.sessions.runs import RunEnd, Runs
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import NodeRecord
@@ -272,6 +274,19 @@ class NoRuns:
         return RunEnd((), ())
 
 
+class NoCopies:
+    """Copies nothing, and takes nothing back: for an unknown session it answers as the real parts do."""
+
+    async def fork(self, sid: str, n: int, **_: object) -> tuple[list[str], list[ServiceError]]:
+        raise UnknownSession(f"no session {sid}")
+
+    async def tree(self, sid: str) -> list[Seen]:
+        raise UnknownSession(f"no session {sid}")
+
+    async def rollback(self, sid: str, to: int, **_: object) -> RolledBack:
+        raise UnknownSession(f"no session {sid}")
+
+
 class NoBoxes:
     """A node without boxes; for an unknown box it answers as the real one does."""
 
@@ -336,6 +351,8 @@ class Wire:
                     grading=grading,
                     rollouts=rollouts,
                     runs=cast(Runs, NoRuns()),
+                    forking=cast(Forking, NoCopies()),
+                    rollback=cast(Rollback, NoCopies()),
                     insight=insight,
                 )
 
