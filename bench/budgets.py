@@ -60,6 +60,7 @@ BUDGETS = (
     Budget('`commands.run("true")` by the E2B SDK, beyond its own cost', "e2b_true_ms", 3.75),
     Budget("64 boxes polled every 5 s, of one core", "e2b_polled64_pct", 10),
     Budget("checkpoint of 20 changed files, 1 MB", "fork_checkpoint_ms", 15),
+    Budget("wake of a sleeping session into a parked container, beyond its action", "wake_ms", 40),
     Budget("16 copies into parked containers, until all have answered an action", "fork16_parked_ms", 60),
     Budget("16 copies into new containers, ours / 16 starts", "fork16_cold_ms", 1.15, "ratio"),
     Budget("checkpoint of 200 MB of changed files", "fork_checkpoint_200mb_s", 1.5),

@@ -1,16 +1,18 @@
-"""Copies of a session: its checkpoint, 16 of them into parked and into new containers, and a large one."""
+"""Copies of a session: its checkpoint, 16 of them into parked and into new containers, and a large one; and sleep."""
 
 import asyncio
+import time
 
 from bench import containers
 from bench.results import Figure, Side
 from bench.samples import Sample, sample
 from bench.starts import parked
 from bench.subject import WITHOUT_POOL, Bench, Served, prepare, served
-from bench.trainer import Clock, bash
+from bench.trainer import Clock, Refused, bash
 
 TRUE = bash("true")
 _COPIES = 16
+_SLEEP_S = 60.0
 _SMALL = "mkdir -p /w && cd /w && for i in {1..20}; do head -c 50000 /dev/urandom > $i; done"
 """20 changed files, 1 MB."""
 _LARGE = "mkdir -p /w && cd /w && for i in {1..400}; do head -c 500000 /dev/urandom > $i; done"
@@ -29,6 +31,8 @@ async def measure(bench: Bench) -> None:
         await _large(bench, server, one)
     async with served(bench, [one.row], **WITHOUT_POOL, SANDBOX_MAX_SESSIONS="64") as server:
         await _cold(bench, server, one)
+    async with served(bench, [one.row], SANDBOX_HIBERNATE_S="0.5", SANDBOX_REAPER_PERIOD_S="0.1") as server:
+        await _wake(bench, server, one)
 
 
 async def _stages(server: Served) -> dict[str, tuple[float, int]]:
@@ -107,6 +111,35 @@ async def _cold(bench: Bench, server: Served, one: Sample) -> None:
         starts.append(clock.ms)
     await server.client.end(sid)
     bench.add(Figure("fork16_cold_ms", "ms", Side.median(ours), Side.median(starts), "16 starts of ours, no copies"))
+
+
+async def _asleep(server: Served, sid: str) -> None:
+    """Wait until the session sleeps. Raises Refused: it does not within a minute."""
+    end = time.monotonic() + _SLEEP_S
+    while True:
+        if (await server.client.get(f"/v1/sessions/{sid}"))["asleep"]:
+            return
+        if time.monotonic() > end:
+            raise Refused(f"session {sid} does not sleep")
+        await asyncio.sleep(0.05)
+
+
+async def _wake(bench: Bench, server: Served, one: Sample) -> None:
+    sid = await server.client.start(one.instance_id)
+    await server.client.act(sid, bash(_SMALL))
+    woken: list[float] = []
+    awake: list[float] = []
+    for _ in range(bench.of(10, 3)):
+        await _asleep(server, sid)
+        await parked(server, one.instance_id, 1)
+        await asyncio.sleep(0.3)  # for the removal of its container
+        for times in (woken, awake):
+            with Clock() as clock:
+                await server.client.act(sid, TRUE)
+            times.append(clock.ms)
+    await server.client.end(sid)
+    beyond = [first - then for first, then in zip(woken, awake, strict=True)]
+    bench.add(Figure("wake_ms", "ms", Side.median(beyond), note="20 changed files, 1 MB, into a parked container"))
 
 
 async def _large(bench: Bench, server: Served, one: Sample) -> None:

@@ -31,6 +31,7 @@ class SessionRecord:
     instance_id: str
     node: str
     container_id: str
+    """"" while it sleeps."""
     created_at: float
     touched_at: float
     """Time of the last action (or of the start); idle time counts from it."""
@@ -72,6 +73,11 @@ class SessionRecord:
     def kind(self) -> SessionKind:
         """Only a session of a task has an instance id."""
         return SessionKind.TASK if self.instance_id else SessionKind.BOX
+
+    @property
+    def asleep(self) -> bool:
+        """Whether it has no container: its checkpoint has its state, and its next action brings it into a new one."""
+        return not self.container_id and not self.ended_at
 
 
 class BoxKind(StrEnum):

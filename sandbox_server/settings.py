@@ -114,6 +114,15 @@ class Settings(BaseSettings):
     checkpoint_timeout_s: Annotated[float, Field(gt=0)] = 60.0
     """Limit on taking a session's checkpoint, and on giving its state to a container."""
 
+    checkpoint_every: Annotated[int, Field(ge=0)] = 0
+    """A session gets a checkpoint after each so many actions. Then few have to run again when its host has died, or for
+    a copy from an earlier action. 0: none."""
+    checkpoint_every_s: Annotated[float, Field(ge=0)] = 0.0
+    """As SANDBOX_CHECKPOINT_EVERY, after so many seconds of actions. 0: none."""
+    hibernate_s: Annotated[float, Field(ge=0)] = 0.0
+    """A session without an action for this long sleeps: it has a checkpoint in place of a container, until its next
+    action. Not if a program runs in it. SANDBOX_SESSION_IDLE_S still ends it. 0: never."""
+
     # Engine
     engine: Literal["docker", "podman"] = "docker"
     """Container engine. `podman`: the service at SANDBOX_DOCKER_URL (`podman system service`)."""

@@ -67,6 +67,8 @@ CHECKPOINT_SECONDS = Histogram(
     ["stage"],
     buckets=_SLOW,
 )
+SLEEPS = Counter("sandbox_sleeps_total", "Idle sessions: asleep, awake (left so), or the code of the error", ["result"])
+WAKE_SECONDS = Histogram("sandbox_wake_seconds", "From a sleeping session to its container", buckets=_SLOW)
 REAPED = Counter("sandbox_reaped_total", "Containers and sessions ended by the reaper", ["why"])
 LOOP_STALL_SECONDS = Histogram(
     "sandbox_loop_stall_seconds",

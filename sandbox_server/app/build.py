@@ -84,6 +84,7 @@ async def _kept_going(settings: Settings, server: Server) -> AsyncIterator[None]
             ),
             every(disk_s, engine_disk.look, name="engine-disk"),
             every(disk_s, sandboxes.work.data_disk.look, name="data-disk"),
+            *([every(settings.reaper_period_s, sandboxes.sleeping.look, name="sleep")] if settings.hibernate_s else []),
             every(watch_s, session_disk.look, name="session-disk", at_once=False),
         ):
             await stack.enter_async_context(loop)

@@ -34,6 +34,7 @@ from sandbox_server.images.box_images import BoxImages
 from sandbox_server.pool.lookahead import Lookahead
 from sandbox_server.records import SessionKind
 from sandbox_server.sessions.acting import Acting
+from sandbox_server.sessions.checkpointing import Checkpointing
 from sandbox_server.sessions.ending import Ending
 from sandbox_server.sessions.expiry import Expiry
 from sandbox_server.sessions.forking import Forking
@@ -43,12 +44,14 @@ from sandbox_server.sessions.patches import Captures
 from sandbox_server.sessions.reaper import Reaper
 from sandbox_server.sessions.rebuilding import Rebuilding
 from sandbox_server.sessions.recovery import Recovery
+from sandbox_server.sessions.regular import RegularCheckpoints
 from sandbox_server.sessions.replay import Replay
 from sandbox_server.sessions.restoring import Restoring
 from sandbox_server.sessions.rollback import Rollback
 from sandbox_server.sessions.running import Running
 from sandbox_server.sessions.runs import Runs
 from sandbox_server.sessions.service import SessionService
+from sandbox_server.sessions.sleeping import Sleeping
 from sandbox_server.sessions.starts import Starts
 from sandbox_server.settings import Settings
 
@@ -82,6 +85,7 @@ class Sandboxes:
     runs: Runs
     forking: Forking
     rollback: Rollback
+    sleeping: Sleeping
     kinds: Kinds
     reaper: Reaper
     recovery: Recovery
@@ -126,12 +130,22 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             runners=SessionWork(work.commands, work.blobs, longest_s=settings.restore_timeout_s).runners,
         )
         replay = Replay(running, command_timeout_s=settings.command_timeout_s)
+        checkpoints = Checkpoints(
+            settings.data_dir / "checkpoints", most_bytes=int(settings.checkpoints_mb * 2**20), room=work.data_disk.room
+        )
+        await checkpoints.open()
+        checkpointing = Checkpointing(
+            runtime.outside, data, workspaces, replay, checkpoints, configs.checkpoint_config(settings)
+        )
+        sleeping = Sleeping(runtime, data, workspaces, starts, checkpointing, log, configs.sleep_config(settings))
+        regular = RegularCheckpoints(data, checkpointing, configs.regular_config(settings))
+        stack.push_async_callback(regular.close)
         restoring = Restoring(
             runtime,
             workspaces,
             data,
             starts,
-            replay,
+            checkpointing,
             ownership,
             placement,
             log,
@@ -141,7 +155,7 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
         lookahead = Lookahead(workspaces, starts.pool, starts.groups, wanted_s=settings.pool_idle_s, faults=base.faults)
         captures = captures_of(settings, runtime)
         stack.push_async_callback(captures.close)
-        acting = Acting(runtime, data, running, restoring, configs.action_config(settings))
+        acting = Acting(runtime, data, running, restoring, sleeping, regular, configs.action_config(settings))
         ending = Ending(
             runtime,
             workspaces,
@@ -151,6 +165,7 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             rewards,
             ownership,
             restoring,
+            sleeping,
             configs.end_config(settings),
             interrupt=acting.interrupt,
         )
@@ -169,10 +184,6 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             run_state=state.runs,
             config=configs.service_config(settings),
         )
-        checkpoints = Checkpoints(
-            settings.data_dir / "checkpoints", most_bytes=int(settings.checkpoints_mb * 2**20), room=work.data_disk.room
-        )
-        await checkpoints.open()
         forking = Forking(
             runtime,
             data,
@@ -180,9 +191,8 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             starts,
             placement,
             acting,
-            replay,
+            checkpointing,
             Listing(base.database),
-            checkpoints,
             state.runs,
             configs.fork_config(settings),
             sessions.close,
@@ -245,7 +255,8 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             templates=templates,
             runs=runs,
             forking=forking,
-            rollback=Rollback(runtime, data, workspaces, acting, running, forking, log),
+            rollback=Rollback(runtime, data, workspaces, acting, running, checkpointing, log),
+            sleeping=sleeping,
             kinds=kinds,
             reaper=reaper,
             recovery=recovery,

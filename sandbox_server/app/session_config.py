@@ -4,11 +4,14 @@ from sandbox_server.actions import registry as actions
 from sandbox_server.pool.pool import PoolConfig
 from sandbox_server.sessions.config import (
     ActionConfig,
+    CheckpointConfig,
     DialectConfig,
     EndConfig,
     ForkConfig,
+    RegularConfig,
     RestoreConfig,
     ServiceConfig,
+    SleepConfig,
     StartConfig,
 )
 from sandbox_server.sessions.starts import GRACE_S
@@ -90,10 +93,30 @@ def fork_config(settings: Settings) -> ForkConfig:
     return ForkConfig(
         node=settings.node_id,
         wait_s=settings.command_timeout_s + settings.action_wait_s,
-        checkpoint_timeout_s=settings.checkpoint_timeout_s,
-        replay_timeout_s=settings.restore_timeout_s,
         start_timeout_s=settings.start_timeout_s,
         session_max_s=settings.session_max_s,
+    )
+
+
+def checkpoint_config(settings: Settings) -> CheckpointConfig:
+    """For `Checkpointing`."""
+    return CheckpointConfig(
+        checkpoint_timeout_s=settings.checkpoint_timeout_s, replay_timeout_s=settings.restore_timeout_s
+    )
+
+
+def regular_config(settings: Settings) -> RegularConfig:
+    """For `RegularCheckpoints`."""
+    return RegularConfig(every=settings.checkpoint_every, every_s=settings.checkpoint_every_s)
+
+
+def sleep_config(settings: Settings) -> SleepConfig:
+    """For `Sleeping`."""
+    return SleepConfig(
+        node=settings.node_id,
+        hibernate_s=settings.hibernate_s,
+        # a request waits for its turn as long again
+        wake_timeout_s=min(settings.start_timeout_s, settings.command_timeout_s),
     )
 
 

@@ -1,7 +1,8 @@
 """Checkpoints in a folder of this node, as compressed blocks that checkpoints share.
 
 A block's name is the SHA-256 of its content, which is checked whenever it is read. Past the budget, the checkpoints go
-that were used least recently. What is gone or damaged is no loss: a session's state can always be had from its journal.
+that were used least recently, but not those of sessions that sleep. What is gone or damaged is no loss: a session's
+state can be had from its journal.
 """
 
 import asyncio
@@ -85,6 +86,8 @@ class Checkpoints:
         """Block -> bytes on the disk."""
         self._users: Counter[str] = Counter()
         """Block -> checkpoints and writings that need it."""
+        self.pinned: set[str] = set()
+        """Sids of the sessions whose checkpoints are not removed to make room: those that sleep."""
         self._kept: OrderedDict[str, bytes] = OrderedDict()
         self._kept_bytes = 0
 
@@ -143,6 +146,9 @@ class Checkpoints:
         with _stored():
             await asyncio.to_thread(self._write, self._path_of(made), json.dumps(made.to_json()).encode())
         self._make_room()
+        if self.total_bytes > self.most_bytes or (made.sid, made.seq) not in self._known:
+            self.drop(made)
+            raise NotForkable("the checkpoints of sleeping sessions leave no room (SANDBOX_CHECKPOINTS_MB)")
         return made
 
     async def read(self, checkpoint: Checkpoint, part: Part) -> AsyncIterator[bytes]:
@@ -236,10 +242,12 @@ class Checkpoints:
     # ---- room
 
     def _make_room(self) -> None:
-        while self._known and self.total_bytes > self.most_bytes:
-            (sid, seq), oldest = next(iter(self._known.items()))
-            log.info("checkpoint removed for others", sid=sid, seq=seq)
-            self.drop(oldest)
+        for (sid, seq), oldest in list(self._known.items()):
+            if self.total_bytes <= self.most_bytes:
+                return
+            if sid not in self.pinned:
+                log.info("checkpoint removed for others", sid=sid, seq=seq)
+                self.drop(oldest)
 
     def _let_go(self, names: list[str]) -> None:
         self._users.subtract(names)

@@ -36,6 +36,9 @@ class SessionSummary(_Shown):
     instance_id: str
     node: str
     container_id: str
+    """"" while it sleeps, and if it was lost then."""
+    asleep: bool
+    """It has a checkpoint in place of a container; its next action wakes it."""
     created_at: float
     touched_at: float
     """Its last action, or its start."""
@@ -286,7 +289,7 @@ async def show_instance(
 
 
 def _summary(record: SessionRecord) -> dict[str, object]:
-    stored = asdict(record)
+    stored = {**asdict(record), "asleep": record.asleep}
     return {name: stored[name] for name in SessionSummary.model_fields}
 
 

@@ -273,6 +273,15 @@ class Runtime(Protocol):
         """Kill and remove the container; no error if it is already gone."""
         ...
 
+    async def assign(self, container_id: str, sid: str) -> None:
+        """Give the container, made for a session that was never begun, to the session `sid`; `list` tells that sid.
+
+        Raises:
+            SandboxLost: there is no such container.
+
+        """
+        ...
+
     async def connect(self, container_id: str, *, on: bool) -> bool:
         """Connect a container to its network, or disconnect it. Returns False if it was created without a network.
 

@@ -32,8 +32,10 @@ from sandbox_server.scoring.journals import COMMAND, EXEC, NO_TEXTS
 from sandbox_server.sessions.base import ActionAnswer
 from sandbox_server.sessions.config import ActionConfig
 from sandbox_server.sessions.data import SessionData
+from sandbox_server.sessions.regular import RegularCheckpoints
 from sandbox_server.sessions.restoring import Restoring
 from sandbox_server.sessions.running import Ran, Running
+from sandbox_server.sessions.sleeping import Sleeping
 from sandbox_server.state.turns import Turn
 
 log = telemetry.logger(__name__)
@@ -69,12 +71,16 @@ class Acting:
         data: SessionData,
         running: Running,
         restoring: Restoring,
+        sleeping: Sleeping,
+        regular: RegularCheckpoints,
         config: ActionConfig,
     ) -> None:
         self._runtime = runtime
         self._data = data
         self._running = running
         self._restoring = restoring
+        self._sleeping = sleeping
+        self._regular = regular
         self._config = config
         self._now: dict[str, asyncio.Task[Ran]] = {}
         """The running action of each session, by sid."""
@@ -121,8 +127,11 @@ class Acting:
             record = await self._data.session(sid)
             if record is None or record.state != SessionState.LIVE:
                 raise refusal(record)
-            if record.node == self._config.node:
+            if record.node == self._config.node and not record.asleep:
                 return await self._runtime.attach(record.container_id)
+            if record.asleep and record.node == self._config.node:
+                await self._awake(sid)
+                continue
             await self._made_anew(record, began)
         raise StateUnavailable(f"session {sid} moved between nodes {_MOVES} times; send the request again")
 
@@ -133,6 +142,13 @@ class Acting:
                 return answer
             await self._made_anew(answer, asked.clock)
         raise StateUnavailable(f"session {sid} moved between nodes {_MOVES} times; send the action again")
+
+    async def _awake(self, sid: str) -> None:
+        """Wake the session, unless it is awake or over by the time of its turn."""
+        async with self._data.store.lock(sid, self._config.command_timeout_s + self._config.action_wait_s):
+            record = await self._data.store.session(sid)
+            if record is not None and record.asleep and record.state == SessionState.LIVE:
+                await self._sleeping.wake(record, await self._data.instances.by_id(record.instance_id))
 
     async def _made_anew(self, record: SessionRecord, began: float) -> None:
         """Take over another node's session. Raises SessionRestoring, and the errors of `Restoring.restore`."""
@@ -163,6 +179,8 @@ class Acting:
                 if not record.kind.is_rollout:
                     raise IsBox(f"session {sid} is a box: it takes commands by the protocol that made it, no actions")
                 instance = await self._data.instances.by_id(record.instance_id, trusted_s=_INSTANCE_TRUSTED_S)
+                if record.asleep:
+                    record = await self._sleeping.wake(record, instance)
             except ServiceError:
                 with suppress(StateUnavailable):
                     await turn.withdraw(sid)
@@ -214,6 +232,7 @@ class Acting:
             timings_s=_summed(record.timings_s, {**seconds, "journal": self._journal_s.get(sandbox, 0.0)}),
             more=ran.changes,
         )
+        self._regular.acted(record.sid, sandbox, instance, action.duration_s)
         self._journal_s[sandbox] = seconds["journal"] = time.monotonic() - written
         for stage, taken_s in seconds.items():
             _SECONDS[stage].observe(taken_s)

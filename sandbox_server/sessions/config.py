@@ -80,7 +80,33 @@ class ForkConfig:
     node: str
     wait_s: float
     """For a session's turn."""
-    checkpoint_timeout_s: float
-    replay_timeout_s: float
     start_timeout_s: float
     session_max_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointConfig:
+    """Of checkpoints."""
+
+    checkpoint_timeout_s: float
+    replay_timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RegularConfig:
+    """Of checkpoints that are taken while a session works; 0: none."""
+
+    every: int
+    """Actions."""
+    every_s: float
+    """Seconds of actions."""
+
+
+@dataclass(frozen=True, slots=True)
+class SleepConfig:
+    """Of sessions without a container."""
+
+    node: str
+    hibernate_s: float
+    """Idle seconds after which a session sleeps; 0: never."""
+    wake_timeout_s: float

@@ -30,6 +30,7 @@ from sandbox_server.sessions.config import EndConfig
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.patches import Captures, none
 from sandbox_server.sessions.restoring import Restoring
+from sandbox_server.sessions.sleeping import Sleeping
 from sandbox_server.sessions.starts import Starts
 
 log = telemetry.logger(__name__)
@@ -51,6 +52,7 @@ class Ending:
         rewards: Rewards,
         ownership: Ownership,
         restoring: Restoring,
+        sleeping: Sleeping,
         config: EndConfig,
         interrupt: Callable[[str], None],
     ) -> None:
@@ -58,6 +60,7 @@ class Ending:
         self._interrupt = interrupt
         self._ownership = ownership
         self._restoring = restoring
+        self._sleeping = sleeping
         self._runtime = runtime
         self._data = data
         self._workspaces = workspaces
@@ -231,6 +234,7 @@ class Ending:
                 " which no observation could tell any more"
             )
         began = time.monotonic()
+        record = await self._woken(record)
         captured = await self._capture(record)
         # if this node was declared dead, the session continued elsewhere: its patch there must not be preempted
         now = await self._data.store.session(record.sid)
@@ -240,6 +244,16 @@ class Ending:
         record = replace(record, timings_s={**record.timings_s, "end_patch": time.monotonic() - began})
         self._rewards.begin(record, patch)
         return record, patch
+
+    async def _woken(self, record: SessionRecord) -> SessionRecord:
+        """The session, in a container if a patch is taken from one. Its state is `ending` by now."""
+        if not record.asleep:
+            return record
+        with suppress(UnknownInstance):  # told by `_capture`
+            instance = await self._data.instances.by_id(record.instance_id)
+            if not instance.localizes:
+                return await self._sleeping.wake(replace(record, state=SessionState.ENDING), instance)
+        return record
 
     async def _capture(self, record: SessionRecord) -> PatchRecord:
         try:
@@ -284,6 +298,8 @@ class Ending:
         return ended
 
     async def _remove(self, record: SessionRecord) -> None:
+        if record.asleep:
+            return
         try:
             await self._runtime.remove(record.container_id)
         except InfrastructureError as e:

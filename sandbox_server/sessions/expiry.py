@@ -111,7 +111,7 @@ class Expiry:
 
     def _reason(self, record: SessionRecord, present: set[str]) -> str:
         now = clock.now()
-        if record.container_id not in present:
+        if not record.asleep and record.container_id not in present:
             return "lost"
         if record.state == SessionState.ENDING and now - record.touched_at > self._postprocess_timeout_s:
             return record.end_reason or "postprocess"

@@ -9,15 +9,13 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from sandbox_server import clock, telemetry
+from sandbox_server import telemetry
 from sandbox_server.catalogue.insight.listing import Listing
 from sandbox_server.catalogue.insight.records import Seen
 from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.checkpoints.capture import capture, restore
-from sandbox_server.checkpoints.checkpoint import Checkpoint, Part
-from sandbox_server.checkpoints.store import Checkpoints, Damaged
+from sandbox_server.checkpoints.store import Damaged
 from sandbox_server.errors import (
     IsBox,
     MalformedRequest,
@@ -32,46 +30,21 @@ from sandbox_server.errors import (
 from sandbox_server.fleet.placement import Placement
 from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.lifecycle import SessionState
-from sandbox_server.records import ActionRecord, SessionRecord
+from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import Runtime, Sandbox
-from sandbox_server.scoring.journals import Journals, kept, undone_at, undone_ranges
+from sandbox_server.scoring.journals import Journals
 from sandbox_server.sessions.acting import Acting, refusal
+from sandbox_server.sessions.checkpointing import Checkpointing, Origin
 from sandbox_server.sessions.config import ForkConfig
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.plan import TaskPlan
-from sandbox_server.sessions.replay import Replay, how_they_ended
 from sandbox_server.sessions.starts import Starts
 from sandbox_server.sessions.together import together
 from sandbox_server.state.runs import RunState
 
 log = telemetry.logger(__name__)
 
-_ANCESTORS = 64  # looked through for a checkpoint
 _DAMAGED = 2  # damaged checkpoints of one request that are replaced by an older one
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where copies begin."""
-
-    parent: SessionRecord
-    instance: TaskInstance
-    actions: Sequence[ActionRecord]
-    """The parent's actions that the copies begin with."""
-    checkpoint: Checkpoint | None = None
-    """None: the first action is run again too."""
-    undone: str = ""
-    """`SessionRecord.undone`, as it was then."""
-
-    @property
-    def at(self) -> int:
-        """Number of the action after which the copies go on."""
-        return len(self.actions)
-
-    @property
-    def again(self) -> Sequence[ActionRecord]:
-        """The actions that must be run again."""
-        return kept(self.actions[self.checkpoint.seq if self.checkpoint else 0 :], self.undone)
 
 
 class Forking:
@@ -85,9 +58,8 @@ class Forking:
         starts: Starts,
         placement: Placement,
         acting: Acting,
-        replay: Replay,
+        checkpointing: Checkpointing,
         listing: Listing,
-        checkpoints: Checkpoints,
         run_state: RunState,
         config: ForkConfig,
         close: Callable[[str], Awaitable[object]],
@@ -99,9 +71,8 @@ class Forking:
         self._starts = starts
         self._placement = placement
         self._acting = acting
-        self._replay = replay
+        self._checkpointing = checkpointing
         self._listing = listing
-        self._checkpoints = checkpoints
         self._run_state = run_state
         self._config = config
         self._close = close
@@ -164,7 +135,7 @@ class Forking:
     async def _fork(
         self, parent: SessionRecord, instance: TaskInstance, n: int, at: int | None
     ) -> tuple[list[str], list[ServiceError]]:
-        if parent.state == SessionState.LIVE and at in (None, parent.actions):
+        if parent.state == SessionState.LIVE and not parent.asleep and at in (None, parent.actions):
             origin = await self._present(parent.sid, instance, at)
         else:
             await self._placement.settle(instance, n)
@@ -196,7 +167,7 @@ class Forking:
             if at is not None and at != record.actions:
                 raise SessionBusy(f"session {sid} went on to action {record.actions} meanwhile; send the request again")
             sandbox = await self._runtime.attach(record.container_id)
-            checkpoint = await self._take(record, sandbox, record.sid, instance)
+            checkpoint = await self._checkpointing.take(record, sandbox, instance)
         actions = await self._journals.complete(record)
         return Origin(record, instance, actions[: record.actions], checkpoint, undone=record.undone)
 
@@ -224,69 +195,23 @@ class Forking:
         wanted = parent.actions if at is None else at
         if wanted > len(actions):
             raise MalformedRequest(f"at: session {parent.sid} has {len(actions)} actions, not {wanted}")
-        return await self.origin(parent, instance, actions[:wanted])
-
-    async def origin(self, parent: SessionRecord, instance: TaskInstance, actions: Sequence[ActionRecord]) -> Origin:
-        """Where a copy begins that has these actions of `parent`. Raises NotForkable: it would take too long."""
-        image = (await self._workspaces.prepared(instance)).image
-        undone = undone_at(parent.undone, len(actions))
-        checkpoint, of, most = None, parent, len(actions)
-        for _ in range(_ANCESTORS):
-            checkpoint = self._checkpoints.nearest(of.sid, most, image, undone=undone_ranges(undone))
-            above = await self._data.session(of.parent) if of.parent and checkpoint is None else None
-            if above is None:
-                break
-            of, most = above, min(most, of.forked_at)
-        origin = Origin(parent, instance, actions, checkpoint, undone=undone)
-        took_s = sum(action.duration_s for action in origin.again)
-        if took_s > self._config.replay_timeout_s:
-            raise NotForkable(
-                f"{len(origin.again)} actions would have to run again, which took {took_s:.0f} s: more than"
-                f" {self._config.replay_timeout_s:g} s (SANDBOX_RESTORE_TIMEOUT_S)"
-            )
-        return origin
+        return await self._checkpointing.origin(parent, instance, actions[:wanted])
 
     async def _as_copy(self, origin: Origin, first: str, differences: Sequence[str]) -> Origin:
         """The origin of further copies: the state that the first one came to by running actions again."""
         async with self._held(first) as record:  # it has as many actions as are its parent's
             sandbox = await self._runtime.attach(record.container_id)
-            checkpoint = await self._take(record, sandbox, origin.parent.sid, origin.instance, differences)
-        return replace(origin, checkpoint=checkpoint)
-
-    async def _take(
-        self,
-        record: SessionRecord,
-        sandbox: Sandbox,
-        of: str,
-        instance: TaskInstance,
-        differences: Sequence[str] = (),
-    ) -> Checkpoint:
-        """A checkpoint of the sandbox, stored as one of session `of`. The caller holds `record`."""
-        began = time.monotonic()
-        prepared = await self._workspaces.prepared(instance)
-        bound_s = self._config.checkpoint_timeout_s
-        async with self._checkpoints.writing() as writing:
-            left_out = await capture(sandbox, self._runtime.outside, writing, timeout_s=bound_s)
-            await writing.add(Part.UNDO, await self._data.store.history(record.sid).export())
-            checkpoint = Checkpoint(
-                sid=of,
-                seq=record.actions,
-                image=prepared.image,
-                made_at=clock.now(),
-                talk_turns=record.talk_turns,
-                left_out=left_out,
-                differences=tuple(differences),
+            checkpoint = await self._checkpointing.take(
+                record, sandbox, origin.instance, of=origin.parent.sid, differences=differences
             )
-            checkpoint = await self._checkpoints.keep(writing, checkpoint)
-        telemetry.CHECKPOINT_SECONDS.labels("take").observe(time.monotonic() - began)
-        return checkpoint
+        return replace(origin, checkpoint=checkpoint)
 
     # ---- copies
 
     async def _copy(self, origin: Origin, differences: list[str] | None = None) -> str:
         """Start a copy; its sid. Adds to `differences` those of the actions that were run again."""
         parent = origin.parent
-        plan = _Plan(self, origin, self._workspaces, self._data, self._config.session_max_s)
+        plan = _Plan(self._checkpointing, origin, self._workspaces, self._data, self._config.session_max_s)
         wait_s = self._config.start_timeout_s + sum(action.duration_s for action in origin.again)
         try:
             record = await self._starts.begin(plan, run=parent.run, owner=parent.owner, wait_s=wait_s)
@@ -300,67 +225,40 @@ class Forking:
         log.info("copied", sid=record.sid, parent=parent.sid, at=origin.at)
         return record.sid
 
-    async def fill(
-        self, record: SessionRecord, sandbox: Sandbox, origin: Origin, *, subject: str
-    ) -> tuple[SessionRecord, Sequence[str]]:
-        """Bring a fresh container to where the origin is; return the session's record, and what ended otherwise.
-
-        `subject`: what the first observation tells of, `This sandbox is a copy`.
-
-        Raises:
-            Damaged: the checkpoint is not whole. NotForkable, StateUnavailable, SandboxLost, EngineUnavailable.
-        """
-        began = time.monotonic()
-        checkpoint, history = origin.checkpoint, self._data.store.history(record.sid)
-        if checkpoint is not None:
-            await restore(sandbox, checkpoint, self._checkpoints, timeout_s=self._config.checkpoint_timeout_s)
-            undo = [block async for block in self._checkpoints.read(checkpoint, Part.UNDO)]
-            await history.put(b"".join(undo))
-        talked = replace(record, talk_turns=checkpoint.talk_turns if checkpoint else 0)
-        replayed = await self._replay.run(sandbox, talked, origin.instance, origin.again)
-        telemetry.CHECKPOINT_SECONDS.labels("restore").observe(time.monotonic() - began)
-        differences = [*(checkpoint.differences if checkpoint else ()), *replayed.differences]
-        filled = replace(
-            record,
-            parent=origin.parent.sid,
-            forked_at=origin.at,
-            actions=origin.at,
-            undone=origin.undone,
-            talk_turns=replayed.talk_turns,
-            cwd=sandbox.shell.cwd or record.cwd,
-            notice=_notice(subject, checkpoint, differences),
-            differences=len(differences),
-        )
-        return filled, differences
-
-
-def _notice(subject: str, checkpoint: Checkpoint | None, differences: Sequence[str]) -> str:
-    """What the first observation tells where the state is not all that it was; else ""."""
-    if differences:
-        return f"[{subject}. Actions were run again for it, {how_they_ended(differences)}.]"
-    if checkpoint is None or not checkpoint.left_out:
-        return ""
-    lacks = ", ".join(checkpoint.left_out)
-    return f"[{subject}, with the state after action {checkpoint.seq}. It does not have: {lacks}.]"
-
 
 class _Plan(TaskPlan):
     """The plan of a copy."""
 
     def __init__(
-        self, forking: Forking, origin: Origin, workspaces: Workspaces, data: SessionData, lasts_s: float
+        self,
+        checkpointing: Checkpointing,
+        origin: Origin,
+        workspaces: Workspaces,
+        data: SessionData,
+        lasts_s: float,
     ) -> None:
         super().__init__(origin.instance, workspaces, data.store, lasts_s)
-        self._forking = forking
+        self._checkpointing = checkpointing
         self._origin = origin
         self.differences: Sequence[str] = ()
         """Of the actions that were run again, once it has begun."""
 
     async def begin(self, record: SessionRecord, sandbox: Sandbox) -> SessionRecord:
-        """See `sessions.plan.Plan.begin`; raises as `Forking.fill`."""
-        copy, self.differences = await self._forking.fill(
-            record, sandbox, self._origin, subject="This sandbox is a copy"
+        """See `sessions.plan.Plan.begin`; raises as `Checkpointing.fill`."""
+        origin = self._origin
+        filled = await self._checkpointing.fill(record, sandbox, origin)
+        self.differences = filled.differences
+        copy = replace(
+            record,
+            parent=origin.parent.sid,
+            forked_at=origin.at,
+            actions=origin.at,
+            undone=origin.undone,
+            talk_turns=filled.talk_turns,
+            cwd=filled.cwd or record.cwd,
+            notice=filled.notice("This sandbox is a copy"),
+            differences=len(filled.differences),
         )
-        journal = [replace(action, sid=copy.sid, idempotency_key="") for action in self._origin.actions]
+        journal = [replace(action, sid=copy.sid, idempotency_key="") for action in origin.actions]
         await self._store.rebuild(copy, journal, to_sql=True)
         return copy

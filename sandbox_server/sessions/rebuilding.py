@@ -28,7 +28,7 @@ class Rebuilding:
         running = {c.sid for c in await self._runtime.list() if c.role is Role.SESSION}
         for state in (SessionState.LIVE, SessionState.ENDING):
             for record in await self._data.history.sessions(state=state, node=self._node, limit=100_000):
-                if record.sid in running:
+                if record.sid in running or record.asleep:
                     await self.remembered(record.sid)
                 elif await self._data.store.session(record.sid) is None:
                     await self._close_off(record)

@@ -1,31 +1,36 @@
-"""Restores a dead node's sessions here by running their acknowledged actions again, in order, in a fresh container.
+"""Restores a dead node's sessions here, in a fresh container: from a checkpoint, and by running actions again.
 
-The next observation tells the policy that this was done and which actions ended differently. Some state cannot be
-restored: background processes are started anew, and whatever depends on the clock, on chance or on a network may
-differ. A session that cannot be restored is lost: verdict `infra`, masked.
+All actions run again if no checkpoint is there that left nothing out. The next observation tells the policy what was
+done and which actions ended differently. Some state cannot be had by running actions again: background processes are
+started anew, and whatever depends on the clock, on chance or on a network may differ. A session that cannot be restored
+is lost: verdict `infra`, masked.
 """
 
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.errors import SandboxLost, ServiceError, StateUnavailable, UnknownInstance
+from sandbox_server.checkpoints.store import Damaged
+from sandbox_server.errors import NotForkable, SandboxLost, ServiceError, StateUnavailable, UnknownInstance
 from sandbox_server.fleet.ownership import Ownership
 from sandbox_server.fleet.placement import Placement
 from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.lifecycle import OVER
 from sandbox_server.records import ActionRecord, SessionRecord
 from sandbox_server.sandbox.base import Runtime, Sandbox
-from sandbox_server.scoring.journals import kept
+from sandbox_server.sessions.checkpointing import Checkpointing, Filled, Origin
 from sandbox_server.sessions.config import RestoreConfig
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.log import SessionLog
-from sandbox_server.sessions.replay import Replay, Replayed, how_they_ended
+from sandbox_server.sessions.replay import how_they_ended
 from sandbox_server.sessions.starts import GRACE_S, Starts
+
+_DAMAGED = 2  # damaged checkpoints of one restore that are replaced by an older one
 
 log = telemetry.logger(__name__)
 
@@ -39,7 +44,7 @@ class Restoring:
         workspaces: Workspaces,
         data: SessionData,
         starts: Starts,
-        replay: Replay,
+        checkpointing: Checkpointing,
         ownership: Ownership,
         placement: Placement,
         log: SessionLog,
@@ -50,7 +55,7 @@ class Restoring:
         self._data = data
         self._workspaces = workspaces
         self._starts = starts
-        self._replay = replay
+        self._checkpointing = checkpointing
         self._ownership = ownership
         self._placement = placement
         self._config = config
@@ -115,12 +120,16 @@ class Restoring:
                     return  # another node was faster, or it has ended
                 actions = await self._journal(record)
                 async with self._starts.place(record):
-                    differences = await self._anew(record, instance, actions)
+                    filled = await self._undamaged(record, instance, actions)
+        except NotForkable as error:
+            raise SandboxLost(
+                f"its host {lost.node} died, and its state cannot be had again: {error.detail}"
+            ) from error
         except TimeoutError:
             raise SandboxLost(
                 f"its host {lost.node} died, and its actions could not be run again within {bound_s:g} s"
             ) from None
-        telemetry.RESTORES.labels("different" if differences else "same").inc()
+        telemetry.RESTORES.labels("different" if filled.differences else "same").inc()
         telemetry.RESTORE_SECONDS.observe(time.monotonic() - began)
         log.warning(
             "session restored",
@@ -128,12 +137,13 @@ class Restoring:
             instance_id=lost.instance_id,
             former=lost.node,
             actions=len(actions),
-            differences=differences,
+            again=filled.again,
+            differences=filled.differences,
             seconds=round(time.monotonic() - began, 2),
         )
 
     async def _journal(self, record: SessionRecord) -> Sequence[ActionRecord]:
-        """The acknowledged actions that were not undone. Raises SandboxLost if they must not or cannot be run again."""
+        """The acknowledged actions. Raises SandboxLost if they must not be run again, or are not known."""
         died = f"its host {record.node} died"
         if self._config.restore == "off":
             raise SandboxLost(f"{died}, and sessions are not restored here (SANDBOX_RESTORE=off)")
@@ -142,33 +152,35 @@ class Restoring:
             actions = await self._data.history.actions(record.sid)
         if len(actions) < record.actions:
             raise SandboxLost(f"{died}, and only {len(actions)} of its {record.actions} actions are known")
-        actions = kept(actions, record.undone)
-        took_s = sum(action.duration_s for action in actions)
-        if took_s > self._config.restore_timeout_s:
-            raise SandboxLost(
-                f"{died}, and its actions took {took_s:.0f} s: too long to run them again (SANDBOX_RESTORE_TIMEOUT_S)"
-            )
-        return actions
+        return actions[: record.actions]
 
-    async def _anew(
+    async def _undamaged(
         self, record: SessionRecord, instance: TaskInstance, actions: Sequence[ActionRecord]
-    ) -> Sequence[str]:
-        """Rebuild the session in a container of this node; returns one text per action that ended differently."""
+    ) -> Filled:
+        """As `_anew`; a damaged checkpoint is replaced by an older one, or by running all actions again."""
+        for _ in range(_DAMAGED):
+            with suppress(Damaged):
+                return await self._anew(record, await self._checkpointing.origin(record, instance, actions, whole=True))
+        return await self._anew(record, Origin(record, instance, actions, undone=record.undone))
+
+    async def _anew(self, record: SessionRecord, origin: Origin) -> Filled:
+        """Rebuild the session in a container of this node."""
+        instance = origin.instance
         spec = await self._workspaces.spec(instance)
         ends = datetime.fromtimestamp(record.deadline + GRACE_S, UTC)
         sandbox = await self._runtime.create(replace(spec, sid=record.sid, deadline=ends))
         try:
-            await self._data.store.history(record.sid).clear()
-            replayed = await self._replay.run(sandbox, replace(record, talk_turns=0), instance, actions)
+            filled = await self._checkpointing.fill(record, sandbox, origin)
             taken = replace(
                 record,
                 node=self._config.node,
                 container_id=sandbox.container_id,
                 touched_at=clock.now(),
-                cwd=sandbox.shell.cwd or instance.workspace,
+                cwd=filled.cwd or instance.workspace,
+                talk_turns=filled.talk_turns,
                 restores=record.restores + 1,
-                notice=_notice(replayed),
-                differences=len(replayed.differences),
+                notice=_notice(filled),
+                differences=len(filled.differences),
             )
             if not await self._data.store.adopt(taken, record.node):
                 raise StateUnavailable(f"another node took session {record.sid} over meanwhile; send the request again")
@@ -176,7 +188,7 @@ class Restoring:
             await asyncio.shield(self._give_up(sandbox))
             raise
         self._log.add(taken)
-        return replayed.differences
+        return filled
 
     async def _give_up(self, sandbox: Sandbox) -> None:
         try:
@@ -185,7 +197,12 @@ class Restoring:
             log.warning("container left to the reaper", container_id=sandbox.container_id[:12], code=e.code)
 
 
-def _notice(replayed: Replayed) -> str:
-    done = f"The sandbox was restored on another one by running its {replayed.count} actions again"
-    how = f"{',' if replayed.differences else ';'} {how_they_ended(replayed.differences)}"
+def _notice(filled: Filled) -> str:
+    done, count, checkpoint = "The sandbox was restored on another one", filled.again, filled.checkpoint
+    if checkpoint is not None:
+        done += f" with the state after action {checkpoint.seq}"
+        if not count and not filled.differences:
+            return f"[The host of this session's sandbox died. {done}.]"
+    done += f", by running {count} actions after it again" if checkpoint else f" by running its {count} actions again"
+    how = f"{',' if filled.differences else ';'} {how_they_ended(filled.differences)}"
     return f"[The host of this session's sandbox died. {done}{how}. What ran in the background was begun anew.]"

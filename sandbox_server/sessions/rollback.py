@@ -23,8 +23,8 @@ from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import Runtime, Sandbox
 from sandbox_server.scoring.journals import ROLLBACK, Journals, undone_ranges
 from sandbox_server.sessions.acting import Acting
+from sandbox_server.sessions.checkpointing import Checkpointing
 from sandbox_server.sessions.data import SessionData
-from sandbox_server.sessions.forking import Forking
 from sandbox_server.sessions.log import SessionLog
 from sandbox_server.sessions.running import Ran, Running
 from sandbox_server.sessions.starts import GRACE_S
@@ -56,14 +56,14 @@ class Rollback:
         workspaces: Workspaces,
         acting: Acting,
         running: Running,
-        forking: Forking,
+        checkpointing: Checkpointing,
         log: SessionLog,
     ) -> None:
         self._runtime = runtime
         self._data = data
         self._workspaces = workspaces
         self._acting = acting
-        self._forking = forking
+        self._checkpointing = checkpointing
         self._log = log
         self._journals = Journals(data.store, data.history)
         running.serve(ROLLBACK, self._run)
@@ -114,14 +114,13 @@ class Rollback:
         if to > record.actions or any(first <= to <= last for first, last in undone_ranges(record.undone)):
             raise MalformedRequest(f"to: action {to} of session {record.sid} does not exist, or was undone itself")
         actions = await self._journals.complete(record)
-        origin = await self._forking.origin(record, instance, actions[:to])
+        origin = await self._checkpointing.origin(record, instance, actions[:to])
         spec = await self._workspaces.spec(instance)
         ends = datetime.fromtimestamp(record.deadline + GRACE_S, UTC)
         made = await self._runtime.create(replace(spec, sid=record.sid, deadline=ends))
         scratch = f"{record.sid}.rollback"  # the session's own undo history stays until the state is there
         try:
-            subject = f"This session went back to action {to}"
-            then, _ = await self._forking.fill(replace(record, sid=scratch), made, origin, subject=subject)
+            then = await self._checkpointing.fill(replace(record, sid=scratch), made, origin)
             history = self._data.store.history(record.sid)
             undo = await self._data.store.history(scratch).export()
             await history.clear()
@@ -135,15 +134,16 @@ class Rollback:
         finally:
             with suppress(ServiceError):
                 await self._data.store.history(scratch).clear()
+        notice = then.notice(f"This session went back to action {to}")
         undone = f"{record.undone} {to + 1}-{record.actions + 1}".strip()
         changes = {
             "container_id": made.container_id,
             "undone": undone,
-            "cwd": then.cwd,
-            "notice": then.notice,
-            "differences": then.differences,
+            "cwd": then.cwd or record.cwd,
+            "notice": notice,
+            "differences": len(then.differences),
         }
-        reply = {"to": to, "differs": then.notice}
+        reply = {"to": to, "differs": notice}
         log.info("rolled back", sid=record.sid, to=to, seq=record.actions + 1)
         return Ran(Observation("", outcome="done"), ROLLBACK, then.talk_turns, reply=reply, changes=changes)
 

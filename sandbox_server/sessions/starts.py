@@ -24,7 +24,7 @@ from sandbox_server.pool.groups import Groups
 from sandbox_server.pool.pool import Pool
 from sandbox_server.pool.quotas import Quotas
 from sandbox_server.records import SessionRecord
-from sandbox_server.sandbox.base import Runtime, Sandbox
+from sandbox_server.sandbox.base import ContainerSpec, Runtime, Sandbox
 from sandbox_server.sandbox.faults import Faults
 from sandbox_server.sessions.config import StartConfig
 from sandbox_server.sessions.log import SessionLog
@@ -114,9 +114,9 @@ class Starts:
         return self._faults.present
 
     async def adopt(self, sessions: Iterable[SessionRecord]) -> None:
-        """Give the sessions of a previous server process their slots again."""
+        """Give the sessions of a previous server process their slots again, except those that sleep."""
         for session in sessions:
-            if session.sid not in self._holders:
+            if session.sid not in self._holders and not session.asleep:
                 self._holders[session.sid] = session.run, session.owner
                 self._slots.hold(session.run)
                 self._quotas.hold(session.owner or session.run)
@@ -175,7 +175,7 @@ class Starts:
 
     @asynccontextmanager
     async def place(self, record: SessionRecord) -> AsyncIterator[None]:
-        """A slot for a session that is restored here. The session keeps it; if the body raises, it is released."""
+        """A slot for a session that is restored or wakes here. It keeps the slot, unless the body raises."""
         start = _Start(record.instance_id, record.run, record.owner, Ticket(record.run))
         self._quotas.hold(record.owner or record.run)
         try:
@@ -185,6 +185,16 @@ class Starts:
                 yield
         except QueueFull:
             raise self._line_full(start) from None
+
+    async def container(self, spec: ContainerSpec, record: SessionRecord) -> Sandbox:
+        """A container for a session that has a place: a parked one, or a new one. Raises as `Pool.take`."""
+        taken = await self.pool.take(spec, Ticket(record.run))
+        try:
+            await self._runtime.assign(taken.sandbox.container_id, record.sid)
+        except BaseException:
+            await asyncio.shield(self._undo(taken))
+            raise
+        return taken.sandbox
 
     @asynccontextmanager
     async def _slot(self, start: _Start) -> AsyncIterator[None]:

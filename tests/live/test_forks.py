@@ -256,6 +256,24 @@ def test_a_damaged_checkpoint_is_no_loss(serve: Callable[..., Server]) -> None:
     assert "\r\nkept 5[" in server.run(copy, "echo $(cat /tmp/kept) $x")
 
 
+@pytest.mark.parametrize("setting", [{"checkpoint_every": 2}, {"checkpoint_every_s": 1.5}])
+def test_a_session_leaves_checkpoints(serve: Callable[..., Server], setting: dict[str, float]) -> None:
+    """Its past is only to be had by running its actions again, or an action waits for its checkpoint and fails."""
+    server = serve(**setting)
+    sid = server.begin()
+    folder = server.folder / "data" / "checkpoints"
+    for number in range(1, 5):
+        server.run(sid, f"date +%N > /tmp/rolled-{number}; sleep 0.8")
+        if number % 2 == 0:
+            until(lambda at=number: (folder / f"{sid}-{at}.json").exists(), 20, "a checkpoint")
+    assert sorted(path.name for path in folder.glob("*.json")) == [f"{sid}-2.json", f"{sid}-4.json"]
+    rolled = _last(server, sid, "cat /tmp/rolled-2")
+    server.finish(sid)
+    (copy,) = fork(server, sid, at=3)
+    assert _last(server, copy, "cat /tmp/rolled-2") == rolled
+    assert "1" in _last(server, copy, "ls /tmp/rolled-3 | wc -l") and "No such" in server.run(copy, "ls /tmp/rolled-4")
+
+
 def test_a_killed_server_keeps_copies(serve: Callable[..., Server]) -> None:
     """A copy is lost with its server, or leaks; or a half made one becomes a session."""
     server = serve(reaper_period_s=1)

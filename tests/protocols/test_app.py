@@ -134,7 +134,7 @@ def test_metrics_are_prometheus_text(wire: Wire) -> None:
 
 def test_the_document_names_the_bodies_of_the_four(wire: Wire) -> None:
     """/docs shows the request bodies of all endpoints."""
-    paths = httpx.get(f"{wire.url}/openapi.json").json()["paths"]
+    paths = httpx.get(f"{wire.url}/openapi.json", timeout=60).json()["paths"]
     for path, names in (("/start_instance", {"instance_hash"}), ("/process_action", {"sid", "content"})):
         body = paths[path]["post"]["requestBody"]["content"]["application/json"]["schema"]
         assert set(body["required"]) == names

@@ -23,7 +23,7 @@ from sandbox_server.sandbox.docker.creation import Own, create
 from sandbox_server.sandbox.docker.egress import Guard
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.images import Images
-from sandbox_server.sandbox.docker.labels import DEADLINE, EGRESS, NODE, ROLE, SID, TOKEN
+from sandbox_server.sandbox.docker.labels import ASSIGNED, DEADLINE, EGRESS, NODE, ROLE, SID, TOKEN
 from sandbox_server.sandbox.docker.outside import DockerOutside
 from sandbox_server.sandbox.egress import Egress
 
@@ -175,6 +175,10 @@ class DockerRuntime:
                 self._held.discard(sandbox.token)
                 if sandbox.fifos is not None:
                     sandbox.fifos.remove()
+
+    async def assign(self, container_id: str, sid: str) -> None:
+        """See `sandbox.base.Runtime.assign`. A label cannot be changed, a name can."""
+        await self._engine.call(lambda api: api.rename(container_id, f"{ASSIGNED}{sid}-{container_id[:12]}"))
 
     async def connect(self, container_id: str, *, on: bool) -> bool:
         """See `sandbox.base.Runtime.connect`."""
@@ -357,7 +361,7 @@ def _info(container: dict[str, Any], held: set[str]) -> ContainerInfo:
     return ContainerInfo(
         container_id=container["Id"],
         role=Role(labels[ROLE]),
-        sid=labels.get(SID, ""),
+        sid=_assigned(container) or labels.get(SID, ""),
         node=labels[NODE],
         deadline=deadline,
         running=container["State"] == "running",
@@ -365,3 +369,11 @@ def _info(container: dict[str, Any], held: set[str]) -> ContainerInfo:
         held=labels.get(TOKEN) in held,
         paused=container["State"] == "paused",
     )
+
+
+def _assigned(container: dict[str, Any]) -> str:
+    """The sid in its name; "" if it was not assigned to another session."""
+    for name in container.get("Names") or ():
+        if name.startswith(f"/{ASSIGNED}"):
+            return str(name.removeprefix(f"/{ASSIGNED}").partition("-")[0])
+    return ""

@@ -81,6 +81,17 @@ async def test_labels(runtime: DockerRuntime) -> None:
         await runtime.remove(sandbox.container_id)
 
 
+async def test_a_container_for_another_session(runtime: DockerRuntime) -> None:
+    """A container that was made ahead is listed under the sid that it was made with."""
+    sandbox = await runtime.create(spec(sid="41"))
+    await runtime.assign(sandbox.container_id, "42")
+    assert [c.sid for c in await runtime.list() if c.container_id == sandbox.container_id] == ["42"]
+    assert (await sandbox.shell.run("true", timeout_s=9)).exit_code == 0
+    await runtime.remove(sandbox.container_id)
+    with pytest.raises(SandboxLost):
+        await runtime.assign(sandbox.container_id, "42")
+
+
 async def test_removal(runtime: DockerRuntime) -> None:
     """A second removal, or two concurrent ones, would make a session's end fail."""
     sandbox = await runtime.create(spec())

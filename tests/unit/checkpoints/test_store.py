@@ -101,6 +101,22 @@ async def test_the_oldest_go_first(tmp_path: Path) -> None:
     assert len(blocks(tmp_path)) == 2
 
 
+async def test_those_of_sleeping_sessions_stay(tmp_path: Path) -> None:
+    """A sleeping session loses its state to others; or what has no room is stored for nothing."""
+    store = Checkpoints(tmp_path, most_bytes=2_500_000)
+    await store.open()
+    store.pinned.add("7")
+    await stored(store, 1, os.urandom(1_000_000), sid="7")
+    for seq in (1, 2, 3):
+        await stored(store, seq, os.urandom(1_000_000))
+    assert list(store._known) == [("7", 1), ("1", 3)]
+    store.pinned.add("1")
+    for sid in ("2", "7"):
+        with pytest.raises(NotForkable, match="sleeping sessions leave no room"):
+            await stored(store, 9, os.urandom(1_000_000), sid=sid)
+    assert list(store._known) == [("7", 1), ("1", 3)] and len(blocks(tmp_path)) == 2
+
+
 @pytest.mark.parametrize("harm", ["cut", "other", "gone"])
 async def test_a_damaged_block_is_refused(tmp_path: Path, harm: str) -> None:
     """A copy gets files that are not its original's."""

@@ -1,0 +1,196 @@
+"""The state of a session in a checkpoint, and back in a container: for copies, rollbacks, sleep and restores."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sandbox_server import clock, telemetry
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.checkpoints.capture import capture, restore
+from sandbox_server.checkpoints.checkpoint import Checkpoint, Part
+from sandbox_server.checkpoints.store import Checkpoints
+from sandbox_server.errors import NotForkable
+from sandbox_server.images.workspaces import Workspaces
+from sandbox_server.records import ActionRecord, SessionRecord
+from sandbox_server.sandbox.base import Sandbox
+from sandbox_server.sandbox.outside import Outside
+from sandbox_server.scoring.journals import kept, undone_at, undone_ranges
+from sandbox_server.sessions.config import CheckpointConfig
+from sandbox_server.sessions.data import SessionData
+from sandbox_server.sessions.replay import Replay, how_they_ended
+
+_ANCESTORS = 64  # looked through for a checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The state of a session after one of its actions, and how to come to it."""
+
+    parent: SessionRecord
+    instance: TaskInstance
+    actions: Sequence[ActionRecord]
+    """The session's actions up to there."""
+    checkpoint: Checkpoint | None = None
+    """None: the first action is run again too."""
+    undone: str = ""
+    """`SessionRecord.undone`, as it was then."""
+
+    @property
+    def at(self) -> int:
+        """Number of the action."""
+        return len(self.actions)
+
+    @property
+    def again(self) -> Sequence[ActionRecord]:
+        """The actions that must be run again."""
+        return kept(self.actions[self.checkpoint.seq if self.checkpoint else 0 :], self.undone)
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A container that has the state of an origin."""
+
+    cwd: str
+    """Of its shell; "" if that does not say."""
+    talk_turns: int
+    """As in `SessionRecord`."""
+    again: int
+    """Actions that were run again."""
+    differences: Sequence[str]
+    """One text for each action that ended differently when it was run again, now or for the checkpoint."""
+    checkpoint: Checkpoint | None
+
+    def notice(self, subject: str) -> str:
+        """What the first observation tells where the state is not all that it was; else "".
+
+        `subject`: `This sandbox is a copy`.
+        """
+        if self.differences:
+            return f"[{subject}. Actions were run again for it, {how_they_ended(self.differences)}.]"
+        if self.checkpoint is None or not self.checkpoint.left_out:
+            return ""
+        lacks = ", ".join(self.checkpoint.left_out)
+        return f"[{subject}, with the state after action {self.checkpoint.seq}. It does not have: {lacks}.]"
+
+
+class Checkpointing:
+    """Takes checkpoints of sessions, and fills fresh containers with them."""
+
+    def __init__(
+        self,
+        outside: Outside,
+        data: SessionData,
+        workspaces: Workspaces,
+        replay: Replay,
+        checkpoints: Checkpoints,
+        config: CheckpointConfig,
+    ) -> None:
+        self._outside = outside
+        self._data = data
+        self._workspaces = workspaces
+        self._replay = replay
+        self._checkpoints = checkpoints
+        self._config = config
+
+    async def take(
+        self,
+        record: SessionRecord,
+        sandbox: Sandbox,
+        instance: TaskInstance,
+        *,
+        of: str = "",
+        differences: Sequence[str] = (),
+    ) -> Checkpoint:
+        """A checkpoint of the sandbox. The caller has the session's turn.
+
+        `of`: the session that it is stored for, by default this one. `differences`: see `Checkpoint`.
+
+        Raises:
+            NotForkable: what is in the sandbox cannot be carried. SandboxLost, InfrastructureError.
+        """
+        began = time.monotonic()
+        prepared = await self._workspaces.prepared(instance)
+        async with self._checkpoints.writing() as writing:
+            left_out = await capture(sandbox, self._outside, writing, timeout_s=self._config.checkpoint_timeout_s)
+            await writing.add(Part.UNDO, await self._data.store.history(record.sid).export())
+            checkpoint = Checkpoint(
+                sid=of or record.sid,
+                seq=record.actions,
+                image=prepared.image,
+                made_at=clock.now(),
+                talk_turns=record.talk_turns,
+                left_out=left_out,
+                differences=tuple(differences),
+            )
+            checkpoint = await self._checkpoints.keep(writing, checkpoint)
+        telemetry.CHECKPOINT_SECONDS.labels("take").observe(time.monotonic() - began)
+        return checkpoint
+
+    @property
+    def pinned(self) -> set[str]:
+        """Sids of the sessions whose checkpoints are kept even if others need their room."""
+        return self._checkpoints.pinned
+
+    async def origin(
+        self,
+        parent: SessionRecord,
+        instance: TaskInstance,
+        actions: Sequence[ActionRecord],
+        *,
+        whole: bool = False,
+    ) -> Origin:
+        """How to come to where the session was after these actions of it.
+
+        `whole`: only by checkpoints that leave nothing out, because actions that run again begin their programs anew.
+
+        Raises:
+            NotForkable: it would take too long.
+        """
+        image = (await self._workspaces.prepared(instance)).image
+        undone = undone_at(parent.undone, len(actions))
+        checkpoint, of, most = None, parent, len(actions)
+        for _ in range(_ANCESTORS):
+            checkpoint = self._nearest(of.sid, most, image, undone, whole=whole)
+            above = await self._data.session(of.parent) if of.parent and checkpoint is None else None
+            if above is None:
+                break
+            of, most = above, min(most, of.forked_at)
+        origin = Origin(parent, instance, actions, checkpoint, undone=undone)
+        took_s = sum(action.duration_s for action in origin.again)
+        if took_s > self._config.replay_timeout_s:
+            raise NotForkable(
+                f"{len(origin.again)} actions would have to run again, which took {took_s:.0f} s: more than"
+                f" {self._config.replay_timeout_s:g} s (SANDBOX_RESTORE_TIMEOUT_S)"
+            )
+        return origin
+
+    def _nearest(self, sid: str, most: int, image: str, undone: str, *, whole: bool) -> Checkpoint | None:
+        found = self._checkpoints.nearest(sid, most, image, undone=undone_ranges(undone))
+        while whole and found is not None and found.left_out:
+            found = self._checkpoints.nearest(sid, found.seq - 1, image, undone=undone_ranges(undone))
+        return found
+
+    async def fill(self, record: SessionRecord, sandbox: Sandbox, origin: Origin) -> Filled:
+        """Bring a fresh container, and the undo history of `record.sid`, to where the origin is.
+
+        Raises:
+            Damaged: the checkpoint is not whole. NotForkable, StateUnavailable, SandboxLost, EngineUnavailable.
+        """
+        began = time.monotonic()
+        checkpoint, history = origin.checkpoint, self._data.store.history(record.sid)
+        if checkpoint is not None:
+            await restore(sandbox, checkpoint, self._checkpoints, timeout_s=self._config.checkpoint_timeout_s)
+            undo = [block async for block in self._checkpoints.read(checkpoint, Part.UNDO)]
+            await history.put(b"".join(undo))
+        else:
+            await history.clear()
+        talked = replace(record, talk_turns=checkpoint.talk_turns if checkpoint else 0)
+        replayed = await self._replay.run(sandbox, talked, origin.instance, origin.again)
+        telemetry.CHECKPOINT_SECONDS.labels("restore").observe(time.monotonic() - began)
+        return Filled(
+            cwd=sandbox.shell.cwd,
+            talk_turns=replayed.talk_turns,
+            again=replayed.count,
+            differences=[*(checkpoint.differences if checkpoint else ()), *replayed.differences],
+            checkpoint=checkpoint,
+        )

@@ -1,0 +1,189 @@
+"""Sleep: an idle session gives up its container and its slot; its next action brings its state into another one.
+
+Its state is its checkpoint. Without that, e.g. because a block is damaged, its actions are run again.
+"""
+
+import asyncio
+import time
+from contextlib import suppress
+from dataclasses import replace
+
+from sandbox_server import clock, telemetry
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.checkpoints.checkpoint import Checkpoint
+from sandbox_server.checkpoints.store import Damaged
+from sandbox_server.errors import (
+    CapacityError,
+    NotForkable,
+    SandboxLost,
+    ServiceError,
+    SessionBusy,
+    SessionRestoring,
+    StateUnavailable,
+)
+from sandbox_server.images.workspaces import Workspaces
+from sandbox_server.lifecycle import SessionState
+from sandbox_server.records import SessionRecord
+from sandbox_server.sandbox.base import Runtime, Sandbox
+from sandbox_server.scoring.journals import Journals
+from sandbox_server.sessions.checkpointing import Checkpointing, Filled
+from sandbox_server.sessions.config import SleepConfig
+from sandbox_server.sessions.data import SessionData
+from sandbox_server.sessions.log import SessionLog
+from sandbox_server.sessions.starts import Starts
+
+log = telemetry.logger(__name__)
+
+_CHANGED = ("container_id", "touched_at", "cwd", "talk_turns", "notice", "differences")  # by waking
+_FREE_WITHIN_S = 0.05  # for the lock of a session that nobody uses
+_DAMAGED = 3  # damaged checkpoints of one session, each replaced by an older one
+
+
+class Sleeping:
+    """Puts sessions of this node to sleep, and wakes them."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        data: SessionData,
+        workspaces: Workspaces,
+        starts: Starts,
+        checkpointing: Checkpointing,
+        log: SessionLog,
+        config: SleepConfig,
+    ) -> None:
+        self._runtime = runtime
+        self._data = data
+        self._workspaces = workspaces
+        self._starts = starts
+        self._checkpointing = checkpointing
+        self._log = log
+        self._config = config
+        self._journals = Journals(data.store, data.history)
+        self._tried: dict[str, float] = {}
+        """sid -> Unix seconds of the last attempt, for sessions that could not sleep."""
+
+    async def look(self) -> None:
+        """Put all sessions to sleep that are idle for SANDBOX_HIBERNATE_S, one after the other."""
+        sessions = await self._data.store.live(self._config.node)
+        self._tried = {record.sid: self._tried[record.sid] for record in sessions if record.sid in self._tried}
+        self._checkpointing.pinned.clear()
+        self._checkpointing.pinned.update(record.sid for record in sessions if record.asleep)
+        for record in sessions:
+            if self._due(record):
+                await self._try(record)
+
+    def _due(self, record: SessionRecord) -> bool:
+        if not record.kind.is_rollout or record.state != SessionState.LIVE or record.asleep:
+            return False
+        since = max(record.touched_at, self._tried.get(record.sid, 0.0))
+        return record.node == self._config.node and clock.now() - since > self._config.hibernate_s
+
+    async def _try(self, record: SessionRecord) -> None:
+        self._tried[record.sid] = clock.now()
+        result = "awake"
+        try:
+            if await self._sleep(record.sid):
+                del self._tried[record.sid]
+                result = "asleep"
+        except SessionBusy:
+            return  # it is used
+        except NotForkable as error:
+            log.info("session does not sleep", sid=record.sid, why=error.detail)
+        except ServiceError as error:
+            result = error.code
+            log.warning("session does not sleep", sid=record.sid, code=error.code, error=error.detail)
+        telemetry.SLEEPS.labels(result).inc()
+
+    async def _sleep(self, sid: str) -> bool:
+        store = self._data.store
+        async with store.lock(sid, _FREE_WITHIN_S):
+            record = await store.session(sid)
+            if record is None or record.state != SessionState.LIVE or record.asleep or await store.interrupted(sid):
+                return False
+            instance = await self._data.instances.by_id(record.instance_id)
+            sandbox = await self._runtime.attach(record.container_id)
+            self._checkpointing.pinned.add(sid)  # the next round of `look` takes it back if it does not sleep
+            if not await self._let_go(record, await self._checkpointing.take(record, sandbox, instance)):
+                return False
+            await self._starts.release(sid)
+        log.info("session sleeps", sid=sid, actions=record.actions)
+        await self._remove(record.container_id)
+        return True
+
+    async def _let_go(self, record: SessionRecord, checkpoint: Checkpoint) -> bool:
+        """Write that the session has no container any more; False: it still needs it."""
+        if checkpoint.left_out:
+            log.info("session does not sleep", sid=record.sid, why=f"it has {', '.join(checkpoint.left_out)}")
+            return False
+        # SQL first: if Redis forgets the session, SQL must know that it has no container
+        await self._data.history.save_session(replace(record, container_id=""))
+        return await self._data.store.move(record.sid, record.state, frozenset({record.state}), container_id="")
+
+    async def wake(self, record: SessionRecord, instance: TaskInstance) -> SessionRecord:
+        """Bring a sleeping session into a container of this node; its record. The caller has the session's turn.
+
+        Raises:
+            SessionRestoring: there was no room for it; nothing happened. SandboxLost: its state cannot be had again.
+            EngineUnavailable, ImageUnavailable, StateUnavailable, CatalogueUnavailable: it sleeps on.
+        """
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(self._config.wake_timeout_s), self._starts.place(record):
+                awake = await self._awake(record, instance)
+        except (TimeoutError, CapacityError) as error:
+            raise SessionRestoring(
+                "The sandbox of this session sleeps, and its host has no room to wake it now, so this action did not"
+                " run. Send it again."
+            ) from error
+        telemetry.WAKE_SECONDS.observe(time.monotonic() - began)
+        log.info("session woke", sid=record.sid, seconds=round(time.monotonic() - began, 3))
+        self._log.add(awake)
+        return awake
+
+    async def _awake(self, record: SessionRecord, instance: TaskInstance) -> SessionRecord:
+        sandbox, filled = await self._filled(record, instance)
+        told = [text for text in (record.notice, filled.notice("This sandbox was asleep")) if text]
+        awake = replace(
+            record,
+            container_id=sandbox.container_id,
+            touched_at=clock.now(),
+            cwd=filled.cwd or record.cwd,
+            talk_turns=filled.talk_turns,
+            notice="\n".join(told),
+            differences=record.differences + len(filled.differences),
+        )
+        changes = {name: getattr(awake, name) for name in _CHANGED}
+        try:
+            if not await self._data.store.move(record.sid, record.state, frozenset({record.state}), **changes):
+                raise StateUnavailable(f"session {record.sid} ended or moved meanwhile; look at it")
+        except BaseException:
+            await asyncio.shield(self._remove(sandbox.container_id))
+            raise
+        return awake
+
+    async def _filled(self, record: SessionRecord, instance: TaskInstance) -> tuple[Sandbox, Filled]:
+        """A container with the session's state."""
+        actions = await self._journals.complete(record)
+        spec = await self._workspaces.spec(instance)
+        for _ in range(_DAMAGED):
+            try:
+                origin = await self._checkpointing.origin(record, instance, actions[: record.actions])
+            except NotForkable as error:
+                raise SandboxLost(f"it was asleep, and its state cannot be had again: {error.detail}") from error
+            sandbox = await self._starts.container(spec, record)
+            try:
+                return sandbox, await self._checkpointing.fill(record, sandbox, origin)
+            except Damaged:
+                await self._remove(sandbox.container_id)
+            except NotForkable as error:
+                await self._remove(sandbox.container_id)
+                raise SandboxLost(f"it was asleep, and its state cannot be had again: {error.detail}") from error
+            except BaseException:
+                await asyncio.shield(self._remove(sandbox.container_id))
+                raise
+        raise SandboxLost(f"it was asleep, and {_DAMAGED} of its checkpoints are damaged")
+
+    async def _remove(self, container_id: str) -> None:
+        with suppress(ServiceError):  # else the reaper finds it
+            await self._runtime.remove(container_id)
