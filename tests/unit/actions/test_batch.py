@@ -198,7 +198,7 @@ def test_a_long_output_is_cut_in_the_middle():
 
 COMMANDS = st.builds(
     Command,
-    st.text(),
+    st.text(max_size=20),
     st.none() | st.floats(0.1, 100),
     st.text(max_size=5),
     st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2),
@@ -206,8 +206,8 @@ COMMANDS = st.builds(
 RESULTS = st.builds(
     CommandResult,
     st.none() | st.integers(0, 255),
-    st.text(),
-    st.text(),
+    st.text(max_size=20),
+    st.text(max_size=20),
     st.booleans(),
     st.booleans(),
     st.floats(0, 1e6),
@@ -216,7 +216,10 @@ RESULTS = st.builds(
 )
 
 
-@given(st.lists(COMMANDS), st.builds(BatchOutcome, st.none() | st.lists(RESULTS).map(tuple), st.text()))
+@given(
+    st.lists(COMMANDS, max_size=3),
+    st.builds(BatchOutcome, st.none() | st.lists(RESULTS, max_size=3).map(tuple), st.text(max_size=20)),
+)
 def test_a_batch_comes_back_from_the_journal_as_it_was(commands, outcome):
     """A retry gets other results; or a restored session runs other commands."""
     content, observation = batch_json.content_of(commands), batch_json.observation_of(outcome)

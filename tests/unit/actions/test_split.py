@@ -94,7 +94,7 @@ WORDS = st.sampled_from(
 TEXTS = st.lists(st.tuples(WORDS, st.sampled_from(["", " "])).map("".join), max_size=25).map("".join)
 
 
-@settings(max_examples=500)
+@settings(max_examples=300)
 @given(TEXTS)
 def test_splitting_loses_and_reorders_nothing(text):
     """A byte of a command is lost, doubled or moved."""
@@ -112,7 +112,7 @@ def _bash_takes(text: str) -> bool:
     return checked.returncode == 0 and not checked.stderr
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(TEXTS.map("echo a\n".__add__))
 def test_bash_takes_each_piece_of_what_it_takes_whole(text):
     """The grammar's view of where a command ends is not bash's."""

@@ -107,9 +107,9 @@ RESOLVED = Verdict(VerdictName.RESOLVED, mask=False, cause="", image_digest="sha
 
 async def shares(count: int, passes: Callable[[str, bool], bool], rounds: int) -> float:
     """The share of trials in which such code is confirmed."""
-    runs, kept, through = Runs(count, passes), Kept(), 0
+    runs, kept, through, instance = Runs(count, passes), Kept(), 0, task(count)
     for seed in range(rounds):
-        found = await confirming(runs, kept=kept, seed=seed).confirm(task(count), b"patch", RESOLVED)
+        found = await confirming(runs, kept=kept, seed=seed).confirm(instance, b"patch", RESOLVED)
         assert found.confirm is not None
         through += found.confirm.state == "confirmed"
     return through / rounds
@@ -134,11 +134,11 @@ async def test_code_that_recognises_half_of_the_altered_tests_gets_through_no_mo
 
 async def test_code_that_compares_with_the_repository_has_to_guess_all_the_same() -> None:
     """The repository has seven of the eight tests, so the code fails their altered forms and must guess one test."""
-    coin, kept, through = Random(3), Kept(), 0
+    coin, kept, through, instance = Random(3), Kept(), 0, task(8)
     for seed in range(200):
         runs = Runs(8, lambda number, true: true if number != "0" else coin.random() < 0.5)
         runs.base = text(8).replace("f(0)", "g(0)").encode()
-        found = await confirming(runs, kept=kept, seed=seed).confirm(task(8), b"patch", RESOLVED)
+        found = await confirming(runs, kept=kept, seed=seed).confirm(instance, b"patch", RESOLVED)
         assert found.confirm is not None
         through += found.confirm.state == "confirmed"
     assert through / 200 <= 0.02
@@ -314,8 +314,9 @@ async def test_a_hack_that_recognises_one_altered_value_meets_another_one() -> N
             self.passes = lambda number, true: true or f"== {known}" not in altered[PATH].decode()
             return await super().run_altered(instance, patch, altered, **how)
 
+    instance = task(1)
     for seed in range(200):
-        found = await confirming(Recognising(1), kept=kept, seed=seed).confirm(task(1), b"patch", RESOLVED)
+        found = await confirming(Recognising(1), kept=kept, seed=seed).confirm(instance, b"patch", RESOLVED)
         assert found.confirm is not None and found.confirm.state == "tampered"
 
 

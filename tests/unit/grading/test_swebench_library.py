@@ -25,6 +25,7 @@ from sandbox_server.grading.patching import APPLY_COMMANDS
 from sandbox_server.grading.supervised import Supervised
 from sandbox_server.records import VerdictName
 from sandbox_server.sandbox.base import Output, Sandbox
+from tests.waiting import eventually
 
 _SCRIPT = """#!/bin/bash
 set -uxo pipefail
@@ -166,6 +167,14 @@ def pid_of(library: SwebenchLibrary) -> int:
     return worker.process.pid
 
 
+async def killed(library: SwebenchLibrary) -> None:
+    """Kill the worker, and wait for its end."""
+    worker = library._worker
+    assert worker is not None
+    worker.process.kill()
+    await worker.process.wait()
+
+
 def judges_of(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
@@ -178,20 +187,8 @@ async def without_judges(pid: int) -> None:
     raise AssertionError("judges are left")
 
 
-async def test_a_dead_worker_is_replaced() -> None:
-    """Half an hour of tests must not be lost because the kernel chose an idle worker."""
-    library = SwebenchLibrary()
-    try:
-        await library.script(instance())
-        os.kill(pid_of(library), signal.SIGKILL)
-        assert (await library.report(instance(), whole(summary()))).resolved
-    finally:
-        await library.close()
-
-
-async def test_a_script_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_script_is_asked_for_once(library: SwebenchLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each request waits for the worker, so scripts are cached; another row of the same id needs its own script."""
-    library = SwebenchLibrary()
     asked: list[str] = []
     ask = library._ask
 
@@ -200,21 +197,20 @@ async def test_a_script_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> No
         return await ask(op, task, **more)
 
     monkeypatch.setattr(library, "_ask", counting)
-    try:
-        first = await library.script(instance())
-        assert await library.script(instance()) == first
-        assert asked == ["script"]
-        await library.script(instance(f2p=("t.py::other",)))
-        assert asked == ["script"] * 2
-        os.kill(pid_of(library), signal.SIGKILL)
-        worker = library._worker
-        assert worker is not None
-        await worker.process.wait()
-        await library.script(instance(f2p=("t.py::other",)))
-        assert asked == ["script"] * 3, "it was asked for so that the worker runs"
-        assert pid_of(library) != worker.process.pid
-    finally:
-        await library.close()
+    row, changed = instance(f2p=("t.py::once",)), instance(f2p=("t.py::other",))
+    first = await library.script(row)
+    assert await library.script(row) == first
+    assert asked == ["script"]
+    await library.script(changed)
+    assert asked == ["script"] * 2
+    dead = pid_of(library)
+    await killed(library)
+    await library.script(changed)
+    assert asked == ["script"] * 3, "it was asked for so that the worker runs"
+    assert pid_of(library) != dead
+    # half an hour of tests must not be lost because the kernel chose an idle worker
+    os.kill(pid_of(library), signal.SIGKILL)
+    assert (await library.report(instance(), whole(summary()))).resolved
 
 
 async def test_a_worker_that_hangs_is_ended() -> None:
@@ -233,30 +229,30 @@ async def test_a_worker_that_hangs_is_ended() -> None:
         await library.close()
 
 
-async def test_a_cancelled_request_leaves_no_judge() -> None:
+async def test_a_cancelled_request_leaves_no_judge(library: SwebenchLibrary) -> None:
     """A cancelled grading must not keep using a CPU, nor answer another request."""
-    library = SwebenchLibrary()
-    try:
-        await library.script(instance())
-        pid = pid_of(library)
-        asked = asyncio.create_task(library.report(instance(), _QUADRATIC))
-        await asyncio.sleep(0.5)  # it has read its request
-        assert judges_of(pid)
-        asked.cancel()
-        await asyncio.gather(asked, return_exceptions=True)
-        await without_judges(pid)
-        assert (await library.report(instance(), whole(summary()))).resolved
-    finally:
-        await library.close()
+    await library.report(instance(), whole(summary()))  # a worker runs
+    pid = pid_of(library)
+    asked = asyncio.create_task(library.report(instance(), _QUADRATIC))
+
+    async def judging() -> list[str]:
+        return judges_of(pid)
+
+    await eventually(judging)  # it has read its request
+    asked.cancel()
+    await asyncio.gather(asked, return_exceptions=True)
+    await without_judges(pid)
+    assert (await library.report(instance(), whole(summary()))).resolved
 
 
 _QUADRATIC = whole("9" * 3_000_000 + "\n", 5)
 """Some of the library's expressions try each of these digits as the beginning of a number."""
 
 
-async def test_a_log_that_takes_too_long_is_unjudgeable_and_delays_no_other() -> None:
+async def test_a_log_that_takes_too_long_is_unjudgeable_and_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """A gold patch once waited 1,084 s for the judge of such a log."""
-    library = SwebenchLibrary(Judging(cpu_s=1, wall_s=120))
+    swebench = Swebench(Judging(cpu_s=1, wall_s=120))
+    library = swebench._library
     try:
         await library.script(instance())
         attackers = [asyncio.create_task(library.report(instance(), _QUADRATIC)) for _ in range(3)]
@@ -269,8 +265,16 @@ async def test_a_log_that_takes_too_long_is_unjudgeable_and_delays_no_other() ->
         for found in await asyncio.gather(*attackers, return_exceptions=True):
             assert isinstance(found, UnjudgeableLog) and "SANDBOX_JUDGE_TIMEOUT_S" in str(found)
         await without_judges(pid_of(library))
+
+        # as a fault of the service it would be masked, and a patch can cause it at will
+        async def supervised(*args: object) -> Supervised:
+            return Supervised(Output(b"9" * 3_000_000), "", "", True, "", 0, 0, False, 1.0, 0)
+
+        monkeypatch.setattr(swebench_module, "_supervise", supervised)
+        run = await swebench.run(instance(), cast(Sandbox, None), timeout_s=5)
+        assert run.name is VerdictName.NO_RESULTS and "cannot be judged" in run.cause
     finally:
-        await library.close()
+        await swebench.close()
 
 
 async def test_a_log_that_takes_too_much_memory_is_unjudgeable() -> None:
@@ -289,22 +293,6 @@ async def test_a_log_that_the_library_fails_on_counts_against_the_patch(library:
     test_log = whole(summary(), None) + ">>>>> Test Exit Code: " + "1" * 5000 + "\n"
     with pytest.raises(UnjudgeableLog, match="ValueError"):
         await library.report(instance(), test_log)
-
-
-async def test_an_unjudgeable_log_is_no_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a fault of the service it would be masked, and a patch can cause it at will."""
-    ran = Supervised(Output(b"9" * 3_000_000), "", "", True, "", 0, 0, False, 1.0, 0)
-
-    async def supervised(*args: object) -> Supervised:
-        return ran
-
-    monkeypatch.setattr(swebench_module, "_supervise", supervised)
-    swebench = Swebench(Judging(cpu_s=1, wall_s=120))
-    try:
-        run = await swebench.run(instance(), cast(Sandbox, None), timeout_s=5)
-    finally:
-        await swebench.close()
-    assert run.name is VerdictName.NO_RESULTS and "cannot be judged" in run.cause
 
 
 def test_the_worker_ends_with_its_parent() -> None:
@@ -361,33 +349,39 @@ def test_the_api_process_imports_nothing_heavy() -> None:
     assert done.stdout.decode().strip() == "[]"
 
 
-def test_the_apply_commands_are_the_librarys() -> None:
-    """A patch that the benchmark would have taken must not fail here, nor the other way round."""
-    code = (
-        "import json; from swebench.harness.run_evaluation import GIT_APPLY_CMDS as c; print('LADDER' + json.dumps(c))"
-    )
-    env = {"PATH": os.defpath, "HOME": "/nonexistent", "PYTHON_DOTENV_DISABLED": "1", "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, timeout=120, check=True, env=env)
-    commands = json.loads(done.stdout.decode().rpartition("LADDER")[2])
-    assert cast(list[str], commands) == list(APPLY_COMMANDS)
-
-
 _IMPORTING = """
-import sys
+import json, sys
 from sandbox_server.grading import worker
 
 worker._UNUSED = tuple(sys.argv[1:]) or worker._UNUSED
 worker._import_library()
-print(worker._library("constants").START_TEST_OUTPUT, "pandas" in sys.modules)
+found = {"marker": worker._library("constants").START_TEST_OUTPUT, "whole": "pandas" in sys.modules}
+if found["whole"]:
+    from swebench.harness.run_evaluation import GIT_APPLY_CMDS
+    found["ladder"] = GIT_APPLY_CMDS
+print("FOUND" + json.dumps(found))
 """
 
 
-@pytest.mark.parametrize(("stand_ins", "whole"), [((), False), (("swebench.harness.constants",), True)])
-def test_what_does_not_judge_is_loaded_only_if_the_library_cannot_do_without(
-    stand_ins: tuple[str, ...], whole: bool
-) -> None:
-    """A worker takes 165 MB and 1.7 s of CPU, or a release that uses more of a module can judge nothing."""
-    done = subprocess.run(
-        [sys.executable, "-c", _IMPORTING, *stand_ins], capture_output=True, text=True, timeout=120, check=True
-    )
-    assert done.stdout.split("\n")[0] == f">>>>> Start Test Output {whole}"
+def imported(*stand_ins: str) -> dict[str, object]:
+    """What a worker's process loads if `stand_ins` are left out."""
+    env = {"PATH": os.defpath, "HOME": "/nonexistent", "PYTHON_DOTENV_DISABLED": "1", "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-c", _IMPORTING, *stand_ins]
+    done = subprocess.run(command, capture_output=True, timeout=120, check=True, env=env)
+    return json.loads(done.stdout.decode().rpartition("FOUND")[2])
+
+
+def test_what_does_not_judge_is_not_loaded() -> None:
+    """A worker takes 165 MB and 1.7 s of CPU."""
+    assert imported() == {"marker": ">>>>> Start Test Output", "whole": False}
+
+
+def test_all_is_loaded_if_the_library_cannot_do_without() -> None:
+    """A release that uses more of a module can judge nothing.
+
+    Its apply commands are ours: a patch that the benchmark would have taken must not fail here, nor the
+    other way round.
+    """
+    found = imported("swebench.harness.constants")
+    assert (found["marker"], found["whole"]) == (">>>>> Start Test Output", True)
+    assert found["ladder"] == list(APPLY_COMMANDS)
