@@ -3,12 +3,30 @@
 from collections.abc import Mapping
 
 from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.grading.base import TestRun
+from sandbox_server.grading.base import Judging, TestRun
 from sandbox_server.grading.supervised import Plan, placed, supervise, unplaced
 from sandbox_server.records import VerdictName
 from sandbox_server.sandbox.base import DEFAULT_ACTIVATION, Sandbox
 
 _LOG_BYTES = 1 << 20
+
+
+class ByExitCode:
+    """Grader that needs no library and no bounds on judging."""
+
+    def __init__(self, judging: Judging | None = None) -> None:
+        """`judging` has no effect: an exit code is all that is judged."""
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Empty: no library judges."""
+        return {}
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+    async def prepare(self, instance: TaskInstance) -> None:
+        """Nothing to prepare."""
 
 
 async def run_command(

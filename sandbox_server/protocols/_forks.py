@@ -1,12 +1,12 @@
 """Copies of sessions for the routes that start them. Not a plugin, hence the underscore."""
 
-import asyncio
 from typing import cast
 
 from fastapi import Request, Response
 
 from sandbox_server.errors import InfrastructureError
-from sandbox_server.protocols._wire import hung_up, idempotency_key, json_answer, refusal
+from sandbox_server.protocols._group import group_answer
+from sandbox_server.protocols._wire import idempotency_key
 from sandbox_server.sessions.forking import Forking
 from sandbox_server.sessions.rollback import Rollback
 
@@ -14,19 +14,7 @@ from sandbox_server.sessions.rollback import Rollback
 async def copies(request: Request, sid: str, n: int, at: int | None) -> Response:
     """Start `n` copies of a session; if the client disconnects, all are discarded. Raises as `Forking.fork`."""
     key = idempotency_key(request)
-    starting = asyncio.create_task(forking(request).fork(sid, n, at=at, idempotency_key=key))
-    left = asyncio.create_task(hung_up(request))
-    try:
-        await asyncio.wait({starting, left}, return_when=asyncio.FIRST_COMPLETED)
-        if not starting.done():
-            return json_answer({})  # the client has disconnected
-        sids, failed = starting.result()
-    finally:
-        left.cancel()
-        if not starting.done():
-            starting.cancel()  # it ends the copies that it has started
-            await asyncio.wait({starting})
-    return json_answer({"sids": sids, "failed": [refusal(error) for error in failed]})
+    return await group_answer(request, forking(request).fork(sid, n, at=at, idempotency_key=key))
 
 
 def forking(request: Request) -> Forking:

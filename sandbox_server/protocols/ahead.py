@@ -1,6 +1,5 @@
 """Our own endpoints by which a trainer announces its next instances, and starts a whole group at once."""
 
-import asyncio
 from dataclasses import asdict
 from typing import Annotated, Any, Self, cast
 
@@ -10,13 +9,12 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_v
 from sandbox_server.errors import UnknownInstance
 from sandbox_server.protocols._caller import check_session
 from sandbox_server.protocols._forks import copies
+from sandbox_server.protocols._group import group_answer
 from sandbox_server.protocols._wire import (
-    hung_up,
     json_answer,
     key_owner,
     named_instance,
     read,
-    refusal,
     run_started,
     takes,
 )
@@ -143,19 +141,8 @@ async def start_group(request: Request) -> Response:
         return await copies(request, group.source, group.n, group.at)
     assert group.instance is not None
     instance, run = named_instance(group.instance), await run_started(request)
-    starting = asyncio.create_task(_sessions(request).start_group(instance, group.n, run=run, owner=key_owner(request)))
-    left = asyncio.create_task(hung_up(request))
-    try:
-        await asyncio.wait({starting, left}, return_when=asyncio.FIRST_COMPLETED)
-        if not starting.done():
-            return json_answer({})  # the client has disconnected
-        sids, failed = starting.result()
-    finally:
-        left.cancel()
-        if not starting.done():
-            starting.cancel()  # it ends the sessions that it has started
-            await asyncio.wait({starting})
-    return json_answer({"sids": sids, "failed": [refusal(error) for error in failed]})
+    starting = _sessions(request).start_group(instance, group.n, run=run, owner=key_owner(request))
+    return await group_answer(request, starting)
 
 
 @ROUTER.post("/lookahead", response_model=LookaheadAnswer, status_code=202, openapi_extra=takes(LookaheadRequest))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from sandbox_server.catalogue.instance import F2pScriptGrader, TaskInstance
 from sandbox_server.grading.base import CleanSandbox, Grader, Judging, TestRun
-from sandbox_server.grading.exit_code import run_command
+from sandbox_server.grading.exit_code import ByExitCode, run_command
 from sandbox_server.grading.supervised import read_texts
 from sandbox_server.sandbox.base import Sandbox
 
@@ -14,25 +14,11 @@ _FILE = "/f2p_script.py"
 _COMMAND = f'"$(type -P python || type -P python3)" {_FILE}'
 
 
-class F2pScript:
+class F2pScript(ByExitCode):
     """Writes the file outside the repository and runs it in the workdir with the environment's Python.
 
     It is written right before it runs, and Python reads all of it before it imports any product code.
     """
-
-    def __init__(self, judging: Judging | None = None) -> None:
-        """Needs no bounds: an exit code judges."""
-
-    @property
-    def versions(self) -> Mapping[str, str]:
-        """Empty: an exit code judges, no library does."""
-        return {}
-
-    async def close(self) -> None:
-        """Nothing to close."""
-
-    async def prepare(self, instance: TaskInstance) -> None:
-        """Nothing to prepare."""
 
     async def run(
         self,

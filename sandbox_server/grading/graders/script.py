@@ -6,27 +6,13 @@ from collections.abc import Callable, Mapping
 from sandbox_server.catalogue.diff import file_sections
 from sandbox_server.catalogue.instance import ScriptGrader, TaskInstance
 from sandbox_server.grading.base import CleanSandbox, Grader, Judging, TestRun
-from sandbox_server.grading.exit_code import run_command
+from sandbox_server.grading.exit_code import ByExitCode, run_command
 from sandbox_server.grading.supervised import read_texts
 from sandbox_server.sandbox.base import Sandbox
 
 
-class Script:
+class Script(ByExitCode):
     """Runs the instance's `command` in the workdir, with its activation."""
-
-    def __init__(self, judging: Judging | None = None) -> None:
-        """Needs no bounds: an exit code judges."""
-
-    @property
-    def versions(self) -> Mapping[str, str]:
-        """Empty: an exit code judges, no library does."""
-        return {}
-
-    async def close(self) -> None:
-        """Nothing to close."""
-
-    async def prepare(self, instance: TaskInstance) -> None:
-        """Nothing to prepare."""
 
     async def run(
         self,

@@ -13,24 +13,9 @@ from sandbox_server.catalogue.instance import SwebenchGrader, TaskInstance
 from sandbox_server.catalogue.log_parsers import LOG_PARSERS
 from sandbox_server.catalogue.rows import SourceRow
 from sandbox_server.errors import GraderBroken, RowRejected
+from tests.unit.catalogue.samples import ADDS, EDITS
 
 REAL_ROWS = Path(__file__).parents[4] / "shared" / "swebench_rows.jsonl"
-ADDS = """\
-diff --git a/tests/test_new.py b/tests/test_new.py
-new file mode 100644
---- /dev/null
-+++ b/tests/test_new.py
-@@ -0,0 +1 @@
-+x
-"""
-EDITS = """\
-diff --git a/tests/test_a.py b/tests/test_a.py
---- a/tests/test_a.py
-+++ b/tests/test_a.py
-@@ -1 +1,2 @@
- a
-+b
-"""
 FLASK = {
     "instance_id": "pallets__flask-1",
     "repo": "pallets/flask",
