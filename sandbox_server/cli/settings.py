@@ -12,7 +12,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from sandbox_server.cli import configuration
-from sandbox_server.settings import Settings
+from sandbox_server.settings import GROUPS, Settings
 
 app = typer.Typer()
 
@@ -21,7 +21,7 @@ _HEAD = """# Settings
 Settings are read from environment variables; else from lines `NAME=value` of the file in SANDBOX_ENV_FILE; else from
 files in the folder SANDBOX_SECRETS_DIR, named in lower case (`sandbox_api_keys`), as swarms and Kubernetes mount
 secrets. Times are in seconds, sizes in MB.
-Made by `sandbox-server settings --markdown` from sandbox_server/settings.py; a test fails when it is stale.
+Made by `sandbox-server settings --markdown` from sandbox_server/settings/; a test fails when it is stale.
 """
 
 
@@ -38,9 +38,9 @@ def show(
 
 
 def markdown() -> str:
-    """The current text of docs/settings.md: one table for each group of the class."""
+    """The current text of docs/settings.md: one table for each commented part of the groups."""
     parts = [_HEAD]
-    source = inspect.getsource(Settings)
+    source = "".join(map(inspect.getsource, GROUPS))
     for title, body in re.findall(r"^    # (\w[\w ]*)\n(.*?)(?=^    # |^    @|\Z)", source, re.MULTILINE | re.DOTALL):
         rows = [_row(name) for name in re.findall(r"^    (\w+): ", body, re.MULTILINE)]
         parts.append("\n".join([f"\n## {title}\n", "| setting | type | default | what |", "|---|---|---|---|", *rows]))

@@ -1,0 +1,120 @@
+"""Every setting of the server, read once from SANDBOX_* variables, else SANDBOX_ENV_FILE, else SANDBOX_SECRETS_DIR.
+
+Only `app` and `cli` import this; all other packages get plain values.
+"""
+
+import os
+import socket
+from functools import lru_cache
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from pydantic import BaseModel, field_validator, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from sandbox_server.settings.boxes import BoxSettings
+from sandbox_server.settings.gradings import GradingSettings
+from sandbox_server.settings.load import LoadSettings
+from sandbox_server.settings.repositories import RepositorySettings
+from sandbox_server.settings.sandboxes import SandboxSettings
+from sandbox_server.settings.server import ServerSettings
+
+GROUPS: tuple[type[BaseModel], ...] = (
+    ServerSettings,
+    SandboxSettings,
+    BoxSettings,
+    RepositorySettings,
+    LoadSettings,
+    GradingSettings,
+)
+"""In the order of docs/settings.md."""
+
+
+# The bases stand in reverse, because pydantic collects fields from the last base to the first.
+class Settings(
+    GradingSettings,
+    LoadSettings,
+    RepositorySettings,
+    BoxSettings,
+    SandboxSettings,
+    ServerSettings,
+    BaseSettings,
+):
+    """Each field is the variable SANDBOX_<NAME>; its docstring is its entry in docs/settings.md."""
+
+    model_config = SettingsConfigDict(env_prefix="SANDBOX_", frozen=True, extra="ignore", use_attribute_docstrings=True)
+
+    @field_validator("confirm")
+    @classmethod
+    def _share(cls, value: float | str) -> float | str:
+        if isinstance(value, float) and not 0 < value <= 1:
+            raise ValueError("SANDBOX_CONFIRM is resolved, off or a number above 0, up to 1")
+        return value
+
+    @field_validator(
+        "api_keys",
+        "view_keys",
+        "pinned_images",
+        "box_image_keys",
+        "box_images",
+        "box_raw_images",
+        "box_egress",
+        "repository_folders",
+        "repository_protocols",
+        mode="before",
+    )
+    @classmethod
+    def _split(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @model_validator(mode="after")
+    def _marks_in_order(self) -> "Settings":
+        if not self.disk_low_pct < self.disk_high_pct < self.disk_refuse_pct:
+            raise ValueError("SANDBOX_DISK_LOW_PCT < SANDBOX_DISK_HIGH_PCT < SANDBOX_DISK_REFUSE_PCT does not hold")
+        return self
+
+    @property
+    def own_url(self) -> str:
+        """Effective SANDBOX_NODE_URL."""
+        named = socket.gethostname() if self.host in ("0.0.0.0", "::", "") else self.host
+        return (self.node_url or f"http://{named}:{self.port}").rstrip("/")
+
+    @property
+    def repositories(self) -> Path:
+        """Effective SANDBOX_REPOSITORIES_DIR."""
+        return self.repositories_dir or self.data_dir / "repositories"
+
+    @property
+    def boots(self) -> int:
+        """Effective SANDBOX_BOOT_CONCURRENCY. On two CPUs, 16 starts took the same time with 3 or 8 at a time."""
+        return self.boot_concurrency or max(4, 2 * (os.cpu_count() or 1))
+
+    @property
+    def gradings(self) -> int:
+        """Effective SANDBOX_GRADE_CONCURRENCY. It leaves CPUs for live sessions. On two CPUs, 1 to 4 were as fast."""
+        return self.grade_concurrency or max(2, (os.cpu_count() or 1) * 3 // 4)
+
+    @property
+    def certifications(self) -> int:
+        """Effective SANDBOX_CERTIFY_CONCURRENCY."""
+        return self.certify_concurrency or max(1, self.gradings // 2)
+
+    @property
+    def database(self) -> str:
+        """Effective SQLAlchemy URL."""
+        if self.database_url is None or self.database_password is None:
+            return self.database_url or f"sqlite:///{self.data_dir / 'catalogue.sqlite3'}"
+        parts = urlsplit(self.database_url)
+        user, _, host = parts.netloc.rpartition("@")
+        password = quote(self.database_password.get_secret_value(), safe="")
+        return parts._replace(netloc=f"{user.partition(':')[0]}:{password}@{host}").geturl()
+
+
+@lru_cache(maxsize=1)
+def load() -> Settings:
+    """The settings of this process."""
+    return Settings(
+        _env_file=os.environ.get("SANDBOX_ENV_FILE"), _secrets_dir=os.environ.get("SANDBOX_SECRETS_DIR") or None
+    )

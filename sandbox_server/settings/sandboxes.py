@@ -1,0 +1,70 @@
+"""The container engine, and the sandboxes of tasks."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class SandboxSettings(BaseModel):
+    """The container engine, and the sandboxes of tasks."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    # Engine
+    engine: Literal["docker", "podman"] = "docker"
+    """Container engine. `podman`: the service at SANDBOX_DOCKER_URL (`podman system service`)."""
+    docker_url: str | None = None
+    """Socket of the engine; unset: DOCKER_HOST, else Docker's local socket."""
+    docker_timeout_s: float = 60.0
+    """Timeout of one call to the engine."""
+    runtime: str | None = None
+    """OCI runtime of the containers (runsc, kata); unset: the engine's default."""
+    seccomp: str = "own"
+    """System calls that containers may make. `own`: the server's profile, which allows fewer than Docker's newest
+    default. `engine`: the engine's default. Else the path of a profile in Docker's format. gVisor and Kata ignore it.
+    """
+    fifo_dir: str = "auto"
+    """Folder for the FIFOs through which the shells of a local engine's containers are reached. Engine and server must
+    see it under the same path. `auto`: /run/sandbox-server for root, else `fifos` in SANDBOX_DATA_DIR. `off`: the
+    engine carries the shells' bytes, which takes more CPU; where FIFOs do not work it does so by itself."""
+    pull: Literal["missing", "never"] = "missing"
+    """Whether missing task images are pulled."""
+    pull_timeout_s: float = 540.0
+    """Timeout of one image pull."""
+
+    # Sandboxes
+    memory_mb: int = 4096
+    """Memory limit of a container; an instance may set its own."""
+    cpus: float = 2.0
+    """CPU limit of a container."""
+    pids: int = 512
+    """Limit on processes and threads of a container."""
+    open_files: int = 4096
+    """Limit on open files of a process; the Docker daemon's own hard limit also applies."""
+    disk_mb: int = 10240
+    """Size limit of one file, and of a container's writable layer; a grading that exceeds it is stopped."""
+    disk_watch_s: float = 60.0
+    """Interval between measurements of the writable layers; a session past SANDBOX_DISK_MB ends, and its patch is
+    graded."""
+    max_sessions: int = 512
+    """Limit on live sessions of this node; further starts are queued, then refused with 503."""
+    boot_concurrency: int | None = Field(None, ge=1)
+    """Containers created or started at a time; unset: two per CPU, at least 4."""
+    pool_size: Annotated[int, Field(ge=0)] = 16
+    """Containers created ahead of expected starts (the pool); 0: no pool."""
+    pool_idle_s: float = 600.0
+    """Seconds until an unused container of the pool is removed."""
+    pool_min_free_mb: int = 2048
+    """If the host has less available memory than this, the pool is emptied and not filled."""
+    pool_group: Annotated[int, Field(ge=1)] = 4
+    """Expected number of consecutive starts of one instance, until the server has seen real groups."""
+    pool_group_window_s: float = 30.0
+    """After this pause, a start of the same instance begins a new group."""
+    start_timeout_s: float = 300.0
+    """Limit on /start_instance, queueing included; then 503 with a reason."""
+    session_idle_s: float = 1800.0
+    """A session without an action for this long ends; its patch is kept and graded."""
+    session_max_s: float = 14400.0
+    """A session older than this ends; its patch is kept and graded."""
+    reaper_period_s: float = 5.0
+    """Interval between passes of the reaper."""

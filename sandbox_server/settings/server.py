@@ -1,0 +1,107 @@
+"""The server itself, its state, and the nodes that it works with."""
+
+import socket
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic_settings import NoDecode
+
+
+class ServerSettings(BaseModel):
+    """The server itself, its state, and the nodes that it works with."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    # Server
+    host: str = "127.0.0.1"
+    """Address to listen on. Anything but loopback needs SANDBOX_API_KEYS or SANDBOX_ALLOW_INSECURE=1."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 5000
+    """Port to listen on."""
+    api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = ()
+    """Comma-separated API keys. If any is set, every path except /healthz requires one, as Bearer token, X-API-Key or
+    Basic password. Pages under /ui ask for it in a form; only that form and its style sheet are served without a key.
+
+    `name=key` gives a key a name: its starts belong to the run of that name, and it can see and use only what was
+    started with it. The whole entry is also accepted as a key, with the same rights, but names no run. A key without a
+    name is an operator's key.
+    """
+    view_keys: Annotated[tuple[SecretStr, ...], NoDecode] = ()
+    """Comma-separated read-only keys: they see everything that operators see, including metrics. They take effect only
+    together with SANDBOX_API_KEYS."""
+    allow_insecure: bool = False
+    """Allow a non-loopback address without API keys."""
+    data_dir: Path = Path.home() / ".local" / "share" / "sandbox-server"
+    """Folder for the files of the embedded Redis and SQLite."""
+    data_min_free_mb: Annotated[float, Field(ge=0)] = 256.0
+    """Minimum free space on the disk of SANDBOX_DATA_DIR. Below it no session, box or grading starts and no blob is
+    accepted, so that running ones can store their journal and patches."""
+    node_id: str = Field(default_factory=socket.gethostname)
+    """Name of this sandbox host, and value of the label `sandbox.node` on its containers. Run one server per node."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Minimum log level."""
+    log_format: Literal["auto", "console", "json"] = "auto"
+    """auto: console format on a terminal, else JSON lines."""
+    max_body_mb: float = 32.0
+    """Largest request body; a larger one gets 413. File uploads into boxes are streamed and limited only by their
+    disk."""
+    body_timeout_s: Annotated[float, Field(gt=0)] = 60.0
+    """Time limit for receiving a request's body; then 408. Does not apply to file uploads into boxes and other
+    streams."""
+    keep_alive_s: Annotated[float, Field(gt=0)] = 620.0
+    """Seconds that an idle connection stays open. E2B's clients may reuse one after up to 300 s."""
+    stop_s: Annotated[float, Field(gt=0)] = 20.0
+    """Seconds after SIGTERM by which the server has ended. Requests that are under way get half of them. What has not
+    been put away by then is left to the next server."""
+    e2b_prefix: Annotated[str, Field(pattern="^(/[A-Za-z0-9_.-]+)?$")] = "/e2b"
+    """Every path is also served under this prefix, for clients whose URL must have one; empty: no prefix."""
+
+    # State
+    redis_url: str | None = None
+    """Redis shared by the replicas; unset: a private Redis in SANDBOX_DATA_DIR."""
+    redis_timeout_s: float = 5.0
+    """Timeout of one exchange with Redis."""
+    redis_outage_s: float = 20.0
+    """How long requests wait for an unavailable Redis (restart, failover) before they fail."""
+    database_url: str | None = None
+    """SQLAlchemy URL (postgresql://..., sqlite:///...); unset: SQLite in SANDBOX_DATA_DIR."""
+    database_password: SecretStr | None = None
+    """Password for SANDBOX_DATABASE_URL, which then has a user but no password. Any characters are allowed."""
+    result_ttl_s: float = 7 * 86400
+    """How long Redis keeps an ended session and its verdict; SQL keeps them permanently."""
+    lock_lease_s: float = 30.0
+    """Lease of a session's lock. Its holder renews it, so the lock of a dead server is released after this time."""
+    journal_flush_s: float = 0.5
+    """Longest time from acknowledging an action until it is written to SQL."""
+    action_search: bool = False
+    """Index the words of actions in SQL, for `/ui/actions` and `/v1/actions/search`. Writing an action to SQL then
+    takes four times the CPU (0.4 instead of 0.1 ms); the action does not wait for it."""
+
+    # Fleet
+    node_url: str | None = None
+    """URL by which other nodes that share SANDBOX_REDIS_URL reach this server; unset: http://HOST:PORT of its listening
+    address, with the host's name if it listens on all addresses."""
+    node_beat_s: Annotated[float, Field(gt=0)] = 2.0
+    """Interval between heartbeats of this node."""
+    node_ttl_s: Annotated[float, Field(gt=0)] = 15.0
+    """A node without a heartbeat for this long counts as dead, and its sessions move to other nodes."""
+    forward_timeout_s: float = 420.0
+    """Timeout of a request forwarded to another node; longer than any limit on answering."""
+    restore: Literal["replay", "off"] = "replay"
+    """What happens to a dead node's session when it is next used: replay runs its actions again in a fresh container;
+    off gives it up (verdict infra, masked)."""
+    restore_timeout_s: float = 600.0
+    """Limit on replaying a session's actions; a session whose actions took longer than this is lost."""
+    checkpoints_mb: Annotated[float, Field(gt=0)] = 4096.0
+    """Limit on the checkpoints of sessions in SANDBOX_DATA_DIR, which their copies start from; the least recently used
+    are removed first."""
+    checkpoint_timeout_s: Annotated[float, Field(gt=0)] = 60.0
+    """Limit on taking a session's checkpoint, and on giving its state to a container."""
+    checkpoint_every: Annotated[int, Field(ge=0)] = 0
+    """A session gets a checkpoint after each so many actions. Then few have to run again when its host has died, or for
+    a copy from an earlier action. 0: none."""
+    checkpoint_every_s: Annotated[float, Field(ge=0)] = 0.0
+    """As SANDBOX_CHECKPOINT_EVERY, after so many seconds of actions. 0: none."""
+    hibernate_s: Annotated[float, Field(ge=0)] = 0.0
+    """A session without an action for this long sleeps: it has a checkpoint in place of a container, until its next
+    action. Not if a program runs in it. SANDBOX_SESSION_IDLE_S still ends it. 0: never."""
