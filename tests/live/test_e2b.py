@@ -1,4 +1,4 @@
-"""The real E2B SDK against a real server; what it does there is e2b_checks.py, in an environment of each release."""
+"""The real E2B SDK against a real server: the scripts in `e2b_sdk/`, run with each release of the SDK."""
 
 import json
 import os
@@ -12,8 +12,12 @@ import pytest
 from .e2b import SDKS
 from .serving import Server, docker, serving
 
-CHECKS = Path(__file__).with_name("e2b_checks.py")
-NAMES = re.findall(r"^def check_(\w+)\(", CHECKS.read_text(), re.MULTILINE)
+CHECKS = Path(__file__).with_name("e2b_sdk") / "checks.py"
+NAMES = [
+    name
+    for file in (CHECKS, CHECKS.with_name("file_checks.py"))
+    for name in re.findall(r"^def check_(\w+)\(", file.read_text(), re.MULTILINE)
+]
 RELEASES = ("oldest", "older", "newest")
 """As in requirements/sdk-e2b-*.in."""
 IMAGE = "sandbox-samples/e2b:latest"
@@ -67,9 +71,7 @@ def client(server: Server) -> dict[str, str]:
 @pytest.fixture(scope="session")
 def results(python: Path, boxes: Server) -> dict[str, dict[str, object]]:
     """The result of each check, by name."""
-    done = subprocess.run(
-        [python, "-P", CHECKS], env=client(boxes), capture_output=True, text=True, timeout=240, check=False
-    )
+    done = subprocess.run([python, CHECKS], env=client(boxes), capture_output=True, text=True, timeout=240, check=False)
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     found = {line["name"]: line for line in lines}
     assert set(found) == set(NAMES), done.stdout[-2000:] + done.stderr[-3000:]
@@ -92,7 +94,7 @@ def test_a_restart_under_running_commands(python: Path, box_image: str, serve: C
     """A client waits forever for a command that the restarted server does not follow, and cannot kill it."""
     server = serve(**SETTINGS)
     with subprocess.Popen(
-        [python, "-P", CHECKS, "restart"],
+        [python, CHECKS, "restart"],
         env=client(server),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
