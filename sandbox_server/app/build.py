@@ -13,7 +13,7 @@ from sandbox_server.app.sandboxes import Sandboxes, open_sandboxes
 from sandbox_server.catalogue.insight.counts import Counts
 from sandbox_server.catalogue.insight.listing import Listing
 from sandbox_server.catalogue.insight.search import ActionSearch
-from sandbox_server.fleet.heartbeat import Heartbeat
+from sandbox_server.fleet.heartbeat import Heartbeat, NodeRequests
 from sandbox_server.insight.overview import Insight
 from sandbox_server.pool.lookahead import TOGETHER as lookahead_together
 from sandbox_server.sandbox.base import Runtime
@@ -56,8 +56,7 @@ async def _heartbeat(settings: Settings, base: Foundation, gradings: Gradings, s
         await _facts(settings, base.data.store.boot, base.runtime),
         gradings=lambda: gradings.queue.count,
         faults=lambda: base.faults.present,
-        announced=sandboxes.sessions.announced,
-        ends=sandboxes.runs.hear,
+        requests=NodeRequests(sandboxes.fleet.announced, sandboxes.runs.hear),
     )
 
 
@@ -67,9 +66,7 @@ async def _kept_going(settings: Settings, server: Server) -> AsyncIterator[None]
     base, sandboxes = server.foundation, server.sandboxes
     beat_s, disk_s, watch_s = settings.node_beat_s, settings.disk_period_s, settings.disk_watch_s
     engine_disk = await engine_disk_of(settings, base.runtime, base.data.store, base.data.instances, base.faults)
-    session_disk = DiskWatch(
-        base.runtime, base.data.store, sandboxes.kinds, sandboxes.sessions.end, node=settings.node_id
-    )
+    session_disk = DiskWatch(base.runtime, base.data.store, sandboxes.kinds, sandboxes.ends.end, node=settings.node_id)
     every = base.loops.every
     async with AsyncExitStack() as stack:
         for loop in (

@@ -11,8 +11,8 @@ from sandbox_server.grading.assays import Assays
 from sandbox_server.grading.base import Baseline, Judging
 from sandbox_server.grading.certifying import Certifying, Claims
 from sandbox_server.grading.confirming import Confirming
-from sandbox_server.grading.containers import Bounds, Containers
-from sandbox_server.grading.grading import Grading
+from sandbox_server.grading.containers import Ahead, Bounds, Containers, Sealing
+from sandbox_server.grading.grading import Grading, Retries
 from sandbox_server.grading.registry import load_graders, load_rewards
 from sandbox_server.grading.rewards.resolved import resolved
 from sandbox_server.images.workspaces import Workspaces
@@ -55,18 +55,16 @@ def grading_of(
         network="bridge" if settings.grade_network else "none",
         cpu_shares=settings.grade_cpu_shares,
         bounds=bounds,
-        ahead=settings.grade_ahead,
-        ahead_boots=max(1, settings.boots // 2),  # starts use the rest
+        ahead=Ahead(settings.grade_ahead, boots=max(1, settings.boots // 2)),  # starts use the rest
         faults=faults,
-        sealed=workspaces.sealed,
-        seals=settings.certifications,
+        sealing=Sealing(workspaces.sealed, at_once=settings.certifications),
     )
     grading = Grading(
         containers,
         load_graders(judging),
         baseline,
         runner_files=settings.runner_files,
-        attempts=settings.grade_attempts,
+        retries=Retries(settings.grade_attempts),
         bounds=bounds,
         assays=Assays(Certificates(database)),
         control_kept_s=settings.control_kept_s,

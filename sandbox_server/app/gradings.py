@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from sandbox_server.app.foundation import Foundation
 from sandbox_server.app.grading import grading_of
 from sandbox_server.app.scoring import batch_grading_of, drift_of, localizing_of
-from sandbox_server.fleet.balancer import GradingBalancer
+from sandbox_server.fleet.balancer import BalancerConfig, GradingBalancer
 from sandbox_server.grading.queue import GradingQueue
 from sandbox_server.grading.registry import load_rewards
 from sandbox_server.scoring.batch_grading import BatchGrading
 from sandbox_server.scoring.localizing import Localizing
-from sandbox_server.scoring.rewards import Rewards
+from sandbox_server.scoring.receipts import Receipts
+from sandbox_server.scoring.rewards import Rewards, Share
+from sandbox_server.scoring.session_grading import SessionGrading
 from sandbox_server.settings import Settings
 
 
@@ -37,19 +39,16 @@ async def open_gradings(settings: Settings, base: Foundation) -> AsyncIterator[G
         queue = GradingQueue(grading, data.history, concurrency=settings.gradings, claims=data.store)
         stack.push_async_callback(queue.close)
         localizing = localizing_of(settings, base.database, data.store, data.history)
+        receipts = Receipts(data.history, load_rewards(), reward=settings.reward, node=settings.node_id)
         rewards = Rewards(
             queue,
+            SessionGrading(queue, data.history, localizing, receipts),
             data.history,
             data.instances,
-            load_rewards(),
             state.jobs,
             state.signals,
-            localizing,
             base.faults,
-            reward=settings.reward,
-            node=settings.node_id,
-            slots=settings.gradings,
-            prefetch=settings.grade_prefetch,
+            Share(settings.node_id, slots=settings.gradings, prefetch=settings.grade_prefetch),
         )
         stack.push_async_callback(rewards.close)
         batches = batch_grading_of(settings, data.instances, queue, localizing)
@@ -61,10 +60,12 @@ async def open_gradings(settings: Settings, base: Foundation) -> AsyncIterator[G
             data.store,
             data.history,
             data.instances,
-            node=settings.node_id,
-            period_s=settings.node_beat_s,
-            recover_period_s=settings.grade_recover_s,
-            kept_s=settings.result_ttl_s,
+            BalancerConfig(
+                node=settings.node_id,
+                period_s=settings.node_beat_s,
+                recover_period_s=settings.grade_recover_s,
+                kept_s=settings.result_ttl_s,
+            ),
         )
         if settings.drift_check_s:
             drift = drift_of(base.database, grading, idle=lambda: not queue.count)

@@ -19,6 +19,7 @@ from sandbox_server.boxes.commands import Commands
 from sandbox_server.boxes.creation import BoxCreation
 from sandbox_server.boxes.kind import BoxesKind
 from sandbox_server.boxes.lives import BoxLives
+from sandbox_server.boxes.planning import BoxPlans
 from sandbox_server.boxes.processes import Processes
 from sandbox_server.boxes.session_boxes import SessionBoxes
 from sandbox_server.boxes.session_work import SessionWork
@@ -36,7 +37,10 @@ from sandbox_server.records import SessionKind
 from sandbox_server.sessions.acting import Acting
 from sandbox_server.sessions.checkpointing import Checkpointing
 from sandbox_server.sessions.ending import Ending
+from sandbox_server.sessions.ends import Ends
 from sandbox_server.sessions.expiry import Expiry
+from sandbox_server.sessions.final_patches import FinalPatches
+from sandbox_server.sessions.fleet_view import FleetView
 from sandbox_server.sessions.forking import Forking
 from sandbox_server.sessions.kinds import Kinds, TaskKind
 from sandbox_server.sessions.log import SessionLog
@@ -53,6 +57,7 @@ from sandbox_server.sessions.runs import Runs
 from sandbox_server.sessions.service import SessionService
 from sandbox_server.sessions.sleeping import Sleeping
 from sandbox_server.sessions.starts import Starts
+from sandbox_server.sessions.task_starts import TaskStarts
 from sandbox_server.settings import Settings
 
 
@@ -77,6 +82,8 @@ class Sandboxes:
     placement: Placement
     captures: Captures
     ending: Ending
+    ends: Ends
+    fleet: FleetView
     sessions: SessionService
     session_boxes: SessionBoxes
     boxes: Boxes
@@ -156,34 +163,33 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
         captures = captures_of(settings, runtime)
         stack.push_async_callback(captures.close)
         acting = Acting(runtime, data, running, restoring, sleeping, regular, configs.action_config(settings))
-        ending = Ending(
-            runtime,
+        patches = FinalPatches(
+            data,
             workspaces,
             captures,
-            data,
-            starts,
             rewards,
-            ownership,
-            restoring,
             sleeping,
-            configs.end_config(settings),
-            interrupt=acting.interrupt,
+            timeout_s=settings.postprocess_timeout_s,
+            ending_max_s=settings.ending_max_s,
+        )
+        ending = Ending(
+            runtime, data, patches, starts, ownership, restoring, configs.end_config(settings), acting.interrupt
         )
         stack.push_async_callback(ending.close)
-        sessions = SessionService(
-            data=data,
-            starts=starts,
-            placement=placement,
-            nodes=state.nodes,
-            lookahead=lookahead,
-            acting=acting,
-            ending=ending,
-            rewards=rewards,
-            localizing=localizing,
-            listing=Listing(base.database),
-            run_state=state.runs,
-            config=configs.service_config(settings),
+        ends = Ends(data, ending, rewards, reward_wait_s=settings.reward_wait_s)
+        fleet = FleetView(data.instances, state.nodes, placement, lookahead, starts.pool, node=node)
+        task_starts = TaskStarts(
+            data,
+            starts,
+            placement,
+            rewards,
+            localizing,
+            state.runs,
+            ends,
+            allow_ungradable=settings.allow_ungradable,
         )
+        listing = Listing(base.database)
+        sessions = SessionService(data, task_starts, acting, ends, rewards, localizing, listing, fleet)
         forking = Forking(
             runtime,
             data,
@@ -192,10 +198,10 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             placement,
             acting,
             checkpointing,
-            Listing(base.database),
+            listing,
             state.runs,
             configs.fork_config(settings),
-            sessions.close,
+            ends.close,
         )
         lives = BoxLives(runtime, data.store, state.boxes, log, wait_s=settings.action_wait_s)
         use = BoxUse(idle_s=settings.box_idle_s)
@@ -210,7 +216,7 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             state.runs,
             ownership,
             ending,
-            sessions.end,
+            ends.end,
             postprocess_timeout_s=settings.postprocess_timeout_s,
         )
         rebuilding = Rebuilding(runtime, data, kinds, ownership, node=node)
@@ -232,14 +238,13 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
         )
         stack.push_async_callback(templates.close)
         boxes = Boxes(runtime, data, state.boxes, ownership, ending, log, lives, policy, use)
-        box_creation = BoxCreation(
-            runtime, boxes, data.store, state.boxes, starts, placement, ending, log, allowed, templates
-        )
+        plans = BoxPlans(data.store, state.boxes, policy, allowed, templates)
+        box_creation = BoxCreation(runtime, boxes, state.boxes, plans, starts, placement, ending, log)
         stack.push_async_callback(box_creation.close)
         session_boxes = SessionBoxes(
             acting, ending, data.store, work.commands, work.blobs, file_bytes=int(settings.journal_file_mb * 2**20)
         )
-        runs = Runs(data.store, state.runs, state.nodes, node=node, end_apart=sessions.end_apart)
+        runs = Runs(data.store, state.runs, state.nodes, node=node, end_apart=ends.end_apart)
         yield Sandboxes(
             work=work,
             log=log,
@@ -248,6 +253,8 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             placement=placement,
             captures=captures,
             ending=ending,
+            ends=ends,
+            fleet=fleet,
             sessions=sessions,
             session_boxes=session_boxes,
             boxes=boxes,

@@ -10,7 +10,6 @@ from sandbox_server.sessions.config import (
     ForkConfig,
     RegularConfig,
     RestoreConfig,
-    ServiceConfig,
     SleepConfig,
     StartConfig,
 )
@@ -74,7 +73,6 @@ def end_config(settings: Settings) -> EndConfig:
         action_wait_s=settings.action_wait_s,
         end_grace_s=settings.end_grace_s,
         postprocess_timeout_s=settings.postprocess_timeout_s,
-        ending_max_s=settings.ending_max_s,
     )
 
 
@@ -117,13 +115,4 @@ def sleep_config(settings: Settings) -> SleepConfig:
         hibernate_s=settings.hibernate_s,
         # a request waits for its turn as long again
         wake_timeout_s=min(settings.start_timeout_s, settings.command_timeout_s),
-    )
-
-
-def service_config(settings: Settings) -> ServiceConfig:
-    """For `SessionService`."""
-    return ServiceConfig(
-        node=settings.node_id,
-        allow_ungradable=settings.allow_ungradable,
-        reward_wait_s=settings.reward_wait_s,
     )

@@ -1,72 +1,28 @@
 """Creates boxes on this node."""
 
 import asyncio
-import secrets
-from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Coroutine
 from typing import Any
 
 from sandbox_server import telemetry
-from sandbox_server.boxes.allowed import AllowedImages
 from sandbox_server.boxes.boxes import Boxes, BoxView
-from sandbox_server.boxes.network import egress_of
-from sandbox_server.boxes.plan import BoxPlan, Life
-from sandbox_server.boxes.templates import TemplateBuilds
-from sandbox_server.catalogue.templates import Result, TemplateBuild
-from sandbox_server.errors import ImageUnavailable, MalformedRequest, ServiceError, UnknownImage
+from sandbox_server.boxes.planning import BoxPlans, BoxRequest
+from sandbox_server.catalogue.templates import TemplateBuild
+from sandbox_server.errors import ImageUnavailable, ServiceError, UnknownImage
 from sandbox_server.fleet.placement import Placement
 from sandbox_server.images.template_images import start_ready
-from sandbox_server.records import BoxKind, BoxRecord, OnTimeout
 from sandbox_server.sandbox.base import Runtime
 from sandbox_server.sandbox.image_names import tagged
 from sandbox_server.sessions.ending import Ending
 from sandbox_server.sessions.log import SessionLog
 from sandbox_server.sessions.starts import Starts
 from sandbox_server.state.boxes import BoxFacts
-from sandbox_server.state.store import Store
 from sandbox_server.tasks import TaskSet
 
 log = telemetry.logger(__name__)
 
 _TOKEN_BYTES = 32
 _CLOSE_S = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class BoxRequest:
-    """A client's request for a box; the policy fills in what it leaves out."""
-
-    kind: BoxKind
-    image: str = ""
-    """"": taken from the metadata or the template."""
-    template: str = ""
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    env: Mapping[str, str] = field(default_factory=dict)
-    user: str = ""
-    """User of commands that name none; "": the policy's default."""
-    timeout_s: float | None = None
-    """Lifetime from creation; None: SANDBOX_BOX_DEFAULT_S."""
-    cpus: float | None = None
-    memory_mb: int | None = None
-    """None: from the metadata's size, else a session's default."""
-    on_timeout: OnTimeout = OnTimeout.KILL
-    auto_resume: bool = False
-    """Requests to the paused box resume it."""
-    internet: bool | None = None
-    """False: no network, whatever the policy allows."""
-    allow_out: tuple[str, ...] = ()
-    deny_out: tuple[str, ...] = ()
-    private: bool = False
-    """Its ports accept only requests with its traffic token."""
-    host_mask: str = ""
-    """See `BoxRecord.host_mask`."""
-    owner: str = ""
-    """Name of the API key."""
-    run: str = ""
-    """Run that it counts for in the fair queue."""
-    idempotency_key: str = ""
-    """A repeated request with the same key returns the first one's box while it is live."""
 
 
 class BoxCreation:
@@ -76,25 +32,21 @@ class BoxCreation:
         self,
         runtime: Runtime,
         boxes: Boxes,
-        store: Store,
         facts: BoxFacts,
+        plans: BoxPlans,
         starts: Starts,
         placement: Placement,
         ending: Ending,
         log: SessionLog,
-        allowed: AllowedImages,
-        templates: TemplateBuilds,
     ) -> None:
         self._runtime = runtime
         self._boxes = boxes
-        self._store = store
         self._facts = facts
+        self._plans = plans
         self._starts = starts
         self._placement = placement
         self._ending = ending
         self._log = log
-        self._allowed = allowed
-        self._templates = templates
         self._giving_back = TaskSet("boxes given back")
 
     async def create(self, asked: BoxRequest) -> BoxView:
@@ -123,12 +75,12 @@ class BoxCreation:
         return view
 
     async def _begin(self, asked: BoxRequest) -> BoxView:
-        template = await self._template(asked)
-        plan = self._plan(asked, template)
+        template = await self._plans.template(asked)
+        plan = self._plans.plan(asked, template)
         image = plan.box.image
         await self._placement.settle_as(plan.name, [tagged(image)])
         if template is None:
-            await self._allowed.permit(image)
+            await self._plans.permit(image)
         try:
             record = await self._starts.begin(
                 plan, run=asked.run, owner=asked.owner, wait_s=self._boxes.policy.create_wait_s
@@ -143,12 +95,6 @@ class BoxCreation:
             await self._started(view, template)
         return view
 
-    async def _template(self, asked: BoxRequest) -> TemplateBuild | None:
-        """The client's template that the request names; None: it names an image, or an unknown template."""
-        if not self._boxes.policy.by_template(asked.image, asked.template, asked.metadata):
-            return None
-        return await self._templates.ready(asked.owner, asked.template)
-
     async def _started(self, view: BoxView, template: TemplateBuild) -> None:
         """Run the template's start command until it is ready; end the box if it is not. Raises NotReady."""
         if not template.result.start:
@@ -156,7 +102,7 @@ class BoxCreation:
         box = view.box
         try:
             sandbox = await self._runtime.attach(view.record.container_id)
-            within_s = self._templates.bounds.ready_s
+            within_s = self._plans.ready_s
             await start_ready(sandbox, template.result, env=box.env, user=box.user, within_s=within_s)
         except BaseException:
             self._giving_back.start(self._ending.end(view.sid, "not_ready"))
@@ -203,48 +149,3 @@ class BoxCreation:
             return None
         view = await self._boxes.get(sid)
         return view if view.live else None
-
-    def _plan(self, asked: BoxRequest, template: TemplateBuild | None) -> BoxPlan:
-        policy = self._boxes.policy
-        if template is None:
-            image = root = policy.image(asked.image, asked.template, asked.metadata)
-            limits = policy.size(asked.metadata, asked.cpus, asked.memory_mb)
-            own = Result(user=policy.user)
-        else:
-            own = template.result
-            image, root = own.image, own.root
-            limits = self._templates.limits(template, asked.metadata)
-        egress = egress_of(asked.allow_out, asked.deny_out)
-        life_s = policy.life_s(asked.timeout_s)
-        if asked.on_timeout is OnTimeout.PAUSE and not policy.paused_max_s:
-            raise MalformedRequest("boxes cannot be paused here (SANDBOX_BOX_PAUSED_MAX_S is 0); let them end")
-        box = BoxRecord(
-            sid="",
-            kind=asked.kind.value,
-            image=image,
-            template=asked.template,
-            metadata=dict(asked.metadata),
-            env={**own.env, **asked.env},
-            user=asked.user or own.user,
-            workdir=own.workdir,
-            token=secrets.token_urlsafe(_TOKEN_BYTES),
-            network=policy.network_of(root, asked.internet, egress),
-            allow_out=tuple(asked.allow_out),
-            deny_out=tuple(asked.deny_out),
-            cpus=limits.cpus,
-            memory_mb=limits.memory_mb,
-            disk_mb=limits.disk_mb,
-            last_s=0.0,
-            owner=asked.owner,
-            life_s=life_s,
-            on_timeout=asked.on_timeout.value,
-            auto_resume=asked.auto_resume,
-            pausable_s=policy.paused_max_s,
-            traffic_token=secrets.token_urlsafe(_TOKEN_BYTES) if asked.private else "",
-            host_mask=asked.host_mask,
-        )
-        life = Life(life_s, policy.max_s)
-        built = None if template is None else partial(self._templates.image, template)
-        return BoxPlan(
-            box, limits, egress, life, images=self._allowed.images, store=self._store, facts=self._facts, built=built
-        )

@@ -109,6 +109,10 @@ class Instances:
             self._forget(str(row["instance_id"]))
         return ImportReport(len(new), len(changed), len(rows) - len(new) - len(changed))
 
+    async def named(self, instance: int | str) -> TaskInstance:
+        """The instance with this hash (int) or id (str). Raises UnknownInstance, CatalogueUnavailable."""
+        return await (self.by_hash(instance) if isinstance(instance, int) else self.by_id(instance))
+
     async def by_hash(self, instance_hash: int) -> TaskInstance:
         """The instance with this hash, the name that veRL uses.
 

@@ -6,6 +6,7 @@ A grading without a job, after a loss of Redis or a crash, is found in SQL and s
 """
 
 import time
+from dataclasses import dataclass
 
 from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.history import History
@@ -23,6 +24,20 @@ _LEAVE_S = 60.0
 """Time without reading after which this node leaves a stream; joining it again costs a few round trips."""
 
 
+@dataclass(frozen=True, slots=True)
+class BalancerConfig:
+    """When the gradings of all nodes are checked."""
+
+    node: str
+    """This node."""
+    period_s: float
+    """Period of `GradingBalancer.look`."""
+    recover_period_s: float
+    """Period of `GradingBalancer.recover`."""
+    kept_s: float
+    """Age of a session's start after which `recover` no longer considers the session."""
+
+
 class GradingBalancer:
     """Checks the gradings of all nodes every SANDBOX_NODE_BEAT_S."""
 
@@ -34,24 +49,17 @@ class GradingBalancer:
         store: Store,
         history: History,
         instances: Instances,
-        *,
-        node: str,
-        period_s: float,
-        recover_period_s: float,
-        kept_s: float,
+        config: BalancerConfig,
     ) -> None:
-        """`look` is called every `period_s`. `recover` considers sessions that started within the last `kept_s`."""
         self._jobs = jobs
         self._rewards = rewards
         self._nodes = nodes
         self._store = store
         self._history = history
         self._instances = instances
-        self._node = node
-        self._period_s = period_s
-        self._recover_period_s = recover_period_s
-        self._recover_at = time.monotonic() + recover_period_s
-        self._kept_s = kept_s
+        self._config = config
+        self._node = config.node
+        self._recover_at = time.monotonic() + config.recover_period_s
         self._alive: dict[str, NodeRecord] = {}
         self._not_before: dict[str, float] = {}
         self._helped_at: dict[str, float] = {}
@@ -82,7 +90,7 @@ class GradingBalancer:
         """Check the gradings of all nodes once; every `recover_period_s` also `recover`."""
         await self._look()
         if time.monotonic() > self._recover_at:
-            self._recover_at = time.monotonic() + self._recover_period_s
+            self._recover_at = time.monotonic() + self._config.recover_period_s
             await self.recover()
 
     async def recover(self) -> None:
@@ -97,7 +105,7 @@ class GradingBalancer:
             return
         now = clock.now()
         undone = await self._history.ungraded(
-            started_after=now - self._kept_s, ended_before=now - self._recover_period_s
+            started_after=now - self._config.kept_s, ended_before=now - self._config.recover_period_s
         )
         if not undone:
             return
@@ -152,7 +160,7 @@ class GradingBalancer:
         if last != beat:
             self._beats[record.node] = (beat, now)
             return False
-        return now - seen_at > 2 * self._period_s
+        return now - seen_at > 2 * self._config.period_s
 
     async def _suits(self, sid: str) -> bool:
         """Whether this node suits the grading: it has the image, or no live node that takes jobs has it."""

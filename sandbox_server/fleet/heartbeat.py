@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sandbox_server import telemetry
@@ -36,6 +36,16 @@ class Load(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class NodeRequests:
+    """What handles the requests that other nodes leave in Redis for this one."""
+
+    announced: Callable[[Sequence[str]], Awaitable[object]]
+    """Prepares for starts of these instances, which are expected to be placed here."""
+    ends: Callable[[], Awaitable[None]]
+    """Ends the sessions of this node whose end was requested."""
+
+
 class Heartbeat:
     """Sends heartbeats until the server ends; sets `drained` when the node is draining and nothing is left to do."""
 
@@ -49,14 +59,9 @@ class Heartbeat:
         *,
         gradings: Callable[[], int],
         faults: Callable[[], Mapping[str, str]],
-        announced: Callable[[Sequence[str]], Awaitable[object]],
-        ends: Callable[[], Awaitable[None]],
+        requests: NodeRequests,
     ) -> None:
-        """`facts`: the constant part of the record; `gradings()`: the number running or waiting here;
-        `announced(instance_ids)` prepares for starts that other nodes expect to be placed here; `ends()` ends the
-        sessions here whose end other nodes have requested.
-        """
-        self._ends = ends
+        """`facts`: the constant part of the record; `gradings()`: the number running or waiting here."""
         self._nodes = nodes
         self._runtime = runtime
         self._starts = starts
@@ -64,7 +69,7 @@ class Heartbeat:
         self._facts = facts
         self._gradings = gradings
         self._faults = faults
-        self._announced = announced
+        self._requests = requests
         self._beats = 0
         self._told: tuple[frozenset[str], frozenset[str]] | None = None
         self._told_at = self._looked_at = float("-inf")
@@ -81,8 +86,8 @@ class Heartbeat:
             self._told = None
         await self._tell_images()
         if names := await self._nodes.announced():
-            await self._announced(names)
-        await self._ends()
+            await self._requests.announced(names)
+        await self._requests.ends()
         if self._placement.draining and not self._starts.used and not self._gradings():
             await self._nodes.leave()
             await self._nodes.drained(self._facts.node)

@@ -75,6 +75,26 @@ class _Expected:
     begun: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """Containers that are created before they are needed."""
+
+    most: int = 0
+    """Created and not yet taken."""
+    boots: int = 1
+    """Created at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sealing:
+    """How sealed images are made: setup commands run, and history after the task removed."""
+
+    seal: Callable[[TaskInstance], Awaitable[ImageInfo]]
+    """Gives the instance's sealed image, and builds it if it is not there."""
+    at_once: int = 1
+    """Images that `Containers.make_image` builds at a time."""
+
+
 class Containers:
     """Creates grading containers, hands each out once, and removes them in the background."""
 
@@ -86,31 +106,28 @@ class Containers:
         network: str = "none",
         cpu_shares: int = 0,
         bounds: Bounds | None = None,
-        ahead: int = 0,
-        ahead_boots: int = 1,
+        ahead: Ahead | None = None,
         faults: Faults | None = None,
-        sealed: Callable[[TaskInstance], Awaitable[ImageInfo]] | None = None,
-        seals: int = 1,
+        sealing: Sealing | None = None,
     ) -> None:
         """`limits` apply where the instance sets none; `network` is the containers' network.
 
-        At most `ahead` containers are created ahead and not yet taken, `ahead_boots` of them at a time, and none while
-        there are `faults`. `sealed(instance)` gives the sealed image, with setup commands run and history after the
-        task removed; without `sealed`, one of the instance's images is used and set up in each container. At most
-        `seals` sealed images are built at a time by `make_image`.
+        While there are `faults`, no container is created ahead. Without `sealing`, one of the instance's images is used
+        and set up in each container.
         """
+        ahead = ahead or Ahead()
         self._runtime = runtime
         self._limits = limits
         self.network = network
         self._cpu_shares = cpu_shares
         self._bounds = bounds or Bounds()
-        self._ahead = ahead
+        self._most_ahead = ahead.most
         self._faults = faults or Faults()
-        self._sealed = sealed
-        self._sealing = asyncio.Semaphore(seals)
+        self._sealed = sealing.seal if sealing else None
+        self._sealing = asyncio.Semaphore(sealing.at_once if sealing else 1)
         self._known = set[str]()
         """Instances whose sealed image has been present once; if it is gone since, the grading itself rebuilds it."""
-        self._boots = asyncio.Semaphore(ahead_boots)
+        self._boots = asyncio.Semaphore(ahead.boots)
         self._expected: dict[str, _Expected] = {}
         self._leaving = TaskSet("grading containers")
         self._closed = False
@@ -197,7 +214,7 @@ class Containers:
 
     def expect(self, instance: TaskInstance, sid: str) -> None:
         """Start creating a container for the coming grading of `sid`, unless enough are waiting already."""
-        if sid in self._expected or len(self._expected) >= self._ahead or self._closed:
+        if sid in self._expected or len(self._expected) >= self._most_ahead or self._closed:
             return
         making = asyncio.create_task(self._make_ahead(instance, sid), name=f"grade-ahead-{sid}")
         expiry = asyncio.get_running_loop().call_later(KEPT_S, self.forget, sid)

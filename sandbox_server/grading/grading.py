@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from sandbox_server import telemetry
@@ -35,6 +35,16 @@ log = telemetry.logger(__name__)
 _KILLED = 137  # 128 + SIGKILL
 
 
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """What happens after an attempt that broke off through no fault of the patch."""
+
+    attempts: int = 3
+    """Attempts in all."""
+    pause_s: float = 1.0
+    """Before the second attempt; before the third twice as long, and so on."""
+
+
 class Grading:
     """Grades patches, each in its own container, which is removed once the verdict is known."""
 
@@ -45,9 +55,8 @@ class Grading:
         baseline: BaselineSource,
         *,
         runner_files: RunnerFilePolicy = "strip",
-        attempts: int = 3,
         bounds: Bounds | None = None,
-        retry_pause_s: float = 1.0,
+        retries: Retries | None = None,
         assays: Assays | None = None,
         control_kept_s: float = 300.0,
     ) -> None:
@@ -55,9 +64,8 @@ class Grading:
         self._containers = containers
         self._graders = graders
         self._runner_files = runner_files
-        self._attempts = attempts
         self._bounds = bounds or Bounds()
-        self._retry_pause_s = retry_pause_s
+        self._retries = retries or Retries()
         self._calibration = Calibration(baseline, self.run_unpatched)
         self._assays = assays
         self.confirming: Confirming | None = None
@@ -125,7 +133,7 @@ class Grading:
             verdict = await self._verdict(request, aside)
         except ServiceError as error:
             verdict = ungraded(request, VerdictName.INFRA, mask=True, cause=f"{error.code}: {error.detail}")
-            verdict = replace(verdict, attempts=self._attempts)
+            verdict = replace(verdict, attempts=self._retries.attempts)
         except Exception as error:  # a defect of ours must become a masked verdict, not a lost reward
             log.exception("grading failed", instance_id=request.instance.instance_id, sid=request.sid)
             telemetry.INFRA_ERRORS.labels("defect").inc()
@@ -265,10 +273,10 @@ class Grading:
         breaks: list[BrokeOff] = []
         began = time.monotonic()
         number = 0
-        while number < self._attempts or is_suspect(breaks, number):
+        while number < self._retries.attempts or is_suspect(breaks, number):
             number += 1
             if number > 1:
-                await asyncio.sleep(self._retry_pause_s * (number - 1))
+                await asyncio.sleep(self._retries.pause_s * (number - 1))
             failure: Exception
             try:
                 attempt = await self._attempt(instance, patch, sid, altered)

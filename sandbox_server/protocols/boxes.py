@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from sandbox_server.boxes.boxes import BoxView
 from sandbox_server.boxes.command import Command, with_path
 from sandbox_server.boxes.commands import BoxCommand, Commands
-from sandbox_server.boxes.creation import BoxRequest
+from sandbox_server.boxes.planning import BoxRequest
 from sandbox_server.boxes.policy import SIZE_KEY
 from sandbox_server.errors import MalformedRequest, UnknownSession
 from sandbox_server.images.box_images import VIEW_KEY

@@ -6,36 +6,29 @@ it at once if it has room; otherwise the first server with room takes the job.
 
 import asyncio
 import contextlib
-import math
 import time
-import uuid
 from collections import OrderedDict
-from collections.abc import Coroutine, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import Any
 
-from sandbox_server import clock, telemetry, traces
+from sandbox_server import telemetry
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.errors import InfrastructureError, ServiceError
-from sandbox_server.grading import tripwires
-from sandbox_server.grading.base import GradeRequest, Reward
 from sandbox_server.grading.queue import GradingQueue
-from sandbox_server.grading.verdicts import ungraded
 from sandbox_server.lifecycle import SessionState
 from sandbox_server.records import GradedSession, PatchRecord, SessionRecord, Verdict, VerdictName
 from sandbox_server.sandbox.faults import Faults
-from sandbox_server.scoring.localizing import Localizing
+from sandbox_server.scoring.session_grading import SessionGrading
 from sandbox_server.state.jobs import GradingJobs
 from sandbox_server.state.signals import Signals
 from sandbox_server.tasks import TaskSet
 
 log = telemetry.logger(__name__)
 
-_LOG_TAIL_IN_RECEIPT = 20_000  # characters of the test log
 _LOOK_S = 1.0  # interval of SQL reads while waiting for another node's grading; its signal usually comes sooner
-_ROUNDED_S = 0.01  # measured stages may exceed the whole by this much
 _STANDING = 512  # cached verdicts, some 10 KB each: a trainer requests a batch at once, often twice
 
 
@@ -49,46 +42,47 @@ class RewardAnswer:
     """Id of the stored record; "" if none is stored (pending, unknown_session)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How many gradings a node takes."""
+
+    node: str
+    slots: int
+    """Gradings that run at a time."""
+    prefetch: int
+    """Further gradings that it takes while there are other nodes."""
+
+    @property
+    def most(self) -> int:
+        """Gradings that it takes while there are other nodes."""
+        return self.slots + self.prefetch
+
+
 class Rewards:
     """Grades ended sessions, each in one task that all callers on this node share."""
 
     def __init__(
         self,
         queue: GradingQueue,
+        grading: SessionGrading,
         history: History,
         instances: Instances,
-        rewards: Mapping[str, Reward],
         jobs: GradingJobs,
         signals: Signals,
-        localizing: Localizing,
         faults: Faults,
-        *,
-        reward: str,
-        node: str,
-        slots: int,
-        prefetch: int,
+        share: Share,
     ) -> None:
-        """Take up to `slots` + `prefetch` gradings while there are other nodes.
-
-        Raises ValueError if no reward function is called `reward`.
-        """
-        if reward not in rewards:
-            raise ValueError(f"there is no reward {reward!r}; SANDBOX_REWARD is one of {', '.join(sorted(rewards))}")
         self._queue = queue
-        self._localizing = localizing
+        self._grading = grading
         self._faults = faults
         self._history = history
         self._instances = instances
-        self._reward = rewards[reward]
-        self._reward_name = reward
-        self._node = node
+        self._share = share
         self._running: dict[str, asyncio.Task[GradedSession]] = {}
         self._standing: OrderedDict[str, GradedSession] = OrderedDict()
         """Cache of final verdicts in SQL, least recently used first."""
         self._jobs = jobs
         self._signals = signals
-        self._slots = slots
-        self._prefetch = prefetch
         self.alone = True
         """No other node takes gradings."""
         self.accepting = True
@@ -104,12 +98,11 @@ class Rewards:
     @property
     def idle(self) -> bool:
         """Whether a new grading would start at once."""
-        return self.well and not self._closing and len(self._running) < self._slots
+        return self.well and not self._closing and len(self._running) < self._share.slots
 
     def room(self) -> bool:
         """Whether this node takes another grading."""
-        most = self._slots + self._prefetch
-        return self.well and not self._closing and (self.alone or len(self._running) < most)
+        return self.well and not self._closing and (self.alone or len(self._running) < self._share.most)
 
     def prepare(self, instance: TaskInstance) -> None:
         """Prepare in the background what grading `instance` needs; called when its session starts."""
@@ -136,7 +129,7 @@ class Rewards:
         if sid in self._running or sid in self._standing:
             return
         lost = session.state == SessionState.LOST  # needs no container, so any node can do it at once
-        if lost or (session.node == self._node and self.room() and not self._jobs.behind()):
+        if lost or (session.node == self._share.node and self.room() and not self._jobs.behind()):
             self._start(session, patch)
         if not lost:
             self._background(self._submit(session), f"grade-submit-{sid}")
@@ -272,135 +265,12 @@ class Rewards:
     async def _grade(self, session: SessionRecord, patch: PatchRecord | None) -> GradedSession:
         if standing := self._standing.get(session.sid):
             return standing
-        began = clock.now()
-        graded = await self._graded(session, patch)
-        if traces.on():
-            traces.span(session, _span(graded, began), asked=False)
-        return graded
-
-    async def _graded(self, session: SessionRecord, patch: PatchRecord | None) -> GradedSession:
         instance = await self._instances.by_id(session.instance_id)
-        patch = patch or await self._history.patch(session.sid)
-        request = GradeRequest(
-            instance=instance,
-            patch=None if patch is None else patch.diff,
-            sid=session.sid,
-            patch_cause="" if patch is None else patch.cause,
-            run=session.run,
-        )
-        if patch is None:
-            cause = f"the sandbox was lost before its patch was taken: {session.cause or session.end_reason}"
-            verdict = ungraded(request, VerdictName.INFRA, mask=True, cause=cause)
-            return await self._store(session, instance, patch, verdict, "")
-        if instance.localizes:
-            verdict, composition = await self._localizing.verdict(session, instance)
-            return await self._store(session, instance, patch, verdict, "", composition)
-        key = await self._queue.key(request)
-        try:
-            verdict = await self._queue.verdict(request, key)
-            key_of_verdict = await self._queue.key(request, verdict)
-            verdict = replace(verdict, tripwires=await self._tripwires(session, request, verdict))
-            return await self._store(session, instance, patch, verdict, key_of_verdict)
-        finally:
-            await self._queue.written(key)
-
-    async def _tripwires(self, session: SessionRecord, request: GradeRequest, verdict: Verdict) -> dict[str, int]:
-        try:
-            actions = [action.content for action in await self._localizing.journals.of(session)]
-        except InfrastructureError as error:  # missing tripwires must not cost the reward
-            log.warning(
-                "tripwires: the actions could not be read", sid=session.sid, code=error.code, error=error.detail
-            )
-            actions = []
-        found = await asyncio.to_thread(tripwires.count, actions, request.patch, len(verdict.runner_files))
-        for sign in found:
-            telemetry.TRIPWIRES.labels(sign).inc()
-        return found
-
-    async def _store(
-        self,
-        session: SessionRecord,
-        instance: TaskInstance,
-        patch: PatchRecord | None,
-        verdict: Verdict,
-        key: str,
-        composition: str = "",
-    ) -> GradedSession:
-        reward, name = 0.0, composition or self._reward_name
-        if verdict.pays:
-            reward = self._reward(instance, verdict) if verdict.score is None else verdict.score.total
-        if not math.isfinite(reward):
-            raise ValueError(f"the reward {name} gave {reward} for {verdict.name}")
-        graded = GradedSession(
-            sid=session.sid,
-            instance_id=session.instance_id,
-            verdict=verdict,
-            reward=float(reward),
-            reward_name=name,
-            receipt=uuid.uuid4().hex,
-            graded_at=clock.now(),
-        )
-        telemetry.VERDICTS.labels(verdict.name.value, str(verdict.mask).lower()).inc()
-        log.info(
-            "graded",
-            sid=session.sid,
-            instance_id=session.instance_id,
-            run=session.run,
-            verdict=verdict.name.value,
-            mask=verdict.mask,
-            reward=reward,
-            seconds=round(verdict.timings_s.get("total", 0.0), 2),
-        )
-        receipt = self._receipt(graded, session, patch, instance.base_commit)
-        with telemetry.GRADE_SECONDS.labels("store").time():
-            graded = await self._history.save_graded(graded, receipt, key)
+        graded = await self._grading.grade(session, instance, patch)
         self._keep(graded)
         self._background(self._tell_graded(graded.sid), f"graded-{graded.sid}")
-        self._background(self._localizing.keep(session, instance, graded), f"metrics-{graded.sid}")
+        self._background(self._grading.localizing.keep(session, instance, graded), f"metrics-{graded.sid}")
         return graded
-
-    def _receipt(
-        self, graded: GradedSession, session: SessionRecord, patch: PatchRecord | None, row_base_commit: str
-    ) -> dict[str, object]:
-        verdict = asdict(graded.verdict)
-        verdict["name"] = graded.verdict.name.value
-        verdict["log_tail"] = graded.verdict.log_tail[-_LOG_TAIL_IN_RECEIPT:]
-        return {
-            "receipt": graded.receipt,
-            "sid": graded.sid,
-            "instance_id": graded.instance_id,
-            "run": session.run,
-            "parent": session.parent,
-            "forked_at": session.forked_at,
-            "node": self._node,
-            "reward": graded.reward,
-            "reward_name": graded.reward_name,
-            "graded_at": graded.graded_at,
-            "base_commit": row_base_commit,
-            "image_head": "" if patch is None else patch.base_commit,
-            "patch_sha256": "" if patch is None else patch.sha256,
-            "session_timings_s": dict(session.timings_s),
-            "patch_bytes": 0 if patch is None or patch.diff is None else len(patch.diff),
-            **verdict,
-        }
-
-
-def _span(graded: GradedSession, began: float) -> traces.Span:
-    """The span of a stored grading, without stages if the verdict was found for another session with the same patch."""
-    verdict = graded.verdict
-    stages = {name: taken_s for name, taken_s in verdict.timings_s.items() if name != "total"}
-    shared = sum(stages.values()) > graded.graded_at - began + _ROUNDED_S
-    said: dict[str, traces.Value] = {
-        "sandbox.verdict": verdict.name.value,
-        "sandbox.masked": verdict.mask,
-        "sandbox.reward": graded.reward,
-        "sandbox.shared": shared,
-    }
-    now = clock.now()
-    rows = () if shared else traces.in_a_row(stages, graded.graded_at)
-    stored = traces.Span("store", graded.graded_at, now)
-    error = verdict.cause if verdict.name is VerdictName.INFRA else ""
-    return traces.Span("grading", began, now, said, error, (*rows, stored))
 
 
 def _answer(graded: GradedSession) -> RewardAnswer:

@@ -51,7 +51,6 @@ class EndConfig:
     action_wait_s: float
     end_grace_s: float
     postprocess_timeout_s: float
-    ending_max_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +61,6 @@ class RestoreConfig:
     restore: str
     restore_timeout_s: float
     command_timeout_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceConfig:
-    """Of what protocols ask for."""
-
-    node: str
-    allow_ungradable: bool
-    reward_wait_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,33 +4,27 @@ The grading starts as soon as the patch is stored. Its container is created when
 """
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 from sandbox_server import clock, telemetry, traces
 from sandbox_server.errors import (
-    CatalogueUnavailable,
     InfrastructureError,
     OwnedElsewhere,
     SandboxLost,
-    ServiceError,
     SessionBusy,
     StateUnavailable,
     UnknownInstance,
 )
 from sandbox_server.fleet.ownership import Ownership
-from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.lifecycle import OVER, SessionState, sources_of
-from sandbox_server.records import PatchRecord, SessionRecord
+from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import Runtime
-from sandbox_server.scoring.rewards import Rewards
 from sandbox_server.sessions.config import EndConfig
 from sandbox_server.sessions.data import SessionData
-from sandbox_server.sessions.patches import Captures, none
+from sandbox_server.sessions.final_patches import FinalPatches
 from sandbox_server.sessions.restoring import Restoring
-from sandbox_server.sessions.sleeping import Sleeping
 from sandbox_server.sessions.starts import Starts
 
 log = telemetry.logger(__name__)
@@ -45,14 +39,11 @@ class Ending:
     def __init__(
         self,
         runtime: Runtime,
-        workspaces: Workspaces,
-        captures: Captures,
         data: SessionData,
+        patches: FinalPatches,
         starts: Starts,
-        rewards: Rewards,
         ownership: Ownership,
         restoring: Restoring,
-        sleeping: Sleeping,
         config: EndConfig,
         interrupt: Callable[[str], None],
     ) -> None:
@@ -60,16 +51,12 @@ class Ending:
         self._interrupt = interrupt
         self._ownership = ownership
         self._restoring = restoring
-        self._sleeping = sleeping
         self._runtime = runtime
         self._data = data
-        self._workspaces = workspaces
-        self._captures = captures
+        self._patches = patches
         self._starts = starts
-        self._rewards = rewards
         self._config = config
         self._removing: dict[str, asyncio.Task[None]] = {}
-        self._began: dict[str, float] = {}  # sid -> start of its end; a restart of the server resets it
 
     async def removed(self, sid: str) -> None:
         """Wait until the container of an ended session is removed or left to the reaper."""
@@ -117,32 +104,6 @@ class Ending:
             if not self._ownership.is_here(record) and await self._data.history.patch(sid) is None:
                 raise OwnedElsewhere(record.node)  # another node took it over meanwhile
             return await self._end_here(record, record.end_reason or reason)
-
-    async def _patch_in_time(self, record: SessionRecord) -> tuple[SessionRecord, PatchRecord]:
-        """As `_patch`, but the session is lost past SANDBOX_ENDING_MAX_S, earlier attempts included.
-
-        Then the engine or the unchanged tree failed too: the agent's files cannot take that long, because `Captures`
-        gives up on them sooner. An outage of SQL or Redis does not count.
-        """
-        most_s = self._config.ending_max_s
-        began = self._began.setdefault(record.sid, time.monotonic())
-        left_s = max(self._config.postprocess_timeout_s, began + most_s - time.monotonic())
-        try:
-            async with asyncio.timeout(left_s) as bound:
-                return await self._patch(record)
-        except TimeoutError:
-            if not bound.expired():
-                raise
-            raise SandboxLost(f"its end took longer than {most_s:g} s (SANDBOX_ENDING_MAX_S)") from None
-        except (CatalogueUnavailable, StateUnavailable):
-            self._began.pop(record.sid, None)
-            raise
-        except InfrastructureError as e:
-            if time.monotonic() - began < most_s or isinstance(e, SandboxLost):
-                raise
-            raise SandboxLost(
-                f"its end failed repeatedly for longer than {most_s:g} s (SANDBOX_ENDING_MAX_S), at last: {e.detail}"
-            ) from e
 
     @asynccontextmanager
     async def _hurrying(self, sid: str) -> AsyncIterator[None]:
@@ -211,11 +172,11 @@ class Ending:
         began = clock.now()
         await self._data.store.move(record.sid, SessionState.ENDING, sources, end_reason=reason)
         try:
-            record, patch = await self._patch_in_time(record)
+            record, patch = await self._patches.take(record)
         except SandboxLost as e:
             return await self._lose(record, died or e.detail)
         except BaseException:
-            self._rewards.forget(record.sid)
+            self._patches.forget(record.sid)
             raise
         ended = await self._finish(record, SessionState.ENDED, reason, patch.cause or died)
         if traces.on():
@@ -223,57 +184,10 @@ class Ending:
             traces.span(ended, traces.Span("end", began, clock.now(), said, error=ended.cause))
         return ended
 
-    async def _patch(self, record: SessionRecord) -> tuple[SessionRecord, PatchRecord]:
-        """Store the session's patch in SQL and begin its grading; returns the record with the time this took."""
-        if stored := await self._data.history.patch(record.sid):
-            return record, stored  # a server died between storing the patch and removing the container
-        if record.differences:
-            # the patch would be of a state that the policy never saw, so it must not earn a reward
-            raise SandboxLost(
-                f"its host died, and {record.differences} of its actions ended differently when they were run again,"
-                " which no observation could tell any more"
-            )
-        began = time.monotonic()
-        record = await self._woken(record)
-        captured = await self._capture(record)
-        # if this node was declared dead, the session continued elsewhere: its patch there must not be preempted
-        now = await self._data.store.session(record.sid)
-        if now is not None and now.container_id != record.container_id:
-            raise OwnedElsewhere(now.node)
-        patch = await self._data.history.save_patch(captured)
-        record = replace(record, timings_s={**record.timings_s, "end_patch": time.monotonic() - began})
-        self._rewards.begin(record, patch)
-        return record, patch
-
-    async def _woken(self, record: SessionRecord) -> SessionRecord:
-        """The session, in a container if a patch is taken from one. Its state is `ending` by now."""
-        if not record.asleep:
-            return record
-        with suppress(UnknownInstance):  # told by `_capture`
-            instance = await self._data.instances.by_id(record.instance_id)
-            if not instance.localizes:
-                return await self._sleeping.wake(replace(record, state=SessionState.ENDING), instance)
-        return record
-
-    async def _capture(self, record: SessionRecord) -> PatchRecord:
-        try:
-            instance = await self._data.instances.by_id(record.instance_id)
-        except UnknownInstance as e:
-            raise SandboxLost(f"its instance was removed from the catalogue: {e.detail}") from e
-        if instance.localizes:
-            return none(record)
-        self._rewards.expect(instance, record.sid)
-        base = ""
-        # the base commit is only a note in the receipt; a failure to get it must not cost the patch
-        with suppress(ServiceError):
-            base = (await self._workspaces.prepared(instance)).base_commit
-        with telemetry.ACTION_SECONDS.labels("patch").time():
-            return await self._captures.take(record, instance, base_commit=base or instance.base_commit)
-
     async def _lose(self, record: SessionRecord, cause: str) -> SessionRecord:
         log.error("sandbox lost", sid=record.sid, instance_id=record.instance_id, cause=cause)
         telemetry.INFRA_ERRORS.labels(SandboxLost.code).inc()
-        self._rewards.forget(record.sid)
+        self._patches.forget(record.sid)
         return await self._finish(record, SessionState.LOST, "lost", cause)
 
     async def _finish(self, record: SessionRecord, state: SessionState, reason: str, cause: str) -> SessionRecord:
@@ -290,7 +204,7 @@ class Ending:
             timings_s=ended.timings_s,
         )
         await self._starts.release(record.sid)
-        self._began.pop(record.sid, None)
+        self._patches.ended(record.sid)
         traces.rollout(ended)
         task = asyncio.create_task(self._remove(record), name=f"remove-{record.sid}")
         self._removing[record.sid] = task

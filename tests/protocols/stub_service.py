@@ -17,7 +17,8 @@ from sandbox_server.actions.batch import Command, CommandResult
 from sandbox_server.app import Parts, create_app
 from sandbox_server.boxes.blobs import Blobs
 from sandbox_server.boxes.boxes import Boxes, BoxView
-from sandbox_server.boxes.creation import BoxCreation, BoxRequest
+from sandbox_server.boxes.creation import BoxCreation
+from sandbox_server.boxes.planning import BoxRequest
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.insight.counts import Counts

@@ -226,11 +226,11 @@ async def test_an_end_that_never_succeeds_is_bounded(settings: Settings, monkeyp
 
         monkeypatch.setattr(server.sandboxes.captures, "take", fails)
         with pytest.raises(EngineUnavailable):
-            await server.sandboxes.sessions.end(sid, "postprocess")
+            await server.sandboxes.ends.end(sid, "postprocess")
         record = await server.foundation.data.store.session(sid)
         assert record is not None and record.state == "ending"
         await asyncio.sleep(0.6)
-        ended = await server.sandboxes.sessions.end(sid, "postprocess")
+        ended = await server.sandboxes.ends.end(sid, "postprocess")
         assert ended is not None and ended.state == "lost" and "SANDBOX_ENDING_MAX_S" in ended.cause
         await server.sandboxes.ending.removed(sid)
         assert not [c for c in await server.foundation.runtime.list() if c.sid == sid and c.role is Role.SESSION]

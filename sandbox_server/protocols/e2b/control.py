@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from sandbox_server.boxes.boxes import BoxView
-from sandbox_server.boxes.creation import BoxRequest
+from sandbox_server.boxes.planning import BoxRequest
 from sandbox_server.errors import MalformedRequest, RequestError, SandboxRunning, UnknownSession
 from sandbox_server.protocols._caller import owner_of_caller
 from sandbox_server.protocols._sessions import box_creation_of, boxes_of

@@ -3,9 +3,10 @@
 import asyncio
 import signal
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol
 
 from sandbox_server.errors import CommandBroken, SandboxExhausted, SandboxLost, ServiceError
 from sandbox_server.sandbox.bash import frames
@@ -64,12 +65,45 @@ class Cut:
         return held
 
 
-class Command:
-    """Implements `sandbox.process.Process`.
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a command uses its channel."""
 
-    `shared`: the channel's bash reports the command's end by marks on both streams, and the channel is reusable.
-    Otherwise the command has replaced the bash: it ends with the stream, and the engine reports the exit status.
-    """
+    shared: bool
+    """The channel's bash reports the command's end by marks on both streams. Otherwise the command has replaced the
+    bash: it ends with the stream, and the engine reports the exit status."""
+    reusable: bool
+    """A shared channel can take another command afterwards."""
+    pty: bool
+    timeout_s: float | None
+
+
+class Channels(Protocol):
+    """What a command needs of the channels beside its own."""
+
+    async def kill(self, begun: Begun) -> None:
+        """Kill the command's whole tree. Raises SandboxLost, SandboxExhausted."""
+        ...
+
+    async def signal(self, begun: Begun, number: int) -> bool:
+        """Signal the command; False if it has ended. Raises SandboxLost, SandboxExhausted."""
+        ...
+
+    async def status(self, channel: ExecChannel) -> int:
+        """The exit status of a command that replaced its channel's bash. Raises SandboxLost, EngineUnavailable."""
+        ...
+
+    def give_back(self, channel: ExecChannel) -> None:
+        """Keep the channel for another command."""
+        ...
+
+    def drop(self, channel: ExecChannel) -> None:
+        """Close the channel."""
+        ...
+
+
+class Command:
+    """Implements `sandbox.process.Process`."""
 
     def __init__(
         self,
@@ -77,25 +111,15 @@ class Command:
         begun: Begun,
         first: bytes,
         errors: bytes,
-        *,
-        shared: bool,
-        reusable: bool,
-        pty: bool,
-        timeout_s: float | None,
+        manner: Manner,
         clock: SandboxClock,
-        kill: Callable[[Begun], Awaitable[None]],
-        send: Callable[[Begun, int], Awaitable[bool]],
-        status: Callable[[ExecChannel], Awaitable[int]],
-        give_back: Callable[[ExecChannel], None],
-        drop: Callable[[ExecChannel], None],
+        channels: Channels,
     ) -> None:
+        """`first` and `errors`: what has come of stdout and stderr since the command began."""
         self._channel = channel
         self._begun = begun
-        self._shared = shared
-        self._reusable = reusable
-        self._pty = pty
-        self._kill, self._send, self._status = kill, send, status
-        self._give_back, self._drop = give_back, drop
+        self._manner = manner
+        self._channels = channels
         mark = begun.nonce.encode()
         self._cuts = {Stream.STDOUT: Cut(mark + b" "), Stream.STDERR: Cut(mark + b"\n")}
         self._ready: deque[tuple[Stream, bytes]] = deque()
@@ -108,13 +132,14 @@ class Command:
         self._timers: list[asyncio.TimerHandle] = []
         self._expiry: asyncio.TimerHandle | None = None
         self._clock = clock
-        self._expires_at = float("inf") if timeout_s is None else clock.now() + timeout_s
-        if timeout_s is not None:
-            self._look_in(timeout_s)
+        self._expires_at = float("inf")
+        if manner.timeout_s is not None:
+            self._expires_at = clock.now() + manner.timeout_s
+            self._look_in(manner.timeout_s)
         if errors:
             self._took(Stream.STDERR, errors)
         if first:
-            self._took(Stream.PTY if pty else Stream.STDOUT, first)
+            self._took(Stream.PTY if manner.pty else Stream.STDOUT, first)
 
     @property
     def pid(self) -> int:
@@ -145,7 +170,7 @@ class Command:
 
     async def close_stdin(self) -> None:
         """See `sandbox.process.Process`."""
-        if self._pty:
+        if self._manner.pty:
             await self.write(b"\x04")
         elif self._end is None:
             self._channel.exec_stream.end_input()
@@ -155,18 +180,18 @@ class Command:
         if self._end is not None:
             return False
         self._sent.add(number)
-        return await self._send(self._begun, number)
+        return await self._channels.signal(self._begun, number)
 
     async def resize(self, size: Size) -> None:
         """See `sandbox.process.Process`."""
-        if self._pty and self._end is None:
+        if self._manner.pty and self._end is None:
             await self._channel.exec_stream.resize(size.rows, size.cols)
 
     async def kill_tree(self) -> None:
         """See `sandbox.process.Process`."""
         self._sent.add(signal.SIGKILL)
         with suppress(SandboxLost):
-            await self._kill(self._begun)
+            await self._channels.kill(self._begun)
         if self._end is None:
             self._timers.append(asyncio.get_running_loop().call_later(_AFTER_KILL_S, self._channel.exec_stream.close))
 
@@ -223,7 +248,7 @@ class Command:
         return self._ready.popleft()
 
     def _took(self, stream: Stream, data: bytes) -> None:
-        if not self._shared:
+        if not self._manner.shared:
             self._ready.append((stream, data))
             return
         piece = self._cuts[stream].feed(data)
@@ -242,21 +267,21 @@ class Command:
             return
         self._ended(end.status, signalled=end.signalled)
         # another process writes after the end report; it would also write into the next command's output
-        if self._reusable and end.free and len(report) == len(line) + 1 and not errors:
-            self._give_back(self._channel)
+        if self._manner.reusable and end.free and len(report) == len(line) + 1 and not errors:
+            self._channels.give_back(self._channel)
         else:
-            self._drop(self._channel)
+            self._channels.drop(self._channel)
 
     def _broken(self) -> None:
         """The end report is malformed, so how the command ended stays unknown."""
         self._failure = CommandBroken("The end of a command")
         self._stop_timers()
-        self._drop(self._channel)
+        self._channels.drop(self._channel)
         self._spawn(self._put_away())
 
     async def _put_away(self) -> None:
         try:
-            await self._kill(self._begun)
+            await self._channels.kill(self._begun)
         except ServiceError as e:
             log.warning("a command without a valid end report may still run", code=e.code, error=e.detail)
 
@@ -276,17 +301,17 @@ class Command:
             if held := cut.take():
                 self._ready.append((stream, held))
         try:
-            if self._shared:
+            if self._manner.shared:
                 # the channel's bash was killed: nobody owns the rest of the command
                 with suppress(SandboxExhausted):
-                    await self._kill(self._begun)
+                    await self._channels.kill(self._begun)
                 self._ended(_SIGNALS + signal.SIGKILL, signalled=True)
             elif self._timed_out:
                 self._ended(_SIGNALS + signal.SIGKILL, signalled=True)
             else:
-                self._ended(await self._status(self._channel), signalled=False)
+                self._ended(await self._channels.status(self._channel), signalled=False)
         except ServiceError as e:
             self._failure = e
             self._stop_timers()
         finally:
-            self._drop(self._channel)
+            self._channels.drop(self._channel)

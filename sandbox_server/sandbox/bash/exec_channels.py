@@ -17,7 +17,7 @@ from sandbox_server.errors import CommandBroken, SandboxExhausted, SandboxLost, 
 from sandbox_server.sandbox.base import ExecResult
 from sandbox_server.sandbox.bash import frames
 from sandbox_server.sandbox.bash.clock import SandboxClock
-from sandbox_server.sandbox.bash.command import Begun, Command
+from sandbox_server.sandbox.bash.command import Begun, Command, Manner
 from sandbox_server.sandbox.bash.exec import collected
 from sandbox_server.sandbox.bash.exec_channel import ChannelEnded, ChannelFlooded, ExecChannel
 from sandbox_server.sandbox.bash.exec_request import ExecRequest
@@ -119,7 +119,7 @@ class ExecChannels:
     def close(self) -> None:
         """Close all channels; running commands go on, but their output is lost."""
         for channel in tuple(self._open):
-            self._drop(channel)
+            self.drop(channel)
 
     # ---- beginning a command
 
@@ -177,7 +177,7 @@ class ExecChannels:
             async with asyncio.timeout(within_s):
                 return await channel.ask(nonce, text)
         except ChannelEnded:
-            self._drop(channel)
+            self.drop(channel)
             raise
         except ChannelFlooded:  # retrying on another channel might run it twice
             await self._take_back(channel, tag)
@@ -199,7 +199,7 @@ class ExecChannels:
             with suppress(ChannelEnded, ChannelFlooded, TimeoutError):
                 async with asyncio.timeout(_PARKED_ANSWER_S):
                     await channel.ask(nonce, None)
-        self._drop(channel)
+        self.drop(channel)
         with suppress(SandboxLost):
             await self.kill(Begun("", tag, 0, "", ""))
 
@@ -216,13 +216,13 @@ class ExecChannels:
         line, first, errors = answered
         line = line.removesuffix("\r")  # added by a terminal
         if line == "stale":
-            self._drop(channel)
+            self.drop(channel)
             return None
         if line == "full":
             if request.stdin:
-                self._drop(channel)
+                self.drop(channel)
             else:
-                self._give_back(channel)
+                self.give_back(channel)
             raise SandboxExhausted("the container takes no further process; it is at its limit of processes")
         try:
             began = frames.beginning(line)
@@ -237,16 +237,9 @@ class ExecChannels:
             Begun(nonce, tag, began.pid, began.tick, began.last),
             first,
             errors,
-            shared=self._shared and not terminal,
-            reusable=not request.stdin,
-            pty=terminal,
-            timeout_s=request.timeout_s,
-            clock=self._clock,
-            kill=self.kill,
-            send=self._send,
-            status=self._status,
-            give_back=self._give_back,
-            drop=self._drop,
+            Manner(self._shared and not terminal, not request.stdin, terminal, request.timeout_s),
+            self._clock,
+            self,
         )
 
     async def _know(self, user: str) -> None:
@@ -279,15 +272,17 @@ class ExecChannels:
             channel.idle = None
         return channel
 
-    def _give_back(self, channel: ExecChannel) -> None:
+    def give_back(self, channel: ExecChannel) -> None:
+        """See `command.Channels`."""
         parked = self._parked.setdefault(channel.user, [])
         if not self._shared or len(parked) >= _PARKED or channel not in self._open:
-            self._drop(channel)
+            self.drop(channel)
             return
         parked.append(channel)
-        channel.idle = asyncio.get_running_loop().call_later(_IDLE_S, self._drop, channel)
+        channel.idle = asyncio.get_running_loop().call_later(_IDLE_S, self.drop, channel)
 
-    def _drop(self, channel: ExecChannel) -> None:
+    def drop(self, channel: ExecChannel) -> None:
+        """See `command.Channels`."""
         self._open.discard(channel)
         parked = self._parked.get(channel.user, [])
         if channel in parked:
@@ -308,14 +303,14 @@ class ExecChannels:
                 async with asyncio.timeout(within_s):
                     answer, _, _ = await channel.ask(nonce, shlex.join([function, nonce, *words]))
             except (ChannelEnded, ChannelFlooded, TimeoutError):
-                self._drop(channel)
+                self.drop(channel)
                 if parked is None:
                     await self._refused()
             except BaseException:
-                self._drop(channel)
+                self.drop(channel)
                 raise
             else:
-                self._give_back(channel)
+                self.give_back(channel)
                 return answer.split()
         raise SandboxExhausted(
             "the container's channels end as soon as they are opened; its processes are being killed"
@@ -329,14 +324,16 @@ class ExecChannels:
             await asyncio.sleep(0.02)
         raise SandboxExhausted("the container takes no further process; it is at its limit of processes or memory")
 
-    async def _send(self, begun: Begun, number: int) -> bool:
+    async def signal(self, begun: Begun, number: int) -> bool:
+        """See `command.Channels`."""
         return await self._control("__sb_signal", begun.tag, str(begun.pid), str(number), within_s=_ANSWER_S) == [
             "sent"
         ]
 
     # ---- the end of a channel that became its command
 
-    async def _status(self, channel: ExecChannel) -> int:
+    async def status(self, channel: ExecChannel) -> int:
+        """See `command.Channels`."""
         pauses = itertools.chain(_EXIT_CODE_PAUSES, itertools.repeat(0.02))
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _EXIT_CODE_S

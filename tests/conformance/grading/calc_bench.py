@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 from sandbox_server.catalogue.instance import SwebenchGrader, TaskInstance
 from sandbox_server.grading.base import Baseline, Grader, GradeRequest
-from sandbox_server.grading.containers import Containers
-from sandbox_server.grading.grading import Grading
+from sandbox_server.grading.containers import Ahead, Containers, Sealing
+from sandbox_server.grading.grading import Grading, Retries
 from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.records import Verdict
 from sandbox_server.sandbox.base import Limits, Role, Runtime
@@ -69,11 +69,12 @@ class Bench:
 
         limits = Limits(memory_mb=512, cpus=1.0)
         return Grading(
-            Containers(runtime or self.runtime, limits=limits, ahead=ahead, sealed=self.workspaces.sealed),
+            Containers(
+                runtime or self.runtime, limits=limits, ahead=Ahead(ahead), sealing=Sealing(self.workspaces.sealed)
+            ),
             self.graders,
             stored,
-            attempts=attempts,
-            retry_pause_s=0.05,
+            retries=Retries(attempts, pause_s=0.05),
             **options,  # type: ignore[arg-type]  # the policy, by its value
         )
 

@@ -19,7 +19,7 @@ from sandbox_server.protocols.e2b.envd_filesystem import entry
 from sandbox_server.sandbox.base import ExecResult, Output, Sandbox, ShellOutcome
 from sandbox_server.sandbox.bash import files, filesystem, frames, profile
 from sandbox_server.sandbox.bash.clock import SandboxClock
-from sandbox_server.sandbox.bash.command import Begun, Command
+from sandbox_server.sandbox.bash.command import Begun, Command, Manner
 from sandbox_server.sandbox.bash.exec_channel import ChannelEnded, ChannelFlooded, ExecChannel
 from sandbox_server.sandbox.bash.filesystem_channels import ChannelEnded as FileChannelEnded
 from sandbox_server.sandbox.bash.filesystem_channels import Exchange
@@ -61,31 +61,38 @@ def stream_of(said: list[tuple[int, bytes]], *, raw: bytes = b"") -> DockerExecS
     return DockerExecStream(cast(Engine, None), "recorded", stream)
 
 
-def command_on(exec_stream: DockerExecStream, killed: list[Begun], returned: list[ExecChannel]) -> Command:
-    async def kill(begun: Begun) -> None:
-        killed.append(begun)
+class Recording:
+    """Replaces the channels beside the command's own."""
 
-    async def send(begun: Begun, number: int) -> bool:
+    def __init__(self, killed: list[Begun], returned: list[ExecChannel]) -> None:
+        self.killed = killed
+        self.returned = returned
+
+    async def kill(self, begun: Begun) -> None:
+        self.killed.append(begun)
+
+    async def signal(self, begun: Begun, number: int) -> bool:
         return True
 
-    async def status(channel: ExecChannel) -> int:
+    async def status(self, channel: ExecChannel) -> int:
         return 0
 
+    def give_back(self, channel: ExecChannel) -> None:
+        self.returned.append(channel)
+
+    def drop(self, channel: ExecChannel) -> None:
+        channel.close()
+
+
+def command_on(exec_stream: DockerExecStream, killed: list[Begun], returned: list[ExecChannel]) -> Command:
     return Command(
         ExecChannel(exec_stream, "0"),
         Begun(NONCE, "1", 7, "", ""),
         b"",
         b"",
-        shared=True,
-        reusable=True,
-        pty=False,
-        timeout_s=None,
-        clock=SandboxClock(),
-        kill=kill,
-        send=send,
-        status=status,
-        give_back=returned.append,
-        drop=lambda channel: channel.close(),
+        Manner(shared=True, reusable=True, pty=False, timeout_s=None),
+        SandboxClock(),
+        Recording(killed, returned),
     )
 
 

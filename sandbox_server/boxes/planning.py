@@ -1,0 +1,132 @@
+"""From a client's request for a box to its plan: the policy and the client's template decide what it leaves out."""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from sandbox_server.boxes.allowed import AllowedImages
+from sandbox_server.boxes.network import egress_of
+from sandbox_server.boxes.plan import BoxPlan, Life
+from sandbox_server.boxes.policy import BoxPolicy
+from sandbox_server.boxes.templates import TemplateBuilds
+from sandbox_server.catalogue.templates import Result, TemplateBuild
+from sandbox_server.errors import MalformedRequest
+from sandbox_server.records import BoxKind, BoxRecord, OnTimeout
+from sandbox_server.state.boxes import BoxFacts
+from sandbox_server.state.store import Store
+
+_TOKEN_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class BoxRequest:
+    """A client's request for a box; the policy fills in what it leaves out."""
+
+    kind: BoxKind
+    image: str = ""
+    """"": taken from the metadata or the template."""
+    template: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    user: str = ""
+    """User of commands that name none; "": the policy's default."""
+    timeout_s: float | None = None
+    """Lifetime from creation; None: SANDBOX_BOX_DEFAULT_S."""
+    cpus: float | None = None
+    memory_mb: int | None = None
+    """None: from the metadata's size, else a session's default."""
+    on_timeout: OnTimeout = OnTimeout.KILL
+    auto_resume: bool = False
+    """Requests to the paused box resume it."""
+    internet: bool | None = None
+    """False: no network, whatever the policy allows."""
+    allow_out: tuple[str, ...] = ()
+    deny_out: tuple[str, ...] = ()
+    private: bool = False
+    """Its ports accept only requests with its traffic token."""
+    host_mask: str = ""
+    """See `BoxRecord.host_mask`."""
+    owner: str = ""
+    """Name of the API key."""
+    run: str = ""
+    """Run that it counts for in the fair queue."""
+    idempotency_key: str = ""
+    """A repeated request with the same key returns the first one's box while it is live."""
+
+
+class BoxPlans:
+    """Plans boxes of images and of clients' templates."""
+
+    def __init__(
+        self, store: Store, facts: BoxFacts, policy: BoxPolicy, allowed: AllowedImages, templates: TemplateBuilds
+    ) -> None:
+        self._store = store
+        self._facts = facts
+        self._policy = policy
+        self._allowed = allowed
+        self._templates = templates
+
+    @property
+    def ready_s(self) -> float:
+        """How long a template's start command has until its box is ready, in seconds."""
+        return self._templates.bounds.ready_s
+
+    async def template(self, asked: BoxRequest) -> TemplateBuild | None:
+        """The client's template that the request names; None: it names an image, or an unknown template.
+
+        Raises CatalogueUnavailable.
+        """
+        if not self._policy.by_template(asked.image, asked.template, asked.metadata):
+            return None
+        return await self._templates.ready(asked.owner, asked.template)
+
+    async def permit(self, image: str) -> None:
+        """Raise UnknownImage unless clients may run `image`."""
+        await self._allowed.permit(image)
+
+    def plan(self, asked: BoxRequest, template: TemplateBuild | None) -> BoxPlan:
+        """What the box will be, without a sid. Raises UnknownImage, MalformedRequest: it cannot be granted."""
+        policy = self._policy
+        if template is None:
+            image = root = policy.image(asked.image, asked.template, asked.metadata)
+            limits = policy.size(asked.metadata, asked.cpus, asked.memory_mb)
+            own = Result(user=policy.user)
+        else:
+            own = template.result
+            image, root = own.image, own.root
+            limits = self._templates.limits(template, asked.metadata)
+        egress = egress_of(asked.allow_out, asked.deny_out)
+        life_s = policy.life_s(asked.timeout_s)
+        if asked.on_timeout is OnTimeout.PAUSE and not policy.paused_max_s:
+            raise MalformedRequest("boxes cannot be paused here (SANDBOX_BOX_PAUSED_MAX_S is 0); let them end")
+        box = BoxRecord(
+            sid="",
+            kind=asked.kind.value,
+            image=image,
+            template=asked.template,
+            metadata=dict(asked.metadata),
+            env={**own.env, **asked.env},
+            user=asked.user or own.user,
+            workdir=own.workdir,
+            token=secrets.token_urlsafe(_TOKEN_BYTES),
+            network=policy.network_of(root, asked.internet, egress),
+            allow_out=tuple(asked.allow_out),
+            deny_out=tuple(asked.deny_out),
+            cpus=limits.cpus,
+            memory_mb=limits.memory_mb,
+            disk_mb=limits.disk_mb,
+            last_s=0.0,
+            owner=asked.owner,
+            life_s=life_s,
+            on_timeout=asked.on_timeout.value,
+            auto_resume=asked.auto_resume,
+            pausable_s=policy.paused_max_s,
+            traffic_token=secrets.token_urlsafe(_TOKEN_BYTES) if asked.private else "",
+            host_mask=asked.host_mask,
+        )
+        life = Life(life_s, policy.max_s)
+        built = None if template is None else partial(self._templates.image, template)
+        return BoxPlan(
+            box, limits, egress, life, images=self._allowed.images, store=self._store, facts=self._facts, built=built
+        )

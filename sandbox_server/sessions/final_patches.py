@@ -1,0 +1,136 @@
+"""The patch of a session that ends: taken once, stored in SQL, and given to its grading."""
+
+import asyncio
+import time
+from contextlib import suppress
+from dataclasses import replace
+
+from sandbox_server import telemetry
+from sandbox_server.errors import (
+    CatalogueUnavailable,
+    InfrastructureError,
+    OwnedElsewhere,
+    SandboxLost,
+    ServiceError,
+    StateUnavailable,
+    UnknownInstance,
+)
+from sandbox_server.images.workspaces import Workspaces
+from sandbox_server.lifecycle import SessionState
+from sandbox_server.records import PatchRecord, SessionRecord
+from sandbox_server.scoring.rewards import Rewards
+from sandbox_server.sessions.data import SessionData
+from sandbox_server.sessions.patches import Captures, none
+from sandbox_server.sessions.sleeping import Sleeping
+
+
+class FinalPatches:
+    """Takes the patches of sessions that end. An end may be repeated; a patch in SQL is not taken again."""
+
+    def __init__(
+        self,
+        data: SessionData,
+        workspaces: Workspaces,
+        captures: Captures,
+        rewards: Rewards,
+        sleeping: Sleeping,
+        *,
+        timeout_s: float,
+        ending_max_s: float,
+    ) -> None:
+        """`timeout_s` is the least time for one attempt (SANDBOX_POSTPROCESS_TIMEOUT_S).
+
+        `ending_max_s`: for all attempts of a session together (SANDBOX_ENDING_MAX_S).
+        """
+        self._data = data
+        self._workspaces = workspaces
+        self._captures = captures
+        self._rewards = rewards
+        self._sleeping = sleeping
+        self._timeout_s = timeout_s
+        self._ending_max_s = ending_max_s
+        self._began: dict[str, float] = {}  # sid -> start of its end; a restart of the server resets it
+
+    async def take(self, record: SessionRecord) -> tuple[SessionRecord, PatchRecord]:
+        """Store the session's patch in SQL and begin its grading; returns the record with the time this took.
+
+        The time of earlier attempts counts, except before an outage of SQL or Redis.
+
+        Raises:
+            SandboxLost: it took longer than SANDBOX_ENDING_MAX_S. The engine or the unchanged tree is at fault:
+                `Captures` gives up sooner on files that an agent left.
+            OwnedElsewhere: the session continues on another node. InfrastructureError: nothing is stored; retry.
+        """
+        most_s = self._ending_max_s
+        began = self._began.setdefault(record.sid, time.monotonic())
+        left_s = max(self._timeout_s, began + most_s - time.monotonic())
+        try:
+            async with asyncio.timeout(left_s) as bound:
+                return await self._patch(record)
+        except TimeoutError:
+            if not bound.expired():
+                raise
+            raise SandboxLost(f"its end took longer than {most_s:g} s (SANDBOX_ENDING_MAX_S)") from None
+        except (CatalogueUnavailable, StateUnavailable):
+            self._began.pop(record.sid, None)
+            raise
+        except InfrastructureError as e:
+            if time.monotonic() - began < most_s or isinstance(e, SandboxLost):
+                raise
+            raise SandboxLost(
+                f"its end failed repeatedly for longer than {most_s:g} s (SANDBOX_ENDING_MAX_S), at last: {e.detail}"
+            ) from e
+
+    def forget(self, sid: str) -> None:
+        """No patch was taken: nothing will be graded, for now."""
+        self._rewards.forget(sid)
+
+    def ended(self, sid: str) -> None:
+        """The session is over: its end needs no more time."""
+        self._began.pop(sid, None)
+
+    async def _patch(self, record: SessionRecord) -> tuple[SessionRecord, PatchRecord]:
+        if stored := await self._data.history.patch(record.sid):
+            return record, stored  # a server died between storing the patch and removing the container
+        if record.differences:
+            # the patch would be of a state that the policy never saw, so it must not earn a reward
+            raise SandboxLost(
+                f"its host died, and {record.differences} of its actions ended differently when they were run again,"
+                " which no observation could tell any more"
+            )
+        began = time.monotonic()
+        record = await self._woken(record)
+        captured = await self._captured(record)
+        # if this node was declared dead, the session continued elsewhere: its patch there must not be preempted
+        now = await self._data.store.session(record.sid)
+        if now is not None and now.container_id != record.container_id:
+            raise OwnedElsewhere(now.node)
+        patch = await self._data.history.save_patch(captured)
+        record = replace(record, timings_s={**record.timings_s, "end_patch": time.monotonic() - began})
+        self._rewards.begin(record, patch)
+        return record, patch
+
+    async def _woken(self, record: SessionRecord) -> SessionRecord:
+        """The session, in a container if a patch is taken from one. Its state is `ending` by now."""
+        if not record.asleep:
+            return record
+        with suppress(UnknownInstance):  # `_captured` reports it
+            instance = await self._data.instances.by_id(record.instance_id)
+            if not instance.localizes:
+                return await self._sleeping.wake(replace(record, state=SessionState.ENDING), instance)
+        return record
+
+    async def _captured(self, record: SessionRecord) -> PatchRecord:
+        try:
+            instance = await self._data.instances.by_id(record.instance_id)
+        except UnknownInstance as e:
+            raise SandboxLost(f"its instance was removed from the catalogue: {e.detail}") from e
+        if instance.localizes:
+            return none(record)
+        self._rewards.expect(instance, record.sid)
+        base = ""
+        # the base commit is only a note in the receipt; a failure to get it must not cost the patch
+        with suppress(ServiceError):
+            base = (await self._workspaces.prepared(instance)).base_commit
+        with telemetry.ACTION_SECONDS.labels("patch").time():
+            return await self._captures.take(record, instance, base_commit=base or instance.base_commit)

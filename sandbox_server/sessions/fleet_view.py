@@ -1,0 +1,67 @@
+"""What the nodes do together for sessions to come: which there are, which drain, what each prepares."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.catalogue.instances import Instances
+from sandbox_server.errors import UnknownInstance, UnknownNode
+from sandbox_server.fleet.placement import Placement
+from sandbox_server.pool.lookahead import Lookahead
+from sandbox_server.pool.pool import Pool
+from sandbox_server.sessions.base import Announced, PoolView
+from sandbox_server.state.nodes import NodeRecord, Nodes
+
+
+class FleetView:
+    """The nodes of the service, and the images and containers that they have ready."""
+
+    def __init__(
+        self, instances: Instances, nodes: Nodes, placement: Placement, lookahead: Lookahead, pool: Pool, *, node: str
+    ) -> None:
+        """`node`: this node, whose `lookahead` and `pool` these are."""
+        self._instances = instances
+        self._nodes = nodes
+        self._placement = placement
+        self._lookahead = lookahead
+        self._pool = pool
+        self._node = node
+
+    async def look_ahead(self, instances: Sequence[int | str]) -> Announced:
+        """See `sessions.base.Sessions.look_ahead`."""
+        tasks, unknown = [], []
+        for instance in instances:
+            try:
+                tasks.append(await self._instances.named(instance))
+            except UnknownInstance:
+                unknown.append(instance)
+        places: dict[str, list[TaskInstance]] = {}
+        for task in tasks:
+            places.setdefault(await self._placement.choose(task), []).append(task)
+        mine = places.pop(self._node, [])
+        for node, theirs in places.items():
+            await self._nodes.announce(node, [task.instance_id for task in theirs])
+        queued = self._lookahead.add(mine)
+        return Announced(len(tasks) - len(mine) + queued, tuple(unknown), len(mine) - queued)
+
+    async def announced(self, instance_ids: Sequence[str]) -> None:
+        """Prepare for starts of these instances, which other nodes expect to be placed here."""
+        tasks = []
+        for instance_id in instance_ids:
+            with suppress(UnknownInstance):
+                tasks.append(await self._instances.by_id(instance_id))
+        self._lookahead.add(tasks)
+
+    def pool(self) -> PoolView:
+        """See `sessions.base.Sessions.pool`."""
+        return PoolView(self._pool.size, self._pool.view(), self._lookahead.waiting, self._lookahead.failures)
+
+    async def nodes(self) -> list[NodeRecord]:
+        """See `sessions.base.Sessions.nodes`."""
+        return await self._nodes.alive()
+
+    async def drain(self, node: str, *, begin: bool) -> None:
+        """See `sessions.base.Sessions.drain`."""
+        if await self._nodes.get(node) is None:
+            raise UnknownNode(f"no node {node!r} has a heartbeat; GET /v1/nodes lists those that have")
+        await (self._nodes.drain(node) if begin else self._nodes.drained(node))
