@@ -67,7 +67,7 @@ class _Open:
 
 
 def without_prefix(name: bytes) -> bytes:
-    """Strip the prefix as `-p1` does: a/, b/, or whatever stands there."""
+    """Strip the prefix as `-p1` does: a/, b/, or any other first folder."""
     return name.partition(b"/")[2] or name
 
 

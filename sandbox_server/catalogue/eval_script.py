@@ -30,7 +30,7 @@ def split(eval_script: str) -> EvalScript:
     """Cut `eval_script` at the lines that print the markers.
 
     Raises:
-        ValueError: it has no such lines, so the tests' output cannot be told from the rest.
+        ValueError: it has no such lines, so the tests' output cannot be separated from the rest.
 
     """
     lines = eval_script.split("\n")

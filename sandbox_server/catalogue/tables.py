@@ -194,7 +194,7 @@ class ActionRow(Base):
 class ActionIndexRow(Base):
     """Numbers an action whose words are indexed (`catalogue.action_words`).
 
-    Not told here, as SQLAlchemy does not know them: SQLite's FTS5 table `action_words`, PostgreSQL's column `words`.
+    SQLite's FTS5 table `action_words` and PostgreSQL's column `words` are not declared: SQLAlchemy has no such types.
     """
 
     __tablename__ = "action_index"

@@ -148,7 +148,7 @@ class Containers:
             for name in instance.sandbox.images:
                 if found := await self._runtime.find_image(name):
                     return found.digest
-        except ServiceError as error:  # whoever needs the image itself will meet the error
+        except ServiceError as error:  # a later use of the image reports the error
             log.warning("task image not looked up", instance_id=instance.instance_id, error=error.detail)
         return ""
 

@@ -1,7 +1,7 @@
 """How many confirming runs are needed, and which tests are altered in each. Pure.
 
 Code that cannot tell an altered test from a true one must guess: one bit per test and run. It passes if all guesses
-are right; or if all but one or two are, and then all guesses of another sequence, since that much is forgiven at most
+of a sequence are right. After a sequence with one or two wrong guesses another sequence decides; this happens at most
 twice. With many bits, a few more failing true tests are tolerated: guessing is hopeless there, and flakes add up.
 """
 
@@ -10,20 +10,19 @@ from random import Random
 MOST_CHANCE = 0.01
 """Highest acceptable probability that guessing passes."""
 SEQUENCES = 3
-"""Maximum number of sequences of runs; each after the first follows one with a deviation or two."""
+"""Maximum number of sequences of runs. Another one follows only a sequence with one or two deviations."""
 LEAST_RUNS = 2
-"""The second run of a pair alters everything that the first did not, so a test that passes whatever it says is
-certainly found."""
+"""The second run of a pair alters all that the first did not, so a test that always passes is certainly found."""
 ONE_UNIT_RUNS, ONE_UNIT_ALTERED = 10, 7
 """Runs of a sequence with one bit each, and how many of them are altered: C(10, 7) = 120 patterns, one of them right.
 
-More are altered than not, for code that recognises some altered tests must recognise all of those that it meets: with
-half of all altered tests it passes 1 sequence in 128, where 3 or 4 altered ones of 7 let 1 in 8 or 16 pass.
+More runs are altered than not, because code that recognises some altered tests must recognise all that it meets. Code
+that recognises half of them passes 1 sequence in 128; with 3 or 4 altered runs of 7 it passed 1 in 8 or 16.
 """
 
 
 def chance(units: int, runs: int) -> float:
-    """Probability that guessing passes, with `units` tests and `runs` runs per sequence, including what is forgiven."""
+    """Probability that guessing passes, with `units` tests, `runs` runs per sequence and all sequences."""
     bits = units * runs
     all_right: float = 2.0**-bits
     few_wrong = (bits + bits * (bits - 1) // 2) * all_right

@@ -73,8 +73,8 @@ class GradingQueue:
     written (the last few do); a masked verdict is dropped, so the next request grades again. A caller that is cancelled
     does not affect the others.
 
-    Whoever acknowledges a verdict writes it to SQL under its `key`, then calls `written` with the key that it began
-    with. Among several servers, `claims` lets one grade a key at a time; the others wait for the verdict it writes.
+    A caller that acknowledges a verdict first writes it to SQL under its `key`, then calls `written` with its original
+    key. Among several servers, `claims` lets one grade a key at a time; the others wait for the verdict it writes.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Counts signs of tampering in a policy's actions and patch, for people to look at.
 
-They decide nothing: each has honest uses, and whoever knows them avoids them. The text is the policy's, so it is
-scanned in one pass, with word sets and regular expressions without nested repetition.
+They decide nothing: each has honest uses, and a policy that knows them can avoid them. The text is the policy's, so it
+is scanned in one pass, with word sets and regular expressions without nested repetition.
 """
 
 import posixpath

@@ -45,7 +45,7 @@ class Journals:
         recent = await self._store.actions(record.sid)
         if recent and len(recent) >= record.actions:
             return recent
-        # until the session ends, SQL has its record as of its start, so it may be older than the journal
+        # until the session ends, SQL has the record that its start wrote, which may be older than the journal
         kept = await self._history.actions(record.sid)
         return max(recent, kept, key=len)
 

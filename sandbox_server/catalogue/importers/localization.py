@@ -1,4 +1,4 @@
-"""Code search: rows that name a repository and a commit, and no image; SWE-smith's, whose patch brings the bug, too."""
+"""Code search: rows with a repository and a commit but no image, and SWE-smith's rows, whose patch adds the bug."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

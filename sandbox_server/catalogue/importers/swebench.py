@@ -1,4 +1,4 @@
-"""SWE-bench (full, Lite, Verified, Multilingual) as of 5.x and before, and rows of that shape with our own keys."""
+"""SWE-bench (full, Lite, Verified, Multilingual), rows of 5.x and older, and rows of that shape with our own keys."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

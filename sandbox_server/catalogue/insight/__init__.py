@@ -1,1 +1,1 @@
-"""What the history tells of many sessions at once: lists, counts, groups, rates. Reads only."""
+"""Read-only queries over many sessions: lists, counts, groups, rates."""

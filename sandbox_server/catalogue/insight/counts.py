@@ -1,4 +1,4 @@
-"""Counts, groups and rates over many sessions. A window is from `since` up to, not with, `until`."""
+"""Counts, groups and rates over many sessions. A window includes `since` and excludes `until`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +21,7 @@ class Counts:
         self._database = database
 
     async def verdicts(self, since: float, until: float, run: str | None = None) -> list[VerdictCount]:
-        """Of what was graded in the window, the most first."""
+        """Verdicts of the window with their counts, most frequent first."""
         count = func.count()
         found = select(VerdictRow.name, VerdictRow.mask, count, func.sum(VerdictRow.reward))
         found = found.where(VerdictRow.graded_at >= since, VerdictRow.graded_at < until)
@@ -37,7 +37,7 @@ class Counts:
     async def groups(
         self, since: float, *, run: str | None = None, instance: str | None = None, limit: int = 1000
     ) -> list[Group]:
-        """Of the sessions graded since then; the group that was graded last comes first."""
+        """Groups of the sessions graded since then, the last graded first."""
         reward = case((_UNMASKED, VerdictRow.reward))
         last = func.max(VerdictRow.graded_at)
         found = (
@@ -65,7 +65,7 @@ class Counts:
         return [Group(row[0], row[1], row[2], int(row[3]), *row[4:]) for row in await self._all(found)]
 
     async def runs(self, since: float, *, limit: int = 200) -> list[RunCount]:
-        """Of the sessions started since then; the run that began one last comes first. Boxes are none."""
+        """Runs of the sessions started since then, without boxes; the run with the newest session first."""
         last = func.max(SessionRow.created_at)
         reward = case((_UNMASKED, VerdictRow.reward))
         found = (
@@ -90,7 +90,7 @@ class Counts:
         return [RunCount(row[0], row[1], int(row[2]), row[3], int(row[4]), int(row[5]), *row[6:]) for row in rows]
 
     async def pass_rates(self, since: float, until: float, before: float) -> list[PassRate]:
-        """Unmasked verdicts of each instance since then, and of the window from `before` to `since`."""
+        """Unmasked verdicts of each instance since then, and in the window from `before` to `since`."""
         new = VerdictRow.graded_at >= since
         found = (
             select(
@@ -106,7 +106,7 @@ class Counts:
         return [PassRate(row[0], *map(int, row[1:])) for row in await self._all(found)]
 
     async def timed(self, since: float, until: float, *, run: str | None = None, limit: int = 300) -> list[Timed]:
-        """The sessions that ended last within the window. Boxes are none."""
+        """The sessions that ended last within the window, without boxes."""
         found = (
             select(
                 SessionRow.run,
@@ -129,7 +129,7 @@ class Counts:
         return [Timed(*row) for row in await self._all(found)]
 
     async def ends(self, since: float, until: float, run: str | None = None) -> dict[str, int]:
-        """Why sessions ended in the window, with how many."""
+        """End reason -> number of sessions that ended in the window."""
         found = select(SessionRow.end_reason, func.count()).where(
             SessionRow.ended_at >= since, SessionRow.ended_at < until, SessionRow.instance_id != ""
         )
@@ -138,7 +138,7 @@ class Counts:
         return {row[0]: row[1] for row in await self._all(found.group_by(SessionRow.end_reason))}
 
     async def unsound(self, since: float, run: str | None = None) -> list[Unsound]:
-        """Instances that sessions were started of since then although their last check found them useless."""
+        """Instances with sessions started since then although their last check found them useless."""
         count = func.count()
         found = (
             select(InstanceRow.instance_id, InstanceRow.verified_gold, InstanceRow.verified_empty, count)

@@ -81,7 +81,7 @@ class Listing:
 
 
 def fits(record: SessionRecord, wanted: SessionFilter) -> bool:
-    """Whether the record is one of those, by all but its verdict: for sessions that change faster than SQL hears."""
+    """Whether the record matches `wanted`, except for the verdict. For live sessions: their record in SQL is older."""
     given = (
         (record.state, wanted.state),
         (record.run, wanted.run),
@@ -109,7 +109,7 @@ def _filters(wanted: SessionFilter) -> list[ColumnElement[bool]]:
         filters.append(SessionRow.created_at >= wanted.since)
     if wanted.before is not None:
         at, sid = wanted.before
-        # the first one alone can be had from an index
+        # only the first of these conditions can use an index
         filters.append(SessionRow.created_at <= at)
         filters.append(or_(SessionRow.created_at < at, and_(SessionRow.created_at == at, SessionRow.sid < sid)))
     # looked up for each session in turn, so that these stay in the order of their index

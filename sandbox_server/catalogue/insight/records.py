@@ -1,4 +1,4 @@
-"""What queries over many sessions give. Times are Unix seconds (UTC), durations seconds."""
+"""Results of queries over many sessions. Times are Unix seconds (UTC), durations seconds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ class GroupKind(StrEnum):
     ALL_0 = "all_0"
     ALL_1 = "all_1"
     FLAT = "flat"
-    """All the same, neither 0 nor 1."""
+    """All rewards equal, but neither 0 nor 1."""
     MIXED = "mixed"
     SINGLE = "single"
     """One unmasked member: nothing to compare it with."""
@@ -30,14 +30,14 @@ class SessionFilter:
     instance: str | None = None
     verdict: str | None = None
     masked: bool | None = None
-    """Of graded ones."""
+    """Of graded sessions."""
     node: str | None = None
     owner: str | None = None
     """Name of the API key that started them; "": a key without a name."""
     since: float | None = None
     """Started then or later."""
     before: tuple[float, str] | None = None
-    """Past this one (its `created_at` and sid) in the list: the cursor."""
+    """Cursor: only sessions after this one (its `created_at` and sid) in the list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class VerdictCount:
-    """Sessions graded alike."""
+    """Sessions with the same verdict."""
 
     verdict: str
     mask: bool
@@ -79,13 +79,13 @@ class Group:
     graded: int
     masked: int
     least: float | None
-    """Reward of the unmasked ones; None: there is none."""
+    """Lowest reward of the unmasked sessions, then the highest and the mean; None: there is none."""
     most: float | None
     mean: float | None
     first: float
-    """Start of the first one."""
+    """Start of the first session."""
     last: float
-    """When the last one was graded."""
+    """When the last session was graded."""
 
     @property
     def kind(self) -> GroupKind:
@@ -110,7 +110,7 @@ class RunCount:
     masked: int
     resolved: int
     mean_reward: float | None
-    """Of the unmasked; None: there is none."""
+    """Of the unmasked sessions; None: there is none."""
     first: float
     """Start of its first session, within the window."""
     last: float
@@ -133,13 +133,13 @@ class PassRate:
 
     @property
     def before(self) -> float | None:
-        """As `now`, in the window before."""
+        """As `now`, for the window before."""
         return self.resolved_before / self.graded_before if self.graded_before else None
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """One ended session and where its time went."""
+    """One ended session and the durations of its stages."""
 
     run: str
     created_at: float
@@ -151,13 +151,13 @@ class Timed:
     queue_s: float = 0.0
     """Its grading's wait for a slot; 0 while it is not graded."""
     grade_s: float = 0.0
-    """All else of its grading."""
+    """The rest of its grading."""
     tripwires: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Unsound:
-    """An instance whose last check found it useless, with sessions that ran it all the same."""
+    """An instance whose last check found it useless, with the number of sessions that ran it nevertheless."""
 
     instance_id: str
     gold: str

@@ -45,7 +45,7 @@ _POSTGRESQL = {
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A word that an action must have; `prefix`: or one that begins like it."""
+    """A word that an action must have; `prefix`: also words that begin with it."""
 
     word: str
     prefix: bool

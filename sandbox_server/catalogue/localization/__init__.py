@@ -1,1 +1,1 @@
-"""Code search: what a gold patch says must be found, told in terms of the tree before it."""
+"""Code search: the places that a gold patch changes, as names and lines of the tree before the patch."""

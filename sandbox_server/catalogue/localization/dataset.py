@@ -1,8 +1,8 @@
-"""Building a data set for code search: rows in, train.parquet and validation.parquet out.
+"""Builds a data set for code search: reads rows, writes train.parquet and validation.parquet.
 
-Work is done in parts of a fixed number of rows; a finished part lies in DIR/.building, under a name that stands for
-the input and the options, and is not done again. The two files are put together from the parts at the end, so they
-are the same bytes however often the build was broken off, and however many processes took part.
+The rows are processed in parts of fixed size. A finished part is kept in DIR/.building, in a folder named after a hash
+of the input and the options, and a repeated build uses it again. Both files are assembled from the parts at the end.
+They have the same bytes after any number of interruptions and with any number of processes.
 """
 
 import fcntl
@@ -36,12 +36,12 @@ from sandbox_server.catalogue.rows import SourceRow
 from sandbox_server.errors import InfrastructureError, MalformedRequest, RowRejected
 
 _PART_ROWS = 64
-"""What is lost at most when a build is broken off, for each process."""
+"""Rows of a part: the most that each process loses when a build is interrupted."""
 _GROUP_ROWS = 1000
-"""Rows of a parquet row group, all that is in memory at a time."""
+"""Rows of a parquet row group; no more are in memory at a time."""
 
 Progress = Callable[[int, int], None]
-"""Is told rows done and rows in all."""
+"""Called with the number of finished rows and the number of all rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,33 +61,33 @@ class BuildOptions:
 
     output: Path
     repos: Path | None = None
-    """Folder of clones; neither it nor `fetched`: no base tree, so no modules and entities."""
+    """Folder of clones. Without it and `fetched` there are no base trees, hence no modules and entities."""
     split: float = 0.2
-    """The part of the instances that is for validation, rounded to whole ones."""
+    """Fraction of the instances for validation, rounded to whole instances."""
     seed: int = 42
     workers: int = 1
-    """Processes; has no part in what comes out."""
+    """Number of processes; does not affect the result."""
     fetched: Fetched | None = None
-    """What the input's rows name, in place of clones."""
+    """Base trees that the input's rows name; used instead of clones."""
     only: tuple[str, ...] = ()
     """Endings of the files that have to be found; (): all files."""
 
 
 @dataclass(slots=True)
 class BuildReport:
-    """What came out."""
+    """Counts of one build."""
 
     train: int = 0
     validation: int = 0
     resumed: int = 0
-    """Rows that an earlier, broken-off build had done."""
+    """Rows taken from an earlier, interrupted build."""
     unanswerable: int = 0
     missing: int = 0
-    """Rows whose modules and entities could not be told."""
+    """Rows whose modules and entities are unknown."""
     empty: int = 0
-    """Rows with an answer, without a module or entity in it."""
+    """Rows with files to find, but no module or no entity."""
     why_missing: Counter[str] = field(default_factory=Counter)
-    """Reasons, each with the rows that have it."""
+    """Reason -> number of rows."""
     bad: list[BadRow] = field(default_factory=list)
 
 
@@ -137,7 +137,7 @@ class _FirstLines:
 
 
 def _first_lines(source: Path) -> _FirstLines:
-    """How many rows there are, and where each id comes up first."""
+    """The number of rows, and the first line of each id."""
     found = _FirstLines()
     for row in stream_rows(source):
         found.rows += 1
@@ -147,7 +147,7 @@ def _first_lines(source: Path) -> _FirstLines:
 
 
 def _work_folder(source: Path, options: BuildOptions) -> Path:
-    """Where parts of this very build lie; those of any other go."""
+    """Folder for the parts of this build; removes the parts of other builds."""
     digest = hashlib.sha256()
     with source.open("rb") as file:
         while chunk := file.read(1 << 20):
@@ -233,7 +233,7 @@ def _executor(workers: int, stack: ExitStack) -> Executor | None:
 
 
 def _die_with_parent() -> None:
-    """A pool's process would wait for ever for a parent that was killed."""
+    """End this process when its parent is killed; a pool's process would wait for ever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         sentinel = parent.sentinel
@@ -241,7 +241,7 @@ def _die_with_parent() -> None:
 
 
 def _make_part(path: Path, jobs: Sequence[_Job], only: Sequence[str]) -> None:
-    """Each row's columns, or why it has none, as a line of JSON; the file is there whole or not at all."""
+    """Write one JSON line for each row: its columns, or why it has none. The file appears complete or not at all."""
     unfinished = path.with_suffix(".unfinished")
     with unfinished.open("w", encoding="utf-8") as file:
         for row, trees in jobs:
@@ -283,7 +283,7 @@ def _assemble(parts: Sequence[Path], work: Path, options: BuildOptions, report: 
 
 
 def _chosen(ids: Sequence[str], options: BuildOptions) -> frozenset[str]:
-    """Those of validation: by a hash of seed and id, so that neither their order nor the other columns count."""
+    """The instances for validation, by a hash of seed and id: the rows' order and other columns have no influence."""
     ranked = sorted(ids, key=lambda name: hashlib.sha256(f"{options.seed} {name}".encode()).digest())
     return frozenset(ranked[: int(len(ids) * options.split + 0.5)])
 
@@ -306,7 +306,7 @@ def _count(row: Row, report: BuildReport) -> None:
 
 
 class _Writer:
-    """A parquet file by row groups of one size, so that its bytes depend on its rows alone."""
+    """Writes a parquet file in row groups of equal size, so that its bytes depend on its rows only."""
 
     def __init__(self, path: Path) -> None:
         self._writer = pyarrow.parquet.ParquetWriter(path, SCHEMA)

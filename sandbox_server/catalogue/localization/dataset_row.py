@@ -61,7 +61,7 @@ SCHEMA = pyarrow.schema(
         ("extra", _TEXT),
     ]
 )
-"""Written out, so that files agree whatever columns are empty in them."""
+"""Explicit, so that all files have the same schema, whichever of their columns are empty."""
 
 
 def dataset_row(row: SourceRow, trees: Trees | None, only: Sequence[str] = ()) -> Row:
@@ -109,7 +109,7 @@ def dataset_row(row: SourceRow, trees: Trees | None, only: Sequence[str] = ()) -
 
 
 def _puts_bug_in(row: SourceRow, repo: str) -> bool:
-    """As the column says; without it SWE-smith's mirrors are known by their owner."""
+    """By the column `use_patch`; without that column, by the owner of SWE-smith's mirrors."""
     said = row.fields.get("use_patch")
     if said is None or said == "":
         return repo.startswith("swesmith/")
@@ -162,7 +162,7 @@ def _span_rows(found: Mapping[str, Spans], first: str, second: str) -> list[Row]
 
 
 def _extra(fields: Mapping[str, object], built: Mapping[str, object]) -> str | None:
-    """The source's columns that have no place of their own, as JSON; a file built here keeps what it has."""
+    """The source's other columns as JSON; for a file built here, its `extra` unchanged."""
     taken = {*built, "extra", "gold_patch", "hints", "fail_to_pass", "pass_to_pass"}
     left = {name: value for name, value in fields.items() if name not in taken and not name.startswith("__index_")}
     if left:

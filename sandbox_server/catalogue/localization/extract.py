@@ -29,11 +29,11 @@ _UNREAD = re.compile(
     r"\.(c|cc|clj|cpp|cs|cu|cxx|dart|ex|exs|erl|f90|fs|groovy|h|hpp|hs|ipynb|jl|kt|kts|lua|m|ml|mm|nim|php|pl|pm"
     r"|pxd|pxi|pyx|r|rb|scala|sol|svelte|swift|vala|vb|vue|zig)"
 )
-"""Source text whose functions nothing here reads: of these it must not be said that there are none."""
+"""Suffixes of source files that no reader here supports. Their functions are unknown, not absent."""
 
 
 def languages_by_suffix() -> Mapping[str, Language]:
-    """Suffix -> who reads such files.
+    """Suffix -> language that reads such files.
 
     Raises:
         RuntimeError: two languages take the same suffix.
@@ -52,7 +52,7 @@ _LANGUAGES = languages_by_suffix()
 
 
 def truth_of(patch: str, tree: Tree | None = None, *, no_tree: str = NO_TREE, suffixes: Sequence[str] = ()) -> Truth:
-    """What a gold patch for `tree` says must be found.
+    """The places that a gold patch for `tree` changes.
 
     Without a tree there are files and lines, and `no_tree` is why there are no levels of source files.
     `suffixes`, unless empty: only files with one of these endings have to be found; the others are neutral.
@@ -86,7 +86,7 @@ def is_asked(path: str, suffixes: Sequence[str]) -> bool:
 
 
 def _after(changes: Sequence[FileChange], tree: Tree) -> Tree:
-    """`tree` with the changes made; a file that they do not apply to is not there."""
+    """`tree` with the changes applied; a file to which they do not apply is missing."""
     made = {change.new: change for change in changes if change.new is not None}
     gone = {change.old for change in changes} - made.keys()
 
@@ -164,7 +164,7 @@ def _levels(
 
 
 def _names(change: FileChange, before: bytes | None) -> Names:
-    """Definitions of the old text that the change touches: by removed lines there, by added ones in the new text."""
+    """Definitions of the old text that the change touches: by removed lines, and by added lines in the new text."""
     if before is None:
         raise NotOutlined("the tree of the base commit has no such file")
     after = applied(located(change, before), before)

@@ -22,13 +22,13 @@ _TOGETHER = 1000  # commits requested at a time; one fetch brings all of one rep
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One commit in a mirror; whatever is asked for is read from it."""
+    """One commit in a mirror."""
 
     mirror: Path
     commit: str
 
     def files(self, repo: str, commit: str, paths: Sequence[str]) -> dict[str, bytes]:
-        """See `Trees`; `commit` is what the row says, of which "" has become one."""
+        """See `Trees`; `commit` is ignored, as a row may leave it empty."""
         return commit_files(self.mirror, repo, self.commit, paths)
 
 
@@ -44,21 +44,21 @@ class Unavailable:
 
 
 class Fetched:
-    """The base trees of rows or instances; a patch that brings a bug is not in them."""
+    """The base trees of rows or instances, without a patch that adds the bug."""
 
     def __init__(self) -> None:
         self._trees: dict[str, Commit | Unavailable] = {}
 
     async def fetch_instances(self, mirrors: Mirrors, instances: Iterable[TaskInstance]) -> None:
-        """Bring what these name into the mirrors, as far as it is to be had."""
+        """Fetch the base commits of these instances into the mirrors; failures are kept for `instance_tree`."""
         await self._fetch(mirrors, map(_instance_base, instances))
 
     def instance_tree(self, instance: TaskInstance) -> Trees:
-        """Of one of them."""
+        """The base tree of one of these instances."""
         return self._tree(_instance_base(instance))
 
     async def fetch_rows(self, mirrors: Mirrors, file: Path) -> None:
-        """As `fetch_instances`, of the rows of a file.
+        """As `fetch_instances`, for the rows of a file.
 
         Raises:
             MalformedRequest: the file cannot be read.
@@ -68,7 +68,7 @@ class Fetched:
         await self._fetch(mirrors, map(_row_base, rows))
 
     def row_tree(self, row: SourceRow) -> Trees:
-        """Of a row of such a file; picklable."""
+        """The base tree of a row of such a file; picklable."""
         return self._tree(_row_base(row))
 
     async def _fetch(self, mirrors: Mirrors, found: Iterable[GitSource | Unavailable]) -> None:
@@ -83,7 +83,7 @@ class Fetched:
 
     @property
     def digest(self) -> str:
-        """Stands for all that came, and for what did not."""
+        """Hash of the requested bases with the commits that were fetched for them, if any."""
         told = sorted((name, getattr(tree, "commit", "")) for name, tree in self._trees.items())
         return hashlib.sha256(repr(told).encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""The truth that a row itself tells, in the column `file_changes` of published data sets."""
+"""The truth in a row's own column `file_changes`, as published data sets have it."""
 
 import ast
 import json

@@ -1,4 +1,4 @@
-"""What a task of code search asks for: the truth taken from a gold patch, and how an answer is to be scored."""
+"""A task of code search: the truth from its gold patch, and how answers are scored."""
 
 from typing import Literal
 
@@ -19,9 +19,9 @@ class Truth(_Record):
     files: tuple[str, ...] = ()
     """Sorted: edited, deleted and renamed-from files, all to be found at the base commit."""
     modules: tuple[str, ...] | None = None
-    """Sorted `path:Class` or, of a free function, `path:function`; None: the level could not be told."""
+    """Sorted `path:Class` or, for a free function, `path:function`; None: unknown."""
     entities: tuple[str, ...] | None = None
-    """Sorted `path:Class.method` or `path:function`; None: the level could not be told."""
+    """Sorted `path:Class.method` or `path:function`; None: unknown."""
     lines: dict[str, Spans] = {}
     """Changed lines of the old side by path: spans from 1, both ends in; an insertion after line n is (n, n + 1)."""
     hunks: dict[str, Spans] = {}
@@ -29,11 +29,11 @@ class Truth(_Record):
     added_files: tuple[str, ...] = ()
     """Neutral in an answer: paths that the patch creates, and changed files whose suffix was not asked for."""
     skipped: tuple[str, ...] = ()
-    """Files whose text the patch leaves alone: a new mode only, or binary."""
+    """Files whose text the patch does not change: only their mode, or they are binary."""
     unanswerable: bool = False
     """There is no file to find."""
     missing: dict[str, str] = {}
-    """A level ("modules", "entities") or a path -> why it could not be told."""
+    """A level ("modules", "entities") or a path -> why it is unknown."""
 
 
 class RewardItem(_Record):

@@ -1,6 +1,6 @@
-"""What a policy's last message answers, however it is written. Pure, linear, raises nothing.
+"""Finds the answer in a policy's last message, in any format. Pure, linear, raises nothing.
 
-Of several answers in one message the last one counts; what stands inside `<think>` never does.
+Of several answers in one message the last one counts; text inside `<think>` never does.
 """
 
 import re

@@ -78,10 +78,10 @@ class Composition:
         return ""
 
     def score(self, context: RewardContext) -> Score:
-        """The total, each item, and the answer that they are of.
+        """The total, each item's value, and the scored answer.
 
         Raises:
-            GraderBroken: a reward failed, or cannot be told of this rollout. That is no 0.0.
+            GraderBroken: a reward failed, or this rollout lacks what it needs. That must not count as 0.0.
 
         """
         if lacking := self.lacks(context):

@@ -98,7 +98,7 @@ def _blocks(text: str) -> list[str]:
 
 
 def _finishing_texts(call: object) -> list[str]:
-    """What a call of `finish` tells the user."""
+    """The message of a call of `finish` to the user."""
     if _name(call) != FINISH:
         return []
     arguments = _of_call(call).get("arguments", _of_call(call).get("parameters"))

@@ -12,7 +12,7 @@ Kind = Literal["order", "borrowed", "value", "error", "swap"]
 value: another expected value. error: another exception. swap: the opposite assertion.
 
 `order` is best: it also fools code that reads expected values from the test, except properties that the task gives all
-right answers. `borrowed` cannot be told from a true expectation by its looks. `value` is next: code that meets the true
+right answers. `borrowed` looks like a true expectation. `value` is next: code that meets the true
 expectation cannot meet it, nor can code that meets neither. `swap` is worst: code that fails the true test may well
 meet the opposite, so a hack that inverts all results would pass it.
 """

@@ -1,1 +1,1 @@
-"""One file a programming language, each with its LANGUAGE."""
+"""One file per programming language, each with its LANGUAGE."""

@@ -1,4 +1,4 @@
-"""What JavaScript and TypeScript share."""
+"""Shared by JavaScript and TypeScript."""
 
 import re
 
@@ -25,7 +25,7 @@ _FIELDS = frozenset({"field_definition", "public_field_definition"})
 
 
 def named(node: tree_sitter.Node) -> Named | None:
-    """Classes and their like, functions and methods, and functions that are the value of a name."""
+    """Classes and similar, functions, methods, and functions assigned to a name."""
     if node.type in _CLASSES:
         name = text(node.child_by_field_name("name")) or _name_of_value(node)
         return Named(name, function=False) if name else None

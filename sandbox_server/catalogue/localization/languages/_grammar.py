@@ -1,4 +1,4 @@
-"""What the languages read by tree-sitter share: their grammars are packages of their own, loaded when first needed."""
+"""Shared by the languages that tree-sitter parses. Each grammar is a separate package, loaded when first needed."""
 
 import importlib
 from collections.abc import Callable, Iterator
@@ -10,14 +10,14 @@ import tree_sitter
 from sandbox_server.catalogue.localization.outline import Definition, NotOutlined, Outline
 
 Naming = Callable[[tree_sitter.Node], "Named | None"]
-"""What a node defines; None: nothing of its own."""
+"""Returns what a node defines; None: nothing."""
 
 
 class Named:
     """A node that defines something."""
 
     def __init__(self, name: str, *, function: bool, owner: str = "") -> None:
-        """`owner` is the class of a method that stands outside of it."""
+        """`owner`: class of a method that is defined outside the class."""
         self.name = name
         self.function = function
         self.owner = owner
@@ -67,7 +67,7 @@ def _definitions(root: tree_sitter.Node, named: Naming) -> Iterator[Definition]:
 
 
 def _first_line(node: tree_sitter.Node) -> int:
-    """Where it begins, with the decorators, attributes or annotations that stand before it."""
+    """First line, including decorators, attributes or annotations before it."""
     first = node
     if first.parent is not None and first.parent.type == "export_statement":
         first = first.parent

@@ -11,7 +11,7 @@ _RECEIVER = re.compile(r"\(\s*(?:\w+\s+)?\*?\s*(\w+)")
 
 
 class Go:
-    """A method is its receiver's: `Type.Method`, in whichever file of the package the type stands."""
+    """A method belongs to its receiver, `Type.Method`, also if another file of the package defines the type."""
 
     suffixes = (".go",)
 

@@ -18,7 +18,7 @@ _FUNCTIONS = frozenset({"method_declaration", "constructor_declaration", "compac
 
 
 class Java:
-    """A constructor is `Class.Class`; anonymous classes are part of the method they stand in."""
+    """A constructor is `Class.Class`; an anonymous class is part of the enclosing method."""
 
     suffixes = (".java",)
 

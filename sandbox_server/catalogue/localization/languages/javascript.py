@@ -6,7 +6,7 @@ from sandbox_server.catalogue.localization.outline import Outline
 
 
 class JavaScript:
-    """Methods of an object that a name is given count as that name's."""
+    """Methods of an object that is assigned to a name belong to that name."""
 
     suffixes = (".js", ".jsx", ".mjs", ".cjs")
 

@@ -14,7 +14,7 @@ _Def = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 class Python:
-    """What is within a function is the function's; definitions under if, try, with and loops count as any other."""
+    """Definitions in a function belong to it; definitions under if, try, with and loops count like others."""
 
     suffixes = (".py", ".pyi", ".pyw")
 
@@ -55,7 +55,7 @@ def _statements(node: ast.AST) -> list[ast.AST]:
 
 
 class _Silent:
-    """Lines that are nobody's. Asked of some lines only, so texts over several lines are told apart only then."""
+    """Lines that belong to no definition. Comments are found by tokenizing the file, but only when first needed."""
 
     def __init__(self, tree: ast.Module, source: bytes) -> None:
         self._source = source

@@ -10,7 +10,7 @@ _FUNCTIONS = frozenset({"function_item", "function_signature_item", "macro_defin
 
 
 class Rust:
-    """What stands in an `impl` is the type's, of whatever trait; `mod` is no part of a name."""
+    """Functions in an `impl` belong to the type, for any trait; `mod` is not part of a name."""
 
     suffixes = (".rs",)
 

@@ -6,7 +6,7 @@ from sandbox_server.catalogue.localization.outline import Outline
 
 
 class TypeScript:
-    """As JavaScript; interfaces and enums are modules, a namespace is no part of a name."""
+    """As JavaScript. Interfaces and enums are modules; a namespace is not part of a name."""
 
     suffixes = (".ts", ".mts", ".cts", ".tsx")
 
