@@ -17,7 +17,7 @@ from tests.conftest import ROOT
 
 @pytest.fixture
 async def settings(sample_images: dict[str, str], tmp_path: Path) -> AsyncIterator[Settings]:
-    """Settings of a node of this test's own, the samples imported; its containers are gone afterwards."""
+    """Settings of a separate node with the samples imported; its containers are removed afterwards."""
     node = f"regression-{secrets.token_hex(4)}"
     settings = Settings(
         data_dir=tmp_path, node_id=node, pull="never", pool_group=1, reaper_period_s=3600, _env_file=None

@@ -1,4 +1,4 @@
-"""A session's grading container is made while the session ends; whatever becomes of the end, it does not stay."""
+"""A session's grading container is created while the session ends. It is removed however the end turns out."""
 
 import asyncio
 
@@ -17,12 +17,12 @@ FINISH = "<function=finish>\n</function>"
 
 
 async def gradings(runtime: Runtime) -> list[str]:
-    """Sids that grading containers are for."""
+    """Sids of the sessions that have a grading container."""
     return [container.sid for container in await runtime.list() if container.role is Role.GRADE]
 
 
 async def until(server: Server, sids: list[str]) -> None:
-    """Wait until the grading containers are those of `sids`."""
+    """Wait until exactly `sids` have grading containers."""
     for _ in range(1200):
         if await gradings(server.foundation.runtime) == sids:
             return
@@ -31,7 +31,7 @@ async def until(server: Server, sids: list[str]) -> None:
 
 
 async def finished(server: Server) -> str:
-    """A session that has changed something and said `finish`; its grading container is there."""
+    """Start a session, change a file and call `finish`; the grading container exists afterwards."""
     sid = await server.sandboxes.sessions.start(LEDGER)
     await server.sandboxes.sessions.act(sid, ACTION)
     await server.sandboxes.sessions.act(sid, FINISH)
@@ -40,7 +40,7 @@ async def finished(server: Server) -> str:
 
 
 async def test_used_and_removed(settings: Settings) -> None:
-    """The verdict waits for nothing but the tests; the receipt tells each stage."""
+    """The verdict waits only for the tests; the receipt has the duration of each stage."""
     async with open_server(settings) as server:
         sid = await finished(server)
         answer = await server.sandboxes.sessions.reward(sid)
@@ -53,7 +53,7 @@ async def test_used_and_removed(settings: Settings) -> None:
 
 
 async def test_the_next_action_after_finish_still_runs(settings: Settings) -> None:
-    """`finish` ends nothing: what is done after it is graded too."""
+    """`finish` does not end the session: later changes are graded too."""
     async with open_server(settings) as server:
         sid = await finished(server)
         await server.sandboxes.sessions.act(sid, ACTION.replace("x.txt", "y.txt"))
@@ -63,7 +63,7 @@ async def test_the_next_action_after_finish_still_runs(settings: Settings) -> No
 
 
 async def test_a_lost_session(settings: Settings) -> None:
-    """There is no patch that could use it."""
+    """No patch will use the container, so it must be removed."""
     async with open_server(settings) as server:
         sid = await finished(server)
         await server.foundation.runtime.remove((await server.sandboxes.sessions.view(sid)).record.container_id)
@@ -73,7 +73,7 @@ async def test_a_lost_session(settings: Settings) -> None:
 
 
 async def test_an_end_that_fails(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next try makes another; this one must not wait for it."""
+    """The next attempt creates another container, so this one must not stay."""
     async with open_server(settings) as server:
         sid = await finished(server)
         with monkeypatch.context() as broken:
@@ -89,7 +89,7 @@ async def test_an_end_that_fails(settings: Settings, monkeypatch: pytest.MonkeyP
 
 
 async def test_an_unchanged_tree(settings: Settings) -> None:
-    """An empty patch is not run."""
+    """An empty patch is not run, so its container must be removed."""
     async with open_server(settings) as server:
         sid = await server.sandboxes.sessions.start(LEDGER)
         await server.sandboxes.sessions.act(sid, FINISH)
@@ -99,7 +99,7 @@ async def test_an_unchanged_tree(settings: Settings) -> None:
 
 
 async def test_a_server_that_stops(settings: Settings) -> None:
-    """Stopping leaves nothing to the next server's reaper."""
+    """A server that stops leaves no container to the next server's reaper."""
     async with open_server(settings) as server:
         sid = await finished(server)
     async with open_runtime(settings) as runtime:
@@ -109,7 +109,7 @@ async def test_a_server_that_stops(settings: Settings) -> None:
 
 
 async def test_an_identical_patch_is_answered_without_a_container(settings: Settings) -> None:
-    """Sixteen samples of one instance that end in the same patch cost one run."""
+    """Sixteen samples of one instance with the same patch need one run only."""
     async with open_server(settings) as server:
         first, second = await server.sandboxes.sessions.start(LEDGER), await server.sandboxes.sessions.start(LEDGER)
         for sid in (first, second):
@@ -122,7 +122,7 @@ async def test_an_identical_patch_is_answered_without_a_container(settings: Sett
 
 
 async def test_the_librarys_worker_starts_with_the_first_session_that_needs_it(settings: Settings) -> None:
-    """Its 170 MB where no instance is graded by it; its seconds in the first verdict where one is."""
+    """Loaded without need it takes 170 MB; loaded too late it delays the first verdict by seconds."""
     async with open_server(settings) as server:
         library = server.gradings.rewards._queue._grading._graders["swebench"]._library  # type: ignore[attr-defined]  # of this grader alone
         script = await server.sandboxes.sessions.start("samples__timespan-7")

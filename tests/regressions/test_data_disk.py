@@ -1,4 +1,4 @@
-"""The data folder: what is told and refused when its disk is full, and who may read it."""
+"""The data folder: what is reported and refused when its disk is full, and who may read it."""
 
 import errno
 import hashlib
@@ -36,7 +36,7 @@ def small(tmp_path: Path, missing) -> Iterator[Path]:
 
 
 def fill(folder: Path) -> Path:
-    """To the last byte."""
+    """Fill it to the last byte."""
     filler = folder / "filler"
     with filler.open("wb", buffering=0) as stream:
         try:
@@ -53,7 +53,7 @@ async def pieces(data: bytes, size: int) -> AsyncIterator[bytes]:
 
 
 async def test_a_full_disk_is_told_and_forgotten(small: Path) -> None:
-    """Nobody said it; whoever freed space would have to say so."""
+    """The server must notice by itself that its disk is full, and that there is space again."""
     faults = Faults()
     disk = DataDisk(small, faults, min_free_mb=2)
     await disk.look()
@@ -70,7 +70,7 @@ async def test_a_full_disk_is_told_and_forgotten(small: Path) -> None:
 
 
 async def test_a_write_that_fails_is_told(small: Path) -> None:
-    """Room by its own account, and no write that works."""
+    """The file system reports free space, but every write fails."""
     filler = fill(small)
     disk = DataDisk(small, Faults(), min_free_mb=0)
     with pytest.raises(DataDiskFull, match="No space left on device"):
@@ -82,7 +82,7 @@ async def test_a_write_that_fails_is_told(small: Path) -> None:
 
 @pytest.mark.parametrize("piece", [100, MB])
 async def test_a_blob_that_finds_no_room(small: Path, piece: int) -> None:
-    """It ended in a bare OSError; small pieces at the close of the file, which nobody had looked after."""
+    """It raised a bare OSError; small pieces did so only when the file was closed, where nothing caught it."""
     blobs = Blobs(small / "blobs", most_bytes=100 * MB)
     small_one = b"x" * 5000
     assert await blobs.put(hashlib.sha256(small_one).hexdigest(), pieces(small_one, 100)) == 5000
@@ -99,7 +99,7 @@ async def test_a_blob_that_finds_no_room(small: Path, piece: int) -> None:
 
 
 async def test_a_database_that_finds_no_room(small: Path) -> None:
-    """It goes on with the same connections, and says before why it does not."""
+    """The database goes on with the same connections; until then its error names the full disk."""
     database = Database(f"sqlite:///{small / 'catalogue.sqlite3'}")
     await database.migrate()
     filler = fill(small)
@@ -115,7 +115,7 @@ async def test_a_database_that_finds_no_room(small: Path) -> None:
 
 
 async def test_what_is_made_is_private(tmp_path: Path) -> None:
-    """The catalogue, its journal and the append-only file were 0644, whatever the umask of who started it."""
+    """The catalogue, its journal and the append-only file had mode 0644, whatever the umask."""
     had = os.umask(0o022)
     try:
         make_private(tmp_path / "data")
@@ -135,7 +135,7 @@ async def test_what_is_made_is_private(tmp_path: Path) -> None:
 
 
 def test_what_was_wider_is_narrowed(tmp_path: Path) -> None:
-    """A folder of an older release would stay open; a link in it would have something else changed."""
+    """The folder of an older release would stay readable; a link in it could have another file's mode changed."""
     data, other = tmp_path / "data", tmp_path / "other"
     (data / "redis").mkdir(parents=True)
     (data / "repositories" / "mirrors").mkdir(parents=True)
@@ -153,7 +153,7 @@ def test_what_was_wider_is_narrowed(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_others_is_left(tmp_path: Path) -> None:
-    """SANDBOX_DATA_DIR=/tmp would have /tmp closed to everybody else."""
+    """With SANDBOX_DATA_DIR=/tmp nobody else could use /tmp any more."""
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o1777)

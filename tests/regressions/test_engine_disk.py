@@ -1,4 +1,4 @@
-"""Images that go when the engine's disk fills up: which ones, in which order, and which never."""
+"""Images that are removed when the engine's disk fills up: which, in which order, and which never."""
 
 import os
 import secrets
@@ -44,7 +44,7 @@ def disk(tmp_path: Path, missing) -> Iterator[Path]:
 
 @dataclass
 class Engine:
-    """Small images of this test's own; each takes 1 MB of the small disk, as if the engine kept it there."""
+    """Small images of this test; each also takes 1 MB of the small disk, as if the engine stored it there."""
 
     disk: Path
     tar: Path
@@ -53,7 +53,7 @@ class Engine:
     removed: list[str] = field(default_factory=list)
 
     def make(self, name: str, text: str) -> str:
-        """An image of its own, told from the others by `text`."""
+        """A separate image, made different by `text`."""
         file = self.tar.with_suffix(".txt")
         file.write_text(text + self.name)
         with tarfile.open(self.tar, "w") as archive:
@@ -71,7 +71,7 @@ class Engine:
         return self.disk / name.replace(":", "_")
 
     def fill(self, percent: int) -> None:
-        """The rest, which no image takes."""
+        """The part of the disk that no image uses."""
         there = sum(path.stat().st_size for path in self.disk.glob("sandbox-disk*"))
         (self.disk / "filler").write_bytes(bytes(max(0, 20 * MB * percent // 100 - there)))
 
@@ -88,7 +88,7 @@ def images(disk: Path, tmp_path: Path, engine) -> Iterator[Engine]:
 async def watch(
     settings: Settings, images: Engine, *, pinned: tuple[str, ...] = ()
 ) -> AsyncIterator[tuple[EngineDisk, ImageUses, Faults, DockerRuntime]]:
-    """The real watch, over the real engine, whose removals also free their part of the small disk."""
+    """The real watch on the real engine; removing an image also frees its part of the small disk."""
     async with open_runtime(settings) as runtime, open_connection(settings) as connection:
         remove = runtime.remove_image
 
@@ -117,7 +117,7 @@ async def watch(
 
 
 async def test_the_least_recently_used_go_first(settings: Settings, images: Engine) -> None:
-    """What the next step needs is removed while what nobody has used for days stays."""
+    """An image for the next step is removed while one that was unused for days stays."""
     old, new, older = (images.make(f"{images.name}-prepared:{tag}", tag) for tag in ("old", "new", "older"))
     busy = images.make(f"{images.name}-prepared:busy", "busy")
     pinned = images.make(f"{images.name}-prepared:pinned", "pinned")
@@ -147,7 +147,7 @@ async def test_the_least_recently_used_go_first(settings: Settings, images: Engi
 
 
 async def test_an_image_under_a_prepared_one_stays(settings: Settings, images: Engine) -> None:
-    """Its removal frees nothing as long as the prepared image stands on it, and it is looked for in vain ever after."""
+    """Removing it frees nothing while the prepared image is based on it, and then every pass tries again in vain."""
     below = images.make(f"{images.name}-task:1", "task")
     container = docker("create", below, "sh")
     above = f"{images.name}-prepared:above"
@@ -166,7 +166,7 @@ async def test_an_image_under_a_prepared_one_stays(settings: Settings, images: E
 
 
 async def test_uses_are_told(settings: Settings, images: Engine) -> None:
-    """The image of every start seems unused since the server's start."""
+    """Every image seems unused since the server's start."""
     name = images.make(f"{images.name}-task:latest", "task")
     async with watch(settings, images) as (disk, uses, _, runtime):
         await runtime.resolve_image([f"{images.name}-absent", f"docker.io/{images.name}-task"][1:])
@@ -189,7 +189,7 @@ async def test_uses_are_told(settings: Settings, images: Engine) -> None:
     ],
 )
 def test_which_may_go(names: tuple[str, ...], pulled: bool, pull: bool, goes: bool) -> None:
-    """An image that nobody can make again is removed, or somebody else's."""
+    """An image is removed that cannot be made again or belongs to somebody else."""
     rules = ImageRules("prepared", ("*:kept",), pull)
     image = StoredImage(names, "sha256:1", 1, 1.0, pulled, used=False)
     assert rules.may_go(image, {"task:1"}) is goes

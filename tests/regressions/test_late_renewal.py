@@ -20,7 +20,7 @@ from tests.conformance.state_backends import embedded
 
 
 class LateRenewals(Connection):
-    """Holds every renewal back until `let_go`."""
+    """Delays every renewal until `let_go`."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url, timeout_s=5)
@@ -38,7 +38,7 @@ class LateRenewals(Connection):
 
 @pytest.mark.parametrize("way", ["action", "lock"])
 async def test_a_late_renewal_takes_nothing(tmp_path: Path, way: str) -> None:
-    """The session would be locked for nobody until the lease runs out."""
+    """The session would stay locked, without a holder, until the lease runs out."""
     with embedded(tmp_path) as url:
         connection = LateRenewals(url)
         store = Store(connection, Keys("late:"), node="n", lock_lease_s=6, result_ttl_s=60)

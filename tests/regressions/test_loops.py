@@ -1,4 +1,4 @@
-"""Each background loop of a real server survives a round that raises what nobody foresaw."""
+"""Each background loop of a real server survives a round with an unexpected exception."""
 
 import asyncio
 from collections import Counter
@@ -55,7 +55,7 @@ _WAITING = {"images", "egress", "session-log", "lookahead-1"}
 async def test_each_loop_of_a_server_survives_a_round_that_breaks(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One defect, in one round, turns the disk limit, the pool or the reaper off until the next start."""
+    """One exception in one round switches the disk limit, the pool or the reaper off until the next start."""
     rounds: Counter[str] = Counter()
     seen = {name: asyncio.Event() for name in ROUNDS}
     armed = set(_WAITING)
@@ -93,7 +93,7 @@ async def test_each_loop_of_a_server_survives_a_round_that_breaks(
 
 
 async def test_a_session_that_cannot_be_ended_does_not_keep_the_others(settings: Settings) -> None:
-    """A session that has moved to another node turns the disk limit off for all sessions of this one."""
+    """A session that has moved to another node switches the disk limit off for all sessions of this node."""
     live = [SessionRecord(str(n), "live", "", settings.node_id, f"c{n}", 0.0, 0.0, 0.0) for n in range(3)]
     ended = []
 

@@ -1,4 +1,4 @@
-"""Takes from the pool that are cut off at a chosen moment: no container is given out twice, or to nobody."""
+"""Cancels takes from the pool at chosen moments: no container is given out twice or lost."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ from tests.conftest import ROOT
 
 @asynccontextmanager
 async def pool_of(settings: Settings, **changes: Any) -> AsyncIterator[tuple[Pool, ContainerSpec]]:
-    """A pool that parks, and what a session of a sample needs."""
+    """A pool that parks containers, and the specification of a sample's session."""
     bounds = {"size": 4, "idle_s": 60.0, "min_free_mb": 0, "together": 2, "lasts_s": 60.0} | changes
     ledger = next(row for row in read_instances(ROOT / "examples" / "instances.jsonl") if "ledger" in row.instance_id)
     async with open_runtime(settings) as runtime, open_workspaces(settings, runtime) as workspaces:
@@ -30,21 +30,21 @@ async def pool_of(settings: Settings, **changes: Any) -> AsyncIterator[tuple[Poo
 
 
 async def parked(pool: Pool, count: int) -> None:
-    """Wait until so many are ready."""
+    """Wait until this many containers are ready."""
     async with asyncio.timeout(120):
         while sum(bucket.parked for bucket in pool.view()) != count:
             await asyncio.wait(set(pool._tasks) or {asyncio.create_task(asyncio.sleep(0.05))})
 
 
 async def present(pool: Pool) -> set[str]:
-    """Sids of all containers, once what is being made or removed is done."""
+    """Sids of all containers, after pending creations and removals."""
     while pool._tasks:
         await asyncio.wait(set(pool._tasks))
     return {info.sid for info in await pool._runtime.list()}
 
 
 async def test_a_take_cut_off_during_the_liveness_check(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """the container is in no bucket and no session's, yet this process holds it, so that no reaper takes it."""
+    """The container is in no bucket and no session, but this process counts it as its own: no reaper removes it."""
     async with pool_of(settings) as (pool, spec):
         pool.want("ledger", spec, 1, for_s=60, now=True)
         await parked(pool, 1)
@@ -61,7 +61,7 @@ async def test_a_take_cut_off_during_the_liveness_check(settings: Settings, monk
 
 
 async def test_takes_cut_off_while_they_wait(settings: Settings) -> None:
-    """What was made for a start that is gone is lost, or another start is given it twice."""
+    """The container of a cancelled start is lost, or is given out twice."""
     async with pool_of(settings) as (pool, spec):
         for pause_s in (0.0, 0.02, 0.08, 0.12, 0.2):
             waiting = [asyncio.create_task(pool.take(spec)) for _ in range(3)]
@@ -78,7 +78,7 @@ async def test_takes_cut_off_while_they_wait(settings: Settings) -> None:
 
 
 async def test_a_kind_that_was_idle_is_parked_again(settings: Settings) -> None:
-    """A start whose kind was cleared away while it looked leaves containers in a bucket that nobody looks at."""
+    """If a bucket is removed while a start looks into it, containers are left in a bucket that nothing reads."""
     async with pool_of(settings) as (pool, spec):
         pool.want("ledger", spec, 1, for_s=60, now=True)
         await parked(pool, 1)

@@ -1,4 +1,4 @@
-"""Ends, reapings and verdicts that are cut off, or that meet something else, at a chosen moment."""
+"""Ends, reaper passes and verdicts that are interrupted, or run concurrently, at chosen moments."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,11 +18,11 @@ LEDGER = "samples__ledger-12"
 
 
 class Died(BaseException):
-    """The server, here."""
+    """The server died; only simulated, in this process."""
 
 
 def die_after(owner: Any, name: str, call: int = 1) -> None:
-    """The `call`-th call of the method is the last thing that the server does."""
+    """The server dies at the end of the `call`-th call of the method."""
     method, calls = getattr(owner, name), 0
 
     async def dying(*arguments: Any, **options: Any) -> Any:
@@ -47,7 +47,7 @@ STEPS: dict[str, Callable[[Server], None]] = {
 
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_server_that_died_during_an_end(settings: Settings, step: str) -> None:
-    """A session stays halfway for ever: without its patch or verdict, with its container or its slot."""
+    """A session stays half ended for ever: without a patch or verdict, or with a container or slot."""
     async with open_server(settings) as first:
         sid = await first.sandboxes.sessions.start(LEDGER)
         await first.sandboxes.sessions.act(sid, ACTION)
@@ -75,7 +75,7 @@ async def test_a_server_that_died_during_an_end(settings: Settings, step: str) -
 
 @pytest.mark.parametrize("moment", ["containers listed", "sessions listed"])
 async def test_a_start_during_a_reapers_pass(settings: Settings, moment: str) -> None:
-    """A start on a busy host, a second or more in the making, would be reaped as lost or as an orphan."""
+    """A start that takes a second or more on a busy host is reaped as lost or as an orphan."""
     async with open_server(settings) as server:
         owner: Any = server.foundation.runtime if moment == "containers listed" else server.foundation.data.store
         name = "list" if moment == "containers listed" else "live"
@@ -96,7 +96,7 @@ async def test_a_start_during_a_reapers_pass(settings: Settings, moment: str) ->
 
 
 async def test_a_start_that_ends_between_the_reapers_two_looks(settings: Settings) -> None:
-    """Not in Redis yet, in SQL by now: put back as SQL has it, it would lose the actions acknowledged since."""
+    """A session that the reaper finds in SQL, but had not found in Redis, is put back without its newest actions."""
     async with open_server(settings) as server:
         sid = await server.sandboxes.sessions.start(LEDGER)
         await server.sandboxes.sessions.act(sid, ACTION)
@@ -119,7 +119,7 @@ async def test_a_start_that_ends_between_the_reapers_two_looks(settings: Setting
 
 
 async def test_slots_are_given_back_once_each(settings: Settings) -> None:
-    """Ends at the same moment would lose a slot for good, or an end told twice would free another session's."""
+    """Concurrent ends lose a slot for good, or an end that is reported twice frees another session's slot."""
     async with open_server(settings.model_copy(update={"max_sessions": 2})) as server:
         starts = server.sandboxes.starts
         ledger = await server.foundation.data.instances.by_id(LEDGER)
@@ -133,7 +133,7 @@ async def test_slots_are_given_back_once_each(settings: Settings) -> None:
             if began == 2:
                 first = {task for task in waiting if task.done()}
                 sids = [task.result().sid for task in first]
-                # one told twice, and one that never had a slot
+                # one is reported twice, and one never had a slot
                 await asyncio.gather(*(starts.release(sid) for sid in [*sids, *sids, "7"]))
             elif began == 4:
                 await asyncio.gather(*(starts.release(task.result().sid) for task in waiting - first if task.done()))
@@ -141,7 +141,7 @@ async def test_slots_are_given_back_once_each(settings: Settings) -> None:
 
 
 async def test_a_start_that_is_cut_off_gives_its_slot_back(settings: Settings) -> None:
-    """Clients that hang up during their starts fill the node for good."""
+    """Clients that disconnect during their starts fill the node for good."""
     async with open_server(settings.model_copy(update={"max_sessions": 3, "pool_size": 0})) as server:
         starts = server.sandboxes.starts
         ledger = await server.foundation.data.instances.by_id(LEDGER)
@@ -164,7 +164,7 @@ async def test_a_start_that_is_cut_off_gives_its_slot_back(settings: Settings) -
 
 
 async def test_a_verdict_that_cannot_be_written(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A verdict that SQL has not got would be answered, and another one later."""
+    """A verdict that is not in SQL is answered, and later a different one."""
     async with open_server(settings) as server:
         sid = await server.sandboxes.sessions.start(LEDGER)
         await server.sandboxes.sessions.act(sid, ACTION)
@@ -182,7 +182,7 @@ async def test_a_verdict_that_cannot_be_written(settings: Settings, monkeypatch:
 
 
 async def test_a_start_while_sql_is_locked(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow or locked database holds up starts, or a session that began then is not in the history."""
+    """A slow or locked database delays starts, or a session that started then is missing in the history."""
     async with open_server(settings) as server:
         with monkeypatch.context() as broken:
 
@@ -202,7 +202,7 @@ async def test_a_start_while_sql_is_locked(settings: Settings, monkeypatch: pyte
 
 
 async def test_a_start_that_a_dead_server_did_not_write_to_sql(settings: Settings) -> None:
-    """The session lives, in Redis alone: nothing of it is left should Redis be lost, and its end has no row."""
+    """A live session is only in Redis: a loss of Redis loses it, and its end finds no row to update."""
     async with open_server(settings) as first:
         first.sandboxes.log.add = lambda record: None  # type: ignore[method-assign]  # it died before it came to it
         sid = await first.sandboxes.sessions.start(LEDGER)
