@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 
 from sandbox_server.actions.batch import Command, CommandResult
 
-_DEFAULTS = {field.name: getattr(Command("-"), field.name) for field in fields(Command)}
+_DEFAULTS = {field.name: getattr(Command(""), field.name) for field in fields(Command) if field.name != "command"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,8 @@ class BatchOutcome:
 def content_of(commands: Sequence[Command]) -> str:
     """The action's content for these commands."""
     given = [
-        {name: value for name, value in asdict(command).items() if value != _DEFAULTS[name]} for command in commands
+        {name: value for name, value in asdict(command).items() if name not in _DEFAULTS or value != _DEFAULTS[name]}
+        for command in commands
     ]
     return _dumps({"commands": given})
 

@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sandbox_server.actions import batch_json
@@ -216,6 +216,7 @@ RESULTS = st.builds(
 )
 
 
+@example([Command("-"), Command("")], BatchOutcome(None))
 @given(
     st.lists(COMMANDS, max_size=3),
     st.builds(BatchOutcome, st.none() | st.lists(RESULTS, max_size=3).map(tuple), st.text(max_size=20)),
