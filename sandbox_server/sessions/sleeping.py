@@ -36,6 +36,7 @@ log = telemetry.logger(__name__)
 
 _CHANGED = ("container_id", "touched_at", "cwd", "talk_turns", "notice", "differences")  # by waking
 _FREE_WITHIN_S = 0.05  # for the lock of a session that nobody uses
+_AT_ONCE = 4  # sessions whose state is taken at the same time
 _DAMAGED = 3  # damaged checkpoints of one session, each replaced by an older one
 
 
@@ -64,14 +65,13 @@ class Sleeping:
         """sid -> Unix seconds of the last attempt, for sessions that could not sleep."""
 
     async def look(self) -> None:
-        """Put all sessions to sleep that are idle for SANDBOX_HIBERNATE_S, one after the other."""
+        """Put all sessions to sleep that are idle for SANDBOX_HIBERNATE_S, a few at a time."""
         sessions = await self._data.store.live(self._config.node)
         self._tried = {record.sid: self._tried[record.sid] for record in sessions if record.sid in self._tried}
         self._checkpointing.pinned.clear()
         self._checkpointing.pinned.update(record.sid for record in sessions if record.asleep)
-        for record in sessions:
-            if self._due(record):
-                await self._try(record)
+        slots = asyncio.Semaphore(_AT_ONCE)
+        await asyncio.gather(*(self._try(record, slots) for record in sessions if self._due(record)))
 
     def _due(self, record: SessionRecord) -> bool:
         if not record.kind.is_rollout or record.state != SessionState.LIVE or record.asleep:
@@ -79,11 +79,13 @@ class Sleeping:
         since = max(record.touched_at, self._tried.get(record.sid, 0.0))
         return record.node == self._config.node and clock.now() - since > self._config.hibernate_s
 
-    async def _try(self, record: SessionRecord) -> None:
+    async def _try(self, record: SessionRecord, slots: asyncio.Semaphore) -> None:
         self._tried[record.sid] = clock.now()
         result = "awake"
         try:
-            if await self._sleep(record.sid):
+            async with slots:
+                asleep = await self._sleep(record.sid)
+            if asleep:
                 del self._tried[record.sid]
                 result = "asleep"
         except SessionBusy:

@@ -23,7 +23,7 @@ FILE = "/workspace/samples__ledger__1.2/n.py"
 @pytest.fixture(scope="module")
 def server(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One server for all copies."""
-    bounds = {"checkpoints_mb": 64, "checkpoint_timeout_s": 10}
+    bounds = {"checkpoints_mb": 64, "checkpoint_timeout_s": 10, "command_timeout_s": 25}
     with serving(tmp_path_factory.mktemp("forks"), rows, pool_group=4, **bounds) as server:
         yield server
 

@@ -17,6 +17,9 @@ from sandbox_server.sandbox.podman.runtime import PodmanRuntime
 PODMAN = "SANDBOX_TEST_PODMAN"
 """Names the socket of a `podman system service` that has the images; scripts/with-podman.sh starts one and sets it."""
 
+OCI_RUNTIME = os.environ.get("SANDBOX_TEST_RUNTIME")
+"""The OCI runtime of the test containers, e.g. runsc; without it the engine's own."""
+
 FIFOS = Path("/run/sandbox-server")
 WITHOUT_FIFOS = "docker_attached"
 """The backend on which only the tests of a shell run again."""
@@ -39,7 +42,8 @@ class Backend:
     def runtime(self, node: str = "", **config: object) -> DockerRuntime:
         """A runtime that pulls nothing, under its own node name."""
         own = node or f"test-{secrets.token_hex(4)}"
-        return self.kind(self.engine, RuntimeConfig(**{"node": own, "pull": False, "fifos": self.fifos, **config}))  # type: ignore[arg-type]
+        settled = {"node": own, "pull": False, "fifos": self.fifos, "oci_runtime": OCI_RUNTIME, **config}
+        return self.kind(self.engine, RuntimeConfig(**settled))  # type: ignore[arg-type]
 
 
 def docker(fifos: Path | None = FIFOS) -> Backend:

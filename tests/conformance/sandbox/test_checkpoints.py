@@ -16,6 +16,7 @@ from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sandbox.outside import Outside
 
+from .backends import OCI_RUNTIME
 from .specs import spec
 
 EXAMPLES = int(os.environ.get("SANDBOX_TEST_FORKS", "12"))
@@ -39,6 +40,9 @@ find / /dev/shm -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run/s
 find / /dev/shm -xdev -type f -size -200k -not -path '/run/sandbox/*' -not -path '/usr/*' -print0 \
   | LC_ALL=C sort -z | xargs -0r cksum
 """
+
+UNTOLD = ["/tmp"] if OCI_RUNTIME == "runsc" else []
+"""Folders whose time is not compared: bash keeps a here-document in a file of /tmp where pipes are small."""
 
 name = st.sampled_from(["a", "b", "c d", "-e", "é", "$x", "deep/er", "deep/a", "link"])
 place = st.sampled_from(["/w", "/w/deep", "/etc", "/opt", "/usr/share", "/tmp", "/dev/shm", "/root"])
@@ -124,6 +128,8 @@ async def looks(sandbox: BashSandbox, *, times: bool) -> list[str]:
     files = await sandbox.exec(["bash", "-c", TREE], timeout_s=SLOW_S, keep_bytes=16 << 20)
     assert files.exit_code == 0 and not files.stdout.dropped, files
     tree = files.stdout.text()
+    for folder in UNTOLD:
+        tree = re.sub(rf"(?m)^({folder}\|d\|.*)\|[0-9.]+$", r"\1", tree)
     return [*shell.splitlines(), *(tree if times else re.sub(r"\|\d+\.\d{10}", "", tree)).splitlines()]
 
 
