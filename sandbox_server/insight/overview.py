@@ -104,7 +104,7 @@ class Insight:
         unsound = await counts.unsound(since, run)
         fell, rose, rated = word.jumps(await counts.pass_rates(day_ago, at, day_ago - BASE_DAYS * DAY_S))
         nodes, wall = await self._nodes(), wall_of(timed)
-        found = word.findings(Evidence(now, before, causes, ends, groups, wall, nodes, unsound, fell, rated))
+        found = word.findings(Evidence(now, before, causes, ends, groups, wall, nodes, unsound, fell, rated, run))
         return Overview(
             at=at,
             window_s=window_s,

@@ -6,8 +6,9 @@ rules for infrastructure come before those for the grader, and so on.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from urllib.parse import quote
 
 from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, Unsound, VerdictCount
 from sandbox_server.insight.wall import Wall
@@ -60,7 +61,7 @@ class Finding:
     why: str
     """One sentence with the numbers."""
     see: str = ""
-    """Path below /v1 and /ui that shows it."""
+    """Path below /v1 and /ui that shows it; for one run a list of that run's sessions or groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +80,21 @@ class Evidence:
     fell: Sequence[PassRate] = ()
     rated: int = 0
     """Instances whose pass rates could be compared."""
+    run: str | None = None
+    """The run that this is about; None: all."""
 
 
 def findings(seen: Evidence) -> list[Finding]:
     """The rules that apply, in order."""
-    return [found for rule in _RULES if (found := rule(seen)) is not None]
+    found = [one for rule in _RULES if (one := rule(seen)) is not None]
+    return found if seen.run is None else [replace(one, see=_of_run(one.see, seen.run)) for one in found]
+
+
+def _of_run(see: str, run: str) -> str:
+    page, _, asked = see.partition("?")
+    if page not in ("sessions", "groups"):
+        return see
+    return f"{page}?{asked}{'&' if asked else ''}run={quote(run, safe='')}"
 
 
 def word_of(found: Sequence[Finding]) -> Word:
@@ -116,6 +127,15 @@ def _many(count: int, of: int, share: float = FAULTY) -> bool:
 
 def _count(counts: Sequence[VerdictCount], names: Sequence[VerdictName], *, mask: bool) -> int:
     return sum(one.count for one in counts if one.verdict in names and one.mask is mask)
+
+
+def _commonest(counts: Sequence[VerdictCount], names: Sequence[VerdictName], *, mask: bool) -> VerdictName:
+    """A list shows one verdict."""
+    return max(names, key=lambda name: _count(counts, (name,), mask=mask))
+
+
+def _instance(instance_id: str) -> str:
+    return f"instances/{quote(instance_id)}"
 
 
 def _total(counts: Sequence[VerdictCount]) -> int:
@@ -192,7 +212,8 @@ def _no_results(seen: Evidence) -> Finding | None:
         return None
     day_ago = f"{mute_before} of {unmasked_before}"
     why = f"{mute} of {unmasked} gradings gave no test result or ran out of time; a day ago {day_ago}."
-    return Finding(Word.GRADER, "no_results", why, "sessions?verdict=no_results")
+    see = f"sessions?verdict={_commonest(seen.now, _MUTE, mask=False)}"
+    return Finding(Word.GRADER, "no_results", why, see)
 
 
 def _unsound(seen: Evidence) -> Finding | None:
@@ -204,7 +225,7 @@ def _unsound(seen: Evidence) -> Finding | None:
         f"{worst.sessions} sessions run {worst.instance_id}, whose last check gave gold {worst.gold or 'no verdict'}"
         f" and empty {worst.empty or 'no verdict'}{more}."
     )
-    return Finding(Word.DATA, "unsound", why, "pass-rates")
+    return Finding(Word.DATA, "unsound", why, _instance(worst.instance_id))
 
 
 def _unpatched(seen: Evidence) -> Finding | None:
@@ -212,7 +233,8 @@ def _unpatched(seen: Evidence) -> Finding | None:
     if not _many(count, total):
         return None
     why = f"{count} of {total} gradings are masked: the tests give nothing, or run out of time, without a patch too."
-    return Finding(Word.DATA, "unpatched", why, "sessions?masked=true")
+    see = f"sessions?verdict={_commonest(seen.now, _MUTE, mask=True)}&masked=true"
+    return Finding(Word.DATA, "unpatched", why, see)
 
 
 def _fell(seen: Evidence) -> Finding | None:
@@ -221,7 +243,7 @@ def _fell(seen: Evidence) -> Finding | None:
     worst = seen.fell[0]
     more = f" ({len(seen.fell) - 1} more)" if len(seen.fell) > 1 else ""
     why = f"{worst.instance_id} passed {worst.before:.0%} before and {worst.now:.0%} now{more}."
-    return Finding(Word.DATA, "fell", why, "pass-rates")
+    return Finding(Word.DATA, "fell", why, _instance(worst.instance_id))
 
 
 def _nothing_done(seen: Evidence) -> Finding | None:
@@ -229,7 +251,8 @@ def _nothing_done(seen: Evidence) -> Finding | None:
     if unmasked < LEAST or idle < IDLE * unmasked:
         return None
     why = f"{idle} of {unmasked} rollouts end with nothing to grade: no patch, one that does not apply, or no answer."
-    return Finding(Word.POLICY, "nothing_done", why, "sessions?verdict=empty_patch")
+    see = f"sessions?verdict={_commonest(seen.now, _NOTHING, mask=False)}"
+    return Finding(Word.POLICY, "nothing_done", why, see)
 
 
 def _tampered(seen: Evidence) -> Finding | None:
@@ -259,7 +282,8 @@ def _flat_groups(seen: Evidence) -> Finding | None:
         f"{len(flat)} of {judged} groups teach nothing: {kinds[GroupKind.ALL_0]} all 0, {kinds[GroupKind.ALL_1]} all 1,"
         f" {kinds[GroupKind.FLAT]} otherwise the same."
     )
-    return Finding(Word.DATA, "flat_groups", why, "groups")
+    see = f"groups?kind={max(_SAME, key=lambda kind: kinds[kind])}"
+    return Finding(Word.DATA, "flat_groups", why, see)
 
 
 def _slow_model(seen: Evidence) -> Finding | None:
@@ -270,7 +294,7 @@ def _slow_model(seen: Evidence) -> Finding | None:
     if seen.wall.sessions < LEAST or seen.wall.gap_s < GAP_S:
         return None
     why = f"Sandboxes wait {seen.wall.gap_s:.0f} s for each action of the policy."
-    return Finding(Word.POLICY, "slow_model", why, "runs")
+    return Finding(Word.POLICY, "slow_model", why, "sessions?state=ended")
 
 
 _RULES: tuple[Callable[[Evidence], Finding | None], ...] = (

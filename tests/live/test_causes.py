@@ -1,4 +1,7 @@
-"""Common faults, staged on real servers: the overview names the faulty layer and the rule that found it."""
+"""Common faults, staged on real servers: the overview names the faulty layer, and three clicks lead to the cause.
+
+A full disk is in `test_full_disk.py`.
+"""
 
 import json
 import subprocess
@@ -10,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from .overview import leads, says, session_of
 from .serving import Server, docker, serving, until
 from .wire import wired
 
@@ -46,32 +50,19 @@ def graded(server: Server, sids: list[str]) -> list[str]:
     return [str(server.session(sid)["verdict"]) for sid in sids]
 
 
-def says(server: Server, run: str | None, word: str, rule: str) -> None:
-    """Wait until the overview, which may be some seconds old, says it."""
-    seen: dict[str, Any] = {}
-
-    def said() -> bool:
-        answer = httpx.get(f"{server.url}/v1/overview", params={} if run is None else {"run": run}, timeout=60)
-        seen.update(answer.raise_for_status().json())
-        return bool(seen["word"] == word and seen["findings"][0]["rule"] == rule)
-
-    try:
-        until(said, 12)
-    except AssertionError as error:
-        raise AssertionError((seen["word"], seen["findings"])) from error
-    page = httpx.get(f"{server.url}/ui", params={} if run is None else {"run": run}, timeout=60).text
-    assert f'<h1 class="word w-{word}">{word}</h1>' in page
-
-
 def test_a_policy_that_does_nothing(server: Server) -> None:
-    assert set(graded(server, [rollout(server, "empty") for _ in range(4)])) == {"empty_patch"}
+    sids = [rollout(server, "empty") for _ in range(4)]
+    assert set(graded(server, sids)) == {"empty_patch"}
     says(server, "empty", "policy", "nothing_done")
+    leads(server, "empty", session_of(sids), to="Nothing was changed.")
 
 
 def test_a_policy_that_cheats(server: Server) -> None:
     cheat = "printf 'def pytest_runtest_makereport(): pass\\n' > conftest.py"
-    assert set(graded(server, [rollout(server, "cheat", cheat) for _ in range(2)])) == {"tampered"}
+    sids = [rollout(server, "cheat", cheat) for _ in range(2)]
+    assert set(graded(server, sids)) == {"tampered"}
     says(server, "cheat", "policy", "tampered")
+    leads(server, "cheat", session_of(sids), to="def pytest_runtest_makereport()")
 
 
 def test_groups_that_teach_nothing(server: Server) -> None:
@@ -81,6 +72,7 @@ def test_groups_that_teach_nothing(server: Server) -> None:
     says(server, "flat", "data", "flat_groups")
     (group,) = httpx.get(f"{server.url}/v1/groups", params={"run": "flat"}).json()
     assert (group["kind"], group["graded"]) == ("all_0", 8)
+    leads(server, "flat", f"/ui/groups.run=flat&instance={LEDGER}", session_of(sids), to="F2P that fail")
 
 
 def test_a_slow_model(server: Server) -> None:
@@ -89,6 +81,7 @@ def test_a_slow_model(server: Server) -> None:
     assert set(graded(server, sids)) == {"unresolved"}
     assert {server.session(sid)["end_reason"] for sid in sids} == {"idle"}
     says(server, "slow", "policy", "slow_model")
+    leads(server, "slow", session_of(sids), to="ended (idle)")
 
 
 def test_an_instance_whose_gold_fails(server: Server, sample_instances: dict[str, dict[str, Any]]) -> None:
@@ -99,6 +92,7 @@ def test_an_instance_whose_gold_fails(server: Server, sample_instances: dict[str
     server.cli("instances", "verify", "samples__broken-1", code=1)
     rollout(server, "broken", instance="samples__broken-1")
     says(server, "broken", "data", "unsound")
+    leads(server, "broken", to="gold unresolved, empty unresolved")
 
 
 def test_a_full_start_queue_and_an_engine_that_stops(rows: Path, tmp_path: Path) -> None:
@@ -108,13 +102,13 @@ def test_a_full_start_queue_and_an_engine_that_stops(rows: Path, tmp_path: Path)
         second = threading.Thread(target=rollout, args=(server, "full"), kwargs={"finish": False})
         second.start()
         says(server, None, "infrastructure", "starts_wait")
+        leads(server, None, to='<td class="n">1/1</td><td class="n">1</td>')  # slots in use, starts that wait
         server.finish(sid)
         second.join(200)
         assert not second.is_alive()
         wire.cut()
         says(server, None, "infrastructure", "node_fault")
-        (finding,) = [one for one in server.get("/v1/overview")["findings"] if one["rule"] == "node_fault"]
-        assert "daemon" in finding["why"], finding
+        leads(server, None, to='w-infrastructure">daemon</span>')
 
 
 def test_a_grading_image_that_is_missing(server: Server, rows: Path, sample_images: dict[str, str]) -> None:
@@ -151,5 +145,6 @@ def test_a_grading_image_that_is_missing(server: Server, rows: Path, sample_imag
         assert graded(server, begun) == ["infra", "infra"]
         says(server, "gone", "infrastructure", "masked_infra")
         assert "image_unavailable" in server.get("/v1/overview?run=gone")["causes"]
+        leads(server, "gone", session_of(begun), to="image_unavailable")
     finally:
         until(removed, 20, "the images removed")

@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from .overview import leads, says
 from .serving import Server, bash, docker, serving, until
 
 MB = 1 << 20
@@ -58,8 +59,8 @@ def test_a_full_disk(server: Server) -> None:
     until(lambda: httpx.get(f"{server.url}/readyz").status_code == 503, 10, "not ready")
     assert "SANDBOX_DATA_MIN_FREE_MB=8" in httpx.get(f"{server.url}/readyz").json()["parts"]["data"]
     assert "SANDBOX_DATA_MIN_FREE_MB=8" in server.cli("doctor", code=1)
-    # the overview is kept for some seconds, and the node tells of its faults in its next heartbeat
-    until(lambda: [one["rule"] for one in server.get("/v1/overview")["findings"]][:1] == ["node_fault"], 12, "named")
+    says(server, None, "infrastructure", "node_fault")
+    leads(server, None, to="SANDBOX_DATA_MIN_FREE_MB=8")
     refused = put(server, b"x" * MB)
     assert (refused.status_code, refused.json()["code"]) == (507, "data_disk_full")
     started = server.post("/start_instance", {"instance_hash": "samples__ledger-12"})

@@ -68,6 +68,21 @@ def test_each_cause_is_named(rule: str) -> None:
     assert [one.rule for one in found] == [rule] and found[0].why.endswith((".", "used"))
 
 
+def test_a_finding_leads_to_what_it_counted() -> None:
+    """The list behind it would be empty, or another run's."""
+    failed = (count("patch_failed", 3), count("resolved", 1))
+    (found,) = findings(replace(WELL, now=failed, run="a/b&c"))
+    assert found.see == "sessions?verdict=patch_failed&run=a%2Fb%26c"
+    (found,) = findings(replace(STAGED["unpatched"], now=(*GOOD, count("timeout", 3, mask=True))))
+    assert found.see == "sessions?verdict=timeout&masked=true"
+    (found,) = findings(replace(STAGED["no_results"], now=(*GOOD, count("timeout", 30))))
+    assert found.see == "sessions?verdict=timeout"
+    (found,) = findings(replace(STAGED["flat_groups"], groups=[group(1.0, 1.0)] * 2))
+    assert found.see == "groups?kind=all_1"
+    (found,) = findings(replace(STAGED["unsound"], run="r"))
+    assert found.see == "instances/i"
+
+
 def test_the_layer_below_comes_first() -> None:
     """A full disk would be blamed on the policy, whose groups are all 0 because of it."""
     both = replace(STAGED["nothing_done"], groups=STAGED["flat_groups"].groups, nodes=STAGED["node_fault"].nodes)
