@@ -12,13 +12,11 @@ from sandbox_server.catalogue.insight.listing import Listing
 from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, Unsound, VerdictCount
 from sandbox_server.catalogue.insight.search import ActionSearch
 from sandbox_server.insight import word
+from sandbox_server.insight.rates import DAY_S, PassRates
 from sandbox_server.insight.wall import Wall, wall_by_run, wall_of
 from sandbox_server.insight.word import Evidence, Finding, Word
 from sandbox_server.state.nodes import NodeRecord
 
-DAY_S = 86_400.0
-BASE_DAYS = 7
-"""A pass rate of the last day is compared with that of so many days before it."""
 _FRESH_S = 5.0
 _KEPT = 32
 """Overviews: of that many runs and windows."""
@@ -71,6 +69,7 @@ class Insight:
         self.counts = counts
         self.listing = listing
         self.search = search
+        self.rates = PassRates(counts)
         self._nodes = nodes
         self._kept: dict[tuple[str | None, float], tuple[float, asyncio.Task[Overview]]] = {}
 
@@ -88,7 +87,7 @@ class Insight:
         return await asyncio.shield(self._kept[key][1])
 
     def forget(self) -> None:
-        """Read anew at the next question."""
+        """Read overviews anew at the next question."""
         self._kept.clear()
 
     async def _read(self, run: str | None, window_s: float) -> Overview:
@@ -102,7 +101,7 @@ class Insight:
         timed = await counts.timed(since, at, run=run)
         timed_before = await counts.timed(day_ago - window_s, day_ago, run=run)
         unsound = await counts.unsound(since, run)
-        fell, rose, rated = word.jumps(await counts.pass_rates(day_ago, at, day_ago - BASE_DAYS * DAY_S))
+        fell, rose, rated = word.jumps(await self.rates.now())
         nodes, wall = await self._nodes(), wall_of(timed)
         found = word.findings(Evidence(now, before, causes, ends, groups, wall, nodes, unsound, fell, rated, run))
         return Overview(

@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict
 
 from sandbox_server import clock
 from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, SessionFilter
-from sandbox_server.insight.overview import BASE_DAYS, DAY_S, Insight, Overview
+from sandbox_server.insight.overview import Insight, Overview
+from sandbox_server.insight.rates import DAY_S
 from sandbox_server.insight.wall import Wall
 from sandbox_server.insight.word import Word, jumps
 from sandbox_server.protocols._filters import InstanceId, Run, Since
@@ -243,8 +244,7 @@ async def groups_of(
 
 async def pass_rates_of(request: Request, limit: int) -> list[PassRate]:
     """Pass rates of the last day and of the seven days before it."""
-    now = clock.now()
-    rates = await insight_of(request).counts.pass_rates(now - DAY_S, now, now - (1 + BASE_DAYS) * DAY_S)
+    rates = await insight_of(request).rates.now()
     fell, rose, _ = jumps(rates)
     first = {one.instance_id: one for one in (*fell, *rose)}
     rest = sorted(rates, key=lambda one: (-one.graded, -one.graded_before, one.instance_id))

@@ -13,7 +13,7 @@ from sandbox_server import clock
 from sandbox_server.catalogue.insight.listing import Listing
 from sandbox_server.catalogue.insight.records import GroupKind, SessionFilter, Standing
 from sandbox_server.catalogue.instances import Instances
-from sandbox_server.insight.overview import DAY_S
+from sandbox_server.insight.rates import DAY_S
 from sandbox_server.insight.wall import STAGES
 from sandbox_server.insight.word import pass_rate
 from sandbox_server.lifecycle import SessionState

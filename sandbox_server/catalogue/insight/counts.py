@@ -6,11 +6,14 @@ from typing import Any
 from sqlalchemy import ColumnElement, Executable, Select, and_, case, false, func, literal_column, select
 
 from sandbox_server.catalogue.database import Database
-from sandbox_server.catalogue.insight.records import Group, PassRate, RunCount, Timed, Unsound, VerdictCount
+from sandbox_server.catalogue.insight.records import Group, RunCount, Timed, Unsound, VerdictCount
 from sandbox_server.catalogue.tables import InstanceRow, SessionRow, VerdictRow
 from sandbox_server.records import VerdictName
 
 _UNMASKED = VerdictRow.mask == false()
+_FEW_GROUPS = 200
+_MEMBERS = 40
+"""So many of the newest verdicts, for each of a few groups, are looked at first: they tell which groups these are."""
 _RESOLVED = VerdictRow.name == VerdictName.RESOLVED.value
 
 
@@ -38,6 +41,7 @@ class Counts:
         self, since: float, *, run: str | None = None, instance: str | None = None, limit: int = 1000
     ) -> list[Group]:
         """Groups of the sessions graded since then, the last graded first."""
+        among = await self._graded_last(since, limit) if run is None and instance is None else None
         reward = case((_UNMASKED, VerdictRow.reward))
         last = func.max(VerdictRow.graded_at)
         found = (
@@ -62,7 +66,31 @@ class Counts:
             found = found.where(_is_run(run))
         if instance is not None:
             found = found.where(VerdictRow.instance_id == instance)
+        if among is not None:
+            found = found.where(VerdictRow.instance_id.in_(among))
         return [Group(row[0], row[1], row[2], int(row[3]), *row[4:]) for row in await self._all(found)]
+
+    async def _graded_last(self, since: float, groups: int) -> set[str] | None:
+        """Instances of the groups that were graded last; None: the newest verdicts are of too few groups to tell."""
+        if groups > _FEW_GROUPS:
+            return None
+        newest = (
+            select(VerdictRow.sid, VerdictRow.instance_id, VerdictRow.graded_at)
+            .where(VerdictRow.graded_at >= since)
+            .order_by(VerdictRow.graded_at.desc())
+            .limit(_MEMBERS * groups)
+            .subquery()
+        )
+        last = func.max(newest.c.graded_at)
+        found = (
+            select(newest.c.instance_id)
+            .join(SessionRow, SessionRow.sid == newest.c.sid)
+            .group_by(SessionRow.run, newest.c.instance_id)
+            .order_by(last.desc(), newest.c.instance_id)
+            .limit(groups)
+        )
+        rows = await self._all(found)
+        return {row[0] for row in rows} if len(rows) == groups else None
 
     async def runs(self, since: float, *, limit: int = 200) -> list[RunCount]:
         """Runs of the sessions started since then, without boxes; the run with the newest session first."""
@@ -80,7 +108,8 @@ class Counts:
                 func.min(SessionRow.created_at),
                 last,
             )
-            .outerjoin(VerdictRow, VerdictRow.sid == SessionRow.sid)
+            # a verdict is younger than its session; without this all verdicts would be looked at
+            .outerjoin(VerdictRow, and_(VerdictRow.sid == SessionRow.sid, VerdictRow.graded_at >= since))
             .where(SessionRow.created_at >= since, SessionRow.instance_id != "")
             .group_by(SessionRow.run)
             .order_by(last.desc(), SessionRow.run)
@@ -89,21 +118,14 @@ class Counts:
         rows = await self._all(found)
         return [RunCount(row[0], row[1], int(row[2]), row[3], int(row[4]), int(row[5]), *row[6:]) for row in rows]
 
-    async def pass_rates(self, since: float, until: float, before: float) -> list[PassRate]:
-        """Unmasked verdicts of each instance since then, and in the window from `before` to `since`."""
-        new = VerdictRow.graded_at >= since
+    async def resolved(self, since: float, until: float) -> dict[str, tuple[int, int]]:
+        """Instance -> (resolved, all) of its unmasked verdicts in the window."""
         found = (
-            select(
-                VerdictRow.instance_id,
-                _sum(and_(new, _RESOLVED)),
-                _sum(new),
-                _sum(and_(~new, _RESOLVED)),
-                _sum(~new),
-            )
-            .where(VerdictRow.graded_at >= before, VerdictRow.graded_at < until, _UNMASKED)
+            select(VerdictRow.instance_id, _sum(_RESOLVED), func.count())
+            .where(VerdictRow.graded_at >= since, VerdictRow.graded_at < until, _UNMASKED)
             .group_by(VerdictRow.instance_id)
         )
-        return [PassRate(row[0], *map(int, row[1:])) for row in await self._all(found)]
+        return {row[0]: (int(row[1]), row[2]) for row in await self._all(found)}
 
     async def timed(self, since: float, until: float, *, run: str | None = None, limit: int = 300) -> list[Timed]:
         """The sessions that ended last within the window, without boxes."""

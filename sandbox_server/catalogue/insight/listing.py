@@ -17,6 +17,8 @@ _STANDING = [VerdictRow.name, VerdictRow.mask, VerdictRow.reward, VerdictRow.gra
 
 _FAMILY = 10_000  # sessions of a tree
 _AT_ONCE = 500  # of them in one query; SQLite takes some thousand values
+_RARE = 500
+"""Sessions of a verdict that are looked up by it; the list of a frequent one ends soon in the order of its index."""
 
 
 class Listing:
@@ -34,7 +36,12 @@ class Listing:
             .order_by(SessionRow.created_at.desc(), SessionRow.sid.desc())
             .limit(limit)
         )
+        asked = _of_verdict(VerdictRow, wanted)
         async with self._database.reading() as connection:
+            if asked:
+                some = select(VerdictRow.sid).where(*asked).limit(_RARE + 1)
+                sids = list((await connection.execute(some)).scalars())
+                page = page.where(SessionRow.sid.in_(sids)) if len(sids) <= _RARE else page
             rows: Any = (await connection.execute(page)).all()
         return [Seen(SessionRecord(*row[: len(_SESSION)]), _standing(row[len(_SESSION) :])) for row in rows]
 
@@ -114,14 +121,19 @@ def _filters(wanted: SessionFilter) -> list[ColumnElement[bool]]:
         filters.append(or_(SessionRow.created_at < at, and_(SessionRow.created_at == at, SessionRow.sid < sid)))
     # looked up for each session in turn, so that these stay in the order of their index
     verdict = aliased(VerdictRow)
+    asked = _of_verdict(verdict, wanted)
+    if asked:
+        filters.append(select(verdict.sid).where(verdict.sid == SessionRow.sid, *asked).exists())
+    return filters
+
+
+def _of_verdict(verdict: type[VerdictRow], wanted: SessionFilter) -> list[ColumnElement[bool]]:
     asked: list[ColumnElement[bool]] = []
     if wanted.verdict is not None:
         asked.append(verdict.name == wanted.verdict)
     if wanted.masked is not None:
         asked.append(verdict.mask.is_(wanted.masked))
-    if asked:
-        filters.append(select(verdict.sid).where(verdict.sid == SessionRow.sid, *asked).exists())
-    return filters
+    return asked
 
 
 def _standing(row: Any) -> Standing | None:

@@ -16,6 +16,7 @@ from sandbox_server.catalogue.insight.search import ActionSearch
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.insight.overview import Insight
+from sandbox_server.insight.rates import DAY_S, PassRates
 from sandbox_server.protocols.insight import overview_fields
 from sandbox_server.records import GradedSession, SessionRecord, Verdict, VerdictName
 from sandbox_server.state.nodes import NodeRecord
@@ -77,7 +78,16 @@ async def test_groups(counts: Counts) -> None:
     assert await counts.groups(0, run="a", instance="x-1") == [
         Group("a", "x-1", 2, 0, 0.0, 1.0, 0.5, 1000.0, 1060.0),
     ]
-    assert len(await counts.groups(1090)) == 2 and len(await counts.groups(0, limit=1)) == 1
+    assert len(await counts.groups(1090)) == 2
+
+
+@pytest.mark.parametrize("members", [1, 40])
+async def test_the_groups_graded_last(counts: Counts, members: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the newest verdicts would be members, or a large group would hide the ones before it."""
+    monkeypatch.setattr("sandbox_server.catalogue.insight.counts._MEMBERS", members)
+    found = await counts.groups(0)
+    for limit in (1, 2, 3, 4, 5):
+        assert await counts.groups(0, limit=limit) == found[:limit]
 
 
 async def test_runs_rates_and_times(counts: Counts) -> None:
@@ -86,15 +96,27 @@ async def test_runs_rates_and_times(counts: Counts) -> None:
         ("b", 4, 3, 2, 0, 0.0),
         ("a", 4, 4, 0, 3, 0.75),
     ]
-    assert {rate.instance_id: rate for rate in await counts.pass_rates(1070, 2000, 0)} == {
-        "x-1": PassRate("x-1", 0, 1, 1, 2),
-        "x-2": PassRate("x-2", 2, 2, 0, 0),
-    }
+    assert await counts.resolved(1070, 2000) == {"x-1": (0, 1), "x-2": (2, 2)}
+    assert await counts.resolved(0, 1070) == {"x-1": (1, 2)}
 
     (newest, *_) = found = await counts.timed(1, 2000, run="b")
     assert len(found) == 3 and newest.ended_at == 1090.0 and newest.timings_s["action_run"] == 2.0
     assert (newest.queue_s, newest.grade_s) == (3.0, 7.0) and newest.tripwires == {"runner_files": 1}
     assert await counts.timed(1, 1000) == []
+
+
+async def test_pass_rates_of_a_day(counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A verdict that a day leaves must be in the days before it, also while these are not counted anew."""
+    at = 1070.0 + DAY_S
+    monkeypatch.setattr(clock, "now", lambda: at)
+    rates = PassRates(counts)
+    first = {"x-1": PassRate("x-1", 0, 1, 1, 2), "x-2": PassRate("x-2", 2, 2, 0, 0)}
+    assert {rate.instance_id: rate for rate in await rates.now()} == first
+    at += 20  # the verdict of x-1 is older than a day now
+    assert {rate.instance_id: rate for rate in await rates.now()} == first
+    at += 600
+    later = {"x-1": PassRate("x-1", 0, 0, 1, 3), "x-2": PassRate("x-2", 0, 0, 2, 2)}
+    assert {rate.instance_id: rate for rate in await rates.now()} == later
 
 
 async def test_instances_in_use_that_are_not_sound(counts: Counts, database: Database) -> None:
@@ -136,8 +158,10 @@ WANTED = (
 )
 
 
-async def test_lists(counts: Counts, database: Database) -> None:
-    """Two sessions that began at once would be shown twice, or one of them never."""
+@pytest.mark.parametrize("rare", [2, 500])
+async def test_lists(counts: Counts, database: Database, rare: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two sessions that began at once would be shown twice, or one never; by a rare verdict and a frequent one."""
+    monkeypatch.setattr("sandbox_server.catalogue.insight.listing._RARE", rare)
     listing = Listing(database)
     for wanted, sids in WANTED:
         assert await _pages(listing, wanted, 1) == await _pages(listing, wanted, 2) == list(sids), wanted
