@@ -21,6 +21,7 @@ from bench import (
     scale,
     search,
     starts,
+    ui,
 )
 from bench.results import Run
 from bench.subject import Bench
@@ -40,9 +41,10 @@ SUBJECTS = {
     "boxes": boxes.measure,
     "fork": forks.measure,
     "neighbours": neighbours.measure,
+    "ui": ui.measure,
 }
 """Measured in this order."""
-_WHOLE_ALONE = ("search", "boxes", "fork", "neighbours")
+_WHOLE_ALONE = ("search", "boxes", "fork", "neighbours", "ui")
 """Too long for a quick run; `--only` measures them there too."""
 
 

@@ -42,10 +42,10 @@ async def measure(bench: Bench) -> None:
         alone = [await _timed(server, sids[0]) for _ in range(bench.of(20, 5))]
         sleeps = [await _slept(server, sids[0]) for _ in range(bench.of(5, 2))]
         sids += await asyncio.gather(*(server.client.start(_INSTANCE) for _ in range(sessions - 1)))
-        before = await _stalls(server)
+        before = await stalls(server)
         with Clock() as whole:
             every = await asyncio.gather(*(_again(server, sid, rounds) for sid in sids))
-        after = await _stalls(server)
+        after = await stalls(server)
         await server.client.end(*sids)
     took = [ms for several in every for ms in several]
     tree = f"{found['stdout'].strip()} files, {BATCH} greps a batch"
@@ -88,7 +88,7 @@ async def _slept(server: Served, sid: str) -> float:
     return clock.s
 
 
-async def _stalls(server: Served) -> float:
+async def stalls(server: Served) -> float:
     """Number of late timers of the event loop so far."""
     text = await server.client.text("/metrics")
     late = 0.0
