@@ -64,7 +64,7 @@ async def static(name: Annotated[str, Path(max_length=40)]) -> Response:
 @OPEN.get("/login")
 async def ask_for_key(request: Request, to: str = "/ui") -> Response:
     """The login form."""
-    return page(request, "login.html", to=_own(to), wrong=False)
+    return await page(request, "login.html", to=_own(to), wrong=False)
 
 
 @OPEN.post("/login")
@@ -77,7 +77,7 @@ async def log_in(request: Request) -> Response:
     secure = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto", ""))
     if logins_of(request).begin(form.get("key", ""), answer, secure=secure):
         return answer
-    return page(request, "login.html", 401, to=to, wrong=True)
+    return await page(request, "login.html", 401, to=to, wrong=True)
 
 
 async def form_of(request: Request) -> dict[str, str]:
@@ -100,7 +100,7 @@ def _own(to: str) -> str:
 async def log_out(request: Request) -> Response:
     """Delete the cookie."""
     if not logins_of(request).is_own(request, (await form_of(request)).get("token", "")):
-        return page(request, "stale.html", 403)
+        return await page(request, "stale.html", 403)
     answer = RedirectResponse("/ui/login", 303, HEADERS)
     logins_of(request).end(answer)
     return answer
@@ -115,7 +115,7 @@ async def overview(request: Request, run: Run = None, window_s: Window = 3600.0)
     asked = {"run": run, "window_s": window_s}
     rates = (pass_rate(seen.now), pass_rate(seen.before))
     longest = max((wall.total_s for wall in seen.wall_by_run.values()), default=0.0)
-    return page(
+    return await page(
         request, "overview.html", seen=seen, table=table, asked=asked, rates=rates, stages=STAGES, longest=longest
     )
 
@@ -133,7 +133,7 @@ async def sessions(
     """Sessions that match the filter in the URL."""
     listed = await _sessions(request).list(wanted, limit=limit)
     asked = asked_of(request)
-    return page(
+    return await page(
         request,
         "sessions.html",
         listed=listed,
@@ -153,7 +153,7 @@ def asked_of(request: Request) -> dict[str, str]:
 async def runs(request: Request, since: Since = None, limit: Limit = 100) -> Response:
     """The results of each run."""
     found = await insight_of(request).counts.runs(clock.now() - DAY_S if since is None else since, limit=limit)
-    return page(request, "runs.html", runs=found)
+    return await page(request, "runs.html", runs=found)
 
 
 @ROUTER.get("/groups")
@@ -172,13 +172,13 @@ async def groups(
         siblings = await _sessions(request).list(SessionFilter(run=run, instance=instance), limit=_SIBLINGS)
     asked = {"run": run, "instance": instance, "kind": kind}
     kinds = [kind.value for kind in GroupKind]
-    return page(request, "groups.html", groups=found, siblings=siblings, asked=asked, kinds=kinds)
+    return await page(request, "groups.html", groups=found, siblings=siblings, asked=asked, kinds=kinds)
 
 
 @ROUTER.get("/pass-rates")
 async def pass_rates(request: Request, limit: Limit = 200) -> Response:
     """Instances, those whose pass rate jumped first."""
-    return page(request, "pass_rates.html", rates=await pass_rates_of(request, limit))
+    return await page(request, "pass_rates.html", rates=await pass_rates_of(request, limit))
 
 
 @ROUTER.get("/instances/{instance_id:path}")
@@ -192,7 +192,7 @@ async def instance(
     verdicts = await listing.verdicts_of(instance_id)
     newest = await _sessions(request).list(SessionFilter(instance=instance_id), limit=50)
     check = await instances.verified(instance_id)
-    return page(request, "instance.html", task=task, days=_by_day(verdicts), newest=newest, check=check)
+    return await page(request, "instance.html", task=task, days=_by_day(verdicts), newest=newest, check=check)
 
 
 def _by_day(verdicts: Iterable[tuple[str, Standing]]) -> list[tuple[float, int, int, int]]:
@@ -218,13 +218,13 @@ async def actions(
     """Actions by the words in them."""
     hits = await insight_of(request).search.find(q, run=run, before=before, limit=limit) if q else []
     asked = {"q": q, "run": run}
-    return page(request, "actions.html", hits=hits, asked=asked, next=next_of(hits, limit))
+    return await page(request, "actions.html", hits=hits, asked=asked, next=next_of(hits, limit))
 
 
 @ROUTER.get("/nodes")
 async def nodes(request: Request) -> Response:
     """The nodes and their free slots."""
-    return page(request, "nodes.html", nodes=await _sessions(request).nodes())
+    return await page(request, "nodes.html", nodes=await _sessions(request).nodes())
 
 
 def _sessions(request: Request) -> Sessions:

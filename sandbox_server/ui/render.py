@@ -1,5 +1,6 @@
 """Templates, and the headers of every page. All values in templates are made harmless and escaped."""
 
+import asyncio
 import functools
 import math
 import time
@@ -18,6 +19,7 @@ from sandbox_server.ui.drawing import stacked, timeline
 from sandbox_server.ui.login import Logins
 
 FOLDER = Path(__file__).parent
+_SLICE_S = 0.002
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self';"
     " form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
@@ -74,7 +76,6 @@ _ENVIRONMENT.filters |= {
     "ago": _ago,
     "when": _when,
     "terminal": text.terminal,
-    "alone": lambda value: text.terminal(value, text.MOST_ALONE),
     "diff": text.diff,
 }
 _ENVIRONMENT.globals |= {"query": _query, "stacked": stacked, "timeline": timeline}
@@ -92,8 +93,11 @@ def rendered(template: str, **values: object) -> str:
     return _ENVIRONMENT.get_template(template).render(values)
 
 
-def page(request: Request, template: str, status: int = 200, **values: object) -> Response:
-    """A rendered page as the response to `request`."""
+async def page(request: Request, template: str, status: int = 200, **values: object) -> Response:
+    """A rendered page as the response to `request`.
+
+    It is made in slices: what a policy wrote can take a second to colour, and actions wait for the same event loop.
+    """
     logins: Logins = request.app.state.logins
     known = {
         "path": request.url.path,
@@ -101,4 +105,10 @@ def page(request: Request, template: str, status: int = 200, **values: object) -
         "needed": logins.needed,
         "role": logins.role(request),
     }
-    return HTMLResponse(rendered(template, **known, **values), status, HEADERS)
+    pieces, began = [], time.perf_counter()
+    for piece in _ENVIRONMENT.get_template(template).generate(**known, **values):
+        pieces.append(piece)
+        if time.perf_counter() - began > _SLICE_S:
+            await asyncio.sleep(0)
+            began = time.perf_counter()
+    return HTMLResponse("".join(pieces), status, HEADERS)

@@ -41,10 +41,10 @@ class PageRoute(APIRoute):
                 if isinstance(error, InfrastructureError):
                     INFRA_ERRORS.labels(error.code).inc()
                     log.error("a page failed", path=request.url.path, code=error.code, error=error.detail)
-                return page(request, "refused.html", error.http_status, code=error.code, detail=error.detail)
+                return await page(request, "refused.html", error.http_status, code=error.code, detail=error.detail)
             except RequestValidationError as error:
                 reasons = "; ".join(f"{fault['loc'][-1]}: {fault['msg']}" for fault in error.errors())
-                return page(request, "refused.html", 422, code="malformed_request", detail=reasons)
+                return await page(request, "refused.html", 422, code="malformed_request", detail=reasons)
 
         return answered
 

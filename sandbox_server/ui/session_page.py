@@ -20,7 +20,7 @@ from sandbox_server.sessions.base import Sessions, SessionView
 from sandbox_server.ui.pages import form_of, logins_of, seen_by
 from sandbox_server.ui.render import FOLDER, HEADERS, page, rendered
 from sandbox_server.ui.route import PageRoute
-from sandbox_server.ui.text import MOST, cut
+from sandbox_server.ui.text import MOST, MOST_ALONE, cut, terminal
 
 ROUTER = APIRouter(
     prefix="/ui/sessions", include_in_schema=False, dependencies=[Depends(seen_by)], route_class=PageRoute
@@ -71,7 +71,7 @@ async def session(request: Request, sid: Sid, after: After = 0) -> Response:
     actions = await _shown(sessions, view.record, after, _PAGE)
     facts = _facts(view, actions)
     more = view.record.actions > after + _PAGE
-    return page(
+    return await page(
         request, "session.html", **facts, siblings=await _siblings(sessions, view), after=after, more=more, per=_PAGE
     )
 
@@ -83,7 +83,9 @@ async def action(request: Request, sid: Sid, seq: Annotated[int, Path(ge=1, le=2
     found = await _sessions(request).actions(sid, after=seq - 1, limit=1)
     if not found or found[0].seq != seq:
         raise UnknownSession(f"session {sid} has no action {seq}")
-    return page(request, "action.html", action=found[0], record=view.record)
+    texts = (found[0].content, found[0].observation)
+    call, seen = await asyncio.to_thread(lambda: [terminal(text, MOST_ALONE) for text in texts])  # takes up to 2 s
+    return await page(request, "action.html", action=found[0], record=view.record, call=call, seen=seen)
 
 
 @ROUTER.get("/{sid}/export")
@@ -143,7 +145,7 @@ async def _events(sessions: Sessions, record: SessionRecord, after: int, followe
 async def close(request: Request, sid: Sid) -> Response:
     """End a session; its patch is kept and graded."""
     if not await _may_change(request):
-        return page(request, "stale.html", 403)
+        return await page(request, "stale.html", 403)
     if await _sessions(request).close(sid) is None:
         raise UnknownSession(f"no session {sid}")
     return RedirectResponse(f"/ui/sessions/{sid}", 303, HEADERS)
@@ -153,7 +155,7 @@ async def close(request: Request, sid: Sid) -> Response:
 async def grade(request: Request, sid: Sid) -> Response:
     """Grade the session again, if its verdict was a fault of ours or is missing."""
     if not await _may_change(request):
-        return page(request, "stale.html", 403)
+        return await page(request, "stale.html", 403)
     view = await _sessions(request).view(sid)
     if view.record.state != SessionState.LIVE:
         await _sessions(request).reward(sid)

@@ -1,0 +1,30 @@
+"""How pages are made, beside all else that the event loop does."""
+
+import asyncio
+from types import SimpleNamespace
+
+from starlette.requests import Request
+
+from sandbox_server.catalogue.insight.records import RunCount
+from sandbox_server.ui.login import Logins
+from sandbox_server.ui.render import page
+
+
+async def test_a_long_page_is_made_in_slices() -> None:
+    """A session of 50 actions full of colours held the event loop for 0.8 s, and all actions waited."""
+    turns = 0
+
+    async def another() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    app = SimpleNamespace(state=SimpleNamespace(logins=Logins(lambda _: "viewer", ())))
+    request = Request({"type": "http", "path": "/ui/runs", "query_string": b"", "headers": [], "app": app})
+    runs = [RunCount(f"run-{number}", 8, 0, 8, 0, 4, 0.5, 1.0, 2.0) for number in range(3000)]
+    beside = asyncio.create_task(another())
+    answer = await page(request, "runs.html", runs=runs)
+    beside.cancel()
+    assert bytes(answer.body).count(b"/ui/groups?run=run-") == 3000
+    assert turns > 10  # of some 50 slices
