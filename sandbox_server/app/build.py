@@ -125,6 +125,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             instances=base.data.instances,
             boxes=sandboxes.boxes,
             box_creation=sandboxes.box_creation,
+            copies=sandboxes.copies,
             templates=sandboxes.templates,
             grading=gradings.batches,
             rollouts=gradings.localizing.rollouts,

@@ -47,6 +47,7 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
             app.state.sessions = parts.sessions
             app.state.boxes = parts.boxes
             app.state.box_creation = parts.box_creation
+            app.state.copies = parts.copies
             app.state.templates = parts.templates
             app.state.processes = parts.processes
             app.state.commands = parts.commands

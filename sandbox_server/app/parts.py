@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from sandbox_server.boxes.blobs import Blobs
 from sandbox_server.boxes.boxes import Boxes
 from sandbox_server.boxes.commands import Commands
+from sandbox_server.boxes.copies import Copies
 from sandbox_server.boxes.creation import BoxCreation
 from sandbox_server.boxes.processes import Processes
 from sandbox_server.boxes.session_boxes import SessionBoxes
@@ -40,6 +41,8 @@ class Parts:
     """Part -> probe, for /readyz: docker, redis, sql, node, data."""
     boxes: Boxes | None = None
     box_creation: BoxCreation | None = None
+    copies: Copies | None = None
+    """Copies of sessions for people."""
     templates: TemplateBuilds | None = None
     """The images that clients build."""
     grading: BatchGrading | None = None

@@ -42,6 +42,7 @@ RIGHTS: dict[str, Right] = {
     # sessions
     "GET /v1/sessions": Right.LOOK,
     "POST /v1/sessions/{sid}/fork": Right.OWN_ACT,
+    "POST /v1/sessions/{sid}/open": Right.ALL_ACT,
     "GET /v1/sessions/{sid}/tree": Right.OWN_LOOK,
     "POST /v1/sessions/{sid}/rollback": Right.OWN_ACT,
     "GET /v1/sessions/{sid}": Right.OWN_LOOK,

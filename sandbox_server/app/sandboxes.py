@@ -16,6 +16,7 @@ from sandbox_server.boxes.allowed import AllowedImages
 from sandbox_server.boxes.blobs import Blobs
 from sandbox_server.boxes.boxes import Boxes
 from sandbox_server.boxes.commands import Commands
+from sandbox_server.boxes.copies import Copies
 from sandbox_server.boxes.creation import BoxCreation
 from sandbox_server.boxes.kind import BoxesKind
 from sandbox_server.boxes.lives import BoxLives
@@ -88,6 +89,7 @@ class Sandboxes:
     session_boxes: SessionBoxes
     boxes: Boxes
     box_creation: BoxCreation
+    copies: Copies
     templates: TemplateBuilds
     runs: Runs
     forking: Forking
@@ -241,6 +243,17 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
         plans = BoxPlans(data.store, state.boxes, policy, allowed, templates)
         box_creation = BoxCreation(runtime, boxes, state.boxes, plans, starts, placement, ending, log)
         stack.push_async_callback(box_creation.close)
+        copies = Copies(
+            forking,
+            checkpointing,
+            workspaces,
+            starts,
+            data.store,
+            state.boxes,
+            log,
+            start_timeout_s=settings.start_timeout_s,
+            max_s=policy.max_s,
+        )
         session_boxes = SessionBoxes(
             acting, ending, data.store, work.commands, work.blobs, file_bytes=int(settings.journal_file_mb * 2**20)
         )
@@ -259,6 +272,7 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             session_boxes=session_boxes,
             boxes=boxes,
             box_creation=box_creation,
+            copies=copies,
             templates=templates,
             runs=runs,
             forking=forking,

@@ -18,7 +18,7 @@ VERBS = {
     "instances": "Import, list and show task instances.",
     "dataset": "Write data sets for code search, or the catalogue for veRL.",
     "hash": "Print the instance_hash of an instance id.",
-    "sessions": "List, show, follow and close the running server's sessions.",
+    "sessions": "List, show, follow, open and close the running server's sessions.",
     "top": "Show what is wrong in one word, verdicts, wall time and nodes, live.",
     "export": "Write a run's sessions as JSON Lines, or one session as a page.",
     "nodes": "List the nodes that share this server's Redis.",

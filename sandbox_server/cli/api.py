@@ -1,6 +1,6 @@
 """Calls the running server's own API for the verbs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import httpx
@@ -33,11 +33,38 @@ def call(method: str, path: str, query: dict[str, str | int] | None = None) -> A
     """
     answer = _ask(method, path, query, TIMEOUT_S)
     if answer.is_error:
-        raise _refused(answer)
+        raise refused(answer)
     return answer.json()
 
 
-def _refused(answer: httpx.Response) -> ServiceError:
+def client(timeout_s: float) -> httpx.AsyncClient:
+    """A client of the server for many requests at once."""
+    url, headers = _server()
+    return httpx.AsyncClient(base_url=url, headers=headers, timeout=timeout_s)
+
+
+async def acall(
+    http: httpx.AsyncClient,
+    method: str,
+    path: str,
+    body: object = None,
+    *,
+    headers: Mapping[str, str] | None = None,
+    timeout_s: float | None = None,
+) -> Any:
+    """As `call`, by a `client`, with a JSON body; None for an answer without content. Raises as `call`."""
+    bound = httpx.USE_CLIENT_DEFAULT if timeout_s is None else timeout_s
+    try:
+        answer = await http.request(method, path, json=body, headers=headers, timeout=bound)
+    except httpx.TransportError as e:
+        raise _no_server(f"{http.base_url}{path.removeprefix('/')}", e) from e
+    if answer.is_error:
+        raise refused(answer)
+    return answer.json() if answer.content else None
+
+
+def refused(answer: httpx.Response) -> ServiceError:
+    """The error for an answer that is one; has the server's message."""
     try:
         detail = answer.json()["detail"]
     except (ValueError, KeyError, TypeError):
@@ -52,7 +79,7 @@ def stream(path: str, query: dict[str, str]) -> Iterator[bytes]:
         with httpx.stream("GET", url + path, params=query, headers=headers, timeout=TIMEOUT_S) as answer:
             if answer.is_error or answer.is_redirect:
                 answer.read()
-                raise _refused(answer)
+                raise refused(answer)
             yield from answer.iter_bytes()
     except httpx.ConnectError as e:
         raise _no_server(url, e) from e

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import typer
 
-from sandbox_server.cli import api
+from sandbox_server.cli import api, terminal
 from sandbox_server.cli.shown import seconds
 from sandbox_server.insight.harmless import for_terminal
 
@@ -73,6 +73,15 @@ def follow_session(
 def show_session(sid: str = typer.Argument(metavar="SID")) -> None:
     """Show a session in full."""
     typer.echo(json.dumps(api.call("GET", f"/v1/sessions/{sid}"), indent=2, ensure_ascii=False))
+
+
+@app.command("open")
+def open_session(
+    sid: str = typer.Argument(metavar="SID"),
+    at: int | None = typer.Option(None, min=0, help="After this action; 0: before the first. Default: the last one."),
+) -> None:
+    """Open a shell in a copy of a session, live or ended. The copy is gone at exit; stdin may be a script."""
+    raise typer.Exit(terminal.open_copy(sid, at))
 
 
 @app.command("close")

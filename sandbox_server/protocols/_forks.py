@@ -4,6 +4,7 @@ from typing import cast
 
 from fastapi import Request, Response
 
+from sandbox_server.boxes.copies import Copies
 from sandbox_server.errors import InfrastructureError
 from sandbox_server.protocols._group import group_answer
 from sandbox_server.protocols._wire import idempotency_key
@@ -23,6 +24,14 @@ def forking(request: Request) -> Forking:
     if found is None:
         raise InfrastructureError("this server makes no copies of sessions")
     return cast(Forking, found)
+
+
+def openings(request: Request) -> Copies:
+    """The server's part that makes copies for people. Raises InfrastructureError: it has none."""
+    found = request.app.state.copies
+    if found is None:
+        raise InfrastructureError("this server makes no copies of sessions")
+    return cast(Copies, found)
 
 
 def returns(request: Request) -> Rollback:

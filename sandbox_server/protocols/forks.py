@@ -6,7 +6,8 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from sandbox_server.lifecycle import SessionState
-from sandbox_server.protocols._forks import copies, forking, returns
+from sandbox_server.protocols._forks import copies, forking, openings, returns
+from sandbox_server.protocols._group import while_connected
 from sandbox_server.protocols._wire import idempotency_key, json_answer, read, takes
 from sandbox_server.protocols.ahead import GroupAnswer
 from sandbox_server.protocols.v1 import Refused, Sid
@@ -26,6 +27,29 @@ class ForkRequest(_Message):
     n: Annotated[StrictInt, Field(ge=1, le=_MOST)] = 1
     at: Annotated[StrictInt, Field(ge=0, le=2**31)] | None = None
     """Number of the action after which the copies go on; 0: before the first one; null: after the last one."""
+
+
+class OpenRequest(_Message):
+    """From where."""
+
+    at: Annotated[StrictInt, Field(ge=0, le=2**31)] | None = None
+    """Number of the action after which the copy is; 0: before the first one; null: after the last one."""
+
+
+class OpenAnswer(_Message):
+    """A copy to look around in: a box."""
+
+    sid: str
+    """The box's: `/v1/boxes/{sid}` prolongs and ends it."""
+    token: str
+    """The box's access token, for a terminal in it by E2B's protocol of processes."""
+    at: int
+    cwd: str
+    """Folder of the session's shell then."""
+    lifetime_s: float
+    """Seconds until it ends unless its lifetime is set anew, and the most that it should be set to."""
+    notice: str
+    """What is not as it was then; "" for nothing."""
 
 
 class RollbackRequest(_Message):
@@ -78,6 +102,29 @@ async def fork(request: Request, sid: Sid) -> Response:
     """
     asked = await read(request, ForkRequest)
     return await copies(request, sid, asked.n, asked.at)
+
+
+@ROUTER.post("/sessions/{sid}/open", response_model=OpenAnswer, responses=_REFUSALS, openapi_extra=takes(OpenRequest))
+async def open_copy(request: Request, sid: Sid) -> Response:
+    """Make a copy of a session, live or ended, for a person to look around in.
+
+    The copy is a box of no run: it is not graded, does not count as a rollout, and ends unless it is prolonged. If the
+    client disconnects, it is discarded.
+    """
+    at = (await read(request, OpenRequest)).at
+    copy = await while_connected(request, openings(request).open(sid, at))
+    if copy is None:
+        return json_answer({})  # the client has disconnected
+    return json_answer(
+        {
+            "sid": copy.view.sid,
+            "token": copy.view.box.token,
+            "at": copy.at,
+            "cwd": copy.view.record.cwd,
+            "lifetime_s": copy.life_s,
+            "notice": copy.notice,
+        }
+    )
 
 
 @ROUTER.post(

@@ -90,15 +90,7 @@ class Forking:
             UnknownSession, IsBox, MalformedRequest (`at`), SessionBusy, SandboxLost: nothing was started.
             NotForkable: what is in the sandbox cannot be copied. As `Starts.begin`, if no copy starts. OwnedElsewhere.
         """
-        parent = await self._data.session(sid)
-        if parent is None:
-            raise UnknownSession(f"no session {sid}")
-        if not parent.kind.is_rollout:
-            raise IsBox(f"session {sid} is a box: only sessions of instances are copied")
-        try:
-            instance = await self._data.instances.by_id(parent.instance_id)
-        except UnknownInstance as error:
-            raise NotForkable(f"the instance of session {sid} was removed: {error.detail}") from error
+        parent, instance = await self._parent(sid)
         request = "\0".join(("fork", sid, str(n), str(at), idempotency_key)) if idempotency_key else ""
         if request and (known := await self._run_state.started(request)):
             return known.split(), []
@@ -109,6 +101,15 @@ class Forking:
                 await asyncio.gather(*(self._close(one) for one in sids), return_exceptions=True)
                 return answer, []
         return sids, failed
+
+    async def origin(self, sid: str, at: int | None) -> Origin:
+        """Where a copy on this node begins that goes on after action `at` of this session (None: its last one).
+
+        Raises:
+            As `fork`, before its first copy starts.
+        """
+        parent, instance = await self._parent(sid)
+        return await self._origin(parent, instance, 1, at)
 
     async def tree(self, sid: str) -> list[Seen]:
         """The session, those that it was copied from, and all copies of these, the oldest first.
@@ -124,6 +125,18 @@ class Forking:
         ]
         return [replace(seen, record=now or seen.record) for seen, now in zip(family, present, strict=True)]
 
+    async def _parent(self, sid: str) -> tuple[SessionRecord, TaskInstance]:
+        """The session to copy, and its instance."""
+        parent = await self._data.session(sid)
+        if parent is None:
+            raise UnknownSession(f"no session {sid}")
+        if not parent.kind.is_rollout:
+            raise IsBox(f"session {sid} is a box: only sessions of instances are copied")
+        try:
+            return parent, await self._data.instances.by_id(parent.instance_id)
+        except UnknownInstance as error:
+            raise NotForkable(f"the instance of session {sid} was removed: {error.detail}") from error
+
     async def _undamaged(
         self, parent: SessionRecord, instance: TaskInstance, n: int, at: int | None
     ) -> tuple[list[str], list[ServiceError]]:
@@ -135,11 +148,7 @@ class Forking:
     async def _fork(
         self, parent: SessionRecord, instance: TaskInstance, n: int, at: int | None
     ) -> tuple[list[str], list[ServiceError]]:
-        if parent.state == SessionState.LIVE and not parent.asleep and at in (None, parent.actions):
-            origin = await self._present(parent.sid, instance, at)
-        else:
-            await self._placement.settle(instance, n)
-            origin = await self._past(parent, instance, at)
+        origin = await self._origin(parent, instance, n, at)
         self._starts.groups.announce(instance.instance_id, n, time.monotonic())
         if not origin.again:
             return await together([self._copy(origin) for _ in range(n)], self._close)
@@ -159,6 +168,13 @@ class Forking:
         return [sid, *sids], failed
 
     # ---- where copies begin
+
+    async def _origin(self, parent: SessionRecord, instance: TaskInstance, n: int, at: int | None) -> Origin:
+        """Where `n` copies begin."""
+        if parent.state == SessionState.LIVE and not parent.asleep and at in (None, parent.actions):
+            return await self._present(parent.sid, instance, at)
+        await self._placement.settle(instance, n)
+        return await self._past(parent, instance, at)
 
     async def _present(self, sid: str, instance: TaskInstance, at: int | None) -> Origin:
         """A new checkpoint of a live session."""

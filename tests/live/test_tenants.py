@@ -66,6 +66,7 @@ MATRIX = (
     Row("POST /v1/sessions/{sid}/exec", HIDDEN, NO, 200, {"command": "true"}),
     # an action that is not there shows that the route was reached, and begins nothing
     Row("POST /v1/sessions/{sid}/fork", HIDDEN, NO, 422, {"at": 1_000_000}),
+    Row("POST /v1/sessions/{sid}/open", NO, NO, 422, {"at": 1_000_000}),
     Row("POST /v1/sessions/{sid}/rollback", HIDDEN, NO, 422, {"to": 1_000_000}),
     Row("GET /v1/sessions/{sid}/tree", HIDDEN, 200, 200),
     Row("PUT /v1/sessions/{sid}/rollout", HIDDEN, NO, 204, {"rewards": "multilevel"}),

@@ -1,0 +1,160 @@
+"""Copies of sessions for people to look around in: boxes with the files and the shell's state of a rollout.
+
+Such a copy is a box, so nothing that counts rollouts sees it: it has no run, no owner, no journal, no patch and no
+verdict. It lives `LIFE_S` unless its client prolongs that, so it ends by itself if the client is killed.
+"""
+
+import secrets
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from sandbox_server import clock, telemetry
+from sandbox_server.boxes.view import BoxView
+from sandbox_server.checkpoints.store import Damaged
+from sandbox_server.images.workspaces import Workspaces
+from sandbox_server.records import BoxKind, BoxRecord, SessionRecord
+from sandbox_server.sandbox.base import ContainerSpec, Sandbox
+from sandbox_server.sessions.checkpointing import Checkpointing, Origin
+from sandbox_server.sessions.forking import Forking
+from sandbox_server.sessions.log import SessionLog
+from sandbox_server.sessions.starts import Starts
+from sandbox_server.state.boxes import BoxFacts
+from sandbox_server.state.store import Store
+
+log = telemetry.logger(__name__)
+
+LIFE_S = 60.0
+"""Seconds that a copy lives from its creation, and from each time that its client prolongs it."""
+_DAMAGED = 2  # damaged checkpoints of one request that are replaced by an older one
+_TOKEN_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedCopy:
+    """A copy that has begun."""
+
+    view: BoxView
+    life_s: float
+    """Seconds by which its client may prolong it at a time."""
+    notice: str
+    """What is not as it was in the session; "" for nothing."""
+    at: int
+    """Number of the session's action that it comes after."""
+
+
+class Copies:
+    """Makes copies of sessions that are boxes, on this node."""
+
+    def __init__(
+        self,
+        forking: Forking,
+        checkpointing: Checkpointing,
+        workspaces: Workspaces,
+        starts: Starts,
+        store: Store,
+        facts: BoxFacts,
+        log: SessionLog,
+        *,
+        start_timeout_s: float,
+        max_s: float,
+    ) -> None:
+        """`max_s`: the longest life of a box (SANDBOX_BOX_MAX_S)."""
+        self._forking = forking
+        self._checkpointing = checkpointing
+        self._workspaces = workspaces
+        self._starts = starts
+        self._store = store
+        self._facts = facts
+        self._log = log
+        self._start_timeout_s = start_timeout_s
+        self._max_s = max_s
+
+    async def open(self, sid: str, at: int | None) -> OpenedCopy:
+        """A copy of the session after its action `at` (None: its last one). Cancelling the call leaves nothing behind.
+
+        Raises:
+            As `Forking.fork`.
+        """
+        for _ in range(_DAMAGED):
+            with suppress(Damaged):
+                return await self._open(sid, at)
+        return await self._open(sid, at)
+
+    async def _open(self, sid: str, at: int | None) -> OpenedCopy:
+        origin = await self._forking.origin(sid, at)
+        life_s = min(LIFE_S, self._max_s)
+        plan = _Plan(origin, self._checkpointing, self._workspaces, self._store, self._facts, life_s, self._max_s)
+        self._starts.groups.announce(plan.name, 1, time.monotonic())  # or containers would be parked for siblings
+        wait_s = self._start_timeout_s + sum(action.duration_s for action in origin.again)
+        record = await self._starts.begin(plan, run="", wait_s=wait_s)
+        self._log.add(record, plan.box)
+        log.info("copy opened", sid=record.sid, parent=sid, at=origin.at)
+        return OpenedCopy(BoxView(record, plan.box), life_s, record.notice, origin.at)
+
+
+class _Plan:
+    """A `sessions.plan.Plan`."""
+
+    instance_id = ""
+
+    def __init__(
+        self,
+        origin: Origin,
+        checkpointing: Checkpointing,
+        workspaces: Workspaces,
+        store: Store,
+        facts: BoxFacts,
+        lasts_s: float,
+        max_s: float,
+    ) -> None:
+        self._origin = origin
+        self._checkpointing = checkpointing
+        self._workspaces = workspaces
+        self._store = store
+        self._facts = facts
+        self._max_s = max_s
+        self.name = f"copy of {origin.parent.sid}"
+        self.cwd = origin.instance.workspace
+        self.lasts_s = lasts_s
+        self.box: BoxRecord
+        """Set by `begin`, complete."""
+
+    async def spec(self) -> ContainerSpec:
+        """See `Plan.spec`. As the session's own, so that its image's parked containers and limits serve."""
+        self._spec = await self._workspaces.spec(self._origin.instance)
+        return self._spec
+
+    async def begin(self, record: SessionRecord, sandbox: Sandbox) -> SessionRecord:
+        """See `Plan.begin`; raises as `Checkpointing.fill`."""
+        origin, limits = self._origin, self._spec.limits
+        filled = await self._checkpointing.fill(
+            replace(record, instance_id=origin.instance.instance_id), sandbox, origin
+        )
+        now = clock.now()  # its life begins now: actions may have been run again for minutes
+        copy = replace(
+            record,
+            deadline=now + self.lasts_s,
+            touched_at=now,
+            cwd=filled.cwd or record.cwd,
+            notice=filled.notice("This sandbox is a copy"),
+        )
+        self.box = BoxRecord(
+            sid=copy.sid,
+            kind=BoxKind.NATIVE.value,
+            image=self._spec.image,
+            template="",
+            metadata={"copy_of": origin.parent.sid, "at": str(origin.at)},
+            env={},
+            user="root",
+            token=secrets.token_urlsafe(_TOKEN_BYTES),
+            network=self._spec.network,
+            cpus=limits.cpus,
+            memory_mb=limits.memory_mb,
+            disk_mb=limits.disk_mb,
+            last_s=now + self._max_s,
+            life_s=self.lasts_s,
+        )
+        await self._facts.put(self.box, copy.deadline)
+        await self._store.put_session(copy)
+        return copy
