@@ -88,7 +88,7 @@ def test_who_may_do_what(browser: httpx.Client, wire: Wire, sid: str) -> None:
     assert browser.get("/ui", headers={"X-API-Key": "second-key"}).status_code == 303
     log_in(browser, "looks-only")
     seen = browser.get(f"/ui/sessions/{sid}").text
-    assert "half a pair" in seen and "End this session" not in seen
+    assert "half a pair" in seen and "End this session" not in seen and "sessions open" not in seen
     assert browser.post(f"/ui/sessions/{sid}/close", data={"token": token(seen)}).status_code == 403
     until, _, nonce, sign = browser.cookies["sandbox_ui"].split(".")
     forged = {"Cookie": f"sandbox_ui={until}.operator.{nonce}.{sign}"}
@@ -118,6 +118,12 @@ def test_what_goes_wrong_is_a_page(browser: httpx.Client) -> None:
         answer = browser.get(path)
         assert answer.status_code == status and answer.headers["content-type"].startswith("text/html")
         assert "<script>" not in answer.text and "<b>" not in answer.text
+
+
+def test_a_shell_in_a_copy_is_told(browser: httpx.Client, sid: str) -> None:
+    """The command that opens one must be typed from memory."""
+    log_in(browser)
+    assert f"sandbox-server sessions open {sid}</code>" in browser.get(f"/ui/sessions/{sid}").text
 
 
 def test_half_a_pair_is_shown(browser: httpx.Client, sid: str) -> None:
