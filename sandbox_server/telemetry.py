@@ -67,6 +67,11 @@ CHECKPOINT_SECONDS = Histogram(
     ["stage"],
     buckets=_SLOW,
 )
+CHECKPOINT_COPIES = Counter(
+    "sandbox_checkpoint_copies_total",
+    "Checkpoints copied out to the object store, or looked up there and copied in, by how that ended",
+    ["way", "result"],
+)
 SLEEPS = Counter("sandbox_sleeps_total", "Idle sessions: asleep, awake (left so), or the code of the error", ["result"])
 WAKE_SECONDS = Histogram("sandbox_wake_seconds", "From a sleeping session to its container", buckets=_SLOW)
 REAPED = Counter("sandbox_reaped_total", "Containers and sessions ended by the reaper", ["why"])

@@ -12,8 +12,8 @@ compile() {
 }
 
 compile uv.txt "$@" requirements/uv.in
-compile server.txt "$@" pyproject.toml --extra postgres --extra languages --extra otel requirements/build.in
-compile dev.txt "$@" -c requirements/server.txt pyproject.toml --extra postgres --extra languages --extra otel --group dev requirements/build.in
+compile server.txt "$@" pyproject.toml --extra postgres --extra objects --extra languages --extra otel requirements/build.in
+compile dev.txt "$@" -c requirements/server.txt pyproject.toml --extra postgres --extra objects --extra languages --extra otel --group dev requirements/build.in
 compile swebench4.txt "$@" --no-deps requirements/swebench4.in
 for alone in requirements/bench-*.in requirements/sdk-*.in requirements/supply-*.in requirements/site-*.in; do
     overrides=${alone%.in}.overrides # packages to leave out

@@ -29,6 +29,8 @@ from sandbox_server.boxes.use import BoxUse
 from sandbox_server.catalogue.boxes import BoxHistory
 from sandbox_server.catalogue.insight.listing import Listing
 from sandbox_server.catalogue.templates import Templates
+from sandbox_server.checkpoints.objects import Objects
+from sandbox_server.checkpoints.shared import SharedCheckpoints
 from sandbox_server.checkpoints.store import Checkpoints
 from sandbox_server.fleet.ownership import Ownership
 from sandbox_server.fleet.placement import Placement
@@ -112,6 +114,11 @@ async def _open_work(settings: Settings, base: Foundation) -> AsyncIterator[BoxW
         yield BoxWork(data_disk, blobs, processes, commands)
 
 
+def _shared(settings: Settings, checkpoints: Checkpoints) -> SharedCheckpoints | None:
+    url, timeout_s = settings.checkpoints_url, settings.checkpoint_timeout_s
+    return SharedCheckpoints(checkpoints, Objects(url, timeout_s=timeout_s), timeout_s=timeout_s) if url else None
+
+
 @asynccontextmanager
 async def open_sandboxes(settings: Settings, base: Foundation, gradings: Gradings) -> AsyncIterator[Sandboxes]:
     """Open them; nothing is started or ended before it is asked for.
@@ -143,8 +150,11 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             settings.data_dir / "checkpoints", most_bytes=int(settings.checkpoints_mb * 2**20), room=work.data_disk.room
         )
         await checkpoints.open()
+        shared = _shared(settings, checkpoints)
+        if shared is not None:
+            stack.push_async_callback(shared.close)
         checkpointing = Checkpointing(
-            runtime.outside, data, workspaces, replay, checkpoints, configs.checkpoint_config(settings)
+            runtime.outside, data, workspaces, replay, checkpoints, shared, configs.checkpoint_config(settings)
         )
         sleeping = Sleeping(runtime, data, workspaces, starts, checkpointing, log, configs.sleep_config(settings))
         regular = RegularCheckpoints(data, checkpointing, configs.regular_config(settings))

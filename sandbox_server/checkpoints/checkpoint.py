@@ -1,6 +1,6 @@
 """What a checkpoint is: a session between two of its actions, as files and a shell."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
@@ -66,3 +66,15 @@ class Checkpoint:
             blocks={Part(part): tuple(map(str, names)) for part, names in blocks.items()},
             sizes={Part(part): int(size) for part, size in sizes.items()},
         )
+
+
+def fits(checkpoint: Checkpoint, seq: int, image: str, *, undone: Sequence[tuple[int, int]], whole: bool) -> bool:
+    """Whether actions behind the checkpoint lead to where its session was after action `seq`, in this image.
+
+    `undone`: ranges of actions that do not lead there; a checkpoint within one does not fit. `whole`: it must have left
+    nothing out.
+    """
+    at = checkpoint.seq
+    if at > seq or checkpoint.image != image or (whole and checkpoint.left_out):
+        return False
+    return not any(first <= at < last for first, last in undone)

@@ -7,8 +7,6 @@ state can be had from its journal.
 
 import asyncio
 import errno
-import hashlib
-import importlib
 import json
 import os
 import secrets
@@ -16,20 +14,16 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from sandbox_server import telemetry
 from sandbox_server.checkpoints.blocks import Cutter
-from sandbox_server.checkpoints.checkpoint import Checkpoint, Part
+from sandbox_server.checkpoints.checkpoint import Checkpoint, Part, fits
+from sandbox_server.checkpoints.packing import name_of, pack, unpack
 from sandbox_server.errors import DataDiskFull, InfrastructureError, NotForkable
 
 log = telemetry.logger(__name__)
 
-_LEVEL = 1  # 500 MB/s; level 3 saves a tenth of the space and takes twice the time
-_MOST_BLOCK = 8 << 20  # bytes of a block, uncompressed; twice what `blocks` cuts
-_LENGTH = 4  # bytes before a compressed block, with its size
 _KEPT_BYTES = 64 << 20  # of blocks read last: the copies of a fork read the same ones within a second
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -54,6 +48,11 @@ class Writing:
         self._sizes[part] += len(data)
         for block in cutter.feed(data):
             await self._keep(part, block)
+
+    async def add_block(self, part: Part, block: bytes) -> None:
+        """Append a block of another store to a part, as it is. Raises as `add`."""
+        self._sizes[part] += len(block)
+        await self._keep(part, block)
 
     async def end(self) -> tuple[Mapping[Part, tuple[str, ...]], Mapping[Part, int]]:
         """The blocks and the sizes of all parts."""
@@ -108,17 +107,13 @@ class Checkpoints:
         """Bytes on the disk."""
         return sum(self._sizes.values())
 
-    def nearest(self, sid: str, seq: int, image: str, *, undone: Sequence[tuple[int, int]] = ()) -> Checkpoint | None:
-        """The session's last checkpoint of this image at or before action `seq`. Counts as a use.
-
-        `undone`: ranges of actions that do not lead to `seq`; a checkpoint within one is none of it.
-        """
-        fit = [
-            c
-            for (of, at), c in self._known.items()
-            if of == sid and at <= seq and c.image == image and not any(a <= at < b for a, b in undone)
-        ]
-        best = max(fit, key=lambda c: c.seq, default=None)
+    def nearest(
+        self, sid: str, seq: int, image: str, *, undone: Sequence[tuple[int, int]] = (), whole: bool = False
+    ) -> Checkpoint | None:
+        """The session's last checkpoint that fits, see `checkpoint.fits`. Counts as a use."""
+        of_it = (checkpoint for (of, _), checkpoint in self._known.items() if of == sid)
+        fit = (checkpoint for checkpoint in of_it if fits(checkpoint, seq, image, undone=undone, whole=whole))
+        best = max(fit, key=lambda checkpoint: checkpoint.seq, default=None)
         if best is not None:
             self._known.move_to_end((best.sid, best.seq))
             with suppress(OSError):
@@ -172,10 +167,7 @@ class Checkpoints:
 
     async def put(self, block: bytes) -> tuple[str, int]:
         """Store a block and hold it for a writing; returns its name, and its bytes on the disk if it is new."""
-        if len(block) < 1 << 16:
-            name = hashlib.sha256(block).hexdigest()
-        else:
-            name = await asyncio.to_thread(lambda: hashlib.sha256(block).hexdigest())
+        name = name_of(block) if len(block) < 1 << 16 else await asyncio.to_thread(name_of, block)
         self._users[name] += 1
         try:
             if name in self._sizes:
@@ -189,6 +181,20 @@ class Checkpoints:
         self._sizes[name] = size
         self._remember(name, block)
         return name, size
+
+    @contextmanager
+    def held(self, checkpoint: Checkpoint) -> Iterator[list[str]]:
+        """Its blocks, which stay until the end even if the checkpoint goes."""
+        names = _names(checkpoint)
+        self._users.update(names)
+        try:
+            yield names
+        finally:
+            self._let_go(names)
+
+    def packed(self, name: str) -> bytes:
+        """A block as it is stored, see `packing`. Blocks. Raises OSError: it is gone."""
+        return self._path(name).read_bytes()
 
     # ---- on the disk
 
@@ -209,19 +215,12 @@ class Checkpoints:
         return [checkpoint for _, checkpoint in sorted(known, key=lambda pair: pair[0])], sizes
 
     def _pack(self, name: str, block: bytes) -> int:
-        packed = len(block).to_bytes(_LENGTH, "big") + _zstd().compress(block, asbytes=True)
+        packed = pack(block)
         self._write(self._path(name), packed)
         return len(packed)
 
     def _load(self, name: str) -> bytes:
-        packed = self._path(name).read_bytes()
-        size = int.from_bytes(packed[:_LENGTH], "big")
-        if size > _MOST_BLOCK:
-            raise ValueError(f"block {name} says that it has {size} bytes")
-        block: bytes = _zstd().decompress(packed[_LENGTH:], decompressed_size=size, asbytes=True)
-        if hashlib.sha256(block).hexdigest() != name:
-            raise ValueError(f"block {name} has another content")
-        return block
+        return unpack(name, self.packed(name))
 
     def _write(self, path: Path, data: bytes) -> None:
         path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -269,12 +268,6 @@ class Checkpoints:
             self._kept_bytes += len(block)
         while self._kept_bytes > _KEPT_BYTES:
             self._kept_bytes -= len(self._kept.popitem(last=False)[1])
-
-
-@lru_cache
-def _zstd() -> Any:
-    # imported when the first checkpoint is written, in its thread: it takes 0.3 s
-    return importlib.import_module("pyarrow").Codec("zstd", compression_level=_LEVEL)
 
 
 def _names(checkpoint: Checkpoint) -> list[str]:

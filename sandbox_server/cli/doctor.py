@@ -1,6 +1,7 @@
 """`sandbox-server doctor`: check everything that a server needs, and say how to fix what is wrong."""
 
 import asyncio
+import secrets
 import shutil
 import sys
 from collections.abc import Awaitable, Callable
@@ -15,6 +16,7 @@ from sandbox_server.app.data_folder import why_shared, wider
 from sandbox_server.app.engine import disk_path, open_runtime
 from sandbox_server.catalogue.certificates import Certificates
 from sandbox_server.catalogue.instances import Instances
+from sandbox_server.checkpoints.objects import Objects, ObjectsUnavailable
 from sandbox_server.cli import api, configuration
 from sandbox_server.errors import ServiceError
 from sandbox_server.grading.drift import PART, drifted
@@ -46,6 +48,7 @@ def doctor() -> None:
         "sql": _sql,
         "data": _data,
         "disk": _disk,
+        "checkpoints": _checkpoints,
         "images": _images,
         "gold": _gold,
         "confirming": _confirming,
@@ -152,6 +155,24 @@ async def _disk(settings: Settings) -> str:
     if min(free.values()) < _LOW_DISK_GB or used >= settings.disk_refuse_pct:
         raise _Unwell(f"{said}; free some: `docker system df`, `sandbox-server images prune`")
     return said
+
+
+async def _checkpoints(settings: Settings) -> str:
+    url, key = settings.checkpoints_url, f"doctor/{secrets.token_hex(8)}"
+    if not url:
+        return "in the data folder of each node (SANDBOX_CHECKPOINTS_URL names no object store)"
+    try:
+        objects = Objects(url, timeout_s=_CHECK_S / 4)
+        await objects.put(key, b"tried")
+        found = await objects.get(key, 100)
+        await objects.remove(key)
+    except (ObjectsUnavailable, ValueError) as error:
+        raise _Unwell(
+            f"{url} cannot be used, so nodes restore sessions by running all actions again: {error}"
+        ) from error
+    if found != b"tried":
+        raise _Unwell(f"{url} gave back something else than was written; look at its rules")
+    return f"{url} is written and read"
 
 
 async def _images(settings: Settings) -> str:

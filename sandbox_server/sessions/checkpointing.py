@@ -8,6 +8,7 @@ from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.checkpoints.capture import capture, restore
 from sandbox_server.checkpoints.checkpoint import Checkpoint, Part
+from sandbox_server.checkpoints.shared import SharedCheckpoints
 from sandbox_server.checkpoints.store import Checkpoints
 from sandbox_server.errors import NotForkable
 from sandbox_server.images.workspaces import Workspaces
@@ -83,13 +84,16 @@ class Checkpointing:
         workspaces: Workspaces,
         replay: Replay,
         checkpoints: Checkpoints,
+        shared: SharedCheckpoints | None,
         config: CheckpointConfig,
     ) -> None:
+        """`shared`: where checkpoints of other nodes are, if they are anywhere."""
         self._outside = outside
         self._data = data
         self._workspaces = workspaces
         self._replay = replay
         self._checkpoints = checkpoints
+        self._shared = shared
         self._config = config
 
     async def take(
@@ -123,6 +127,8 @@ class Checkpointing:
                 differences=tuple(differences),
             )
             checkpoint = await self._checkpoints.keep(writing, checkpoint)
+        if self._shared is not None:
+            self._shared.save(checkpoint)
         telemetry.CHECKPOINT_SECONDS.labels("take").observe(time.monotonic() - began)
         return checkpoint
 
@@ -150,7 +156,7 @@ class Checkpointing:
         undone = undone_at(parent.undone, len(actions))
         checkpoint, of, most = None, parent, len(actions)
         for _ in range(_ANCESTORS):
-            checkpoint = self._nearest(of.sid, most, image, undone, whole=whole)
+            checkpoint = await self._nearest(of.sid, most, image, undone, whole=whole)
             above = await self._data.session(of.parent) if of.parent and checkpoint is None else None
             if above is None:
                 break
@@ -164,11 +170,13 @@ class Checkpointing:
             )
         return origin
 
-    def _nearest(self, sid: str, most: int, image: str, undone: str, *, whole: bool) -> Checkpoint | None:
-        found = self._checkpoints.nearest(sid, most, image, undone=undone_ranges(undone))
-        while whole and found is not None and found.left_out:
-            found = self._checkpoints.nearest(sid, found.seq - 1, image, undone=undone_ranges(undone))
-        return found
+    async def _nearest(self, sid: str, most: int, image: str, undone: str, *, whole: bool) -> Checkpoint | None:
+        ranges = undone_ranges(undone)
+        found = self._checkpoints.nearest(sid, most, image, undone=ranges, whole=whole)
+        above = found.seq if found else -1
+        if self._shared is None or above == most:
+            return found
+        return await self._shared.fetch(sid, most, image, above=above, undone=ranges, whole=whole) or found
 
     async def fill(self, record: SessionRecord, sandbox: Sandbox, origin: Origin) -> Filled:
         """Bring a fresh container, and the undo history of `record.sid`, to where the origin is.

@@ -95,8 +95,13 @@ class ServerSettings(BaseModel):
     checkpoints_mb: Annotated[float, Field(gt=0)] = 4096.0
     """Limit on the checkpoints of sessions in SANDBOX_DATA_DIR, which their copies start from; the least recently used
     are removed first."""
+    checkpoints_url: str = ""
+    """Object store that checkpoints are copied to, so that any node can restore and copy any session: s3://BUCKET/PREFIX,
+    gs://BUCKET/PREFIX, az://ACCOUNT/CONTAINER/PREFIX, or file:///FOLDER for one that all nodes mount. Credentials and
+    endpoint come from the environment (AWS_ACCESS_KEY_ID, AWS_ENDPOINT, ...). Give it a lifecycle rule. Empty: none."""
     checkpoint_timeout_s: Annotated[float, Field(gt=0)] = 60.0
-    """Limit on taking a session's checkpoint, and on giving its state to a container."""
+    """Limit on taking a session's checkpoint, on giving its state to a container, and on copying it to or from
+    SANDBOX_CHECKPOINTS_URL."""
     checkpoint_every: Annotated[int, Field(ge=0)] = 0
     """A session gets a checkpoint after each so many actions. Then few have to run again when its host has died, or for
     a copy from an earlier action. 0: none."""
