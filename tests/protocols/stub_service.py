@@ -17,6 +17,7 @@ from sandbox_server.actions.batch import Command, CommandResult
 from sandbox_server.app import Parts, create_app
 from sandbox_server.boxes.blobs import Blobs
 from sandbox_server.boxes.boxes import Boxes, BoxView
+from sandbox_server.boxes.copies import Copies, OpenedCopy
 from sandbox_server.boxes.creation import BoxCreation
 from sandbox_server.boxes.planning import BoxRequest
 from sandbox_server.catalogue.database import Database
@@ -284,6 +285,9 @@ class NoCopies:
     async def tree(self, sid: str) -> list[Seen]:
         raise UnknownSession(f"no session {sid}")
 
+    async def open(self, sid: str, at: int | None) -> OpenedCopy:
+        raise UnknownSession(f"no session {sid}")
+
     async def rollback(self, sid: str, to: int, **_: object) -> RolledBack:
         raise UnknownSession(f"no session {sid}")
 
@@ -352,6 +356,7 @@ class Wire:
                     grading=grading,
                     rollouts=rollouts,
                     runs=cast(Runs, NoRuns()),
+                    copies=cast(Copies, NoCopies()),
                     forking=cast(Forking, NoCopies()),
                     rollback=cast(Rollback, NoCopies()),
                     insight=insight,
