@@ -179,22 +179,28 @@ class Acting:
                 if not record.kind.is_rollout:
                     raise IsBox(f"session {sid} is a box: it takes commands by the protocol that made it, no actions")
                 instance = await self._data.instances.by_id(record.instance_id, trusted_s=_INSTANCE_TRUSTED_S)
+                interrupted = turn.interrupted
                 if record.asleep:
+                    # it fell asleep without an unsettled action, so that one came later, and did not get to run
+                    interrupted = None
                     record = await self._sleeping.wake(record, instance)
             except ServiceError:
                 with suppress(StateUnavailable):
                     await turn.withdraw(sid)
                 raise
-            return await self._run(turn, record, instance, asked)
+            return await self._run(turn, record, instance, asked, interrupted)
 
-    async def _run(self, turn: Turn, record: SessionRecord, instance: TaskInstance, asked: _Asked) -> ActionAnswer:
+    async def _run(
+        self, turn: Turn, record: SessionRecord, instance: TaskInstance, asked: _Asked, interrupted: InFlight | None
+    ) -> ActionAnswer:
+        """`interrupted`: an action that was never acknowledged and may have run."""
         waited_s = time.monotonic() - asked.clock
         seconds = {"wait": waited_s}
         timeout_s = max(_LEAST_COMMAND_S, self._config.command_timeout_s - waited_s)
         began = clock.now()
         sandbox = await self._runtime.attach(record.container_id)
-        note = await self._settle(sandbox, turn.interrupted)
-        retried = asked.key and turn.interrupted is not None and turn.interrupted.idempotency_key == asked.key
+        note = await self._settle(sandbox, interrupted)
+        retried = asked.key and interrupted is not None and interrupted.idempotency_key == asked.key
         if note and retried and asked.tool not in _REPEATABLE:
             # a retry of the interrupted action itself: it may have run, so it does not run again
             ran = _cut_off(record, asked.tool, "")
