@@ -7,7 +7,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -16,10 +16,9 @@ import uvicorn
 from sandbox_server.actions.batch import Command, CommandResult
 from sandbox_server.app import Parts, create_app
 from sandbox_server.boxes.blobs import Blobs
-from sandbox_server.boxes.boxes import Boxes, BoxView
-from sandbox_server.boxes.copies import Copies, OpenedCopy
+from sandbox_server.boxes.boxes import Boxes
+from sandbox_server.boxes.copies import Copies
 from sandbox_server.boxes.creation import BoxCreation
-from sandbox_server.boxes.planning import BoxRequest
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.insight.counts import Counts
@@ -38,7 +37,6 @@ from sandbox_server.errors import (
     SessionOver,
     SessionStillLive,
     Ungradable,
-    UnknownImage,
     UnknownInstance,
     UnknownNode,
     UnknownSession,
@@ -55,10 +53,12 @@ from sandbox_server.scoring.localizing import Localizing
 from sandbox_server.scoring.rewards import RewardAnswer
 from sandbox_server.sessions.base import ActionAnswer, Announced, BatchAnswer, PoolView, SessionView
 from sandbox_server.sessions.forking import Forking
-from sandbox_server.sessions.rollback import Rollback, RolledBack
-from sandbox_server.sessions.runs import RunEnd, Runs
+from sandbox_server.sessions.rollback import Rollback
+from sandbox_server.sessions.runs import Runs
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import NodeRecord
+
+from .stub_parts import NoBoxes, NoCopies, NoCreation, NoRuns
 
 INSTANCE = TaskInstance(
     instance_id="a__b-1",
@@ -255,73 +255,6 @@ async def small_catalogue() -> AsyncIterator[tuple[Database, History, Instances,
             yield database, history, instances, rollouts
         finally:
             await database.dispose()
-
-
-class NoRuns:
-    """A node where no run has a session, and every run is the caller's."""
-
-    async def started(self, run: str, key: str) -> None:
-        """No owner."""
-
-    async def check(self, run: str, key: str) -> None:
-        """No owner."""
-
-    async def keep(self, run: str, ttl_s: float) -> float:
-        return time.time() + ttl_s
-
-    async def release(self, run: str) -> bool:
-        return False
-
-    async def end(self, run: str, *, owner: str = "", wait_s: float) -> RunEnd:
-        return RunEnd((), ())
-
-
-class NoCopies:
-    """Copies nothing, and takes nothing back: for an unknown session it answers as the real parts do."""
-
-    async def fork(self, sid: str, n: int, **_: object) -> tuple[list[str], list[ServiceError]]:
-        raise UnknownSession(f"no session {sid}")
-
-    async def tree(self, sid: str) -> list[Seen]:
-        raise UnknownSession(f"no session {sid}")
-
-    async def open(self, sid: str, at: int | None) -> OpenedCopy:
-        raise UnknownSession(f"no session {sid}")
-
-    async def rollback(self, sid: str, to: int, **_: object) -> RolledBack:
-        raise UnknownSession(f"no session {sid}")
-
-
-class NoBoxes:
-    """A node without boxes; for an unknown box it answers as the real one does."""
-
-    async def get(self, sid: str) -> BoxView:
-        raise UnknownSession(f"no box {sid}")
-
-    find = get
-
-    async def here(self, view: BoxView) -> None:
-        """Nothing is on another node."""
-
-    async def set_timeout(self, sid: str, seconds: float, **_: object) -> BoxView:
-        return await self.get(sid)
-
-    async def set_network(self, sid: str, *_: object, **__: object) -> BoxView:
-        return await self.get(sid)
-
-    async def kill(self, sid: str) -> bool:
-        return False
-
-    async def list(self, *, owner: str | None = None) -> list[BoxView]:
-        return []
-
-
-class NoCreation:
-    """Creates no box."""
-
-    async def create_while(self, asked: BoxRequest, gone: Coroutine[None, None, None]) -> BoxView:
-        gone.close()
-        raise UnknownImage("no image may run here")
 
 
 class Wire:
