@@ -51,12 +51,10 @@ class Objects:
             raise _told(error) from error
 
     async def get(self, key: str, most_bytes: int) -> bytes | None:
-        """Read an object; None: there is none. One that is larger than `most_bytes` is refused."""
+        """Read an object; None: there is none of at most so many bytes."""
         try:
             found = await self._obstore.get_async(self._store, key)
-            if found.meta["size"] > most_bytes:
-                raise ObjectsUnavailable(f"{key} has {found.meta['size']} bytes, more than {most_bytes}")
-            return bytes(await found.bytes_async())
+            return bytes(await found.bytes_async()) if found.meta["size"] <= most_bytes else None
         except FileNotFoundError:
             return None
         except self._errors as error:
