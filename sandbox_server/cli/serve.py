@@ -18,6 +18,7 @@ from sandbox_server.app import Build, create_app
 from sandbox_server.app.access import is_loopback
 from sandbox_server.app.build import build
 from sandbox_server.app.data_folder import UMASK
+from sandbox_server.app.one_write import OneWriteProtocol
 from sandbox_server.cli import configuration
 from sandbox_server.settings import Settings
 from sandbox_server.telemetry import configure_logging, logger
@@ -83,7 +84,7 @@ def run(settings: Settings, build: Build) -> None:
         host=settings.host,
         port=settings.port,
         loop="uvloop",
-        http="httptools",
+        http=OneWriteProtocol,
         ws="none",
         lifespan="on",
         access_log=False,
