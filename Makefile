@@ -1,6 +1,6 @@
 # Each target works alone and first, also on a fresh Debian 12 as root; a second run does only what is left to do.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-search test podman check lint accept bench bench-quick chaos soak hacks images search-image metrics sbom docs pictures lock clean
+.PHONY: help setup demo demo-search test podman check unit lint accept bench bench-quick chaos soak hacks images search-image metrics sbom docs pictures lock clean
 
 engine := scripts/with-engine.sh
 bin := .venv/bin
@@ -33,7 +33,10 @@ podman: setup ## run the conformance list of sandboxes on Podman, as root
 	@$(engine) sh -c 'scripts/images.sh && scripts/with-podman.sh $(bin)/pytest -n $(or $(TEST_WORKERS),2) --dist loadfile \
 	    tests/conformance/sandbox $(PYTEST_ARGS)'
 
-check: lint ## lint and unit tests: about a minute, no root, no Docker
+check: setup ## lint and unit tests: about a minute, no root, no Docker
+	@$(MAKE) --no-print-directory --output-sync=target -j 2 lint unit
+
+unit: setup ## unit tests
 	@$(bin)/pytest -q -n 2 tests/unit
 
 lint: setup ## ruff, mypy, import-linter

@@ -19,7 +19,7 @@ from sandbox_server.ui.drawing import stacked, timeline
 from sandbox_server.ui.login import Logins
 
 FOLDER = Path(__file__).parent
-_SLICE_S = 0.002
+_SLICE_S = 0.00025  # an action takes some eight rounds of the event loop, each of which a page may hold up by this
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self';"
     " form-action 'self'; frame-ancestors 'none'; base-uri 'none'"

@@ -71,7 +71,8 @@ async def test_no_more_run_at_a_time_than_the_bounds_say(bounds, most):
     lanes = Lanes()
     results = await run(lanes, *["0.03"] * 9, **bounds)
     assert lanes.most == most
-    assert results[0].queued_ms < 20 < 25 < results[-1].queued_ms
+    assert results[-1].queued_ms > 25, "the ninth waits for one of the first eight at least, which take 30 ms"
+    assert results[0].queued_ms < results[-1].queued_ms
 
 
 async def test_sessions_share_the_nodes_lanes():
