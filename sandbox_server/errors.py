@@ -257,7 +257,7 @@ class Forbidden(RequestError):
 
 
 class OverQuota(RequestError):
-    """The run holds or starts as many sessions as a run may, or its key sent too much; nothing was done."""
+    """The run holds, starts or has used as much as a run may, or its key sent too much; nothing was done."""
 
     code = "over_quota"
     http_status = 429

@@ -18,6 +18,7 @@ from sandbox_server.insight.overview import Insight
 from sandbox_server.pool.lookahead import TOGETHER as lookahead_together
 from sandbox_server.sandbox.base import Runtime
 from sandbox_server.sessions.disk import DiskWatch
+from sandbox_server.sessions.metering import Metering
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import NodeRecord
 
@@ -67,6 +68,7 @@ async def _kept_going(settings: Settings, server: Server) -> AsyncIterator[None]
     beat_s, disk_s, watch_s = settings.node_beat_s, settings.disk_period_s, settings.disk_watch_s
     engine_disk = await engine_disk_of(settings, base.runtime, base.data.store, base.data.instances, base.faults)
     session_disk = DiskWatch(base.runtime, base.data.store, sandboxes.kinds, sandboxes.ends.end, node=settings.node_id)
+    metering = Metering(base.runtime, base.data.store, base.state.usage, node=settings.node_id)
     every = base.loops.every
     async with AsyncExitStack() as stack:
         for loop in (
@@ -82,6 +84,7 @@ async def _kept_going(settings: Settings, server: Server) -> AsyncIterator[None]
             every(disk_s, engine_disk.look, name="engine-disk"),
             every(disk_s, sandboxes.work.data_disk.look, name="data-disk"),
             *([every(settings.reaper_period_s, sandboxes.sleeping.look, name="sleep")] if settings.hibernate_s else []),
+            *([every(settings.run_cpu_period_s, metering.look, name="cpu")] if settings.run_cpu_s else []),
             every(watch_s, session_disk.look, name="session-disk", at_once=False),
         ):
             await stack.enter_async_context(loop)

@@ -11,6 +11,7 @@ from sandbox_server.app.scoring import batch_grading_of, drift_of, localizing_of
 from sandbox_server.fleet.balancer import BalancerConfig, GradingBalancer
 from sandbox_server.grading.queue import GradingQueue
 from sandbox_server.grading.registry import load_rewards
+from sandbox_server.pool.spending import Spending, SpendingBounds
 from sandbox_server.scoring.batch_grading import BatchGrading
 from sandbox_server.scoring.localizing import Localizing
 from sandbox_server.scoring.receipts import Receipts
@@ -23,6 +24,7 @@ from sandbox_server.settings import Settings
 class Gradings:
     """Nothing is graded before `balancer.open`."""
 
+    spending: Spending
     queue: GradingQueue
     rewards: Rewards
     localizing: Localizing
@@ -36,7 +38,12 @@ async def open_gradings(settings: Settings, base: Foundation) -> AsyncIterator[G
     state, data = base.state, base.data
     async with AsyncExitStack() as stack:
         grading = grading_of(settings, base.runtime, base.database, base.workspaces, base.faults, claims=data.store)
-        queue = GradingQueue(grading, data.history, concurrency=settings.gradings, claims=data.store)
+        bounds = SpendingBounds(settings.run_cpu_s, settings.run_grade_s, settings.run_window_s)
+        spending = Spending(state.usage, bounds)
+        stack.push_async_callback(spending.close)
+        queue = GradingQueue(
+            grading, data.history, concurrency=settings.gradings, claims=data.store, used=spending.graded
+        )
         stack.push_async_callback(queue.close)
         localizing = localizing_of(settings, base.database, data.store, data.history)
         receipts = Receipts(data.history, load_rewards(), reward=settings.reward, node=settings.node_id)
@@ -51,7 +58,7 @@ async def open_gradings(settings: Settings, base: Foundation) -> AsyncIterator[G
             Share(settings.node_id, slots=settings.gradings, prefetch=settings.grade_prefetch),
         )
         stack.push_async_callback(rewards.close)
-        batches = batch_grading_of(settings, data.instances, queue, localizing)
+        batches = batch_grading_of(settings, data.instances, queue, localizing, spending.check)
         stack.push_async_callback(batches.close)
         balancer = GradingBalancer(
             state.jobs,
@@ -71,4 +78,4 @@ async def open_gradings(settings: Settings, base: Foundation) -> AsyncIterator[G
             drift = drift_of(base.database, grading, idle=lambda: not queue.count)
             drift_s = settings.drift_check_s * random.uniform(0.5, 1.5)  # so that not all nodes check at once
             await stack.enter_async_context(base.loops.every(drift_s, drift.look, name="drift", at_once=False))
-        yield Gradings(queue, rewards, localizing, batches, balancer)
+        yield Gradings(spending, queue, rewards, localizing, batches, balancer)

@@ -74,6 +74,7 @@ def runtime_config(settings: Settings, guest: str) -> RuntimeConfig:
         egress=_egress_of(settings),
         egress_image=settings.egress_image,
         login_cache=settings.box_login_cache,
+        meter_cpu=settings.run_cpu_s > 0,
     )
 
 

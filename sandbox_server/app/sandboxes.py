@@ -132,7 +132,9 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
         box_history = BoxHistory(base.database)
         log = SessionLog(data.history, box_history)
         stack.push_async_callback(log.drain)
-        starts = Starts(runtime, workspaces, data.store, log, configs.start_config(settings), base.faults)
+        starts = Starts(
+            runtime, workspaces, data.store, log, configs.start_config(settings), base.faults, gradings.spending
+        )
         stack.push_async_callback(starts.pool.close)
         ownership, placement = Ownership(state.nodes, node=node), Placement(state.nodes, node=node)
         work = await stack.enter_async_context(_open_work(settings, base))

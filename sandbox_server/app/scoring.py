@@ -1,6 +1,6 @@
 """Builds the parts that score code search, watch for drift, and grade batches without a session."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from sandbox_server.actions import registry as actions
 from sandbox_server.catalogue.certificates import Certificates
@@ -37,9 +37,13 @@ def drift_of(database: Database, grading: Grading, *, idle: Callable[[], bool]) 
 
 
 def batch_grading_of(
-    settings: Settings, instances: Instances, queue: GradingQueue, localizing: Localizing
+    settings: Settings,
+    instances: Instances,
+    queue: GradingQueue,
+    localizing: Localizing,
+    permit: Callable[[str], Awaitable[None]],
 ) -> BatchGrading:
-    """Build the grading of batches."""
+    """Build the grading of batches; `permit` raises OverQuota for an account that has used its seconds."""
     return BatchGrading(
         instances,
         queue,
@@ -47,4 +51,5 @@ def batch_grading_of(
         load_rewards()[settings.reward],  # `Rewards` has already reported an unknown one
         wait_s=settings.reward_wait_s,
         most=settings.grade_batch,
+        permit=permit,
     )

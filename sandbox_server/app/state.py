@@ -23,6 +23,7 @@ from sandbox_server.state.nodes import Nodes
 from sandbox_server.state.runs import RunState
 from sandbox_server.state.signals import Signals
 from sandbox_server.state.store import Store
+from sandbox_server.state.usage import Usage
 from sandbox_server.tasks import Loops
 from sandbox_server.telemetry import logger
 
@@ -47,6 +48,7 @@ class State:
     runs: RunState
     jobs: GradingJobs
     signals: Signals
+    usage: Usage
 
 
 @asynccontextmanager
@@ -114,6 +116,7 @@ async def _store_at(url: str, settings: Settings, sink: ActionSink, loops: Loops
     runs = RunState(connection, keys, node=settings.node_id)
     jobs = GradingJobs(url, connection, keys, node=settings.node_id, lost_after_s=settings.node_ttl_s)
     signals = Signals(connection, keys, node=settings.node_id, loops=loops)
+    usage = Usage(connection, keys, window_s=settings.run_window_s)
     flusher = JournalFlusher(connection, keys, sink, node=settings.node_id)
     try:
         await store.open()
@@ -124,7 +127,7 @@ async def _store_at(url: str, settings: Settings, sink: ActionSink, loops: Loops
             )
         flushing = loops.start(settings.journal_flush_s, flusher.flush, name="journal")
         try:
-            yield State(store, boxes, BegunCommands(connection, keys), nodes, runs, jobs, signals)
+            yield State(store, boxes, BegunCommands(connection, keys), nodes, runs, jobs, signals, usage)
         finally:
             await signals.close()
             await jobs.close()

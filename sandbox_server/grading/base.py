@@ -25,6 +25,13 @@ class GradeRequest:
     """Why `patch` is None, in one sentence."""
     run: str = ""
     """The run (training job) of the session; runs share the slots evenly."""
+    owner: str = ""
+    """Name of the API key that it belongs to, if that has one."""
+
+    @property
+    def account(self) -> str:
+        """Who uses up a quota by it."""
+        return self.owner or self.run
 
 
 @dataclass(frozen=True, slots=True)

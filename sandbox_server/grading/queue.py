@@ -5,7 +5,7 @@ import hashlib
 import json
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -78,9 +78,19 @@ class GradingQueue:
     """
 
     def __init__(
-        self, grading: Grading, store: VerdictStore, *, concurrency: int, claims: Claims | None = None
+        self,
+        grading: Grading,
+        store: VerdictStore,
+        *,
+        concurrency: int,
+        claims: Claims | None = None,
+        used: Callable[[str, float], None] = lambda account, seconds: None,
     ) -> None:
-        """At most `concurrency` gradings run at a time; `grading.slots` defines their order."""
+        """At most `concurrency` gradings run at a time; `grading.slots` defines their order.
+
+        `used(account, seconds)` is told for how long each held its slot.
+        """
+        self._used = used
         self._grading = grading
         self._store = store
         self._slots = SlotQueue(concurrency)
@@ -201,13 +211,15 @@ class GradingQueue:
         await self._grading.make_image(request.instance)
         ticket = Ticket(request, expected_s, self._sids[key], since=queued)
         await self._slots.enter(ticket)
+        began = time.monotonic()
         try:
-            waited_s = time.monotonic() - queued
+            waited_s = began - queued
             telemetry.GRADE_SECONDS.labels("queue").observe(waited_s)
             verdict = await self._grading.grade(request, partial(self._slots.aside, ticket))
         finally:
             if ticket.granted.is_set():
                 self._slots.leave(ticket)
+            self._used(request.account, time.monotonic() - began)
             self._make_ahead()
         if "tests" in verdict.timings_s:
             self._durations.learn(instance_id, verdict.timings_s["total"])

@@ -16,7 +16,7 @@ from sandbox_server.grading.localization.base import Events, Turn
 from sandbox_server.grading.localization.composition import MAX_ITEMS, Composition, compose, shipped, shipped_items
 from sandbox_server.protocols._caller import owner_of_caller
 from sandbox_server.protocols._scores import ShownScore, score_fields
-from sandbox_server.protocols._wire import json_answer, named_instance, read, takes
+from sandbox_server.protocols._wire import json_answer, key_owner, named_instance, read, run_of, takes
 from sandbox_server.protocols.v1 import Refused
 from sandbox_server.records import TurnTokens, VerdictName
 from sandbox_server.scoring.batch_grading import BatchGrading, Graded, GradeItem
@@ -158,7 +158,8 @@ async def grade(request: Request) -> Response:
         raise MalformedRequest("discount: only with rewards.")
     default = None if batch.rewards is None else _composition(batch.rewards, batch.discount)
     items = [_item(value, default) for value in batch.items]
-    return json_answer({"results": [_result(graded) for graded in await grading.grade(items)]})
+    found = await grading.grade(items, run=run_of(request), owner=key_owner(request))
+    return json_answer({"results": [_result(graded) for graded in found]})
 
 
 @ROUTER.put("/sessions/{sid}/rollout", status_code=204, responses=_REFUSED, openapi_extra=takes(RolloutRequest))

@@ -4,7 +4,7 @@ No engine is imported here. `sandbox.bash` implements `Sandbox` and `Shell`; a b
 protocols of `sandbox.engine`. tests/conformance/sandbox tests the behaviour that every backend must have.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -13,6 +13,7 @@ from sandbox_server.sandbox.config import EngineFacts as EngineFacts
 from sandbox_server.sandbox.container import DEFAULT_ACTIVATION as DEFAULT_ACTIVATION
 from sandbox_server.sandbox.container import ContainerInfo as ContainerInfo
 from sandbox_server.sandbox.container import ContainerSpec as ContainerSpec
+from sandbox_server.sandbox.container import CpuTime as CpuTime
 from sandbox_server.sandbox.container import Limits as Limits
 from sandbox_server.sandbox.container import Role as Role
 from sandbox_server.sandbox.egress import Egress
@@ -280,6 +281,17 @@ class Runtime(Protocol):
             SandboxLost: there is no such container.
 
         """
+        ...
+
+    async def cpu_times(self, container_ids: Iterable[str]) -> Mapping[str, float]:
+        """Container id -> CPU seconds that all its processes used since its start; those that do not run are left out.
+
+        Nothing that a sandbox does with its processes hides their use. gVisor without control groups tells nothing.
+        """
+        ...
+
+    def take_last_cpu_times(self) -> Sequence[CpuTime]:
+        """Last readings of sessions' containers removed since the last call; only if the runtime was told to meter."""
         ...
 
     async def connect(self, container_id: str, *, on: bool) -> bool:

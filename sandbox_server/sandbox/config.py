@@ -31,6 +31,8 @@ class RuntimeConfig:
     """Image with nft, which applies the network rules."""
     login_cache: bool = True
     """Skip a login shell's profile when its effect is known from earlier identical logins."""
+    meter_cpu: bool = False
+    """Read sessions' containers once more before they are removed (`Runtime.take_last_cpu_times`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,16 @@ class ContainerSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class CpuTime:
+    """What a session's container had used of the CPU just before its removal."""
+
+    container_id: str
+    sid: str
+    """The session that it was made for, or assigned to; if it was still parked, there is no such session."""
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerInfo:
     """One of our containers as the engine lists it."""
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from sandbox_server.catalogue.instance import TaskInstance
@@ -67,8 +67,13 @@ class BatchGrading:
         *,
         wait_s: float,
         most: int,
+        permit: Callable[[str], Awaitable[None]],
     ) -> None:
-        """`reward` is the reward function for patches; after `wait_s` seconds a patch gets `pending`."""
+        """`reward` is the reward function for patches; after `wait_s` seconds a patch gets `pending`.
+
+        `permit(account)` raises OverQuota if the account may have no more patches graded now.
+        """
+        self._permit = permit
         self.most = most
         """Maximum items of one batch."""
         self._looking = asyncio.Semaphore(_LOOKUPS)
@@ -79,21 +84,27 @@ class BatchGrading:
         self._wait_s = wait_s
         self._under_way = TaskSet("batch gradings")
 
-    async def grade(self, items: Sequence[GradeItem | ServiceError]) -> list[Graded]:
-        """One result per item, in order; an error in place of an item is returned as its result."""
-        return list(await asyncio.gather(*map(self._one, items)))
+    async def grade(self, items: Sequence[GradeItem | ServiceError], *, run: str = "", owner: str = "") -> list[Graded]:
+        """One result per item, in order; an error in place of an item is returned as its result.
+
+        Raises:
+            OverQuota: there is a patch among them, and the run's seconds of gradings are used up. StateUnavailable.
+        """
+        if any(isinstance(item, GradeItem) and item.patch is not None for item in items):
+            await self._permit(owner or run)
+        return list(await asyncio.gather(*(self._one(item, run, owner) for item in items)))
 
     async def close(self) -> None:
         """Cancel the running gradings of patches."""
         await self._under_way.cancel()
 
-    async def _one(self, item: GradeItem | ServiceError) -> Graded:
+    async def _one(self, item: GradeItem | ServiceError, run: str, owner: str) -> Graded:
         if isinstance(item, ServiceError):
             return Graded(error=item)
         try:
             instance = None if item.instance is None else await self._instance(item.instance)
             if item.patch is not None:
-                return await self._patch(item.patch, instance)
+                return await self._patch(item.patch, instance, run, owner)
             return await self._scored(item, instance)
         except ServiceError as error:
             return Graded(error=error)
@@ -121,12 +132,13 @@ class BatchGrading:
         score = await asyncio.to_thread(composition.score, context)
         return Graded(verdict_of(score, truth), score.total, composition.name)
 
-    async def _patch(self, patch: bytes, instance: TaskInstance | None) -> Graded:
+    async def _patch(self, patch: bytes, instance: TaskInstance | None, run: str, owner: str) -> Graded:
         if instance is None or instance.localizes:
             raise MalformedRequest("A patch is graded by an instance whose grader takes patches; name one.")
         if instance.grader is None:
             raise Ungradable(f"{instance.instance_id} cannot be graded: {instance.ungradable_because}")
-        request = GradeRequest(instance=instance, patch=patch, sid=f"grade-{uuid.uuid4().hex}")
+        sid = f"grade-{uuid.uuid4().hex}"
+        request = GradeRequest(instance=instance, patch=patch, sid=sid, run=run, owner=owner)
         task = self._under_way.start(self._verdict(request), name=request.sid, awaited=True)
         done, _ = await asyncio.wait({task}, timeout=self._wait_s)
         verdict = task.result() if done else self._queue.pending(request, self._wait_s)

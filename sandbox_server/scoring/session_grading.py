@@ -51,6 +51,7 @@ class SessionGrading:
             sid=session.sid,
             patch_cause="" if patch is None else patch.cause,
             run=session.run,
+            owner=session.owner,
         )
         if patch is None:
             cause = f"the sandbox was lost before its patch was taken: {session.cause or session.end_reason}"

@@ -23,6 +23,7 @@ from sandbox_server.pool.fair import FairQueue, QueueFull, Ticket
 from sandbox_server.pool.groups import Groups
 from sandbox_server.pool.pool import Pool
 from sandbox_server.pool.quotas import Quotas
+from sandbox_server.pool.spending import Spending
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import ContainerSpec, Runtime, Sandbox
 from sandbox_server.sandbox.faults import Faults
@@ -64,6 +65,7 @@ class Starts:
         log: SessionLog,
         config: StartConfig,
         faults: Faults | None = None,
+        spending: Spending | None = None,
     ) -> None:
         """While there are `faults`, nothing new starts."""
         self._runtime = runtime
@@ -72,6 +74,7 @@ class Starts:
         self._log = log
         self._config = config
         self._faults = faults or Faults()
+        self._spending = spending
         self._slots = FairQueue(config.max_sessions, most_waiting=config.start_queue)
         self._quotas = Quotas(sessions=config.run_sessions, starts_per_min=config.run_starts_per_min)
         self._holders: dict[str, tuple[str, str]] = {}
@@ -146,10 +149,12 @@ class Starts:
         Raises:
             CapacityError: no slot or no container within `wait_s` seconds; at once when the queue is full, or while
                 the engine does not answer or its disk is nearly full.
-            OverQuota: the run has reached its bound of sessions or of starts per minute.
+            OverQuota: the run has reached its bound of sessions, of starts per minute, or of what it may use.
             ImageUnavailable, EngineUnavailable, StateUnavailable, CatalogueUnavailable.
         """
         self._faults.check()
+        if self._spending is not None:
+            await self._spending.check(owner or run)
         self._quotas.begin(owner or run)  # released by `_slot`, or at the session's end
         self.groups.arrived(plan.name, time.monotonic())
         start = _Start(plan.name, run, owner, Ticket(run))

@@ -26,6 +26,16 @@ class LoadSettings(BaseModel):
     run_sent_mb_per_min: Annotated[float, Field(ge=0)] = 0.0
     """Limit on what one named key sends to this node (files, blobs, all other bodies), in MiB per minute, averaged over
     a minute; once it is used, requests get 429. 0: no limit."""
+    run_cpu_s: Annotated[float, Field(ge=0)] = 0.0
+    """Limit on CPU seconds that the sessions and boxes of one run use on all nodes within SANDBOX_RUN_WINDOW_S; after
+    it, its new starts get 429. All runs of a named key count as one. 0: no limit, nothing is measured."""
+    run_grade_s: Annotated[float, Field(ge=0)] = 0.0
+    """Limit on seconds for which gradings of one run hold a slot, on all nodes within SANDBOX_RUN_WINDOW_S; after it,
+    its new starts and its patches for POST /v1/grade get 429. Sessions that have begun are graded. 0: no limit."""
+    run_window_s: Annotated[float, Field(ge=60, le=86_400)] = 3600.0
+    """Window of SANDBOX_RUN_CPU_S and SANDBOX_RUN_GRADE_S; the same on all nodes."""
+    run_cpu_period_s: Annotated[float, Field(gt=0)] = 5.0
+    """Interval between readings of the CPU time of this node's sessions and boxes, if SANDBOX_RUN_CPU_S is set."""
     breaker_failures: Annotated[int, Field(ge=1)] = 5
     """Consecutive calls without an answer from the Docker daemon after which starts and gradings are refused at
     once."""

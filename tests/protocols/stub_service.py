@@ -227,10 +227,10 @@ class NoJournals:
 class NoGradings:
     """Replaces the queue of gradings, which needs an engine."""
 
-    def key(self, request: GradeRequest) -> str:
+    async def key(self, request: GradeRequest) -> str:
         return request.sid
 
-    async def verdict(self, request: GradeRequest) -> Verdict:
+    async def verdict(self, request: GradeRequest, key: str) -> Verdict:
         return Verdict(VerdictName.INFRA, mask=True, cause="There is no engine.")
 
     async def written(self, key: str) -> None:
@@ -276,7 +276,15 @@ class Wire:
         async with small_catalogue() as (database, history, instances, rollouts):
             insight = Insight(Counts(database), Listing(database), ActionSearch(database), self.sessions.nodes)
             scoring = Localizing(NoJournals(), rollouts, {}, dialect="", default=load("file_loc"))
-            grading = BatchGrading(instances, NoGradings(), scoring, load_rewards()["resolved"], wait_s=1.0, most=8)
+            grading = BatchGrading(
+                instances,
+                NoGradings(),
+                scoring,
+                load_rewards()["resolved"],
+                wait_s=1.0,
+                most=8,
+                permit=self._permit,
+            )
             with tempfile.TemporaryDirectory() as folder:
                 yield Parts(
                     self.sessions,
@@ -294,6 +302,10 @@ class Wire:
                     rollback=cast(Rollback, NoCopies()),
                     insight=insight,
                 )
+
+    async def _permit(self, account: str) -> None:
+        if account == "spent":
+            raise OverQuota("Its gradings took all they may.", retry_after_s=9)
 
     async def _probe(self, name: str) -> None:
         match self.broken.get(name):

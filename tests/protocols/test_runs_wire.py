@@ -170,6 +170,17 @@ def test_a_run_that_has_enough_is_told_when_to_ask_again(wire: Wire, path: str, 
     assert refused.json() == {"code": "over_quota", "detail": "It has enough.", "retryable": True}
 
 
+def test_patches_of_a_run_that_has_graded_enough_get_no_verdict(wire: Wire) -> None:
+    """A refused grading that looked like a graded one would be a reward of 0.0."""
+    items = [{"instance": "a__b-1", "patch": "diff"}, {"answer": "a.py", "truth": {"files": ["a.py"]}}]
+    refused = httpx.post(f"{wire.url}/v1/grade", json={"items": items}, headers={"Sandbox-Run": "spent"})
+    assert (refused.status_code, refused.headers["Retry-After"]) == (429, "9")
+    assert refused.json() == {"code": "over_quota", "detail": "Its gradings took all they may.", "retryable": True}
+    for run, asked in (("spent", items[1:]), ("other", items)):
+        answer = httpx.post(f"{wire.url}/v1/grade", json={"items": asked}, headers={"Sandbox-Run": run})
+        assert answer.status_code == 200 and answer.json()["results"][-1]["total"] == 1.0, answer.text
+
+
 def test_a_part_that_is_down_has_a_reason_too(wire: Wire) -> None:
     """A client can tell from the response whether another host may do better."""
     refused = httpx.post(f"{wire.url}/start_instance", json={"instance_hash": 5})

@@ -1,4 +1,4 @@
-"""Reads a container's memory kill counters from the kernel's files, if the engine runs on this host.
+"""Reads a container's memory kills and CPU time from the kernel's files, if the engine runs on this host.
 
 A server that runs in a container itself sees neither the other container's processes nor their cgroups, so it knows
 nothing.
@@ -21,8 +21,7 @@ class Kills:
 def kills(pid: int, *, root: Path = Path("/")) -> Kills | None:
     """Counters of the container whose first process is `pid`; None if they are not visible from here."""
     try:
-        lines = (root / f"proc/{pid}/cgroup").read_text().splitlines()
-        paths = {kind: path for _, kind, path in (line.split(":", 2) for line in lines)}
+        paths = _paths(pid, root)
         if "memory" in paths:
             counters = _counters(root / f"sys/fs/cgroup/memory{paths['memory']}/memory.oom_control")
             return Kills(counters["oom_kill"], None)
@@ -30,6 +29,42 @@ def kills(pid: int, *, root: Path = Path("/")) -> Kills | None:
         return Kills(counters["oom_kill"], counters["oom"] > 0)
     except (OSError, KeyError, ValueError):
         return None
+
+
+def cpu_file(pid: int, container_id: str, *, root: Path = Path("/")) -> Path | None:
+    """The file for `cpu_s` of the container whose first process is `pid`; None if it is not visible from here."""
+    try:
+        paths = _paths(pid, root)
+    except (OSError, ValueError):
+        return None
+    for controllers, path in paths.items():
+        if container_id not in path:  # another process has that number here
+            continue
+        if "cpuacct" in controllers.split(","):
+            file = root / f"sys/fs/cgroup/{controllers}{path}/cpuacct.usage"
+        elif not controllers:
+            file = root / f"sys/fs/cgroup{path}/cpu.stat"
+        else:
+            continue
+        if file.exists():
+            return file
+    return None
+
+
+def cpu_s(file: Path) -> float | None:
+    """CPU seconds that the container's processes have used, ended ones too; None: it has none any more."""
+    try:
+        if file.name == "cpu.stat":
+            return _counters(file)["usage_usec"] / 1e6
+        return int(file.read_text()) / 1e9
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+def _paths(pid: int, root: Path) -> dict[str, str]:
+    """Controllers ("" for version 2) -> the process's group."""
+    lines = (root / f"proc/{pid}/cgroup").read_text().splitlines()
+    return {controllers: path for _, controllers, path in (line.split(":", 2) for line in lines)}
 
 
 def _counters(path: Path) -> dict[str, int]:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,13 +12,14 @@ from typing import Any
 
 from sandbox_server import clock
 from sandbox_server.errors import EngineUnavailable, ImageUnavailable, SandboxLost, ServiceError
-from sandbox_server.sandbox.base import ContainerInfo, ContainerSpec, ImageInfo, Role, StoredImage
+from sandbox_server.sandbox.base import ContainerInfo, ContainerSpec, CpuTime, ImageInfo, Role, StoredImage
 from sandbox_server.sandbox.bash.fifo_stream import discard_left
 from sandbox_server.sandbox.bash.fifos import TARGET, FifoFolders, Fifos
 from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.config import EngineFacts as EngineFacts
 from sandbox_server.sandbox.config import RuntimeConfig as RuntimeConfig
 from sandbox_server.sandbox.docker.container import DockerContainer
+from sandbox_server.sandbox.docker.cpu_time import CpuTimes
 from sandbox_server.sandbox.docker.creation import Own, create
 from sandbox_server.sandbox.docker.egress import Guard
 from sandbox_server.sandbox.docker.engine import Engine
@@ -57,6 +58,7 @@ class DockerRuntime:
         elif config.oci_runtime not in self._fifo_runtimes:
             self._fifos.give_up(f"not known to work with {config.oci_runtime or 'this engine'}")
         self._open: dict[str, BashSandbox] = {}
+        self._cpu = CpuTimes(engine)
         own_token = secrets.token_hex(16)
         self._held = {own_token}  # tokens of the containers that are being created or are open
         self._guard = Guard(
@@ -84,6 +86,7 @@ class DockerRuntime:
                 Fifos(folder).remove()
             raise
         self._open[sandbox.container_id] = sandbox
+        self._meter(sandbox.container_id, spec.role, spec.sid)
         return sandbox
 
     async def _boot_container(self, spec: ContainerSpec, token: str, folder: Path | None) -> BashSandbox:
@@ -142,6 +145,7 @@ class DockerRuntime:
         sandbox = self._sandbox(container_id, labels[TOKEN], Role(labels[ROLE]), folder)
         if found["State"].get("Paused"):
             sandbox.clock.stop()
+        self._meter(container_id, Role(labels[ROLE]), _assigned({"Names": [found["Name"]]}) or labels.get(SID, ""))
         return self._open.setdefault(container_id, sandbox)
 
     async def list(self) -> list[ContainerInfo]:
@@ -169,6 +173,7 @@ class DockerRuntime:
             sandbox.close()
         try:
             async with self._removals:
+                await self._cpu.removing(container_id)
                 await self._remove(container_id)
         finally:
             if sandbox is not None:
@@ -179,6 +184,19 @@ class DockerRuntime:
     async def assign(self, container_id: str, sid: str) -> None:
         """See `sandbox.base.Runtime.assign`. A label cannot be changed, a name can."""
         await self._engine.call(lambda api: api.rename(container_id, f"{ASSIGNED}{sid}-{container_id[:12]}"))
+        self._meter(container_id, Role.SESSION, sid)
+
+    async def cpu_times(self, container_ids: Iterable[str]) -> dict[str, float]:
+        """See `sandbox.base.Runtime.cpu_times`."""
+        return await self._cpu.of(container_ids)
+
+    def take_last_cpu_times(self) -> Sequence[CpuTime]:
+        """See `sandbox.base.Runtime.take_last_cpu_times`."""
+        return self._cpu.take_last()
+
+    def _meter(self, container_id: str, role: Role, sid: str) -> None:
+        if self._config.meter_cpu and role is Role.SESSION:
+            self._cpu.belongs(container_id, sid)
 
     async def connect(self, container_id: str, *, on: bool) -> bool:
         """See `sandbox.base.Runtime.connect`."""

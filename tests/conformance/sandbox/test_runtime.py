@@ -14,10 +14,11 @@ import pytest
 from sandbox_server.errors import EngineUnavailable, ImageUnavailable, SandboxLost, ServiceError
 from sandbox_server.sandbox.base import Limits, Role, ShellOutcome
 from sandbox_server.sandbox.bash.sandbox import BashSandbox
+from sandbox_server.sandbox.docker import cgroup
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 
-from .backends import Backend
+from .backends import OCI_RUNTIME, Backend
 from .specs import IMAGE, gone, running, say, shown, spec
 
 FORBIDDEN = {"SYS_ADMIN": 21, "NET_ADMIN": 12, "SYS_PTRACE": 19, "SYS_MODULE": 16, "NET_RAW": 13, "MKNOD": 27}
@@ -262,6 +263,28 @@ async def test_commit(runtime: DockerRuntime, engine: Engine, sandbox: BashSandb
         if again is not None:
             await runtime.remove(again.container_id)
         await engine.call(lambda api: api.remove_image(info.name, force=True))
+
+
+@pytest.mark.skipif(OCI_RUNTIME == "runsc", reason="gVisor without control groups tells no CPU time")
+async def test_cpu_time_counts_what_ended_too(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that computes in short processes, or ends its sessions at once, would use nothing of its quota."""
+    runtime = backend.runtime(meter_cpu=True)
+    one = await runtime.create(spec(sid="71"))
+    try:
+        before = (await runtime.cpu_times([one.container_id, "0" * 64]))[one.container_id]
+        await say(one, "for i in {1..200}; do /bin/true; done; (s=$SECONDS; while ((SECONDS < s + 2)); do :; done)")
+        after = (await runtime.cpu_times([one.container_id]))[one.container_id]
+        assert 0.2 < after - before < 20
+        monkeypatch.setattr(cgroup, "cpu_file", lambda *_: None)  # as on another host
+        other = backend.runtime()
+        asked = (await other.cpu_times([one.container_id]))[one.container_id]
+        assert after <= asked < after + 5
+        assert runtime.take_last_cpu_times() == []
+    finally:
+        await runtime.remove(one.container_id)
+    (last,) = runtime.take_last_cpu_times()
+    assert (last.container_id, last.sid) == (one.container_id, "71") and last.cpu_s >= after
+    assert runtime.take_last_cpu_times() == [] and await runtime.cpu_times([one.container_id]) == {}
 
 
 # ---- restarts of the server

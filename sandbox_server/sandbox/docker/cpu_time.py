@@ -1,0 +1,87 @@
+"""CPU time of containers: from the kernel's files where the engine runs on this host, else from the engine."""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from sandbox_server.errors import SandboxLost, ServiceError
+from sandbox_server.sandbox.base import CpuTime
+from sandbox_server.sandbox.docker import cgroup
+from sandbox_server.sandbox.docker.engine import Engine
+
+_ASKED = 2  # containers that the engine is asked about at a time: each answer takes it some ms
+_KEPT = 10_000  # readings of removed containers that nobody has taken
+
+
+class CpuTimes:
+    """Reads containers. A file takes some 20 us; asking the engine takes some ms, once for a container with a file."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._files: dict[str, Path | None] = {}
+        """Container -> its file; None: there is none that can be read here."""
+        self._sids: dict[str, str] = {}
+        """Container -> sid, of those whose last reading is wanted."""
+        self._last: deque[CpuTime] = deque(maxlen=_KEPT)
+        self._asking = asyncio.Semaphore(_ASKED)
+
+    def belongs(self, container_id: str, sid: str) -> None:
+        """The container is (now) that of session `sid`: read it once more before it is removed."""
+        self._sids[container_id] = sid
+
+    async def of(self, container_ids: Iterable[str]) -> dict[str, float]:
+        """Seconds since each container's start; without those that do not run."""
+        ids = list(container_ids)
+        await asyncio.gather(*(self._find(one) for one in ids if one not in self._files))
+        files = {one: path for one in ids if (path := self._files.get(one)) is not None}
+        found = await asyncio.to_thread(_read, files) if files else {}
+        asked = [one for one in ids if one not in found]
+        for one, cpu_s in zip(asked, await asyncio.gather(*map(self._ask, asked)), strict=True):
+            if cpu_s is not None:
+                found[one] = cpu_s
+        return found
+
+    async def removing(self, container_id: str) -> None:
+        """Read a container for the last time, if that is wanted. Raises nothing."""
+        sid = self._sids.pop(container_id, None)
+        if sid is not None:
+            with suppress(ServiceError):
+                for cpu_s in (await self.of([container_id])).values():
+                    self._last.append(CpuTime(container_id, sid, cpu_s))
+        self._files.pop(container_id, None)
+
+    def take_last(self) -> list[CpuTime]:
+        """The last readings of containers that were removed since the last call."""
+        taken = list(self._last)
+        self._last.clear()
+        return taken
+
+    async def _find(self, container_id: str) -> None:
+        path = None
+        if self._engine.local:
+            with suppress(SandboxLost):
+                async with self._asking:
+                    found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))
+                path = cgroup.cpu_file(int(found["State"]["Pid"]), container_id)
+        self._files[container_id] = path
+
+    async def _ask(self, container_id: str) -> float | None:
+        """Ask the engine; None: it does not run."""
+        try:
+            async with self._asking:
+                stats: dict[str, Any] = await self._engine.call(
+                    lambda api: api.stats(container_id, stream=False, one_shot=True)
+                )
+            used = int(stats["cpu_stats"]["cpu_usage"]["total_usage"]) / 1e9
+        except (SandboxLost, KeyError):
+            return None
+        return used or None  # the engine tells 0 for one that does not run
+
+
+def _read(files: dict[str, Path]) -> dict[str, float]:
+    """The files that can be read: with its last process, a container's files go."""
+    found = {container_id: cgroup.cpu_s(path) for container_id, path in files.items()}
+    return {container_id: used for container_id, used in found.items() if used is not None}
