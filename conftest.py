@@ -22,6 +22,7 @@ ALONE = (
     "tests/test_haproxy.py",
     "tests/test_swarm.py",
     "tests/chaos/test_short.py",
+    "tests/live/test_userns.py",
     "tests/conformance/sandbox/test_images.py",
     "tests/conformance/images/test_repository_images.py",
     "tests/regressions/test_engine_disk.py",

@@ -64,7 +64,8 @@ class Engine:
 class OwnEngine(Engine):
     """containerd and dockerd with all paths below one folder, in their own network namespace."""
 
-    def __init__(self, folder: Path, logs: Path, enter: Sequence[str], run_id: str) -> None:
+    def __init__(self, folder: Path, logs: Path, enter: Sequence[str], run_id: str, *more: str) -> None:
+        """`enter`: prefix that runs a command in that network namespace. `more`: further flags of dockerd."""
         self.folder = folder
         self.cgroup = f"chaos-{run_id}"
         """Parent of its containers' cgroups; finds them when the daemon is dead."""
@@ -84,7 +85,7 @@ class OwnEngine(Engine):
             "iptables": "false",
         }
         words = [f"--{name}={value}" for name, value in flags.items()]
-        self.dockerd = Process("dockerd", [*enter, "dockerd", *words], logs / "dockerd.log")
+        self.dockerd = Process("dockerd", [*enter, "dockerd", *words, *more], logs / "dockerd.log")
         if not enter:
             raise ChaosFailed("an engine of ours needs a network namespace of its own")
 
@@ -128,9 +129,9 @@ class OwnEngine(Engine):
 
 
 @contextmanager
-def own_engine(folder: Path, logs: Path, enter: Sequence[str], run_id: str) -> Iterator[OwnEngine]:
-    """Run an engine below `folder`, which should be a file system of its own."""
-    engine = OwnEngine(folder, logs, enter, run_id)
+def own_engine(folder: Path, logs: Path, enter: Sequence[str], run_id: str, *more: str) -> Iterator[OwnEngine]:
+    """Run an engine below `folder`, which should be a file system of its own. The rest as for `OwnEngine`."""
+    engine = OwnEngine(folder, logs, enter, run_id, *more)
     try:
         engine.start()
         yield engine
