@@ -1,6 +1,6 @@
 # Each target works alone and first, also on a fresh Debian 12 as root; a second run does only what is left to do.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-search test podman check unit lint accept bench bench-quick chaos soak hacks images search-image metrics sbom docs pictures lock clean
+.PHONY: help setup demo demo-search test podman check unit lint accept bench bench-quick chaos soak hacks images search-image metrics sbom audit pins docs pictures lock clean
 
 engine := scripts/with-engine.sh
 bin := .venv/bin
@@ -72,6 +72,13 @@ hacks: setup ## try every hack on every grader, the benchmark's harness beside; 
 sbom: setup ## write build/sbom.json (CycloneDX) and build/licences.csv of all that the server is made of
 	@scripts/environments.sh supply .cache/supply
 	@scripts/sbom.sh
+
+audit: setup ## look up every locked package of the server in a database of known holes; needs the network (AUDIT_ARGS)
+	@scripts/environments.sh supply .cache/supply
+	@scripts/audit.sh
+
+pins: ## pull the images that the stacks take from registries; write their digests to build/pins.env and build/pins
+	@scripts/pins.sh
 
 docs: ## make the site of the documents in build/site, with search; a broken link fails
 	@scripts/environments.sh site .cache/site
