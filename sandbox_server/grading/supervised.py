@@ -6,6 +6,7 @@ supervisor's: the exit status comes from the engine, and the end is marked by a 
 """
 
 import posixpath
+import re
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from sandbox_server.records import VerdictName
 from sandbox_server.sandbox.base import ExecResult, Output, Sandbox
 
 _SCRIPT = resources.files(__package__).joinpath("supervise.bash").read_text()
+_STATUS = re.compile("[0-9]{1,3}")
 _FILE_BYTES = 1 << 20
 _FILES_BYTES = 8 << 20
 
@@ -109,7 +111,7 @@ def _read(result: ExecResult, nonce: str, *, merged: bool) -> Supervised:
     before, unplaced, path = said.rpartition(f"\n{nonce} unplaced ")
     errors, ended, code = (errors if begun else said).rpartition(f"\n{nonce} end ")
     words = code.split(maxsplit=1) if ended else []
-    exit_code = int(words[0]) if words and words[0].isdecimal() else None
+    exit_code = int(words[0]) if words and _STATUS.fullmatch(words[0]) else None
     if not ended:
         errors = code
     return Supervised(

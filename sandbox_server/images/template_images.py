@@ -46,6 +46,7 @@ mkdir -p /home/user && chown "$(id -u user):$(id -g user)" /home/user
 _WHOSE = 'id -u "$U"; if [ -n "$G" ]; then getent group "$G" | cut -d: -f3; else id -g "$U"; fi; [ -d "$T" ]; echo $?'
 _AS_USER = 'unset HOME; export HOME=~ USER="$(id -un)"; exec bash -c "$0"'
 _START = "exec >>/tmp/start-command.log 2>&1; " + _AS_USER
+_TOLD = re.compile(r"[0-9]{1,10}\s+[0-9]{1,10}\s+[01]")
 _VARIABLE = re.compile(r"\\(.)|\$(?:(\w+)|\{(\w+)\})", re.DOTALL)
 Tell = Callable[[str], Awaitable[None]]
 """Adds lines to the build's log."""
@@ -315,6 +316,8 @@ class TemplateImages:
         place = scene.at(scene.expanded(target))
         told = await _run(scene, _WHOSE, "root", "/", str(number), shown, U=owner, G=group, T=place)
         try:
+            if not _TOLD.fullmatch(told.strip()):  # the image's own id, which may be anything
+                raise ValueError(told[:100])
             uid, gid, missing = (int(line) for line in told.split())
             bits = int(mode, 8) & 0o7777 if mode else None
         except ValueError:
