@@ -17,19 +17,27 @@ from dataclasses import replace
 from pathlib import Path
 
 from sandbox_server import telemetry
+from sandbox_server.checkpoints.archive import Member
 from sandbox_server.checkpoints.blocks import Cutter
 from sandbox_server.checkpoints.checkpoint import Checkpoint, Part, fits
 from sandbox_server.checkpoints.packing import name_of, pack, unpack
+from sandbox_server.checkpoints.recent import Recent
+from sandbox_server.checkpoints.unpacker import Listed
 from sandbox_server.errors import DataDiskFull, InfrastructureError, NotForkable
 
 log = telemetry.logger(__name__)
 
 _KEPT_BYTES = 64 << 20  # of blocks read last: the copies of a fork read the same ones within a second
+_UNPACKED = 4  # small checkpoints that are kept as they are restored
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Damaged(Exception):
     """A block is gone, or is not what it was. The checkpoint has been removed."""
+
+
+class Broken(Exception):
+    """A block is gone, or is not what it was."""
 
 
 class Writing:
@@ -89,6 +97,8 @@ class Checkpoints:
         """Sids of the sessions whose checkpoints are not removed to make room: those that sleep."""
         self._kept: OrderedDict[str, bytes] = OrderedDict()
         self._kept_bytes = 0
+        self.unpacked: Recent[tuple[Listed, Sequence[Member]]] = Recent(_UNPACKED)
+        """Names of blocks -> what they have in them, for copies that are made at the same time."""
 
     async def open(self) -> None:
         """Read what the folder holds; remove blocks that no checkpoint names."""
@@ -152,12 +162,21 @@ class Checkpoints:
             if (block := self._kept.get(name)) is None:
                 try:
                     block = await asyncio.to_thread(self._load, name)
-                except (OSError, ValueError) as error:
-                    log.error("checkpoint damaged", sid=checkpoint.sid, seq=checkpoint.seq, error=str(error))
-                    self.drop(checkpoint)
-                    raise Damaged(str(error)) from error
+                except Broken as error:
+                    raise self.damaged(checkpoint, error) from error
                 self._remember(name, block)
             yield block
+
+    def blocks(self, checkpoint: Checkpoint, part: Part) -> Iterator[bytes]:
+        """As `read`, for use on a thread. Blocks. Raises Broken, which the caller passes to `damaged`."""
+        for name in checkpoint.blocks.get(part, ()):
+            yield self._kept.get(name) or self._load(name)
+
+    def damaged(self, checkpoint: Checkpoint, error: Broken) -> Damaged:
+        """Remove the checkpoint; returns what to raise."""
+        log.error("checkpoint damaged", sid=checkpoint.sid, seq=checkpoint.seq, error=str(error))
+        self.drop(checkpoint)
+        return Damaged(str(error))
 
     def drop(self, checkpoint: Checkpoint) -> None:
         """Remove it; no error if it is gone."""
@@ -220,7 +239,10 @@ class Checkpoints:
         return len(packed)
 
     def _load(self, name: str) -> bytes:
-        return unpack(name, self.packed(name))
+        try:
+            return unpack(name, self.packed(name))
+        except (OSError, ValueError) as error:
+            raise Broken(str(error)) from error
 
     def _write(self, path: Path, data: bytes) -> None:
         path.parent.mkdir(mode=0o700, exist_ok=True)

@@ -2,6 +2,7 @@
 
 import os
 import re
+from enum import StrEnum
 from pathlib import Path
 from typing import cast
 
@@ -14,7 +15,8 @@ from sandbox_server.checkpoints.checkpoint import Checkpoint
 from sandbox_server.checkpoints.store import Checkpoints
 from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
-from sandbox_server.sandbox.outside import Outside
+from sandbox_server.sandbox.outside import Changed, Outside
+from sandbox_server.sandbox.tree import NotShown, Tree
 
 from .backends import OCI_RUNTIME
 from .specs import spec
@@ -139,14 +141,33 @@ async def compared(original: BashSandbox, copy: BashSandbox, *, times: bool) -> 
     assert sorted(set(now) - set(then)) == sorted(set(then) - set(now)), "the original's, and the copy's"
 
 
-class Remote:
-    """A host that does not show what was changed."""
+class Inside:
+    """A host that shows no files, and perhaps what was changed."""
 
-    def __init__(self, outside: Outside) -> None:
+    def __init__(self, outside: Outside, *, lists: bool) -> None:
         self.see = outside.see
+        self._changed = outside.changed if lists else None
 
-    async def changed(self, container_id: str) -> None:
+    async def changed(self, container_id: str) -> Changed | None:
         """See `Outside.changed`."""
+        return await self._changed(container_id) if self._changed else None
+
+    async def tree(self, container_id: str) -> Tree:
+        """See `Outside.tree`."""
+        raise NotShown("a test")
+
+
+class Way(StrEnum):
+    """Where the files are read or written."""
+
+    HOST = "host"
+    LISTED = "listed"
+    """Inside, from a list of the host."""
+    WALKED = "walked"
+
+    def of(self, outside: Outside) -> Outside:
+        """As this way is given what there is outside."""
+        return outside if self is Way.HOST else cast(Outside, Inside(outside, lists=self is Way.LISTED))
 
 
 @pytest.mark.timeout(120 + 10 * EXAMPLES)
@@ -157,12 +178,17 @@ class Remote:
     suppress_health_check=list(HealthCheck),
     phases=PHASES,
 )
-@given(before=st.lists(ACTIONS, max_size=12), after=st.lists(ACTIONS, max_size=4), shown=st.booleans())
+@given(
+    before=st.lists(ACTIONS, max_size=12),
+    after=st.lists(ACTIONS, max_size=4),
+    taken=st.sampled_from(Way),
+    put=st.sampled_from([Way.HOST, Way.WALKED]),
+)
 async def test_a_copy_is_the_same_bit_for_bit(
-    runtime: DockerRuntime, tmp_path: Path, before: list[str], after: list[str], shown: bool
+    runtime: DockerRuntime, tmp_path: Path, before: list[str], after: list[str], taken: Way, put: Way
 ) -> None:
     """Something of a sandbox is not in its checkpoint, or comes out of it changed; or taking it changes the sandbox."""
-    note(f"before = {before!r}\nafter = {after!r}\nshown = {shown}")
+    note(f"before = {before!r}\nafter = {after!r}\n{taken} {put}")
     store = Checkpoints(tmp_path, most_bytes=1 << 30)
     await store.open()
     original, copy = await runtime.create(spec()), await runtime.create(spec())
@@ -170,9 +196,8 @@ async def test_a_copy_is_the_same_bit_for_bit(
         await said(original, "mkdir -p /w/deep; cd /w")
         for action in before:
             await said(original, action)
-        outside = runtime.outside if shown else cast(Outside, Remote(runtime.outside))
-        checkpoint = await checkpoint_of(outside, original, store)
-        await restore(copy, checkpoint, store, timeout_s=SLOW_S)
+        checkpoint = await checkpoint_of(taken.of(runtime.outside), original, store)
+        await restore(copy, checkpoint, store, timeout_s=SLOW_S, outside=put.of(runtime.outside))
         assert await said(original, "echo $?") == await said(copy, "echo $?")
         await compared(original, copy, times=True)
         for action in after:
