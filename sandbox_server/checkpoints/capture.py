@@ -32,6 +32,7 @@ _SAVE_ACTION = f'\\builtin . {_OWN}/{_SAVE_FILE} "$?" "$@" 2> /dev/null && \\bui
 _RESTORE_ACTION = f"\\builtin shopt -u expand_aliases\n\\builtin . {_OWN}/{_SHELL_FILE} > /dev/null 2>&1 && \\builtin :"
 _BOUND = "SANDBOX_CHECKPOINT_TIMEOUT_S"
 _SHELL_BYTES = 8 << 20  # of the shell's state; what a container keeps in memory for us is 16 MB
+_SMALL_BYTES = 256 << 10  # of it that is written from the host, whose memory then holds it
 _LEFT_OUT = 20  # programs and files named in a notice
 
 
@@ -73,9 +74,11 @@ async def restore(
     script = b"".join([block async for block in store.read(checkpoint, Part.SHELL)])
     try:
         async with asyncio.timeout(timeout_s):
-            async with _tree(sandbox, outside) as tree, asyncio.TaskGroup() as tasks:
-                tasks.create_task(_put_files(sandbox, tree, checkpoint, store, timeout_s))
-                tasks.create_task(_store(sandbox, tree, _SHELL_FILE, script))
+            async with _tree(sandbox, outside) as tree:
+                if tree is None or not await _put_from_host(tree, checkpoint, store, script):
+                    async with asyncio.TaskGroup() as tasks:
+                        tasks.create_task(inside.put_files(sandbox, checkpoint, store, timeout_s))
+                        tasks.create_task(sandbox.write_file(f"{_OWN}/{_SHELL_FILE}", script))
             await _run(sandbox, _RESTORE_ACTION, timeout_s, "its shell's state could not be restored")
     except TimeoutError:
         raise NotForkable(f"its state could not be restored within {timeout_s:g} s ({_BOUND})") from None
@@ -113,17 +116,16 @@ async def _take_files(
     return await inside.take_files(sandbox, outside, writing, timeout_s)
 
 
-async def _put_files(
-    sandbox: Sandbox, tree: Tree | None, checkpoint: Checkpoint, store: Checkpoints, timeout_s: float
-) -> None:
-    if tree is not None:
-        try:
-            await hostside.put_files(tree, checkpoint, store)
-        except (Refused, Unusable) as error:
-            log.debug("a checkpoint is restored by the container", why=str(error))
-        else:
-            return
-    await inside.put_files(sandbox, checkpoint, store, timeout_s)
+async def _put_from_host(tree: Tree, checkpoint: Checkpoint, store: Checkpoints, script: bytes) -> bool:
+    """False: the container has to do it."""
+    if len(script) > _SMALL_BYTES:
+        return False
+    try:
+        await hostside.put_files(tree, checkpoint, store, {_SHELL_FILE.encode(): script})
+    except (Refused, Unusable) as error:
+        log.debug("a checkpoint is restored by the container", why=str(error))
+        return False
+    return True
 
 
 # ---- the shell

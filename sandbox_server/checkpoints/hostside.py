@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -39,18 +39,24 @@ async def take_files(tree: Tree, writing: Writing) -> tuple[str, ...]:
     Raises:
         NotShown: nothing was written; it is too much for this way. As `Writing.add`. OSError: a file cannot be read.
     """
-    packer = await on_thread(Packer, tree)
-    pieces = packer.pieces()
+    packer, pieces, data = await on_thread(_begun, tree)
     with closing(pieces):
-        while data := await on_thread(next, pieces, b""):
-            await writing.add(Part.FILES, data)
+        await writing.add(Part.FILES, data)
+        while not packer.done:
+            await writing.add(Part.FILES, await on_thread(next, pieces))
     await writing.add(Part.FOLDERS, packer.folders)
     await writing.add(Part.CONTENTS, packer.contents)
     return tuple(packer.running)
 
 
-async def put_files(tree: Tree, checkpoint: Checkpoint, store: Checkpoints) -> None:
-    """Give a fresh container the files. Its former ones may be in part replaced when it raises.
+def _begun(tree: Tree) -> tuple[Packer, Generator[bytes, None, None], bytes]:
+    packer = Packer(tree)
+    pieces = packer.pieces()
+    return packer, pieces, next(pieces)
+
+
+async def put_files(tree: Tree, checkpoint: Checkpoint, store: Checkpoints, own: Mapping[bytes, bytes]) -> None:
+    """Give a fresh container the files, and files of ours (`own`). They may be there in part when it raises.
 
     Raises:
         Unusable, Refused: not this way. Damaged.
@@ -61,12 +67,12 @@ async def put_files(tree: Tree, checkpoint: Checkpoint, store: Checkpoints) -> N
         if sum(checkpoint.sizes.values()) > _SHARED_BYTES:
             stop = threading.Event()
             try:
-                await on_thread(_unpack_all, tree, checkpoint, store, stop)
+                await on_thread(_put_all, tree, checkpoint, store, own, stop)
             finally:
                 stop.set()
         else:
             listed, found = await store.unpacked.get(_names(checkpoint), lambda: on_thread(_loaded, checkpoint, store))
-            await on_thread(unpack, tree, listed, found)
+            await on_thread(_put, tree, listed, found, own)
     except Broken as error:
         raise store.damaged(checkpoint, error) from error
 
@@ -75,9 +81,20 @@ def _names(checkpoint: Checkpoint) -> tuple[Sequence[str], ...]:
     return tuple(tuple(checkpoint.blocks.get(part, ())) for part in (Part.FOLDERS, Part.CONTENTS, Part.FILES))
 
 
-def _unpack_all(tree: Tree, checkpoint: Checkpoint, store: Checkpoints, stop: threading.Event) -> None:
+def _put_all(
+    tree: Tree, checkpoint: Checkpoint, store: Checkpoints, own: Mapping[bytes, bytes], stop: threading.Event
+) -> None:
     listed, found = _opened(checkpoint, store, stop)
+    _put(tree, listed, found, own)
+
+
+def _put(tree: Tree, listed: Listed, found: Iterable[Member], own: Mapping[bytes, bytes]) -> None:
     unpack(tree, listed, found)
+    try:
+        for name, data in own.items():
+            tree.own.store(name, data)
+    except OSError as error:
+        raise Refused(str(error)) from error
 
 
 def _loaded(checkpoint: Checkpoint, store: Checkpoints) -> tuple[Listed, Sequence[Member]]:

@@ -38,6 +38,8 @@ class Packer:
         except OSError as error:
             raise NotShown(f"a folder cannot be listed: {error}") from error
         self.folders = b"".join(path + b"\0" for path in self._folders)
+        self.done = False
+        """The last piece was handed over."""
         self._seen: dict[tuple[int, int], bytes] = {}
         """Device and number of files with several names -> their first one."""
 
@@ -52,6 +54,7 @@ class Packer:
                     if len(held) >= _ENOUGH:
                         yield bytes(held)
                         held.clear()
+        self.done = True
         yield bytes(held + END)
 
     def _within(self, path: bytes) -> tuple[Folders, bytes]:

@@ -84,18 +84,21 @@ def _placed(files: Folders, member: Member, path: bytes) -> tuple[bytes, int] | 
         _owned(fd, member)
         _attributed(fd, member)
         return path, member.mtime_ns
-    above, name = files.place(path)
-    with suppress(FileNotFoundError):
-        os.unlink(name, dir_fd=above)
     if member.kind is Kind.FILE:
-        fd = files.make(path)
+        try:
+            fd = files.make(path)
+        except FileExistsError:
+            _gone(files, path)
+            fd = files.make(path)
         try:
             _filled(fd, member)
             _owned(fd, member)
             os.utime(fd, ns=(member.mtime_ns, member.mtime_ns))
         finally:
             os.close(fd)
-    elif member.kind is Kind.LINK:
+        return None
+    above, name = _gone(files, path)
+    if member.kind is Kind.LINK:
         source, first = files.place(member.target)
         os.link(first, name, src_dir_fd=source, dst_dir_fd=above, follow_symlinks=False)
     else:
@@ -112,6 +115,14 @@ def _placed(files: Folders, member: Member, path: bytes) -> tuple[bytes, int] | 
                 os.close(fd)
         os.utime(name, ns=(member.mtime_ns, member.mtime_ns), dir_fd=above, follow_symlinks=False)
     return None
+
+
+def _gone(files: Folders, path: bytes) -> tuple[int, bytes]:
+    """Remove a path that is no folder; returns its place."""
+    above, name = files.place(path)
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=above)
+    return above, name
 
 
 def _folder(files: Folders, path: bytes) -> int:
