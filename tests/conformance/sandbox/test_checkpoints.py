@@ -23,7 +23,11 @@ from .specs import spec
 
 EXAMPLES = int(os.environ.get("SANDBOX_TEST_FORKS", "12"))
 """Scripts of actions that are tried; the long form has 1000."""
-SLOW_S = 120.0
+SLOWER = 10 if OCI_RUNTIME == "runsc" else 1
+"""gVisor takes so many times as long for the system calls that walk a tree."""
+SLOW_S = 120.0 * SLOWER
+ACTION_S = 20.0 * SLOWER
+"""For an action: some wait for a FIFO's other end, and are interrupted."""
 PHASES = [Phase.explicit, Phase.generate] if EXAMPLES < 1000 else list(Phase)  # a failure in CI is shown as it is
 
 # what another container has otherwise, and what bash itself counts
@@ -118,15 +122,15 @@ async def checkpoint_of(outside: Outside, sandbox: BashSandbox, store: Checkpoin
         return await store.keep(writing, Checkpoint("1", 1, "image", 0.0, left_out=left_out))
 
 
-async def said(sandbox: BashSandbox, command: str) -> tuple[str, int, str]:
+async def said(sandbox: BashSandbox, command: str, timeout_s: float = ACTION_S) -> tuple[str, int, str]:
     """Output, status and folder of a command in the shell."""
-    result = await sandbox.shell.run(command, timeout_s=SLOW_S)
+    result = await sandbox.shell.run(command, timeout_s=timeout_s)
     return result.output.text(), result.exit_code, result.cwd
 
 
 async def looks(sandbox: BashSandbox, *, times: bool) -> list[str]:
     """Shell and files. The files are read beside the shell, whose state may keep programs from running."""
-    shell = (await said(sandbox, SHELL))[0]
+    shell = (await said(sandbox, SHELL, SLOW_S))[0]
     files = await sandbox.exec(["bash", "-c", TREE], timeout_s=SLOW_S, keep_bytes=16 << 20)
     assert files.exit_code == 0 and not files.stdout.dropped, files
     tree = files.stdout.text()
@@ -170,7 +174,7 @@ class Way(StrEnum):
         return outside if self is Way.HOST else cast(Outside, Inside(outside, lists=self is Way.LISTED))
 
 
-@pytest.mark.timeout(120 + 10 * EXAMPLES)
+@pytest.mark.timeout((120 + 20 * EXAMPLES) * SLOWER)
 @settings(
     max_examples=EXAMPLES,
     deadline=None,
