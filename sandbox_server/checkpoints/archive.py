@@ -13,7 +13,7 @@ RECORD = 512
 _NAME, _LINK = 100, 100  # bytes of a header's fields
 _OCTAL_8, _OCTAL_12 = 8**7 - 1, 8**11 - 1  # largest numbers of fields of 8 and 12 bytes
 _EXTENDED_BYTES = 2 << 20  # of one member's attributes
-_MAP_BYTES = 1 << 20  # of one sparse file's map
+_MAP_BYTES = 64 << 10  # of one sparse file's map
 _PIECE = 1 << 20
 _NS = 10**9
 _XATTR = b"SCHILY.xattr."
@@ -162,14 +162,15 @@ def _plain(read: Callable[[int], bytes], size: int) -> Iterator[tuple[int, bytes
 
 
 def _sparse(read: Callable[[int], bytes], stored: int) -> Iterator[tuple[int, bytes]]:
-    text, numbers, wanted = b"", list[int](), 1
-    while len(numbers) < wanted:
+    text, words, wanted = b"", list[bytes](), 1
+    while len(words) < wanted:  # first the number of parts, then begin and size of each
         if len(text) > _MAP_BYTES:
             raise Unusable("the map of a sparse file is too long")
         text += _exactly(read, RECORD)
-        numbers = [_decimal(word) for word in text.split(b"\n")[:-1][:wanted]]
-        if numbers:
-            wanted = 1 + 2 * numbers[0]
+        words = text.split(b"\n")[:-1]
+        if words:
+            wanted = 1 + 2 * _decimal(words[0])
+    numbers = [_decimal(word) for word in words[:wanted]]
     for begin, size in zip(numbers[1::2], numbers[2::2], strict=True):
         yield from _pieces(read, begin, size)
     used = len(text) + sum(numbers[2::2])

@@ -210,3 +210,29 @@ async def test_a_copy_is_the_same_bit_for_bit(
     finally:
         await runtime.remove(original.container_id)
         await runtime.remove(copy.container_id)
+
+
+async def test_a_host_sees_the_containers_files_and_programs(runtime: DockerRuntime, sandbox: BashSandbox) -> None:
+    """A checkpoint walks the tree though it need not, misses a program, or reads a former process's files."""
+    if OCI_RUNTIME == "runsc" or os.geteuid():
+        with pytest.raises(NotShown):
+            await runtime.outside.tree(sandbox.container_id)
+        return
+    for _ in range(2):
+        await said(
+            sandbox, "sleep 300 & mkdir -p /w; ln -sfn / /w/out; echo mine > /w/mine; echo own > /run/sandbox/own"
+        )
+        tree = await runtime.outside.tree(sandbox.container_id)
+        try:
+            assert tree.programs() == ["sleep"]
+            mine = tree.files.read(b"/w/mine")
+            assert os.read(mine, 9) == b"mine\n"
+            os.close(mine)
+            assert {name for name, _ in tree.upper.entries(b"/w")} == {b"out", b"mine"}
+            assert tree.own.load(b"own", 10) == b"own\n"
+            for path in (b"/w/out/etc/passwd", b"/proc/1/environ", b"/run/sandbox/own"):
+                with pytest.raises(OSError):
+                    tree.files.read(path)
+        finally:
+            tree.close()
+        await sandbox.restart()  # its first process is another one then
