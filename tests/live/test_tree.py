@@ -39,7 +39,7 @@ def leaf(child: int, number: int) -> tuple[str, bool]:
     if number % 4 == 1:
         return f"{edits(*LAST)}; {own}", child % 2 == 0
     if number % 4 == 2:
-        return f"{edits(NEEDED, *LAST, HARM)}; {own}", False
+        return f"{edits(NEEDED, *LAST)}; {edits(HARM)}; {own}", False  # (sed does not edit what it inserts)
     return own, False
 
 
