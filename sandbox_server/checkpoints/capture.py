@@ -1,37 +1,39 @@
 """Takes a checkpoint of a session's sandbox, and gives its state to a fresh container of the same image.
 
-It is done inside the containers, by programs that every task image has. What was changed is found by its time, or
-listed from outside where the engine's host shows it, which saves the walk through the whole tree. The source is
-hostile: what comes out of it is bounded, stored as it is, and only ever goes into containers of the same session, which
-could do nothing with it that the session cannot do itself.
+Where the server sees the containers' files (`sandbox.tree`), it reads and writes them itself; else programs in the
+containers do it. The shell says and takes its state itself. The source is hostile: what comes out of it is bounded,
+stored as it is, and only ever goes into containers of the same session, which could do nothing with it that the session
+cannot do itself.
 """
 
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from importlib import resources
 
+from sandbox_server import telemetry
+from sandbox_server.checkpoints import hostside, inside
+from sandbox_server.checkpoints.archive import Unusable
 from sandbox_server.checkpoints.checkpoint import Checkpoint, Part
 from sandbox_server.checkpoints.store import Checkpoints, Writing
+from sandbox_server.checkpoints.unpacker import Refused
 from sandbox_server.errors import NotForkable, SandboxDiskFull, SandboxExhausted, ServiceError
-from sandbox_server.sandbox.base import Process, Sandbox, ShellOutcome, Stream
+from sandbox_server.sandbox.base import Sandbox, ShellOutcome
 from sandbox_server.sandbox.outside import Outside
+from sandbox_server.sandbox.tree import NotShown, Tree
+
+log = telemetry.logger(__name__)
 
 _SAVE = resources.files(__package__).joinpath("save.bash").read_bytes()
-_CAPTURE = resources.files(__package__).joinpath("capture.bash").read_text()
-_RESTORE = resources.files(__package__).joinpath("restore.bash").read_text()
-_SAVE_FILE, _SHELL_FILE = "/run/sandbox/save", "/run/sandbox/shell"
+_OWN, _SAVE_FILE, _SHELL_FILE = "/run/sandbox", "save", "shell"
 # `&&`: passing on a nonzero status must not trigger `set -e` or an ERR trap
-_SAVE_ACTION = f'\\builtin . {_SAVE_FILE} "$?" "$@" 2> /dev/null && \\builtin :'
-_RESTORE_ACTION = f"\\builtin shopt -u expand_aliases\n\\builtin . {_SHELL_FILE} > /dev/null 2>&1 && \\builtin :"
+_SAVE_ACTION = f'\\builtin . {_OWN}/{_SAVE_FILE} "$?" "$@" 2> /dev/null && \\builtin :'
+_RESTORE_ACTION = f"\\builtin shopt -u expand_aliases\n\\builtin . {_OWN}/{_SHELL_FILE} > /dev/null 2>&1 && \\builtin :"
 _BOUND = "SANDBOX_CHECKPOINT_TIMEOUT_S"
 _SHELL_BYTES = 8 << 20  # of the shell's state; what a container keeps in memory for us is 16 MB
-_LISTS_BYTES = 16 << 20  # of names, of all three lists
-_GIVEN_BYTES = 4 << 20  # of names given to a container, which keeps them in memory
-_SAID_BYTES = 2000
+_SMALL_BYTES = 256 << 10  # of it that is written from the host, whose memory then holds it
 _LEFT_OUT = 20  # programs and files named in a notice
-_FEED = 1 << 18  # bytes written at once
 
 
 async def capture(sandbox: Sandbox, outside: Outside, writing: Writing, *, timeout_s: float) -> tuple[str, ...]:
@@ -45,22 +47,26 @@ async def capture(sandbox: Sandbox, outside: Outside, writing: Writing, *, timeo
     if sandbox.shell.running:
         raise NotForkable("a command still runs in its shell; wait for its end or interrupt it, then copy the session")
     try:
-        async with asyncio.timeout(timeout_s):
-            async with asyncio.TaskGroup() as tasks:
-                files = tasks.create_task(_files(sandbox, outside, writing, timeout_s))
-                shell = tasks.create_task(_shell(sandbox, timeout_s))
+        async with asyncio.timeout(timeout_s), _tree(sandbox, outside) as tree, asyncio.TaskGroup() as tasks:
+            files = tasks.create_task(_take_files(sandbox, outside, tree, writing, timeout_s))
+            shell = tasks.create_task(_take_shell(sandbox, tree, timeout_s))
     except TimeoutError:
         raise NotForkable(f"its state could not be read within {timeout_s:g} s ({_BOUND})") from None
     except ExceptionGroup as group:
         raise _first(group) from group
     await writing.add(Part.SHELL, shell.result())
+    running = (f"running program {_plain(name)}" for name in sorted(files.result()))
     first_line = shell.result()[:200].partition(b"\n")[0]
     descriptors = re.findall(rb"[0-9]{1,4}", first_line)
-    return (*files.result(), *(f"file descriptor {int(number)} of the shell" for number in descriptors))[:_LEFT_OUT]
+    return (*running, *(f"file descriptor {int(number)} of the shell" for number in descriptors))[:_LEFT_OUT]
 
 
-async def restore(sandbox: Sandbox, checkpoint: Checkpoint, store: Checkpoints, *, timeout_s: float) -> None:
+async def restore(
+    sandbox: Sandbox, checkpoint: Checkpoint, store: Checkpoints, *, timeout_s: float, outside: Outside | None = None
+) -> None:
     """Give a fresh container of the checkpoint's image the state of the session.
+
+    `outside`: with it, the files are written from the engine's host where it shows them.
 
     Raises:
         Damaged: the checkpoint is not whole. NotForkable: its state cannot be restored. SandboxLost, EngineUnavailable.
@@ -68,9 +74,11 @@ async def restore(sandbox: Sandbox, checkpoint: Checkpoint, store: Checkpoints, 
     script = b"".join([block async for block in store.read(checkpoint, Part.SHELL)])
     try:
         async with asyncio.timeout(timeout_s):
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(_put_files(sandbox, checkpoint, store, timeout_s))
-                tasks.create_task(sandbox.write_file(_SHELL_FILE, script))
+            async with _tree(sandbox, outside) as tree:
+                if tree is None or not await _put_from_host(tree, checkpoint, store, script):
+                    async with asyncio.TaskGroup() as tasks:
+                        tasks.create_task(inside.put_files(sandbox, checkpoint, store, timeout_s))
+                        tasks.create_task(sandbox.write_file(f"{_OWN}/{_SHELL_FILE}", script))
             await _run(sandbox, _RESTORE_ACTION, timeout_s, "its shell's state could not be restored")
     except TimeoutError:
         raise NotForkable(f"its state could not be restored within {timeout_s:g} s ({_BOUND})") from None
@@ -78,13 +86,70 @@ async def restore(sandbox: Sandbox, checkpoint: Checkpoint, store: Checkpoints, 
         raise _first(group) from group
 
 
-async def _shell(sandbox: Sandbox, timeout_s: float) -> bytes:
+@asynccontextmanager
+async def _tree(sandbox: Sandbox, outside: Outside | None) -> AsyncIterator[Tree | None]:
+    """The container's files as this server sees them; None if it does not."""
+    tree = None
+    if outside is not None:
+        try:
+            tree = await outside.tree(sandbox.container_id)
+        except NotShown as error:
+            log.debug("a container's files are not seen from here", why=str(error))
     try:
-        await sandbox.write_file(_SAVE_FILE, _SAVE)
+        yield tree
+    finally:
+        if tree is not None:
+            tree.close()
+
+
+async def _take_files(
+    sandbox: Sandbox, outside: Outside, tree: Tree | None, writing: Writing, timeout_s: float
+) -> tuple[str, ...]:
+    """Names of the programs that run."""
+    if tree is not None:
+        try:
+            return await hostside.take_files(tree, writing)
+        except NotShown as error:
+            log.debug("a checkpoint is taken by the container", why=str(error))
+        except OSError as error:
+            raise NotForkable(f"its files could not be read: {error}") from error
+    return await inside.take_files(sandbox, outside, writing, timeout_s)
+
+
+async def _put_from_host(tree: Tree, checkpoint: Checkpoint, store: Checkpoints, script: bytes) -> bool:
+    """False: the container has to do it."""
+    if len(script) > _SMALL_BYTES:
+        return False
+    try:
+        await hostside.put_files(tree, checkpoint, store, {_SHELL_FILE.encode(): script})
+    except (Refused, Unusable) as error:
+        log.debug("a checkpoint is restored by the container", why=str(error))
+        return False
+    return True
+
+
+# ---- the shell
+
+
+async def _take_shell(sandbox: Sandbox, tree: Tree | None, timeout_s: float) -> bytes:
+    try:
+        await _store(sandbox, tree, _SAVE_FILE, _SAVE)
         await _run(sandbox, _SAVE_ACTION, timeout_s, "its shell's state could not be read")
-        return await sandbox.read_file(_SHELL_FILE, max_bytes=_SHELL_BYTES)
+        if tree is not None:
+            with suppress(OSError):
+                return await hostside.on_thread(tree.own.load, _SHELL_FILE.encode(), _SHELL_BYTES)
+        return await sandbox.read_file(f"{_OWN}/{_SHELL_FILE}", max_bytes=_SHELL_BYTES)
     except (OSError, OverflowError) as error:
         raise NotForkable(f"its shell's state could not be read: {error}") from error
+
+
+async def _store(sandbox: Sandbox, tree: Tree | None, name: str, data: bytes) -> None:
+    """Write a file of ours."""
+    if tree is not None:
+        with suppress(OSError):
+            await hostside.on_thread(tree.own.store, name.encode(), data)
+            return
+    await sandbox.write_file(f"{_OWN}/{name}", data)
 
 
 async def _run(sandbox: Sandbox, action: str, timeout_s: float, failed: str) -> None:
@@ -93,102 +158,8 @@ async def _run(sandbox: Sandbox, action: str, timeout_s: float, failed: str) -> 
         raise NotForkable(f"{failed}: {result.outcome.value}")
 
 
-async def _files(sandbox: Sandbox, outside: Outside, writing: Writing, timeout_s: float) -> tuple[str, ...]:
-    """Write the files and their lists; returns the names of the programs that run."""
-    changed = await outside.changed(sandbox.container_id)
-    given = [b"".join(path + b"\0" for path in paths) for paths in (changed.folders, changed.others)] if changed else []
-    if sum(map(len, given)) > _GIVEN_BYTES:
-        given = []
-    # what was changed is given, or found by its time
-    words = ["given", str(len(given[0]))] if given else ["since", (await outside.see(sandbox.container_id)).created_at]
-    process = await sandbox.start(["bash", "-c", _CAPTURE, "capture", *words], stdin=bool(given), timeout_s=timeout_s)
-    lists = bytearray()
-    try:
-        for names in given:
-            for at in range(0, len(names), _FEED):
-                await process.write(names[at : at + _FEED])
-        if given:
-            await process.close_stdin()
-        async for stream, data in process.output():
-            if stream is Stream.STDOUT:
-                await writing.add(Part.FILES, data)
-            else:
-                lists += data
-                if len(lists) > _LISTS_BYTES:
-                    raise NotForkable(f"the names of its changed files take more than {_LISTS_BYTES >> 20} MB")
-        end = await process.wait()
-    except BaseException:
-        await asyncio.shield(_kill(process))
-        raise
-    if end.exit_code != 0:
-        raise NotForkable(f"its files could not be read: {_said(bytes(lists), end.error)}")
-    folders, contents, running = _parts(bytes(lists))
-    await writing.add(Part.FOLDERS, folders)
-    await writing.add(Part.CONTENTS, contents)
-    programs = [name.decode("utf-8", "replace") for name in running.split(b"\0") if name]
-    return tuple(f"running program {_plain(name)}" for name in sorted(programs))
-
-
 def _plain(name: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in name[:40])
-
-
-def _parts(lists: bytes) -> tuple[bytes, bytes, bytes]:
-    """The three lists of capture.bash, each of names that end in NUL."""
-    parts = []
-    for _ in range(3):
-        if lists.startswith(b"\0"):
-            parts.append(b"")
-            lists = lists[1:]
-            continue
-        end = lists.find(b"\0\0")
-        if end < 0:
-            raise NotForkable("its files could not be read: the list of them broke off")
-        parts.append(lists[: end + 1])
-        lists = lists[end + 2 :]
-    return parts[0], parts[1], parts[2]
-
-
-async def _put_files(sandbox: Sandbox, checkpoint: Checkpoint, store: Checkpoints, timeout_s: float) -> None:
-    sizes = [checkpoint.sizes.get(part, 0) for part in (Part.FOLDERS, Part.CONTENTS)]
-    process = await sandbox.start(["bash", "-c", _RESTORE, "restore"], stdin=True, timeout_s=timeout_s)
-    said = bytearray()
-
-    async def listen() -> None:
-        async for _, data in process.output():
-            said.extend(data[: _SAID_BYTES - len(said)])
-
-    listening = asyncio.create_task(listen())
-    try:
-        await process.write(b"%d %d\n" % tuple(sizes))
-        for part in (Part.FOLDERS, Part.CONTENTS, Part.FILES):
-            async for block in store.read(checkpoint, part):
-                async for piece in _pieces(block):
-                    await process.write(piece)
-        await process.close_stdin()
-        await listening
-        end = await process.wait()
-    except BaseException:
-        listening.cancel()
-        await asyncio.shield(_kill(process))
-        raise
-    if end.exit_code != 0:
-        raise NotForkable(f"its files could not be restored: {_said(bytes(said), end.error)}")
-
-
-async def _pieces(block: bytes) -> AsyncIterator[bytes]:
-    for at in range(0, len(block), _FEED):
-        yield block[at : at + _FEED]
-
-
-async def _kill(process: Process) -> None:
-    with suppress(ServiceError):
-        await process.kill_tree()
-    process.detach()
-
-
-def _said(output: bytes, error: str) -> str:
-    return error or output[-_SAID_BYTES:].decode("utf-8", "replace").strip() or "it broke off"
 
 
 def _first(group: ExceptionGroup[Exception]) -> Exception:

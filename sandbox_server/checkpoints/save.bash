@@ -76,6 +76,7 @@ __sb_save() {
       builtin history -w "$__sb_file.list"
       builtin mapfile -t __sb_list < "$__sb_file.list"
       ((${#__sb_list[@]})) && builtin printf 'builtin history -s -- %q\n' "${__sb_list[@]}"
+      builtin printf 'builtin : "$HISTCMD"\n' # which has a value once it was asked for
     fi
     builtin alias -p
     builtin printf 'builtin trap - EXIT\n' # rc.bash's

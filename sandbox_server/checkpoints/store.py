@@ -17,19 +17,28 @@ from dataclasses import replace
 from pathlib import Path
 
 from sandbox_server import telemetry
+from sandbox_server.checkpoints.archive import Member
 from sandbox_server.checkpoints.blocks import Cutter
 from sandbox_server.checkpoints.checkpoint import Checkpoint, Part, fits
 from sandbox_server.checkpoints.packing import name_of, pack, unpack
+from sandbox_server.checkpoints.recent import Recent
+from sandbox_server.checkpoints.unpacker import Listed
 from sandbox_server.errors import DataDiskFull, InfrastructureError, NotForkable
 
 log = telemetry.logger(__name__)
 
 _KEPT_BYTES = 64 << 20  # of blocks read last: the copies of a fork read the same ones within a second
+_AT_ONCE = 1 << 16  # bytes whose names are made on the event loop; more on a thread
+_UNPACKED = 4  # small checkpoints that are kept as they are restored
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Damaged(Exception):
     """A block is gone, or is not what it was. The checkpoint has been removed."""
+
+
+class Broken(Exception):
+    """A block is gone, or is not what it was."""
 
 
 class Writing:
@@ -46,25 +55,24 @@ class Writing:
         """Append `data` to a part. Raises NotForkable: it is too large. DataDiskFull. InfrastructureError."""
         cutter = self._cutters.setdefault(part, Cutter())
         self._sizes[part] += len(data)
-        for block in cutter.feed(data):
-            await self._keep(part, block)
+        await self._keep(part, list(cutter.feed(data)))
 
     async def add_block(self, part: Part, block: bytes) -> None:
         """Append a block of another store to a part, as it is. Raises as `add`."""
         self._sizes[part] += len(block)
-        await self._keep(part, block)
+        await self._keep(part, [block])
 
     async def end(self) -> tuple[Mapping[Part, tuple[str, ...]], Mapping[Part, int]]:
         """The blocks and the sizes of all parts."""
         for part, cutter in self._cutters.items():
             if rest := cutter.rest():
-                await self._keep(part, rest)
+                await self._keep(part, [rest])
         return {part: tuple(names) for part, names in self._blocks.items()}, dict(self._sizes)
 
-    async def _keep(self, part: Part, block: bytes) -> None:
-        name, size = await self._store.put(block)
-        self._blocks.setdefault(part, []).append(name)
-        self._written += size
+    async def _keep(self, part: Part, blocks: Sequence[bytes]) -> None:
+        names, written = await self._store.put(blocks)
+        self._blocks.setdefault(part, []).extend(names)
+        self._written += written
         if self._written > self._store.most_bytes:
             raise NotForkable(
                 f"its changed files take more than {self._store.most_bytes >> 20} MiB (SANDBOX_CHECKPOINTS_MB)"
@@ -89,6 +97,8 @@ class Checkpoints:
         """Sids of the sessions whose checkpoints are not removed to make room: those that sleep."""
         self._kept: OrderedDict[str, bytes] = OrderedDict()
         self._kept_bytes = 0
+        self.unpacked: Recent[tuple[Listed, Sequence[Member]]] = Recent(_UNPACKED)
+        """Names of blocks -> what they have in them, for copies that are made at the same time."""
 
     async def open(self) -> None:
         """Read what the folder holds; remove blocks that no checkpoint names."""
@@ -152,12 +162,21 @@ class Checkpoints:
             if (block := self._kept.get(name)) is None:
                 try:
                     block = await asyncio.to_thread(self._load, name)
-                except (OSError, ValueError) as error:
-                    log.error("checkpoint damaged", sid=checkpoint.sid, seq=checkpoint.seq, error=str(error))
-                    self.drop(checkpoint)
-                    raise Damaged(str(error)) from error
+                except Broken as error:
+                    raise self.damaged(checkpoint, error) from error
                 self._remember(name, block)
             yield block
+
+    def blocks(self, checkpoint: Checkpoint, part: Part) -> Iterator[bytes]:
+        """As `read`, for use on a thread. Blocks. Raises Broken, which the caller passes to `damaged`."""
+        for name in checkpoint.blocks.get(part, ()):
+            yield self._kept.get(name) or self._load(name)
+
+    def damaged(self, checkpoint: Checkpoint, error: Broken) -> Damaged:
+        """Remove the checkpoint; returns what to raise."""
+        log.error("checkpoint damaged", sid=checkpoint.sid, seq=checkpoint.seq, error=str(error))
+        self.drop(checkpoint)
+        return Damaged(str(error))
 
     def drop(self, checkpoint: Checkpoint) -> None:
         """Remove it; no error if it is gone."""
@@ -165,22 +184,28 @@ class Checkpoints:
             self._path_of(checkpoint).unlink(missing_ok=True)
             self._let_go(_names(checkpoint))
 
-    async def put(self, block: bytes) -> tuple[str, int]:
-        """Store a block and hold it for a writing; returns its name, and its bytes on the disk if it is new."""
-        name = name_of(block) if len(block) < 1 << 16 else await asyncio.to_thread(name_of, block)
-        self._users[name] += 1
+    async def put(self, blocks: Sequence[bytes]) -> tuple[list[str], int]:
+        """Store blocks and hold them for a writing; returns their names, and the bytes of the new ones on the disk."""
+        if sum(map(len, blocks)) < _AT_ONCE:
+            names = list(map(name_of, blocks))
+        else:
+            names = await asyncio.to_thread(lambda: list(map(name_of, blocks)))
+        self._users.update(names)
+        new = {name: block for name, block in zip(names, blocks, strict=True) if name not in self._sizes}
+        sizes: dict[str, int] = {}
         try:
-            if name in self._sizes:
-                return name, 0
-            with _stored():
-                self._room()
-                size = await asyncio.to_thread(self._pack, name, block)
+            if new:
+                with _stored():
+                    self._room()
+                    await asyncio.to_thread(self._pack, new, sizes)
         except BaseException:
-            self._let_go([name])
+            self._sizes.update(sizes)
+            self._let_go(names)
             raise
-        self._sizes[name] = size
-        self._remember(name, block)
-        return name, size
+        self._sizes.update(sizes)
+        for name, block in new.items():
+            self._remember(name, block)
+        return names, sum(sizes.values())
 
     @contextmanager
     def held(self, checkpoint: Checkpoint) -> Iterator[list[str]]:
@@ -214,13 +239,18 @@ class Checkpoints:
                 path.unlink(missing_ok=True)
         return [checkpoint for _, checkpoint in sorted(known, key=lambda pair: pair[0])], sizes
 
-    def _pack(self, name: str, block: bytes) -> int:
-        packed = pack(block)
-        self._write(self._path(name), packed)
-        return len(packed)
+    def _pack(self, blocks: Mapping[str, bytes], sizes: dict[str, int]) -> None:
+        """Write the blocks; `sizes` gets the bytes of each that was written."""
+        for name, block in blocks.items():
+            packed = pack(block)
+            self._write(self._path(name), packed)
+            sizes[name] = len(packed)
 
     def _load(self, name: str) -> bytes:
-        return unpack(name, self.packed(name))
+        try:
+            return unpack(name, self.packed(name))
+        except (OSError, ValueError) as error:
+            raise Broken(str(error)) from error
 
     def _write(self, path: Path, data: bytes) -> None:
         path.parent.mkdir(mode=0o700, exist_ok=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from sandbox_server.sandbox.base import ContainerSpec, Sandbox
+    from sandbox_server.sandbox.tree import Tree
 
 FILES = "/sandbox-files"
 """Path at which `Outside.beside` mounts the other container's root."""
@@ -85,6 +86,14 @@ class Outside(Protocol):
         """What differs from its image; None if the engine's host does not show that cheaply. Raises as `see`.
 
         It may name more than that, and what the engine itself mounts or writes. It is read while the container runs.
+        """
+        ...
+
+    async def tree(self, container_id: str) -> Tree:
+        """The files of a running container, for use on a thread; the caller closes it.
+
+        Raises:
+            NotShown: this server cannot reach them. As `see`.
         """
         ...
 

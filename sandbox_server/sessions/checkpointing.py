@@ -187,7 +187,8 @@ class Checkpointing:
         began = time.monotonic()
         checkpoint, history = origin.checkpoint, self._data.store.history(record.sid)
         if checkpoint is not None:
-            await restore(sandbox, checkpoint, self._checkpoints, timeout_s=self._config.checkpoint_timeout_s)
+            timeout_s = self._config.checkpoint_timeout_s
+            await restore(sandbox, checkpoint, self._checkpoints, timeout_s=timeout_s, outside=self._outside)
             undo = [block async for block in self._checkpoints.read(checkpoint, Part.UNDO)]
             await history.put(b"".join(undo))
         else:

@@ -26,7 +26,7 @@ from sandbox_server.lifecycle import SessionState
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import Runtime, Sandbox
 from sandbox_server.scoring.journals import Journals
-from sandbox_server.sessions.checkpointing import Checkpointing, Filled
+from sandbox_server.sessions.checkpointing import Checkpointing, Filled, Origin
 from sandbox_server.sessions.config import SleepConfig
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.log import SessionLog
@@ -173,18 +173,16 @@ class Sleeping:
                 origin = await self._checkpointing.origin(record, instance, actions[: record.actions])
             except NotForkable as error:
                 raise SandboxLost(f"it was asleep, and its state cannot be had again: {error.detail}") from error
-            sandbox = await self._starts.container(spec, record)
-            try:
-                return sandbox, await self._checkpointing.fill(record, sandbox, origin)
-            except Damaged:
-                await self._remove(sandbox.container_id)
-            except NotForkable as error:
-                await self._remove(sandbox.container_id)
-                raise SandboxLost(f"it was asleep, and its state cannot be had again: {error.detail}") from error
-            except BaseException:
-                await asyncio.shield(self._remove(sandbox.container_id))
-                raise
+            with suppress(Damaged):
+                async with self._starts.container(spec, record) as sandbox:
+                    return sandbox, await self._fill(record, sandbox, origin)
         raise SandboxLost(f"it was asleep, and {_DAMAGED} of its checkpoints are damaged")
+
+    async def _fill(self, record: SessionRecord, sandbox: Sandbox, origin: Origin) -> Filled:
+        try:
+            return await self._checkpointing.fill(record, sandbox, origin)
+        except NotForkable as error:
+            raise SandboxLost(f"it was asleep, and its state cannot be had again: {error.detail}") from error
 
     async def _remove(self, container_id: str) -> None:
         with suppress(ServiceError):  # else the reaper finds it

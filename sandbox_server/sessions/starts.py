@@ -191,15 +191,24 @@ class Starts:
         except QueueFull:
             raise self._line_full(start) from None
 
-    async def container(self, spec: ContainerSpec, record: SessionRecord) -> Sandbox:
-        """A container for a session that has a place: a parked one, or a new one. Raises as `Pool.take`."""
+    @asynccontextmanager
+    async def container(self, spec: ContainerSpec, record: SessionRecord) -> AsyncIterator[Sandbox]:
+        """A container for a session that has a place: a parked one, or a new one. If the body raises, it is removed.
+
+        Raises:
+            As `Pool.take` and, at the end, `Runtime.assign`.
+        """
         taken = await self.pool.take(spec, Ticket(record.run))
+        # the engine takes some 10 ms, in which the body can use the container
+        assigning = asyncio.create_task(self._runtime.assign(taken.sandbox.container_id, record.sid))
         try:
-            await self._runtime.assign(taken.sandbox.container_id, record.sid)
+            yield taken.sandbox
+            await assigning
         except BaseException:
+            assigning.cancel()
+            await asyncio.gather(assigning, return_exceptions=True)
             await asyncio.shield(self._undo(taken))
             raise
-        return taken.sandbox
 
     @asynccontextmanager
     async def _slot(self, start: _Start) -> AsyncIterator[None]:

@@ -18,6 +18,7 @@ from sandbox_server.state.leases import Lease, Leases
 from sandbox_server.state.turns import Turn, Turns
 from sandbox_server.tasks import Loops
 
+_SHORT, _SHORT_BYTES = 200, 256 << 10  # actions of a journal, and their bytes, that do not hold up those of others
 JOURNAL_AFTER_END_S = 3600.0
 """Seconds; for late retries with an idempotency key. SQL keeps the actions permanently."""
 
@@ -33,6 +34,18 @@ _DROP = Script("redis.call('SREM', KEYS[2], ARGV[1]) return redis.call('DEL', KE
 _TOUCH = Script("""
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
 redis.call('HSET', KEYS[1], unpack(ARGV))
+return 1
+""")
+# KEYS: journal, replies, pending. ARGV: their TTL, "1" if SQL lacks the actions, each action and its idempotency key
+_REFILL = Script("""
+redis.call('DEL', KEYS[1], KEYS[2])
+for at = 3, #ARGV, 2 do
+  redis.call('RPUSH', KEYS[1], ARGV[at])
+  if ARGV[2] == '1' then redis.call('XADD', KEYS[3], '*', 'a', ARGV[at]) end
+  if ARGV[at + 1] ~= '' then redis.call('HSET', KEYS[2], ARGV[at + 1], (at - 3) / 2) end
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[1])
+redis.call('PEXPIRE', KEYS[2], ARGV[1])
 return 1
 """)
 # KEYS: session, inflight, undo, undotext, journal, replies
@@ -128,17 +141,26 @@ class Store:
         """
         journal, replies = self._keys.journal(record.sid), self._keys.replies(record.sid)
         ttl_ms = _ms(max(0.0, record.deadline - clock.now()) + self._result_ttl_s)
-        async with self._connection.redis.pipeline() as batch:
-            batch.delete(journal, replies)
-            for index, action in enumerate(actions):
-                batch.rpush(journal, dump(action))
-                if to_sql:
-                    batch.xadd(self._keys.pending(self._node), {"a": dump(action)})
-                if action.idempotency_key:
-                    batch.hset(replies, action.idempotency_key, str(index))
-            batch.pexpire(journal, ttl_ms)
-            batch.pexpire(replies, ttl_ms)
-            await self._connection.run(batch.execute())
+        pending, dumped = self._keys.pending(self._node), [dump(action) for action in actions]
+        if sum(map(len, dumped)) <= _SHORT_BYTES and len(dumped) <= _SHORT:
+            words = [
+                word for pair in zip(dumped, (one.idempotency_key for one in actions), strict=True) for word in pair
+            ]
+            await self._connection.script(
+                _REFILL, [journal, replies, pending], [ttl_ms, "1" if to_sql else "0", *words]
+            )
+        else:
+            async with self._connection.redis.pipeline() as batch:
+                batch.delete(journal, replies)
+                for index, (action, text) in enumerate(zip(actions, dumped, strict=True)):
+                    batch.rpush(journal, text)
+                    if to_sql:
+                        batch.xadd(pending, {"a": text})
+                    if action.idempotency_key:
+                        batch.hset(replies, action.idempotency_key, str(index))
+                batch.pexpire(journal, ttl_ms)
+                batch.pexpire(replies, ttl_ms)
+                await self._connection.run(batch.execute())
         await self.put_session(record)  # last, so that no action can come before the journal is complete
 
     async def session(self, sid: str) -> SessionRecord | None:

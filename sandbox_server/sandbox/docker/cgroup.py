@@ -1,11 +1,14 @@
-"""Reads a container's memory kills and CPU time from the kernel's files, if the engine runs on this host.
+"""Reads from the kernel's files what they say of a container, if the engine runs on this host.
 
 A server that runs in a container itself sees neither the other container's processes nor their cgroups, so it knows
 nothing.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+_CANDIDATES = 8  # processes looked at for a container's first one, which is usually the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +72,32 @@ def _paths(pid: int, root: Path) -> dict[str, str]:
 
 def _counters(path: Path) -> dict[str, int]:
     return {name: int(value) for name, value in (line.split() for line in path.read_text().splitlines())}
+
+
+class Processes:
+    """Finds containers' first processes without asking the engine, once it has named that of one container."""
+
+    def __init__(self, *, root: Path = Path("/")) -> None:
+        self._root = root
+        self._lists = ""
+        """Path of a container's list of processes, with {} for its id."""
+
+    def learn(self, container_id: str, pid: int) -> None:
+        """`pid` is the first process of the container."""
+        with suppress(OSError, ValueError):
+            paths = _paths(pid, self._root)
+            below = f"sys/fs/cgroup/pids{paths['pids']}" if "pids" in paths else f"sys/fs/cgroup{paths.get('', '')}"
+            if container_id in below and "{" not in below:
+                self._lists = below.replace(container_id, "{}") + "/cgroup.procs"
+
+    def first_of(self, container_id: str) -> int | None:
+        """The container's first process; None if that is not known here."""
+        if not self._lists:
+            return None
+        with suppress(OSError):
+            for pid in (self._root / self._lists.format(container_id)).read_text().split()[:_CANDIDATES]:
+                with suppress(OSError):
+                    status = (self._root / f"proc/{pid}/status").read_text()
+                    if status.partition("\nNSpid:")[2].partition("\n")[0].split()[-1:] == ["1"]:
+                        return int(pid)
+        return None

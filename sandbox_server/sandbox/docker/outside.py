@@ -19,9 +19,10 @@ from docker import APIClient
 from sandbox_server import telemetry
 from sandbox_server.errors import EngineUnavailable, SandboxLost, ServiceError
 from sandbox_server.sandbox.base import ContainerSpec, Runtime, Sandbox
-from sandbox_server.sandbox.docker.cgroup import Kills, kills
+from sandbox_server.sandbox.docker.cgroup import Kills, Processes, kills
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.outside import FILES, Changed, Seen, Unseen
+from sandbox_server.sandbox.tree import NotShown, Tree, plain_overlay
 
 log = telemetry.logger(__name__)
 
@@ -43,6 +44,7 @@ class DockerOutside:
         self._runtime = runtime
         # gVisor keeps a container's writes in its own file, which neither the engine nor the host can read
         self._sees_files = "runsc" not in (oci_runtime or "")
+        self._processes = Processes()
 
     @property
     def sees_files(self) -> bool:
@@ -131,10 +133,30 @@ class DockerOutside:
         if (
             driver.get("Name") not in ("overlay2", "overlay")
             or not upper
-            or not (self._engine.local and self._sees_files)
+            or not (self._engine.local and self._sees_files and plain_overlay())
         ):
             return None
         return await asyncio.to_thread(_upper, upper.encode())
+
+    async def tree(self, container_id: str) -> Tree:
+        """See `sandbox.outside.Outside.tree`: by /proc, if this is the engine's host and we are root there."""
+        if not (self._engine.local and self._sees_files):
+            raise NotShown("the engine runs on another host, or its OCI runtime keeps the files to itself")
+        tree = await asyncio.to_thread(self._tree, container_id)
+        if tree is None:
+            pid = int((await self._inspect(container_id))["State"]["Pid"])
+            if not pid:
+                raise NotShown("the container does not run")
+            self._processes.learn(container_id, pid)
+            tree = await asyncio.to_thread(Tree, pid, container_id)
+        return tree
+
+    def _tree(self, container_id: str) -> Tree | None:
+        """None: the engine has to say which process is the container's first one."""
+        with suppress(NotShown):  # it has ended since
+            if (pid := self._processes.first_of(container_id)) is not None:
+                return Tree(pid, container_id)
+        return None
 
     async def beside(self, container_id: str, spec: ContainerSpec, *, folder: str) -> Sandbox:
         """See `sandbox.outside.Outside.beside`."""

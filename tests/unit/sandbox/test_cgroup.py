@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_server.sandbox.docker.cgroup import Kills, kills
+from sandbox_server.sandbox.docker.cgroup import Kills, Processes, kills
 
 _VERSION_1 = {
     "proc/7/cgroup": "8:pids:/docker/c\n4:memory:/docker/c\n0::/docker/c\n",
@@ -36,3 +36,23 @@ def test_kills_are_read(tmp_path: Path, files: dict[str, str], expected: Kills |
         file.parent.mkdir(parents=True)
         file.write_text(text)
     assert kills(7, root=tmp_path) == expected
+
+
+def test_a_first_process_is_found_without_the_engine(tmp_path: Path) -> None:
+    """Another container's process, or none that is the first one, is taken for it."""
+    one, other = "1" * 64, "2" * 64
+    for name, pids in ((one, "70\n71\n"), (other, "80\n81\n")):
+        folder = tmp_path / f"sys/fs/cgroup/pids/docker/{name}"
+        folder.mkdir(parents=True)
+        (folder / "cgroup.procs").write_text(pids)
+    for pid, inner, group in ((70, 1, one), (71, 9, one), (80, 7, other), (81, 1, other)):
+        folder = tmp_path / f"proc/{pid}"
+        folder.mkdir(parents=True)
+        (folder / "status").write_text(f"Name:\tx\nNSpid:\t{pid}\t{inner}\nThreads:\t1\n")
+        (folder / "cgroup").write_text(f"9:memory:/docker/{group}\n8:pids:/docker/{group}\n")
+    known = Processes(root=tmp_path)
+    assert known.first_of(other) is None, "nothing was learned yet"
+    known.learn(other, 70)
+    assert known.first_of(other) is None, "70 is not of that container"
+    known.learn(one, 70)
+    assert (known.first_of(one), known.first_of(other), known.first_of("3" * 64)) == (70, 81, None)

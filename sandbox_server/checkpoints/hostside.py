@@ -1,0 +1,125 @@
+"""A checkpoint's files, taken and restored from the engine's host, where it shows them: nothing is started for it."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from typing import TypeVar, TypeVarTuple
+
+from sandbox_server.checkpoints.archive import Member, members
+from sandbox_server.checkpoints.checkpoint import Checkpoint, Part
+from sandbox_server.checkpoints.packer import Packer
+from sandbox_server.checkpoints.store import Broken, Checkpoints, Writing
+from sandbox_server.checkpoints.unpacker import Listed, Refused, unpack
+from sandbox_server.sandbox.tree import Tree
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+_THREADS = ThreadPoolExecutor(4, thread_name_prefix="checkpoints")
+_SHARED_BYTES = 8 << 20  # of a checkpoint that is read once for all of its copies
+_LISTS_BYTES = 4 << 20  # of names; those of more files than this way is for
+
+
+async def on_thread(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+    """Run a function on a thread. A caller that is cancelled waits for its end, since it closes what is used."""
+    future = asyncio.get_running_loop().run_in_executor(_THREADS, function, *arguments)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await asyncio.wait([future])
+        raise
+
+
+async def take_files(tree: Tree, writing: Writing) -> tuple[str, ...]:
+    """Write the files and their lists; returns the names of the programs that run.
+
+    Raises:
+        NotShown: nothing was written; it is too much for this way. As `Writing.add`. OSError: a file cannot be read.
+    """
+    packer, pieces, data = await on_thread(_begun, tree)
+    with closing(pieces):
+        await writing.add(Part.FILES, data)
+        while not packer.done:
+            await writing.add(Part.FILES, await on_thread(next, pieces))
+    await writing.add(Part.FOLDERS, packer.folders)
+    await writing.add(Part.CONTENTS, packer.contents)
+    return tuple(packer.running)
+
+
+def _begun(tree: Tree) -> tuple[Packer, Generator[bytes, None, None], bytes]:
+    packer = Packer(tree)
+    pieces = packer.pieces()
+    return packer, pieces, next(pieces)
+
+
+async def put_files(tree: Tree, checkpoint: Checkpoint, store: Checkpoints, own: Mapping[bytes, bytes]) -> None:
+    """Give a fresh container the files, and files of ours (`own`). They may be there in part when it raises.
+
+    Raises:
+        Unusable, Refused: not this way. Damaged.
+    """
+    if sum(checkpoint.sizes.get(part, 0) for part in (Part.FOLDERS, Part.CONTENTS)) > _LISTS_BYTES:
+        raise Refused("it has too many files")
+    try:
+        if sum(checkpoint.sizes.values()) > _SHARED_BYTES:
+            stop = threading.Event()
+            try:
+                await on_thread(_put_all, tree, checkpoint, store, own, stop)
+            finally:
+                stop.set()
+        else:
+            listed, found = await store.unpacked.get(_names(checkpoint), lambda: on_thread(_loaded, checkpoint, store))
+            await on_thread(_put, tree, listed, found, own)
+    except Broken as error:
+        raise store.damaged(checkpoint, error) from error
+
+
+def _names(checkpoint: Checkpoint) -> tuple[Sequence[str], ...]:
+    return tuple(tuple(checkpoint.blocks.get(part, ())) for part in (Part.FOLDERS, Part.CONTENTS, Part.FILES))
+
+
+def _put_all(
+    tree: Tree, checkpoint: Checkpoint, store: Checkpoints, own: Mapping[bytes, bytes], stop: threading.Event
+) -> None:
+    listed, found = _opened(checkpoint, store, stop)
+    _put(tree, listed, found, own)
+
+
+def _put(tree: Tree, listed: Listed, found: Iterable[Member], own: Mapping[bytes, bytes]) -> None:
+    unpack(tree, listed, found)
+    try:
+        for name, data in own.items():
+            tree.own.store(name, data)
+    except OSError as error:
+        raise Refused(str(error)) from error
+
+
+def _loaded(checkpoint: Checkpoint, store: Checkpoints) -> tuple[Listed, Sequence[Member]]:
+    listed, found = _opened(checkpoint, store, threading.Event())
+    return listed, [replace(member, content=list(member.content)) for member in found]
+
+
+def _opened(checkpoint: Checkpoint, store: Checkpoints, stop: threading.Event) -> tuple[Listed, Iterator[Member]]:
+    lists = [b"".join(store.blocks(checkpoint, part)) for part in (Part.FOLDERS, Part.CONTENTS)]
+    return Listed.of(*lists), members(_reader(store.blocks(checkpoint, Part.FILES), stop))
+
+
+def _reader(blocks: Iterable[bytes], stop: threading.Event) -> Callable[[int], bytes]:
+    left, coming = memoryview(b""), iter(blocks)
+
+    def read(size: int) -> bytes:
+        nonlocal left
+        if stop.is_set():
+            raise Refused("it takes too long")
+        data = bytes(left[:size])
+        left = left[size:]
+        while len(data) < size and (block := next(coming, None)) is not None:
+            missing = size - len(data)
+            data += block[:missing]
+            left = memoryview(block)[missing:]
+        return data
+
+    return read

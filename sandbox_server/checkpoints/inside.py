@@ -1,0 +1,117 @@
+"""A checkpoint's files, taken and restored by programs in the containers, which every task image has.
+
+This works with every engine and runtime, and for any number of files. What was changed is found by its time, or listed
+from outside where the engine's host shows it, which saves the walk through the whole tree.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from importlib import resources
+
+from sandbox_server.checkpoints.checkpoint import Checkpoint, Part
+from sandbox_server.checkpoints.store import Checkpoints, Writing
+from sandbox_server.errors import NotForkable, ServiceError
+from sandbox_server.sandbox.base import Process, Sandbox, Stream
+from sandbox_server.sandbox.outside import Outside
+
+_CAPTURE = resources.files(__package__).joinpath("capture.bash").read_text()
+_RESTORE = resources.files(__package__).joinpath("restore.bash").read_text()
+_LISTS_BYTES = 16 << 20  # of names, of all three lists
+_GIVEN_BYTES = 4 << 20  # of names given to a container, which keeps them in memory
+_SAID_BYTES = 2000
+_FEED = 1 << 18  # bytes written at once
+
+
+async def take_files(sandbox: Sandbox, outside: Outside, writing: Writing, timeout_s: float) -> tuple[str, ...]:
+    """Write the files and their lists; returns the names of the programs that run. Raises as `capture.capture`."""
+    changed = await outside.changed(sandbox.container_id)
+    given = [b"".join(path + b"\0" for path in paths) for paths in (changed.folders, changed.others)] if changed else []
+    if sum(map(len, given)) > _GIVEN_BYTES:
+        given = []
+    # what was changed is given, or found by its time
+    words = ["given", str(len(given[0]))] if given else ["since", (await outside.see(sandbox.container_id)).created_at]
+    process = await sandbox.start(["bash", "-c", _CAPTURE, "capture", *words], stdin=bool(given), timeout_s=timeout_s)
+    lists = bytearray()
+    try:
+        for names in given:
+            for at in range(0, len(names), _FEED):
+                await process.write(names[at : at + _FEED])
+        if given:
+            await process.close_stdin()
+        async for stream, data in process.output():
+            if stream is Stream.STDOUT:
+                await writing.add(Part.FILES, data)
+            else:
+                lists += data
+                if len(lists) > _LISTS_BYTES:
+                    raise NotForkable(f"the names of its changed files take more than {_LISTS_BYTES >> 20} MB")
+        end = await process.wait()
+    except BaseException:
+        await asyncio.shield(_kill(process))
+        raise
+    if end.exit_code != 0:
+        raise NotForkable(f"its files could not be read: {_said(bytes(lists), end.error)}")
+    folders, contents, running = _parts(bytes(lists))
+    await writing.add(Part.FOLDERS, folders)
+    await writing.add(Part.CONTENTS, contents)
+    return tuple(name.decode("utf-8", "replace") for name in running.split(b"\0") if name)
+
+
+def _parts(lists: bytes) -> tuple[bytes, bytes, bytes]:
+    """The three lists of capture.bash, each of names that end in NUL."""
+    parts = []
+    for _ in range(3):
+        if lists.startswith(b"\0"):
+            parts.append(b"")
+            lists = lists[1:]
+            continue
+        end = lists.find(b"\0\0")
+        if end < 0:
+            raise NotForkable("its files could not be read: the list of them broke off")
+        parts.append(lists[: end + 1])
+        lists = lists[end + 2 :]
+    return parts[0], parts[1], parts[2]
+
+
+async def put_files(sandbox: Sandbox, checkpoint: Checkpoint, store: Checkpoints, timeout_s: float) -> None:
+    """Give a fresh container the files. Raises as `capture.restore`."""
+    sizes = [checkpoint.sizes.get(part, 0) for part in (Part.FOLDERS, Part.CONTENTS)]
+    process = await sandbox.start(["bash", "-c", _RESTORE, "restore"], stdin=True, timeout_s=timeout_s)
+    said = bytearray()
+
+    async def listen() -> None:
+        async for _, data in process.output():
+            said.extend(data[: _SAID_BYTES - len(said)])
+
+    listening = asyncio.create_task(listen())
+    try:
+        await process.write(b"%d %d\n" % tuple(sizes))
+        for part in (Part.FOLDERS, Part.CONTENTS, Part.FILES):
+            async for block in store.read(checkpoint, part):
+                async for piece in _pieces(block):
+                    await process.write(piece)
+        await process.close_stdin()
+        await listening
+        end = await process.wait()
+    except BaseException:
+        listening.cancel()
+        await asyncio.shield(_kill(process))
+        raise
+    if end.exit_code != 0:
+        raise NotForkable(f"its files could not be restored: {_said(bytes(said), end.error)}")
+
+
+async def _pieces(block: bytes) -> AsyncIterator[bytes]:
+    for at in range(0, len(block), _FEED):
+        yield block[at : at + _FEED]
+
+
+async def _kill(process: Process) -> None:
+    with suppress(ServiceError):
+        await process.kill_tree()
+    process.detach()
+
+
+def _said(output: bytes, error: str) -> str:
+    return error or output[-_SAID_BYTES:].decode("utf-8", "replace").strip() or "it broke off"

@@ -1,0 +1,178 @@
+"""Packs what was changed in a container from its engine's host, as capture.bash does it inside.
+
+Both give the same members and lists. Here some dozen files take some milliseconds, and nothing is started in the
+container. Its processes may change everything meanwhile.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
+
+from sandbox_server.checkpoints.archive import END, KINDS, Kind, Member, header, padding
+from sandbox_server.sandbox.tree import Folders, NotShown, Tree
+
+_PATHS = 4000  # of one checkpoint; each takes some 50 us in which this interpreter does little else
+_NAMES = 50_000  # in the changed folders
+_LONGEST = 4000  # bytes of a path, as a program can open it
+_EXTENTS = 1000  # of one sparse file; what follows is one more
+_PIECE = 1 << 20  # bytes read at once
+_ENOUGH = 4 << 20  # bytes handed over at once
+_SHM = b"/dev/shm"
+
+
+class Packer:
+    """Packs one container."""
+
+    def __init__(self, tree: Tree) -> None:
+        """List what was changed. Raises NotShown: it is too much for this way, or it changes too fast."""
+        self._tree = tree
+        try:
+            folders, others = _changed(tree.upper, b"", tree.mounts)
+            shm_folders, shm_others = _changed(tree.shm, _SHM, frozenset()) if tree.shm else ([], [])
+            self._folders = [*folders, *shm_folders]
+            self._others = [*others, *shm_others]
+            self.contents = b"".join(self._contents())
+            self.running = tree.programs()
+        except OSError as error:
+            raise NotShown(f"a folder cannot be listed: {error}") from error
+        self.folders = b"".join(path + b"\0" for path in self._folders)
+        self.done = False
+        """The last piece was handed over."""
+        self._seen: dict[tuple[int, int], bytes] = {}
+        """Device and number of files with several names -> their first one."""
+
+    def pieces(self) -> Generator[bytes, None, None]:
+        """The archive."""
+        held = bytearray()
+        for path in (*self._folders, *self._others):
+            # (what has vanished meanwhile is no error)
+            with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                for data in self._member(path):
+                    held += data
+                    if len(held) >= _ENOUGH:
+                        yield bytes(held)
+                        held.clear()
+        self.done = True
+        yield bytes(held + END)
+
+    def _within(self, path: bytes) -> tuple[Folders, bytes]:
+        if self._tree.shm is not None and (path == _SHM or path.startswith(_SHM + b"/")):
+            return self._tree.shm, path.removeprefix(_SHM) or b"/"
+        return self._tree.files, path
+
+    def _contents(self) -> Iterator[bytes]:
+        count = 0
+        for path in self._folders:
+            files, below = self._within(path)
+            with suppress(FileNotFoundError, NotADirectoryError):
+                for name, entry in files.entries(below):
+                    yield b"%b/%b%b\0" % (path.rstrip(b"/"), name, b"/" if entry.is_dir(follow_symlinks=False) else b"")
+                    count += 1
+                    if count > _NAMES:
+                        raise NotShown(f"more than {_NAMES} names in the changed folders")
+
+    def _member(self, path: bytes) -> Iterator[bytes]:
+        files, below = self._within(path)
+        seen = files.stat(below)
+        kind = KINDS.get(stat.S_IFMT(seen.st_mode))
+        if kind is None:
+            return
+        if kind is not Kind.FOLDER and seen.st_nlink > 1:
+            first = self._seen.setdefault((seen.st_dev, seen.st_ino), path)
+            if first != path:
+                yield header(_described(path, seen, Kind.LINK, target=first))
+                return
+        if kind is Kind.FILE:
+            yield from self._file(path, files.read(below))
+        elif kind is Kind.SYMLINK:
+            above, name = files.place(below)
+            yield header(_described(path, seen, kind, target=os.fsencode(os.readlink(name, dir_fd=above))))
+        else:
+            xattrs = _xattrs(files.open(below)) if kind is Kind.FOLDER else {}
+            yield header(_described(path, seen, kind, xattrs=xattrs))
+
+    def _file(self, path: bytes, fd: int) -> Iterator[bytes]:
+        try:
+            seen = os.fstat(fd)
+            extents = _extents(fd, seen.st_size) if seen.st_blocks * 512 < seen.st_size else None
+            member = _described(path, seen, Kind.FILE, xattrs=_xattrs(fd))
+            yield header(member, extents)
+            total = 0
+            for begin, size in [(0, seen.st_size)] if extents is None else extents:
+                yield from _read(fd, begin, size)
+                total += size
+            yield padding(total)
+        finally:
+            os.close(fd)
+
+
+def _changed(root: Folders, at: bytes, mounts: frozenset[bytes]) -> tuple[Sequence[bytes], Sequence[bytes]]:
+    """Folders and other paths in an overlay's upper folder, without its marks of removed files; all begin with `at`."""
+    folders, others, waiting = [at or b"/"], list[bytes](), [b""]
+    while waiting:
+        folder = waiting.pop()
+        for name, entry in root.entries(folder or b"/"):
+            below = folder + b"/" + name
+            path = at + below
+            if len(path) > _LONGEST or len(folders) + len(others) > _PATHS:
+                raise NotShown(f"more than {_PATHS} changed paths, or one of more than {_LONGEST} bytes")
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(below)
+                if path not in mounts:
+                    folders.append(path)
+            elif path not in mounts:
+                kind = stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode)
+                if kind not in (stat.S_IFCHR, stat.S_IFSOCK):
+                    others.append(path)
+    # always in the same order, so that checkpoints share blocks
+    return sorted(folders), sorted(others)
+
+
+def _described(
+    path: bytes, seen: os.stat_result, kind: Kind, *, target: bytes = b"", xattrs: dict[bytes, bytes] | None = None
+) -> Member:
+    return Member(
+        path=path,
+        kind=kind,
+        mode=stat.S_IMODE(seen.st_mode),
+        uid=seen.st_uid,
+        gid=seen.st_gid,
+        mtime_ns=seen.st_mtime_ns,
+        size=seen.st_size,
+        target=target,
+        xattrs=xattrs or {},
+    )
+
+
+def _xattrs(fd: int) -> dict[bytes, bytes]:
+    found = {}
+    with suppress(OSError):  # the file system has none, or one of them went
+        for name in os.listxattr(fd):
+            if name.startswith("user."):
+                found[os.fsencode(name)] = os.getxattr(fd, name)
+    return found
+
+
+def _extents(fd: int, size: int) -> list[tuple[int, int]]:
+    """Begin and size of each part of a file that is no hole; its end is in it."""
+    extents, at = list[tuple[int, int]](), 0
+    try:
+        while at < size:
+            begin = os.lseek(fd, at, os.SEEK_DATA)
+            at = min(size, os.lseek(fd, begin, os.SEEK_HOLE)) if len(extents) < _EXTENTS else size
+            extents.append((begin, at - begin))
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # a hole at the end
+            raise
+    return [*extents, (size, 0)]
+
+
+def _read(fd: int, begin: int, size: int) -> Iterator[bytes]:
+    """So many bytes; NUL where the file has become shorter."""
+    end = begin + size
+    while begin < end:
+        piece = os.pread(fd, min(_PIECE, end - begin), begin) or bytes(min(_PIECE, end - begin))
+        yield piece
+        begin += len(piece)

@@ -1,0 +1,121 @@
+"""Files of containers, read and written from their host: never further than the container's own tree."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from sandbox_server.checkpoints.archive import Kind, Member
+from sandbox_server.checkpoints.unpacker import Listed, Refused, unpack
+from sandbox_server.sandbox.tree import Folders, NotShown, Tree
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Iterator[Folders]:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/secret").write_text("secret")
+    made = Folders(os.open(tmp_path / "root", os.O_RDONLY))
+    yield made
+    made.close()
+
+
+def put(folders: Folders, *members: Member, folder: bytes = b"", kept: bytes = b"") -> None:
+    """Unpack below a folder that is no container's."""
+    unpack(cast(Tree, SimpleNamespace(files=folders, shm=None)), Listed.of(folder, kept), members)
+
+
+def test_no_link_leads_out(folders: Folders, tmp_path: Path) -> None:
+    """A policy's link makes the server read or list a file of the host."""
+    root = tmp_path / "root"
+    (root / "out").symlink_to(tmp_path / "outside")
+    (root / "up").symlink_to("../outside/secret")
+    os.mkfifo(root / "fifo")
+    for path in (b"/out/secret", b"/up", b"/../outside/secret", b"/./up", b"/fifo"):
+        with pytest.raises(OSError):
+            folders.read(path)
+    with pytest.raises(OSError):
+        next(folders.entries(b"/out"))
+
+
+def member(path: bytes, kind: Kind = Kind.FILE, target: bytes = b"") -> Member:
+    """A member with four bytes, if it is a file."""
+    content = [(0, b"evil")] if kind is Kind.FILE else []
+    return Member(path, kind, 0o600, os.getuid(), os.getgid(), size=4, target=target, content=content)
+
+
+@pytest.mark.parametrize("way", [b"/a/secret", b"/a/../outside/secret", b"/../outside/secret"])
+def test_nothing_is_written_outside(folders: Folders, tmp_path: Path, way: bytes) -> None:
+    """A forged archive writes a file of the host."""
+    outside = str(tmp_path / "outside").encode()
+    with pytest.raises(Refused):
+        put(folders, member(b"/a", Kind.SYMLINK, outside), member(way))
+    assert (tmp_path / "outside/secret").read_text() == "secret"
+    assert os.listdir(tmp_path / "outside") == ["secret"]
+
+
+def test_nothing_outside_gets_a_name_inside(folders: Folders, tmp_path: Path) -> None:
+    """A forged archive links a file of the host into a container."""
+    outside = str(tmp_path / "outside").encode()
+    for target in (outside + b"/secret", b"/a/secret", b"/../outside/secret"):
+        with pytest.raises(Refused):
+            put(folders, member(b"/a", Kind.SYMLINK, outside), member(b"/b", Kind.LINK, target))
+        assert not (tmp_path / "root/b").exists()
+
+
+def test_what_is_removed_lies_inside(folders: Folders, tmp_path: Path) -> None:
+    """A link is followed where a deleted folder is deleted again, or what was kept goes."""
+    root = tmp_path / "root"
+    (root / "d/e").mkdir(parents=True)
+    (root / "d/e/out").symlink_to(tmp_path / "outside")
+    (root / "kept").write_text("")
+    put(folders, folder=b"/\0", kept=b"/kept\0")
+    assert os.listdir(root) == ["kept"]
+    assert (tmp_path / "outside/secret").read_text() == "secret"
+
+
+def test_another_kind_takes_the_place(folders: Folders, tmp_path: Path) -> None:
+    """A file, link, FIFO or folder stays where the checkpoint has something else, or a folder keeps a late time."""
+    root = tmp_path / "root"
+    (root / "file").symlink_to("x")
+    (root / "link").write_text("x")
+    (root / "folder").write_text("x")
+    made = Member(b"/folder", Kind.FOLDER, 0o1750, os.getuid(), os.getgid(), mtime_ns=1_000_000_001)
+    put(
+        folders,
+        made,
+        member(b"/file"),
+        member(b"/link", Kind.SYMLINK, b"file"),
+        member(b"/folder/hard", Kind.LINK, b"/file"),
+        member(b"/folder/fifo", Kind.FIFO),
+    )
+    assert (root / "file").read_text() == "evil" and (root / "file").stat().st_nlink == 2
+    assert os.readlink(root / "link") == "file" and (root / "folder/fifo").is_fifo()
+    seen = (root / "folder").stat()
+    assert (seen.st_mode & 0o7777, seen.st_mtime_ns) == (0o1750, 1_000_000_001)
+
+
+def test_memory_of_a_container_is_left_to_it(folders: Folders) -> None:
+    """Files in /dev/shm are counted as the server's memory."""
+    with pytest.raises(Refused):
+        put(folders, member(b"/dev/shm/a"))
+
+
+def test_another_process_is_not_taken_for_a_container() -> None:
+    """The host's own tree is read or written because a process id was used again."""
+    with pytest.raises(NotShown):
+        Tree(os.getpid(), "0" * 64)
+    with pytest.raises(NotShown):
+        Tree(2**22 + 1, "0" * 64)
+
+
+def test_folders_too_deep_are_left_alone(folders: Folders, tmp_path: Path) -> None:
+    """Thousands of nested folders cost descriptors or time."""
+    deep = b"/" + b"/".join([b"a"] * 50)
+    (tmp_path / "root" / os.fsdecode(deep[1:])).mkdir(parents=True)
+    with pytest.raises(OSError):
+        folders.open(deep)
+    assert folders.open(deep[:60])
