@@ -148,6 +148,16 @@ class BoxRecord:
     """Host name shown to its ports, with `${PORT}` for the port; "" passes on the request's own."""
     workdir: str = ""
     """Working directory of commands that name none; "": the user's home."""
+    base: str = ""
+    """Name of the image that its container is made from, if that is another view of `image`; "" if not known."""
+    root: str = ""
+    """The image that decides about its network; "": `image`."""
+    built: str = ""
+    """The template whose image it is, if a client built it; `template` may name a snapshot."""
+    start: str = ""
+    """The template's start command; "" for none."""
+    ready: str = ""
+    """Command that succeeds once `start` is ready; "": nothing waits for it."""
 
     def to_json(self) -> str:
         """As JSON in ASCII, which Redis and every database can store, whatever the client wrote."""

@@ -72,6 +72,8 @@ CHECKPOINT_COPIES = Counter(
     "Checkpoints copied out to the object store, or looked up there and copied in, by how that ended",
     ["way", "result"],
 )
+SNAPSHOTS = Counter("sandbox_snapshots_total", "Snapshots of boxes: ok, or the code of the error", ["result"])
+BOX_FORKS = Counter("sandbox_box_forks_total", "Copies of boxes: ok, or the code of the error", ["result"])
 SLEEPS = Counter("sandbox_sleeps_total", "Idle sessions: asleep, awake (left so), or the code of the error", ["result"])
 WAKE_SECONDS = Histogram("sandbox_wake_seconds", "From a sleeping session to its container", buckets=_SLOW)
 REAPED = Counter("sandbox_reaped_total", "Containers and sessions ended by the reaper", ["why"])

@@ -21,6 +21,9 @@ from sandbox_server.sessions.disk import DiskWatch
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import NodeRecord
 
+_TIDY_S = 60.0
+"""Between looks for the files of snapshots that were deleted by way of another node."""
+
 
 @dataclass(frozen=True, slots=True)
 class Server:
@@ -82,6 +85,7 @@ async def _kept_going(settings: Settings, server: Server) -> AsyncIterator[None]
             every(disk_s, engine_disk.look, name="engine-disk"),
             every(disk_s, sandboxes.work.data_disk.look, name="data-disk"),
             *([every(settings.reaper_period_s, sandboxes.sleeping.look, name="sleep")] if settings.hibernate_s else []),
+            every(_TIDY_S, sandboxes.snapshots.tidy, name="snapshots", at_once=False),
             every(watch_s, session_disk.look, name="session-disk", at_once=False),
         ):
             await stack.enter_async_context(loop)
@@ -105,6 +109,8 @@ async def open_server(settings: Settings) -> AsyncIterator[Server]:
         await gradings.balancer.open()
         await sandboxes.recovery.recover()
         await sandboxes.templates.recover()
+        await sandboxes.snapshots.recover()
+        sandboxes.box_forks.tidy()
         heartbeat = await _heartbeat(settings, base, gradings, sandboxes)
         await base.state.nodes.drained(settings.node_id)
         await heartbeat.beat()
@@ -126,6 +132,8 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             boxes=sandboxes.boxes,
             box_creation=sandboxes.box_creation,
             copies=sandboxes.copies,
+            snapshots=sandboxes.snapshots,
+            box_forks=sandboxes.box_forks,
             templates=sandboxes.templates,
             grading=gradings.batches,
             rollouts=gradings.localizing.rollouts,

@@ -48,6 +48,8 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
             app.state.boxes = parts.boxes
             app.state.box_creation = parts.box_creation
             app.state.copies = parts.copies
+            app.state.snapshots = parts.snapshots
+            app.state.box_forks = parts.box_forks
             app.state.templates = parts.templates
             app.state.processes = parts.processes
             app.state.commands = parts.commands

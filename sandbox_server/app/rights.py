@@ -103,6 +103,9 @@ RIGHTS: dict[str, Right] = {
     "POST /sandboxes/{sid}/timeout": Right.OWN_ACT,
     "POST /sandboxes/{sid}/refreshes": Right.OWN_ACT,
     "PUT /sandboxes/{sid}/network": Right.OWN_ACT,
+    "POST /sandboxes/{sid}/snapshots": Right.OWN_ACT,
+    "POST /sandboxes/{sid}/fork": Right.OWN_ACT,
+    "GET /snapshots": Right.LOOK,
     # templates: the routes look only among the caller's
     "POST /v3/templates": Right.ACT,
     "POST /v2/templates": Right.ACT,

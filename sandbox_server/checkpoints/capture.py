@@ -59,6 +59,28 @@ async def capture(sandbox: Sandbox, outside: Outside, writing: Writing, *, timeo
     return (*files.result(), *(f"file descriptor {int(number)} of the shell" for number in descriptors))[:_LEFT_OUT]
 
 
+async def capture_files(sandbox: Sandbox, outside: Outside, writing: Writing, *, timeout_s: float) -> tuple[str, ...]:
+    """As `capture`, of a sandbox without a shell; what runs in it by `Sandbox.start` is not told."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await _files(sandbox, outside, writing, timeout_s)
+    except TimeoutError:
+        raise NotForkable(f"its files could not be read within {timeout_s:g} s ({_BOUND})") from None
+    except (SandboxExhausted, SandboxDiskFull) as error:
+        raise _first(ExceptionGroup("", [error])) from error
+
+
+async def restore_files(sandbox: Sandbox, checkpoint: Checkpoint, store: Checkpoints, *, timeout_s: float) -> None:
+    """As `restore`, of a sandbox without a shell."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await _put_files(sandbox, checkpoint, store, timeout_s)
+    except TimeoutError:
+        raise NotForkable(f"its files could not be restored within {timeout_s:g} s ({_BOUND})") from None
+    except (SandboxExhausted, SandboxDiskFull) as error:
+        raise _first(ExceptionGroup("", [error])) from error
+
+
 async def restore(sandbox: Sandbox, checkpoint: Checkpoint, store: Checkpoints, *, timeout_s: float) -> None:
     """Give a fresh container of the checkpoint's image the state of the session.
 

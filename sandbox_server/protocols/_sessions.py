@@ -6,7 +6,9 @@ from starlette.requests import Request
 
 from sandbox_server.boxes.boxes import Boxes
 from sandbox_server.boxes.creation import BoxCreation
+from sandbox_server.boxes.forks import BoxForks
 from sandbox_server.boxes.session_boxes import SessionBoxes
+from sandbox_server.boxes.snapshots import BoxSnapshots
 
 
 def boxes_of(request: Request) -> Boxes:
@@ -17,6 +19,16 @@ def boxes_of(request: Request) -> Boxes:
 def box_creation_of(request: Request) -> BoxCreation:
     """What creates boxes."""
     return cast(BoxCreation, request.app.state.box_creation)
+
+
+def snapshots_of(request: Request) -> BoxSnapshots:
+    """The snapshots of boxes."""
+    return cast(BoxSnapshots, request.app.state.snapshots)
+
+
+def forks_of(request: Request) -> BoxForks:
+    """What copies boxes."""
+    return cast(BoxForks, request.app.state.box_forks)
 
 
 def sessions_of(request: Request) -> SessionBoxes:

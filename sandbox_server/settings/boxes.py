@@ -51,6 +51,11 @@ class BoxSettings(BaseModel):
     box_paused_max_s: Annotated[float, Field(ge=0)] = 14400.0
     """Longest total time that a box may be paused; then it is removed. A paused box keeps its memory and its slot. 0:
     boxes cannot be paused."""
+    snapshots: Annotated[int, Field(ge=0)] = 100
+    """Snapshots of boxes that one API key may have; 0: none are taken."""
+    snapshots_mb: Annotated[float, Field(gt=0)] = 4096.0
+    """Limit on all snapshots of one API key, compressed. They lie with the node's checkpoints (SANDBOX_CHECKPOINTS_MB)
+    until they are deleted, or in the object store of SANDBOX_CHECKPOINTS_URL."""
     template_builds: Annotated[int, Field(ge=0)] = 2
     """Templates that this node builds at a time for clients of E2B's protocol; 0: it builds none."""
     template_queue: Annotated[int, Field(ge=0)] = 50

@@ -1,0 +1,91 @@
+"""Snapshots and copies of boxes, by the real SDK and by plain requests; pauses that keep only files."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .e2b import TEMPLATES, Control, sdk
+from .serving import Server, serving
+
+
+@pytest.fixture(scope="module")
+def server(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    settings = {"box_templates": TEMPLATES, "reaper_period_s": 0.5}
+    with serving(tmp_path_factory.mktemp("snapshots"), rows, **settings) as server:
+        yield server
+
+
+def standing(server: Server) -> list[str]:
+    """Names of the checkpoints that stand."""
+    stored = [json.loads(path.read_text()) for path in (server.folder / "data" / "checkpoints").glob("*.json")]
+    return [one["sid"] for one in stored if one["stands"]]
+
+
+def test_the_sdk_takes_snapshots_and_copies(server: Server, control: Control) -> None:
+    """A box from a snapshot lacks files, shares them, or the list and the delete are wrong."""
+    result = sdk(
+        server,
+        "newest",
+        """
+import asyncio
+from e2b import AsyncSandbox, Sandbox
+box = Sandbox.create(timeout=120, envs={"KEPT": "yes"})
+box.commands.run("mkdir -p /opt/d && echo 1 > /opt/d/f && chmod 640 /opt/d/f && rm -rf /srv && ln -s f /opt/d/l")
+box.commands.run("exec sleep 1000", background=True)
+look = "cat /opt/d/l; stat -c %a /opt/d/f; [ -e /srv ] || echo gone; pgrep -cx -f \"sleep 1000\"; echo $KEPT"
+result = {"before": box.commands.run(look).stdout}
+taken, named = box.create_snapshot(), box.create_snapshot(name="Kept.one", mode="filesystem")
+result["ids"] = [taken.snapshot_id, named.snapshot_id, taken.names, named.names]
+box.commands.run("echo 2 > /opt/d/f")
+made = [Sandbox.create(one) for one in (taken.snapshot_id, named.snapshot_id, "kept.one")]
+result["made"] = [one.commands.run(look).stdout for one in made]
+made[0].files.write("/opt/d/f", "3")
+result["apart"] = [one.files.read("/opt/d/f") for one in (box, *made)]
+result["template"] = made[0].get_info().template_id
+def ids(pages):
+    found = []
+    while pages.has_next:
+        found.append([one.snapshot_id for one in pages.next_items()])
+    return found
+result["lists"] = [ids(Sandbox.list_snapshots(limit=1)), ids(box.list_snapshots()), ids(made[0].list_snapshots()),
+                   ids(Sandbox.list_snapshots(name="kept.one")), ids(Sandbox.list_snapshots(name="other"))]
+forks = box.fork(count=2, timeout=60)
+result["forks"] = [one.commands.run("cat /opt/d/f; echo $KEPT").stdout for one in forks]
+result["deleted"] = [Sandbox.delete_snapshot(taken.snapshot_id), Sandbox.delete_snapshot(taken.snapshot_id)]
+def failing(call):
+    try:
+        call()
+    except Exception as error:
+        return [type(error).__name__, str(error)]
+result["failures"] = [failing(lambda: Sandbox.create(taken.snapshot_id)),
+                      failing(lambda: box.create_snapshot(mode="full"))]
+async def main():
+    box = await AsyncSandbox.create(named.snapshot_id)
+    (copy,) = await box.fork()
+    snapshot = await copy.create_snapshot()
+    told = [await copy.files.read("/opt/d/f"), (await copy.list_snapshots().next_items())[0].snapshot_id == snapshot.snapshot_id]
+    await asyncio.gather(box.kill(), copy.kill())
+    return [*told, await AsyncSandbox.delete_snapshot(snapshot.snapshot_id), await AsyncSandbox.delete_snapshot("kept.one")]
+result["async"] = asyncio.run(main())
+box.kill()
+result["failures"].append(failing(lambda: box.fork()))
+for one in (*made, *forks):
+    one.kill()
+""",
+    )
+    one, named, *names = result["ids"]
+    assert (named, names) == ("kept.one:default", [[], ["kept.one:default"]])
+    files = "1\n640\ngone\n"
+    assert result["before"] == f"{files}1\nyes\n"
+    assert result["made"] == [f"{files}0\nyes\n"] * 3, "all but what ran"
+    assert result["apart"] == ["2\n", "3", "1\n", "1\n"] and result["template"] == one
+    assert result["lists"] == [[[named], [one]], [[named, one]], [[]], [[named]], [[]]]
+    assert result["forks"] == ["2\nyes\n"] * 2 and result["deleted"] == [True, False]
+    gone, memory, killed = result["failures"]
+    assert gone[0] == "SandboxException" and "does not exist" in gone[1]
+    assert memory[0] == "SandboxException" and "mode filesystem" in memory[1]
+    assert killed[0] == "SandboxNotFoundException"
+    assert result["async"] == ["1\n", True, True, True]
+    assert standing(server) == [], "files of deleted snapshots, or of copies"
