@@ -140,6 +140,10 @@ class BoxRecord:
     """Whether requests to the box resume it."""
     paused_at: float = 0.0
     """Unix seconds; 0 if it runs."""
+    files_only: bool = False
+    """The current pause keeps only files, as its client asked; requests do not resume it."""
+    timeout_files: bool = False
+    """The pause at its end, if `on_timeout` is one, keeps only files."""
     pausable_s: float = 0.0
     """Seconds that it may still be paused in total; the current pause is not yet deducted."""
     traffic_token: str = ""

@@ -22,7 +22,7 @@ from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import NodeRecord
 
 _TIDY_S = 60.0
-"""Between looks for the files of snapshots that were deleted by way of another node."""
+"""Between looks for stored files of snapshots that another node deleted, and of boxes that have ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,7 @@ async def _kept_going(settings: Settings, server: Server) -> AsyncIterator[None]
             every(disk_s, sandboxes.work.data_disk.look, name="data-disk"),
             *([every(settings.reaper_period_s, sandboxes.sleeping.look, name="sleep")] if settings.hibernate_s else []),
             every(_TIDY_S, sandboxes.snapshots.tidy, name="snapshots", at_once=False),
+            every(_TIDY_S, sandboxes.box_sleep.tidy, name="box-sleep", at_once=False),
             every(watch_s, session_disk.look, name="session-disk", at_once=False),
         ):
             await stack.enter_async_context(loop)
@@ -110,6 +111,7 @@ async def open_server(settings: Settings) -> AsyncIterator[Server]:
         await sandboxes.recovery.recover()
         await sandboxes.templates.recover()
         await sandboxes.snapshots.recover()
+        await sandboxes.box_sleep.tidy()
         sandboxes.box_forks.tidy()
         heartbeat = await _heartbeat(settings, base, gradings, sandboxes)
         await base.state.nodes.drained(settings.node_id)

@@ -26,6 +26,7 @@ from sandbox_server.boxes.planning import BoxPlans
 from sandbox_server.boxes.processes import Processes
 from sandbox_server.boxes.session_boxes import SessionBoxes
 from sandbox_server.boxes.session_work import SessionWork
+from sandbox_server.boxes.sleeping import BoxSleep
 from sandbox_server.boxes.snapshots import BoxSnapshots
 from sandbox_server.boxes.states import BoxStates
 from sandbox_server.boxes.templates import TemplateBuilds
@@ -98,6 +99,7 @@ class Sandboxes:
     boxes: Boxes
     box_creation: BoxCreation
     copies: Copies
+    box_sleep: BoxSleep
     snapshots: BoxSnapshots
     box_forks: BoxForks
     templates: TemplateBuilds
@@ -243,7 +245,25 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             configs.fork_config(settings),
             ends.close,
         )
-        lives = BoxLives(runtime, data.store, state.boxes, log, wait_s=settings.action_wait_s)
+        policy = box_policy(settings, cpus=(await runtime.facts()).cpus)
+        box_images = BoxImages(
+            runtime, workspaces, data.instances.of_images, data.instances.by_id, raw=settings.box_raw_images
+        )
+        allowed = AllowedImages(runtime, policy, box_images, partial(in_catalogue, data.instances))
+        templates = TemplateBuilds(
+            runtime,
+            Templates(base.database),
+            allowed.base,
+            policy,
+            template_bounds(settings),
+            node=node,
+            alive=state.nodes.alive,
+        )
+        stack.push_async_callback(templates.close)
+        states = BoxStates(runtime, checkpoints, timeout_s=settings.checkpoint_timeout_s)
+        bases = Bases(runtime, box_images, templates)
+        box_sleep = BoxSleep(runtime, data, state.boxes, log, starts, states, bases, policy)
+        lives = BoxLives(runtime, data.store, state.boxes, log, box_sleep, wait_s=settings.action_wait_s)
         use = BoxUse(idle_s=settings.box_idle_s)
         kinds: Kinds = {
             SessionKind.TASK: TaskKind(data.instances, idle_s=settings.session_idle_s, disk_mb=settings.disk_mb),
@@ -262,24 +282,7 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
         rebuilding = Rebuilding(runtime, data, kinds, ownership, node=node)
         reaper = Reaper(runtime, data, kinds, ownership, restoring, starts, expiry, rebuilding, node=node)
         recovery = Recovery(data, kinds, starts, rewards, rebuilding, expiry, reaper, node=node)
-        policy = box_policy(settings, cpus=(await runtime.facts()).cpus)
-        box_images = BoxImages(
-            runtime, workspaces, data.instances.of_images, data.instances.by_id, raw=settings.box_raw_images
-        )
-        allowed = AllowedImages(runtime, policy, box_images, partial(in_catalogue, data.instances))
-        templates = TemplateBuilds(
-            runtime,
-            Templates(base.database),
-            allowed.base,
-            policy,
-            template_bounds(settings),
-            node=node,
-            alive=state.nodes.alive,
-        )
-        stack.push_async_callback(templates.close)
         boxes = Boxes(runtime, data, state.boxes, ownership, ending, log, lives, policy, use)
-        states = BoxStates(runtime, checkpoints, timeout_s=settings.checkpoint_timeout_s)
-        bases = Bases(runtime, box_images, templates)
         plans = BoxPlans(data.store, state.boxes, policy, allowed, templates, bases, states)
         box_creation = BoxCreation(runtime, boxes, state.boxes, plans, starts, placement, ending, log)
         stack.push_async_callback(box_creation.close)
@@ -327,6 +330,7 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             boxes=boxes,
             box_creation=box_creation,
             copies=copies,
+            box_sleep=box_sleep,
             snapshots=snapshots,
             box_forks=box_forks,
             templates=templates,

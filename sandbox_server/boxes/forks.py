@@ -107,6 +107,7 @@ def _as(view: BoxView, timeout_s: float | None) -> BoxRequest:
         user=box.user,
         timeout_s=timeout_s,
         on_timeout=OnTimeout(box.on_timeout),
+        timeout_files=box.timeout_files,
         auto_resume=box.auto_resume,
         internet=box.network != "none",
         allow_out=box.allow_out,

@@ -55,6 +55,8 @@ class BoxRequest:
     memory_mb: int | None = None
     """None: from the metadata's size, else a session's default."""
     on_timeout: OnTimeout = OnTimeout.KILL
+    timeout_files: bool = False
+    """A pause at its end keeps only files."""
     auto_resume: bool = False
     """Requests to the paused box resume it."""
     internet: bool | None = None
@@ -160,6 +162,7 @@ class BoxPlans:
             owner=asked.owner,
             life_s=life_s,
             on_timeout=asked.on_timeout.value,
+            timeout_files=asked.timeout_files,
             auto_resume=asked.auto_resume,
             pausable_s=policy.paused_max_s,
             traffic_token=secrets.token_urlsafe(_TOKEN_BYTES) if asked.private else "",

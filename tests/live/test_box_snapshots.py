@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from .e2b import TEMPLATES, Control, sdk
-from .serving import Server, serving
+from .serving import Server, serving, until
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ from e2b import AsyncSandbox, Sandbox
 box = Sandbox.create(timeout=120, envs={"KEPT": "yes"})
 box.commands.run("mkdir -p /opt/d && echo 1 > /opt/d/f && chmod 640 /opt/d/f && rm -rf /srv && ln -s f /opt/d/l")
 box.commands.run("exec sleep 1000", background=True)
-look = "cat /opt/d/l; stat -c %a /opt/d/f; [ -e /srv ] || echo gone; pgrep -cx -f \"sleep 1000\"; echo $KEPT"
+look = "cat /opt/d/l; stat -c %a /opt/d/f; [ -e /srv ] || echo gone; pgrep -cxf 'sleep 1000'; echo $KEPT"
 result = {"before": box.commands.run(look).stdout}
 taken, named = box.create_snapshot(), box.create_snapshot(name="Kept.one", mode="filesystem")
 result["ids"] = [taken.snapshot_id, named.snapshot_id, taken.names, named.names]
@@ -65,9 +65,11 @@ async def main():
     box = await AsyncSandbox.create(named.snapshot_id)
     (copy,) = await box.fork()
     snapshot = await copy.create_snapshot()
-    told = [await copy.files.read("/opt/d/f"), (await copy.list_snapshots().next_items())[0].snapshot_id == snapshot.snapshot_id]
+    (listed,) = await copy.list_snapshots().next_items()
+    told = [await copy.files.read("/opt/d/f"), listed.snapshot_id == snapshot.snapshot_id]
     await asyncio.gather(box.kill(), copy.kill())
-    return [*told, await AsyncSandbox.delete_snapshot(snapshot.snapshot_id), await AsyncSandbox.delete_snapshot("kept.one")]
+    deleted = [await AsyncSandbox.delete_snapshot(one) for one in (snapshot.snapshot_id, "kept.one")]
+    return told + deleted
 result["async"] = asyncio.run(main())
 box.kill()
 result["failures"].append(failing(lambda: box.fork()))
@@ -89,3 +91,46 @@ for one in (*made, *forks):
     assert killed[0] == "SandboxNotFoundException"
     assert result["async"] == ["1\n", True, True, True]
     assert standing(server) == [], "files of deleted snapshots, or of copies"
+
+
+def test_the_sdk_pauses_without_memory(server: Server, control: Control) -> None:
+    """A paused box costs a container or a slot, loses files, keeps programs, or wakes by itself."""
+    result = sdk(
+        server,
+        "newest",
+        """
+from e2b import Sandbox
+box = Sandbox.create(timeout=120)
+def failing(call):
+    try:
+        call()
+    except Exception as error:
+        return type(error).__name__
+box.commands.run("echo kept > /opt/f; chown daemon /opt/f; rm -rf /srv")
+box.commands.run("exec sleep 1000", background=True)
+look = "cat /opt/f; stat -c %U /opt/f; [ -e /srv ] || echo gone; pgrep -cxf 'sleep 1000' || true"
+result = {"paused": [box.pause(mode="filesystem"), box.pause(mode="filesystem")]}
+info = box.get_info()
+result["info"] = [info.state, box.is_running(), failing(lambda: box.commands.run("true"))]
+result["same"] = box.connect(timeout=60).sandbox_id == box.sandbox_id
+result["resumed"] = [box.commands.run(look).stdout, box.is_running(), box.get_info().state]
+box.commands.run("exec sleep 1000", background=True)
+box.pause()
+result["frozen"] = [box.connect().commands.run(look).stdout]
+box.pause()
+result["rebooted"] = box.connect(on_resume="reboot").commands.run(look).stdout
+result["sid"] = box.sandbox_id
+box.pause(keep_memory=False)
+""",
+    )
+    files = "kept\ndaemon\ngone\n"
+    assert result["paused"] == [True, False]
+    assert result["info"] == ["paused", False, "SandboxNotRunningException"]
+    assert result["same"] and result["resumed"] == [f"{files}0\n", True, "running"]
+    assert result["frozen"] == [f"{files}1\n"] and result["rebooted"] == f"{files}0\n"
+    sid = result["sid"]
+    until(lambda: not server.containers(f"sid={sid}"), 10, "no container")
+    until(lambda: [node["used"] for node in control.call("GET", "/v1/nodes").json()] == [0], 10, "no slot")
+    assert standing(server) == [f"box-{sid}"]
+    control.kill(sid)
+    assert standing(server) == []

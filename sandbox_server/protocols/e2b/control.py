@@ -36,7 +36,9 @@ class Unimplemented(RequestError):
 async def create(request: Request) -> Response:
     """201 with a running sandbox."""
     body = await read(request, wire.NewSandbox)
-    _with_memory(body.autoPauseMemory)
+    files_only = body.autoPauseMemory is False
+    if files_only and body.autoPause and body.autoResume.enabled:
+        raise MalformedRequest("autoResume cannot resume a sandbox whose pause keeps no memory: leave out one of both")
     key = request.headers.get("idempotency-key", "")
     if len(key) > _MAX_KEY:
         raise MalformedRequest(f"Idempotency-Key is longer than {_MAX_KEY} characters.")
@@ -48,6 +50,7 @@ async def create(request: Request) -> Response:
         env=body.envVars,
         timeout_s=body.timeout,
         on_timeout=_on_timeout(body.autoPause) or OnTimeout.KILL,
+        timeout_files=files_only,
         auto_resume=body.autoResume.enabled,
         internet=body.allow_internet_access,
         allow_out=tuple(network.allowOut),
@@ -72,17 +75,17 @@ async def connect(request: Request, sid: str) -> Response:
     boxes = boxes_of(request)
     timeout_s = round(boxes.policy.default_s) if body.timeout is None else body.timeout
     if (await _live(request, sid)).paused:
-        _with_memory(body.memory)
         with suppress(SandboxRunning):  # another request resumed it first
-            return json_answer(wire.sandbox(await boxes.resume(sid, timeout_s), boxes.policy.domain), 201)
+            view = await boxes.resume(sid, timeout_s, memory=body.memory is not False)
+            return json_answer(wire.sandbox(view, boxes.policy.domain), 201)
     return json_answer(wire.sandbox(await boxes.set_timeout(sid, timeout_s, only_longer=True), boxes.policy.domain))
 
 
 @ROUTER.post("/sandboxes/{sid}/pause")
 async def pause(request: Request, sid: str) -> Response:
-    """204; 409 if it is already paused."""
-    _with_memory((await body_of(request, wire.Pause)).memory)
-    await boxes_of(request).pause(sid_of(sid))
+    """204; 409 if it is already paused. Without `memory` only its files are kept."""
+    memory = (await body_of(request, wire.Pause)).memory
+    await boxes_of(request).pause(sid_of(sid), memory=memory is not False)
     return Response(status_code=204)
 
 
@@ -90,8 +93,9 @@ async def pause(request: Request, sid: str) -> Response:
 async def resume(request: Request, sid: str) -> Response:
     """201 with the sandbox as after a create; 409 if it is not paused."""
     body = await body_of(request, wire.Connect)
-    _with_memory(body.memory)
-    view = await boxes_of(request).resume(sid_of(sid), body.timeout, on_timeout=_on_timeout(body.autoPause))
+    view = await boxes_of(request).resume(
+        sid_of(sid), body.timeout, memory=body.memory is not False, on_timeout=_on_timeout(body.autoPause)
+    )
     return json_answer(wire.sandbox(view, boxes_of(request).policy.domain), 201)
 
 
@@ -174,12 +178,6 @@ async def _live(request: Request, sid: str) -> BoxView:
 async def body_of(request: Request, model: type[Model]) -> Model:
     """The body, which may be empty."""
     return await read(request, model) if await request.body() else model()
-
-
-def _with_memory(memory: bool | None) -> None:
-    """Return if the pause is to keep memory. Raises Unimplemented."""
-    if memory is False:
-        raise Unimplemented("a paused sandbox always keeps its memory here: leave out mode filesystem and reboot")
 
 
 def _on_timeout(auto_pause: bool | None) -> OnTimeout | None:

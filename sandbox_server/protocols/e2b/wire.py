@@ -129,6 +129,7 @@ def detail(view: BoxView, domain: str) -> dict[str, object]:
             "allowPublicTraffic": not view.box.traffic_token,
             **({"maskRequestHost": view.box.host_mask} if view.box.host_mask else {}),
         },
+        **({"pauseMode": "filesystem" if view.record.asleep else "full"} if view.paused else {}),
         "lifecycle": {"autoResume": view.box.auto_resume, "onTimeout": view.box.on_timeout},
     }
 
