@@ -84,7 +84,11 @@ async def _kept_going(settings: Settings, server: Server) -> AsyncIterator[None]
             ),
             every(disk_s, engine_disk.look, name="engine-disk"),
             every(disk_s, sandboxes.work.data_disk.look, name="data-disk"),
-            *([every(settings.reaper_period_s, sandboxes.sleeping.look, name="sleep")] if settings.hibernate_s else []),
+            *(
+                every(settings.reaper_period_s, look, name=name)
+                for name, look in (("sleep", sandboxes.sleeping.look), ("box-hibernation", sandboxes.hibernation.look))
+                if settings.hibernate_s
+            ),
             every(_TIDY_S, sandboxes.snapshots.tidy, name="snapshots", at_once=False),
             every(_TIDY_S, sandboxes.box_sleep.tidy, name="box-sleep", at_once=False),
             every(watch_s, session_disk.look, name="session-disk", at_once=False),

@@ -108,7 +108,7 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
         timeout_s=settings.forward_timeout_s,
         patience_s=2 * settings.node_ttl_s,
     )
-    if settings.box_idle_s:
+    if settings.box_idle_s or settings.hibernate_s:
         app.add_middleware(InUse)
     app.add_middleware(failures.Unforeseen)
     app.add_middleware(BoundBody, max_bytes=int(settings.max_body_mb * 2**20), timeout_s=settings.body_timeout_s)

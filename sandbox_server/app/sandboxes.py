@@ -20,6 +20,7 @@ from sandbox_server.boxes.commands import Commands
 from sandbox_server.boxes.copies import Copies
 from sandbox_server.boxes.creation import BoxCreation
 from sandbox_server.boxes.forks import BoxForks
+from sandbox_server.boxes.hibernation import BoxHibernation, HibernationConfig
 from sandbox_server.boxes.kind import BoxesKind
 from sandbox_server.boxes.lives import BoxLives
 from sandbox_server.boxes.planning import BoxPlans
@@ -100,6 +101,7 @@ class Sandboxes:
     box_creation: BoxCreation
     copies: Copies
     box_sleep: BoxSleep
+    hibernation: BoxHibernation
     snapshots: BoxSnapshots
     box_forks: BoxForks
     templates: TemplateBuilds
@@ -331,6 +333,15 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             box_creation=box_creation,
             copies=copies,
             box_sleep=box_sleep,
+            hibernation=BoxHibernation(
+                runtime,
+                data,
+                state.boxes,
+                box_sleep,
+                work.processes,
+                use,
+                HibernationConfig(node=node, idle_s=settings.hibernate_s),
+            ),
             snapshots=snapshots,
             box_forks=box_forks,
             templates=templates,

@@ -145,8 +145,8 @@ class Boxes:
         """The running box on this node, resumed first if it is paused and has `auto_resume`.
 
         Raises:
-            SandboxPaused: paused, without `auto_resume` or with its files only. OwnedElsewhere, UnknownSession, NodeUnreachable, SessionBusy.
-            InfrastructureError.
+            SandboxPaused: paused, without `auto_resume` or with its files only. OwnedElsewhere, UnknownSession,
+            NodeUnreachable, SessionBusy. InfrastructureError.
         """
         await self._owned(view)
         if not view.paused:

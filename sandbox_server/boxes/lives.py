@@ -135,7 +135,11 @@ class BoxLives:
             return True
 
     async def wake(self, sid: str) -> BoxView:
-        """Give a box that runs, but was idle and has no container, one again. Raises as `BoxSleep.wake`; SandboxPaused."""
+        """Give a box that was idle, and so has no container, one again.
+
+        Raises:
+            SandboxPaused. UnknownSession: it has ended. SessionBusy. As `BoxSleep.wake`.
+        """
         async with self._store.lock(sid, self._sleep.wait_s):
             view = await self._live(sid)
             if view.paused:

@@ -6,7 +6,7 @@ the checkpoint, which nothing else can bring back, until the box has a container
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -30,6 +30,7 @@ from sandbox_server.state.boxes import BoxFacts
 log = telemetry.logger(__name__)
 
 _PREFIX = "box-"  # of the names of their checkpoints
+_GRACE_S = 0.05  # a request that read before that the box has a container has noted its use by then
 
 
 class BoxSleep:
@@ -79,8 +80,10 @@ class BoxSleep:
         sandbox = await self._runtime.attach(view.record.container_id)
         return await self._states.take(sandbox, _PREFIX + view.sid)
 
-    async def let_go(self, view: BoxView) -> BoxView:
+    async def let_go(self, view: BoxView, *, unused: Callable[[], bool] | None = None) -> BoxView:
         """Write the box as it is in `view`, but without a container; then remove that, and free its slot.
+
+        If it is not `unused` by then, it keeps its container, as the returned view says.
 
         Raises:
             UnknownSession: it has ended. StateUnavailable, CatalogueUnavailable.
@@ -91,6 +94,12 @@ class BoxSleep:
         await self._log.drain()
         if not await self._facts.change(view.box, view.ends_at, container_id=""):
             raise UnknownSession(f"box {view.sid} has ended")
+        if unused is not None:
+            await asyncio.sleep(_GRACE_S)
+            if not unused():
+                await self._facts.change(view.box, view.ends_at, container_id=view.record.container_id)
+                self._log.add(view.record, view.box)
+                return view
         await self._starts.release(view.sid)
         with suppress(ServiceError):
             for pid in await self._facts.commands(view.sid):  # no later server is to look for them

@@ -8,11 +8,12 @@ import pytest
 
 from .e2b import TEMPLATES, Control, sdk
 from .serving import Server, serving, until
+from .test_copies_killed import BUSY_S, FILL, LOOK, cut, nothing_left
 
 
 @pytest.fixture(scope="module")
 def server(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    settings = {"box_templates": TEMPLATES, "reaper_period_s": 0.5}
+    settings = {"box_templates": TEMPLATES, "reaper_period_s": 0.5, "hibernate_s": 2}
     with serving(tmp_path_factory.mktemp("snapshots"), rows, **settings) as server:
         yield server
 
@@ -21,6 +22,13 @@ def standing(server: Server) -> list[str]:
     """Names of the checkpoints that stand."""
     stored = [json.loads(path.read_text()) for path in (server.folder / "data" / "checkpoints").glob("*.json")]
     return [one["sid"] for one in stored if one["stands"]]
+
+
+def run(control: Control, sid: str, cmd: str) -> str:
+    """What the command prints in the box."""
+    done = control.call("POST", f"/v1/boxes/{sid}/commands", {"cmd": cmd, "wait_s": 50})
+    assert done.is_success and done.json()["state"] == "ended", done.text
+    return str(done.json()["stdout"])
 
 
 def test_the_sdk_takes_snapshots_and_copies(server: Server, control: Control) -> None:
@@ -129,8 +137,62 @@ box.pause(keep_memory=False)
     assert result["same"] and result["resumed"] == [f"{files}0\n", True, "running"]
     assert result["frozen"] == [f"{files}1\n"] and result["rebooted"] == f"{files}0\n"
     sid = result["sid"]
-    until(lambda: not server.containers(f"sid={sid}"), 10, "no container")
+    until(lambda: not server.containers(), 10, "no container")
     until(lambda: [node["used"] for node in control.call("GET", "/v1/nodes").json()] == [0], 10, "no slot")
     assert standing(server) == [f"box-{sid}"]
     control.kill(sid)
+    assert standing(server) == []
+
+
+def test_an_idle_box_sleeps(server: Server, control: Control) -> None:
+    """It keeps its container, or loses files or what runs in it; or its client sees that it slept."""
+    quiet, busy = (control.create(timeout=300)["sandboxID"] for _ in range(2))
+    run(control, quiet, "echo kept > /opt/f")
+    run(control, busy, "setsid sleep 1000 > /dev/null 2>&1 &")
+    until(lambda: len(server.containers()) == 1, 10, "no container")
+    shown = control.call("GET", f"/v1/boxes/{quiet}").json()
+    assert (shown["state"], shown["container_id"]) == ("live", "")
+    assert control.call("GET", f"/sandboxes/{quiet}").json()["state"] == "running"
+    control.call("POST", f"/sandboxes/{quiet}/timeout", {"timeout": 200})
+    assert run(control, quiet, "cat /opt/f") == "kept\n" and len(server.containers()) == 2
+    said = {"event": "box does not sleep", "sid": busy, "why": "it has running program sleep"}
+    until(lambda: any(said.items() <= entry.items() for entry in server.entries()), 10, "an attempt")
+    assert run(control, busy, "pgrep -cxf 'sleep 1000'") == "1\n"
+    until(lambda: len(server.containers()) == 1, 10, "no container again")
+    assert control.call("POST", f"/sandboxes/{quiet}/pause").status_code == 204  # no container is needed for that
+    assert control.call("POST", f"/sandboxes/{quiet}/connect", {"timeout": 60}).status_code == 201
+    assert run(control, quiet, "cat /opt/f") == "kept\n"
+    control.kill(quiet, busy)
+    assert standing(server) == []
+
+
+def test_killed_in_the_middle(server: Server, control: Control) -> None:
+    """A snapshot or a box is lost, doubled or half filled, or something stays. The last: it restarts the server."""
+    sid = control.create(timeout=600)["sandboxID"]
+    run(control, sid, FILL)
+    state = run(control, sid, LOOK)
+    for after_s in BUSY_S[1:]:
+        cut(server, after_s, lambda: control.call("POST", f"/sandboxes/{sid}/snapshots"))
+        assert run(control, sid, LOOK) == state
+        for request in ("pause", "connect"):
+            cut(
+                server,
+                after_s,
+                lambda name=request: control.call("POST", f"/sandboxes/{sid}/{name}", {"memory": False}),
+            )
+            assert control.call("POST", f"/sandboxes/{sid}/connect", {"timeout": 600}).is_success
+            assert run(control, sid, LOOK) == state
+            control.call("POST", f"/sandboxes/{sid}/pause", {"memory": False})  # 409: it is
+        assert control.call("POST", f"/sandboxes/{sid}/connect", {"timeout": 600}).is_success
+    taken = [one["snapshotID"] for one in control.call("GET", "/snapshots").json()]
+    for one in taken:
+        copy = control.create(templateID=one)["sandboxID"]
+        assert run(control, copy, LOOK) == state
+        control.kill(copy)
+    until(lambda: sorted(standing(server)) == sorted(f"snapshot-{one}" for one in taken), 10, "no others stand")
+    nothing_left(server, server.folder, {sid})
+    for one in taken:
+        assert control.call("DELETE", f"/templates/{one}").status_code == 204
+    control.kill(sid)
+    nothing_left(server, server.folder, set())
     assert standing(server) == []
