@@ -14,7 +14,7 @@ from sandbox_server.boxes.states import BoxStates
 from sandbox_server.boxes.templates import TemplateBuilds
 from sandbox_server.catalogue.templates import Result, TemplateBuild
 from sandbox_server.checkpoints.checkpoint import Checkpoint
-from sandbox_server.errors import MalformedRequest
+from sandbox_server.errors import MalformedRequest, UnknownImage
 from sandbox_server.images.box_images import INSTANCE_KEY, VIEW_KEY
 from sandbox_server.records import BoxKind, BoxRecord, OnTimeout
 from sandbox_server.state.boxes import BoxFacts
@@ -45,6 +45,8 @@ class BoxRequest:
     image: str = ""
     """"": taken from the metadata or the template."""
     template: str = ""
+    snapshot: str = ""
+    """Id or name of a snapshot, instead of an image and a template."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     user: str = ""
@@ -108,12 +110,21 @@ class BoxPlans:
 
         Raises CatalogueUnavailable.
         """
-        if not self._policy.by_template(asked.image, asked.template, asked.metadata):
+        if asked.snapshot or not self._policy.by_template(asked.image, asked.template, asked.metadata):
             return None
         return await self._templates.ready(asked.owner, asked.template)
 
     async def source(self, asked: BoxRequest) -> Source | None:
-        """The snapshot that the request names as its template; None: it names none. Raises as `BoxSnapshots.source`."""
+        """The snapshot that the request names, perhaps as its template; None: it names none.
+
+        Raises:
+            UnknownImage: `asked.snapshot` does not exist. As `BoxSnapshots.source`.
+        """
+        if asked.snapshot:
+            found = await self.snapshots(asked.owner, asked.snapshot) if self.snapshots else None
+            if found is None:
+                raise UnknownImage(f"snapshot {asked.snapshot!r} does not exist")
+            return found
         if self.snapshots is None or not self._policy.by_template(asked.image, asked.template, asked.metadata):
             return None
         return await self.snapshots(asked.owner, asked.template)
