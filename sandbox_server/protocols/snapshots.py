@@ -83,11 +83,13 @@ ROUTER = APIRouter(prefix="/v1", tags=["boxes"])
     openapi_extra=takes(NewSnapshot),
 )
 async def take_snapshot(request: Request, sid: Sid) -> Response:
-    """Take a snapshot of a running box's files; `POST /v1/boxes` makes boxes from it. What runs in the box is not in it."""
+    """Take a snapshot of a running box's files, from which `POST /v1/boxes` makes boxes.
+
+    What runs in the box is not in it.
+    """
     name = (await read(request, NewSnapshot)).name
-    return json_answer(
-        _shown(await snapshots_of(request).take(sid, name, idempotency_key=idempotency_key(request))), 201
-    )
+    taken = await snapshots_of(request).take(sid, name, idempotency_key=idempotency_key(request))
+    return json_answer(_shown(taken), 201)
 
 
 @ROUTER.get("/snapshots", response_model=list[SnapshotDetail])

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from .e2b import TEMPLATES, Control, sdk
+from .fleet import fleet
 from .serving import Server, serving, until
 from .test_copies_killed import BUSY_S, FILL, LOOK, cut, nothing_left
 
@@ -164,6 +165,45 @@ def test_an_idle_box_sleeps(server: Server, control: Control) -> None:
     assert run(control, quiet, "cat /opt/f") == "kept\n"
     control.kill(quiet, busy)
     assert standing(server) == []
+
+
+def test_two_nodes(rows: Path, tmp_path: Path) -> None:
+    """A box from another node's snapshot lacks its files; a snapshot that is out of reach is told wrongly, or stays."""
+    objects = tmp_path / "objects"
+    with fleet(tmp_path, rows, 2, box_templates=TEMPLATES) as ((a, b), _):
+        near, far = Control(a), Control(b)
+        sid = far.create(timeout=600)["sandboxID"]
+        assert _node(near, sid) == b.node
+        run(near, sid, "echo kept > /opt/f")
+        there = near.call("POST", f"/sandboxes/{sid}/snapshots").json()["snapshotID"]
+        copies = [near.create(templateID=there)["sandboxID"], *_forks(near, sid)]
+        assert [(_node(near, one), run(near, one, "cat /opt/f")) for one in copies] == [(b.node, "kept\n")] * 2
+        for server in (a, b):
+            server.environment["SANDBOX_CHECKPOINTS_URL"] = f"file://{objects}"
+            server.restart()
+        shared = near.call("POST", f"/v1/boxes/{sid}/snapshots", {"name": "shared"}).json()
+        assert shared["shared"] and shared["node"] == b.node
+        b.kill()
+        box = near.call("POST", "/v1/boxes", {"snapshot": "shared"}).json()
+        assert (box["node"], run(near, box["sid"], "cat /opt/f")) == (a.node, "kept\n")
+        away = near.call("POST", "/v1/boxes", {"snapshot": there})
+        assert away.status_code == 503 and f"lies on node {b.node}" in away.json()["detail"], away.text
+        assert len(near.call("GET", "/snapshots").json()) == 2
+        assert near.call("DELETE", "/v1/snapshots/shared").status_code == 204
+        assert not [path for path in objects.rglob("*") if path.is_file()]
+        assert near.call("DELETE", f"/templates/{there}").status_code == 204
+        b.start()
+        assert standing(b) == [] and far.call("GET", "/snapshots").json() == []
+
+
+def _node(control: Control, sid: str) -> str:
+    return str(control.call("GET", f"/v1/boxes/{sid}").json()["node"])
+
+
+def _forks(control: Control, sid: str) -> list[str]:
+    forked = control.call("POST", f"/v1/boxes/{sid}/fork", {"n": 1}).json()
+    assert forked["failed"] == []
+    return list(forked["sids"])
 
 
 def test_killed_in_the_middle(server: Server, control: Control) -> None:
