@@ -17,27 +17,20 @@ from sandbox_server.boxes.templates import DEFAULT_TAG, TemplateBuilds, parsed
 from sandbox_server.catalogue.snapshots import Snapshot, Snapshots
 from sandbox_server.checkpoints.checkpoint import Checkpoint
 from sandbox_server.checkpoints.lasting import LastingCheckpoints
-from sandbox_server.errors import InfrastructureError, MalformedRequest, OwnedElsewhere, RequestError, ServiceError
+from sandbox_server.errors import (
+    InfrastructureError,
+    MalformedRequest,
+    OwnedElsewhere,
+    ServiceError,
+    TooManySnapshots,
+    UnknownSnapshot,
+)
 from sandbox_server.state.boxes import BoxFacts
 from sandbox_server.state.nodes import HOP, Hop, Liveness, Nodes
 
 log = telemetry.logger(__name__)
 
 _PREFIX = "snapshot-"  # of the names of their checkpoints
-
-
-class UnknownSnapshot(RequestError):
-    """No such snapshot of this key, or its files are gone for good."""
-
-    code = "unknown_snapshot"
-    http_status = 404
-
-
-class TooManySnapshots(RequestError):
-    """The key has as many snapshots, or as many bytes in them, as a key may."""
-
-    code = "too_many_snapshots"
-    http_status = 413
 
 
 @dataclass(frozen=True, slots=True)

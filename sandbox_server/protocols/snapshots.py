@@ -6,9 +6,8 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from sandbox_server.boxes.boxes import BoxView
-from sandbox_server.boxes.snapshots import UnknownSnapshot
 from sandbox_server.catalogue.snapshots import Snapshot
-from sandbox_server.errors import ServiceError
+from sandbox_server.errors import ServiceError, UnknownSnapshot
 from sandbox_server.protocols._caller import owner_of_caller
 from sandbox_server.protocols._group import Started, group_answer
 from sandbox_server.protocols._sessions import boxes_of, forks_of, snapshots_of

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from .test_copies_killed import BUSY_S, FILL, LOOK, cut, nothing_left
 
 @pytest.fixture(scope="module")
 def server(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    settings = {"box_templates": TEMPLATES, "reaper_period_s": 0.5, "hibernate_s": 2}
+    settings = {"box_templates": TEMPLATES, "reaper_period_s": 0.5, "hibernate_s": 2, "snapshots": 3}
     with serving(tmp_path_factory.mktemp("snapshots"), rows, **settings) as server:
         yield server
 
@@ -165,6 +166,47 @@ def test_an_idle_box_sleeps(server: Server, control: Control) -> None:
     assert run(control, quiet, "cat /opt/f") == "kept\n"
     control.kill(quiet, busy)
     assert standing(server) == []
+
+
+def test_a_key_has_so_many_snapshots(server: Server, control: Control) -> None:
+    """A key fills the disk, a repeated request takes two, or a name's old snapshot stays."""
+    sid = control.create(timeout=300)["sandboxID"]
+    path = f"/v1/boxes/{sid}/snapshots"
+
+    def taken(key: str = "", **body: object) -> dict[str, Any]:
+        answer = Control(server, **({"Idempotency-Key": key} if key else {})).call("POST", path, body)
+        return dict(answer.json())
+
+    first = taken("once")
+    assert taken("once") == first and first["size_bytes"] > 0 and not first["shared"]
+    named = [taken(name="again:v1")["id"] for _ in range(2)]
+    assert [one["id"] for one in control.call("GET", "/v1/snapshots").json()] == [named[1], first["id"]]
+    last = taken()["id"]
+    assert taken()["code"] == "too_many_snapshots"
+    assert sorted(standing(server)) == sorted(f"snapshot-{one}" for one in (first["id"], named[1], last))
+    for one in ("again:v1", first["id"], last):
+        assert control.call("DELETE", f"/v1/snapshots/{one}").status_code == 204
+    assert control.call("DELETE", f"/v1/snapshots/{last}").status_code == 404
+    control.kill(sid)
+    assert standing(server) == []
+
+
+def test_an_end_that_keeps_only_files(server: Server, control: Control) -> None:
+    """A box's end is no such pause, or a request resumes it."""
+    wanted = {"autoPause": True, "autoPauseMemory": False}
+    resuming = control.call("POST", "/v2/sandboxes", {"templateID": "base", **wanted, "autoResume": {"enabled": True}})
+    assert resuming.status_code == 400, resuming.text
+    made = control.create(timeout=3, **wanted)
+    sid = made["sandboxID"]
+    run(control, sid, "echo kept > /opt/f")
+    until(lambda: control.call("GET", f"/sandboxes/{sid}").json().get("pauseMode") == "filesystem", 10, "paused")
+    until(lambda: not server.containers(), 10, "no container")
+    refused = control.call("POST", f"/v1/boxes/{sid}/commands", {"cmd": "true"})
+    assert refused.json()["code"] == "sandbox_paused"
+    resumed = control.call("POST", f"/v1/boxes/{sid}/resume", {"lifetime_s": 60}).json()
+    assert resumed["container_id"] and not resumed["paused"]
+    assert run(control, sid, "cat /opt/f") == "kept\n"
+    control.kill(sid)
 
 
 def test_two_nodes(rows: Path, tmp_path: Path) -> None:
