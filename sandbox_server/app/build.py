@@ -139,6 +139,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             box_creation=sandboxes.box_creation,
             copies=sandboxes.copies,
             snapshots=sandboxes.snapshots,
+            snapshotting=sandboxes.snapshotting,
             box_forks=sandboxes.box_forks,
             templates=sandboxes.templates,
             grading=gradings.batches,

@@ -49,6 +49,7 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
             app.state.box_creation = parts.box_creation
             app.state.copies = parts.copies
             app.state.snapshots = parts.snapshots
+            app.state.snapshotting = parts.snapshotting
             app.state.box_forks = parts.box_forks
             app.state.templates = parts.templates
             app.state.processes = parts.processes

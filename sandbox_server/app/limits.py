@@ -7,7 +7,7 @@ from pathlib import Path
 from sandbox_server.actions.batch import BatchBounds, Batches
 from sandbox_server.boxes.commands import Kept
 from sandbox_server.boxes.policy import BoxPolicy, BoxSize
-from sandbox_server.boxes.snapshots import SnapshotBounds
+from sandbox_server.boxes.snapshotting import SnapshotBounds
 from sandbox_server.boxes.templates import TemplateBounds
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.images.engine_disk import ImageRules

@@ -14,6 +14,7 @@ from sandbox_server.boxes.forks import BoxForks
 from sandbox_server.boxes.processes import Processes
 from sandbox_server.boxes.session_boxes import SessionBoxes
 from sandbox_server.boxes.snapshots import BoxSnapshots
+from sandbox_server.boxes.snapshotting import Snapshotting
 from sandbox_server.boxes.templates import TemplateBuilds
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instances import Instances
@@ -47,6 +48,8 @@ class Parts:
     """Copies of sessions for people."""
     snapshots: BoxSnapshots | None = None
     """Snapshots of boxes."""
+    snapshotting: Snapshotting | None = None
+    """What takes them."""
     box_forks: BoxForks | None = None
     """Copies of boxes."""
     templates: TemplateBuilds | None = None

@@ -29,6 +29,7 @@ from sandbox_server.boxes.session_boxes import SessionBoxes
 from sandbox_server.boxes.session_work import SessionWork
 from sandbox_server.boxes.sleeping import BoxSleep
 from sandbox_server.boxes.snapshots import BoxSnapshots
+from sandbox_server.boxes.snapshotting import Snapshotting
 from sandbox_server.boxes.states import BoxStates
 from sandbox_server.boxes.templates import TemplateBuilds
 from sandbox_server.boxes.use import BoxUse
@@ -103,6 +104,7 @@ class Sandboxes:
     box_sleep: BoxSleep
     hibernation: BoxHibernation
     snapshots: BoxSnapshots
+    snapshotting: Snapshotting
     box_forks: BoxForks
     templates: TemplateBuilds
     runs: Runs
@@ -285,21 +287,13 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
         reaper = Reaper(runtime, data, kinds, ownership, restoring, starts, expiry, rebuilding, node=node)
         recovery = Recovery(data, kinds, starts, rewards, rebuilding, expiry, reaper, node=node)
         boxes = Boxes(runtime, data, state.boxes, ownership, ending, log, lives, policy, use)
-        plans = BoxPlans(data.store, state.boxes, policy, allowed, templates, bases, states)
+        snapshots = BoxSnapshots(states, Snapshots(base.database), elsewhere.lasting, state.nodes, node=node)
+        plans = BoxPlans(data.store, state.boxes, policy, allowed, templates, bases, states, snapshots)
         box_creation = BoxCreation(runtime, boxes, state.boxes, plans, starts, placement, ending, log)
         stack.push_async_callback(box_creation.close)
-        snapshots = BoxSnapshots(
-            boxes,
-            states,
-            Snapshots(base.database),
-            elsewhere.lasting,
-            templates,
-            state.boxes,
-            state.nodes,
-            snapshot_bounds(settings),
-            node=node,
+        snapshotting = Snapshotting(
+            boxes, states, snapshots, templates, state.boxes, snapshot_bounds(settings), node=node
         )
-        plans.snapshots = snapshots.source
         box_forks = BoxForks(boxes, box_creation, states, state.boxes, ending)
         stack.push_async_callback(box_forks.close)
         copies = Copies(
@@ -343,6 +337,7 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
                 HibernationConfig(node=node, idle_s=settings.hibernate_s),
             ),
             snapshots=snapshots,
+            snapshotting=snapshotting,
             box_forks=box_forks,
             templates=templates,
             runs=runs,

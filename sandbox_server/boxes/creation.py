@@ -8,7 +8,9 @@ from sandbox_server import telemetry
 from sandbox_server.boxes.bases import of_template
 from sandbox_server.boxes.boxes import Boxes, BoxView
 from sandbox_server.boxes.plan import BoxPlan
-from sandbox_server.boxes.planning import BoxPlans, BoxRequest, Source
+from sandbox_server.boxes.planning import BoxPlans, BoxRequest
+from sandbox_server.boxes.snapshots import Source
+from sandbox_server.catalogue.snapshots import Snapshot
 from sandbox_server.catalogue.templates import Result
 from sandbox_server.checkpoints.store import Damaged
 from sandbox_server.errors import ImageUnavailable, InfrastructureError, ServiceError, UnknownImage
@@ -79,7 +81,7 @@ class BoxCreation:
 
     async def _begin(self, asked: BoxRequest) -> BoxView:
         template = await self._plans.template(asked)
-        source = await self._plans.source(asked) if template is None else None
+        source = await self._plans.source(asked, self._settle) if template is None else None
         if source is not None:
             return await self.of(asked, source)
         plan = self._plans.plan(asked, template)
@@ -88,8 +90,12 @@ class BoxCreation:
             await self._plans.permit(plan.box.image)
         return await self._start(asked, plan)
 
+    async def _settle(self, snapshot: Snapshot) -> None:
+        await self._placement.settle_as(f"snapshot {snapshot.snapshot_id}", [tagged(snapshot.box.image)])
+
     async def of(self, asked: BoxRequest, source: Source) -> BoxView:
         """A running box with the files of another one, on this node. Raises as `create`; NotForkable."""
+        await self._placement.ready()
         plan = self._plans.plan(asked, None, source)
         if not of_template(source.box):
             await self._plans.permit(source.box.image)

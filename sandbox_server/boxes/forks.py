@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from sandbox_server import telemetry
 from sandbox_server.boxes.boxes import Boxes, BoxView
 from sandbox_server.boxes.creation import BoxCreation
-from sandbox_server.boxes.planning import BoxRequest, Source
+from sandbox_server.boxes.planning import BoxRequest
+from sandbox_server.boxes.snapshots import Source
 from sandbox_server.boxes.states import BoxStates
 from sandbox_server.errors import ServiceError, UnknownSession
 from sandbox_server.records import BoxKind, OnTimeout

@@ -10,10 +10,11 @@ from sandbox_server.boxes.bases import Bases
 from sandbox_server.boxes.network import egress_of
 from sandbox_server.boxes.plan import BoxPlan, Life, Making
 from sandbox_server.boxes.policy import BoxPolicy
+from sandbox_server.boxes.snapshots import BoxSnapshots, Source
 from sandbox_server.boxes.states import BoxStates
 from sandbox_server.boxes.templates import TemplateBuilds
+from sandbox_server.catalogue.snapshots import Snapshot
 from sandbox_server.catalogue.templates import Result, TemplateBuild
-from sandbox_server.checkpoints.checkpoint import Checkpoint
 from sandbox_server.errors import MalformedRequest, UnknownImage
 from sandbox_server.images.box_images import INSTANCE_KEY, VIEW_KEY
 from sandbox_server.records import BoxKind, BoxRecord, OnTimeout
@@ -22,19 +23,6 @@ from sandbox_server.state.store import Store
 
 _TOKEN_BYTES = 32
 _VIEW_KEYS = (VIEW_KEY, INSTANCE_KEY)
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """What a box begins with besides its image: the files of another box."""
-
-    box: BoxRecord
-    """The other box, as it was then."""
-    checkpoint: Checkpoint
-
-
-Snapshots = Callable[[str, str], Awaitable[Source | None]]
-"""`BoxSnapshots.source`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +77,9 @@ class BoxPlans:
         templates: TemplateBuilds,
         bases: Bases,
         states: BoxStates,
+        snapshots: BoxSnapshots,
     ) -> None:
-        self.snapshots: Snapshots | None = None
-        """Set before the first box is planned, if this server has snapshots."""
+        self._snapshots = snapshots
         self._bases = bases
         self._states = states
         self._store = store
@@ -114,20 +102,20 @@ class BoxPlans:
             return None
         return await self._templates.ready(asked.owner, asked.template)
 
-    async def source(self, asked: BoxRequest) -> Source | None:
+    async def source(self, asked: BoxRequest, settle: Callable[[Snapshot], Awaitable[None]]) -> Source | None:
         """The snapshot that the request names, perhaps as its template; None: it names none.
 
         Raises:
             UnknownImage: `asked.snapshot` does not exist. As `BoxSnapshots.source`.
         """
         if asked.snapshot:
-            found = await self.snapshots(asked.owner, asked.snapshot) if self.snapshots else None
+            found = await self._snapshots.source(asked.owner, asked.snapshot, settle)
             if found is None:
                 raise UnknownImage(f"snapshot {asked.snapshot!r} does not exist")
             return found
-        if self.snapshots is None or not self._policy.by_template(asked.image, asked.template, asked.metadata):
+        if not self._policy.by_template(asked.image, asked.template, asked.metadata):
             return None
-        return await self.snapshots(asked.owner, asked.template)
+        return await self._snapshots.source(asked.owner, asked.template, settle)
 
     async def permit(self, image: str) -> None:
         """Raise UnknownImage unless clients may run `image`."""

@@ -5,27 +5,18 @@ took it, or in the object store if there is one. A snapshot belongs to the API k
 snapshot is not in SQL is what a killed server left; `tidy` removes it.
 """
 
-import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
-from sandbox_server import clock, telemetry
-from sandbox_server.boxes.boxes import Boxes, BoxView
-from sandbox_server.boxes.planning import Source
+from sandbox_server import telemetry
 from sandbox_server.boxes.states import BoxStates
-from sandbox_server.boxes.templates import DEFAULT_TAG, TemplateBuilds, parsed
+from sandbox_server.boxes.templates import DEFAULT_TAG, parsed
 from sandbox_server.catalogue.snapshots import Snapshot, Snapshots
 from sandbox_server.checkpoints.checkpoint import Checkpoint
 from sandbox_server.checkpoints.lasting import LastingCheckpoints
-from sandbox_server.errors import (
-    InfrastructureError,
-    MalformedRequest,
-    OwnedElsewhere,
-    ServiceError,
-    TooManySnapshots,
-    UnknownSnapshot,
-)
-from sandbox_server.state.boxes import BoxFacts
+from sandbox_server.errors import InfrastructureError, MalformedRequest, OwnedElsewhere, UnknownSnapshot
+from sandbox_server.records import BoxRecord
 from sandbox_server.state.nodes import HOP, Hop, Liveness, Nodes
 
 log = telemetry.logger(__name__)
@@ -34,121 +25,56 @@ _PREFIX = "snapshot-"  # of the names of their checkpoints
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotBounds:
-    """The operator's settings SANDBOX_SNAPSHOT*."""
+class Source:
+    """What a box begins with besides its image: the files of another box."""
 
-    count: int
-    """Snapshots of one key; 0: none are taken."""
-    total_bytes: int
-    """All of them together."""
+    box: BoxRecord
+    """The other box, as it was then."""
+    checkpoint: Checkpoint
+
+
+def checkpoint_name(snapshot_id: str) -> str:
+    """The name of the checkpoint that has the snapshot's files."""
+    return _PREFIX + snapshot_id
 
 
 class BoxSnapshots:
-    """Takes snapshots of this node's boxes; finds and deletes those of all nodes. An owner of None sees all."""
+    """The snapshots of all nodes, and the files of those that this node has. An owner of None sees all."""
 
     def __init__(
-        self,
-        boxes: Boxes,
-        states: BoxStates,
-        store: Snapshots,
-        lasting: LastingCheckpoints | None,
-        templates: TemplateBuilds,
-        facts: BoxFacts,
-        nodes: Nodes,
-        bounds: SnapshotBounds,
-        *,
-        node: str,
+        self, states: BoxStates, store: Snapshots, lasting: LastingCheckpoints | None, nodes: Nodes, *, node: str
     ) -> None:
         """`lasting`: where all nodes can have the files, if they are anywhere."""
-        self._boxes = boxes
         self._states = states
         self._store = store
         self._lasting = lasting
-        self._templates = templates
-        self._facts = facts
         self._nodes = nodes
-        self._bounds = bounds
         self._node = node
         self._taking: set[str] = set()
 
-    async def take(self, sid: str, name: str = "", *, idempotency_key: str = "") -> Snapshot:
-        """Take a snapshot of a running box. One with the same name is replaced once the new one stands.
-
-        A repeated request with the same `idempotency_key` returns the first one's snapshot.
-
-        Raises:
-            UnknownSession, OwnedElsewhere, SandboxPaused. MalformedRequest: the name. TooManySnapshots.
-            NotForkable: what is in the box cannot be stored. SandboxLost, InfrastructureError.
-        """
-        view = await self._boxes.get(sid)
-        await self._boxes.here(view)
-        owner = view.box.owner
-        key = f"{owner}\0snapshot\0{sid}\0{idempotency_key}" if idempotency_key else ""
-        if key and (made := await self._facts.made(key)) and (found := await self._store.find(owner, made)):
-            return found
-        name = await self._named(owner, name) if name else ""
-        await self._room(owner, 0)
-        snapshot_id = secrets.token_hex(10)
-        result = "ok"
+    @contextmanager
+    def taking(self, snapshot_id: str) -> Iterator[None]:
+        """The block takes this snapshot, whose files are nobody's until then."""
         self._taking.add(snapshot_id)
         try:
-            snapshot = await self._take(view, snapshot_id, name)
-        except ServiceError as error:
-            result = error.code
-            raise
+            yield
         finally:
             self._taking.discard(snapshot_id)
-            telemetry.SNAPSHOTS.labels(result).inc()
-        if key:
-            await self._facts.remember(key, snapshot_id)
-        log.info("snapshot taken", sid=sid, snapshot=snapshot_id, mb=snapshot.size_bytes >> 20)
-        return snapshot
 
-    async def _take(self, view: BoxView, snapshot_id: str, name: str) -> Snapshot:
-        owner = view.box.owner
-        checkpoint = await self._states.take(await self._boxes.sandbox(view), _PREFIX + snapshot_id)
-        try:
-            size_bytes = self._states.size_bytes(checkpoint)
-            await self._room(owner, size_bytes)
-            if self._lasting is not None:
-                await self._lasting.save(checkpoint)
-            snapshot = Snapshot(
-                snapshot_id=snapshot_id,
-                owner=owner,
-                name=name,
-                sid=view.sid,
-                node=self._node,
-                created_at=clock.now(),
-                size_bytes=size_bytes,
-                box=replace(view.box, token="", traffic_token=""),
-                image=checkpoint.image,
-                shared=self._lasting is not None,
-            )
-            former = await self._store.add(snapshot)
-        except BaseException:
-            self._states.drop(checkpoint.sid)  # what is in the object store goes with the next `tidy`
-            raise
-        if self._lasting is not None:  # the object store has it, so it may make room here
+    async def share(self, checkpoint: Checkpoint) -> bool:
+        """Copy a snapshot's files to the object store; False: there is none. Raises InfrastructureError."""
+        if self._lasting is None:
+            return False
+        await self._lasting.save(checkpoint)
+        return True
+
+    async def add(self, snapshot: Snapshot, checkpoint: Checkpoint) -> None:
+        """Store the snapshot, in place of one of the same name. Raises CatalogueUnavailable."""
+        former = await self._store.add(snapshot)
+        if snapshot.shared:  # the object store has it, so it may make room here
             await self._states.release(checkpoint)
         for one in former:
             await self._forget(one)
-        return snapshot
-
-    async def _named(self, owner: str, name: str) -> str:
-        name, tag = parsed(name)
-        if await self._templates.store.named(owner, name) is not None:
-            raise MalformedRequest(f"{name!r} names a template; give the snapshot another name")
-        return f"{name}:{tag or DEFAULT_TAG}"
-
-    async def _room(self, owner: str, size_bytes: int) -> None:
-        count, used = await self._store.usage(owner)
-        if count >= self._bounds.count:
-            raise TooManySnapshots(f"this key has {count} snapshots (SANDBOX_SNAPSHOTS); delete some")
-        if used + size_bytes > self._bounds.total_bytes:
-            raise TooManySnapshots(
-                f"this key's snapshots have {used >> 20} MB, and this one has {size_bytes >> 20} MB"
-                " (SANDBOX_SNAPSHOTS_MB); delete some"
-            )
 
     async def find(self, owner: str | None, named: str) -> Snapshot | None:
         """The snapshot of this id or `name[:tag]`."""
@@ -171,6 +97,10 @@ class BoxSnapshots:
             names = [f"{bare}:{tag or DEFAULT_TAG}", *([bare] if not tag else [])]
         return await self._store.listed(owner, sid=sid, names=names)
 
+    async def usage(self, owner: str, *, but: str) -> tuple[int, int]:
+        """How many snapshots the owner has, and their bytes, without the one of the name `but`."""
+        return await self._store.usage(owner, but=but)
+
     async def delete(self, owner: str | None, named: str) -> bool:
         """Delete the snapshot; boxes made from it live on. False: there is none."""
         found = await self.find(owner, named)
@@ -191,16 +121,20 @@ class BoxSnapshots:
             except InfrastructureError as error:
                 log.warning("a replaced snapshot stays in the object store for now", error=error.detail)
 
-    async def source(self, owner: str, named: str) -> Source | None:
+    async def source(self, owner: str, named: str, settle: Callable[[Snapshot], Awaitable[None]]) -> Source | None:
         """What a box from this snapshot begins with, on this node; None: there is no such snapshot.
+
+        `settle`: returns if a box from a snapshot that every node can have is to start here.
 
         Raises:
             OwnedElsewhere: another node has its files. UnknownSnapshot: nobody has them any more.
-            InfrastructureError: that node, or the object store, is away.
+            InfrastructureError: that node, or the object store, is away. As `settle`.
         """
         snapshot = await self.find(owner, named)
         if snapshot is None:
             return None
+        if snapshot.shared:
+            await settle(snapshot)
         return Source(snapshot.box, await self._checkpoint(snapshot))
 
     async def _checkpoint(self, snapshot: Snapshot) -> Checkpoint:

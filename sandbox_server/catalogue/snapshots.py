@@ -77,7 +77,8 @@ class Snapshots:
             if by_id and owner in (None, by_id[0].owner):
                 return by_id[0]
             of_name = (row.owner == (owner or ""), row.name == named)
-            by_name = [_read(found) for found in (await connection.execute(_all().where(*of_name))).all()]
+            newest = _all().where(*of_name).order_by(row.created_at.desc()).limit(1)
+            by_name = [_read(found) for found in (await connection.execute(newest)).all()]
         return by_name[0] if by_name else None
 
     async def listed(self, owner: str | None, *, sid: str = "", names: Sequence[str] = ()) -> list[Snapshot]:
@@ -99,10 +100,12 @@ class Snapshots:
             gone = await connection.execute(delete(SnapshotRow).where(SnapshotRow.snapshot_id == snapshot_id))
             return gone.rowcount == 1
 
-    async def usage(self, owner: str) -> tuple[int, int]:
-        """How many snapshots the owner has, and their bytes."""
+    async def usage(self, owner: str, *, but: str = "") -> tuple[int, int]:
+        """How many snapshots the owner has, and their bytes, without the one of the name `but`."""
         row = SnapshotRow
         found = select(func.count(), func.coalesce(func.sum(row.size_bytes), 0)).where(row.owner == owner)
+        if but:
+            found = found.where(row.name != but)
         async with self._database.reading() as connection:
             count, size = (await connection.execute(found)).one()
         return int(count), int(size)

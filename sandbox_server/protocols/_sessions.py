@@ -9,6 +9,7 @@ from sandbox_server.boxes.creation import BoxCreation
 from sandbox_server.boxes.forks import BoxForks
 from sandbox_server.boxes.session_boxes import SessionBoxes
 from sandbox_server.boxes.snapshots import BoxSnapshots
+from sandbox_server.boxes.snapshotting import Snapshotting
 
 
 def boxes_of(request: Request) -> Boxes:
@@ -24,6 +25,11 @@ def box_creation_of(request: Request) -> BoxCreation:
 def snapshots_of(request: Request) -> BoxSnapshots:
     """The snapshots of boxes."""
     return cast(BoxSnapshots, request.app.state.snapshots)
+
+
+def snapshotting_of(request: Request) -> Snapshotting:
+    """What takes snapshots of boxes."""
+    return cast(Snapshotting, request.app.state.snapshotting)
 
 
 def forks_of(request: Request) -> BoxForks:

@@ -10,7 +10,7 @@ from sandbox_server.catalogue.snapshots import Snapshot
 from sandbox_server.errors import ServiceError, UnknownSnapshot
 from sandbox_server.protocols._caller import owner_of_caller
 from sandbox_server.protocols._group import Started, group_answer
-from sandbox_server.protocols._sessions import boxes_of, forks_of, snapshots_of
+from sandbox_server.protocols._sessions import boxes_of, forks_of, snapshots_of, snapshotting_of
 from sandbox_server.protocols._wire import idempotency_key, json_answer, read, takes
 from sandbox_server.protocols.ahead import GroupAnswer
 from sandbox_server.protocols.boxes import BoxDetail, Seconds, box_detail
@@ -87,7 +87,7 @@ async def take_snapshot(request: Request, sid: Sid) -> Response:
     What runs in the box is not in it.
     """
     name = (await read(request, NewSnapshot)).name
-    taken = await snapshots_of(request).take(sid, name, idempotency_key=idempotency_key(request))
+    taken = await snapshotting_of(request).take(sid, name, idempotency_key=idempotency_key(request))
     return json_answer(_shown(taken), 201)
 
 

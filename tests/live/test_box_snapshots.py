@@ -1,6 +1,9 @@
 """Snapshots and copies of boxes, by the real SDK and by plain requests; pauses that keep only files."""
 
 import json
+import os
+import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -266,6 +269,14 @@ def test_killed_in_the_middle(server: Server, control: Control) -> None:
             assert run(control, sid, LOOK) == state
             control.call("POST", f"/sandboxes/{sid}/pause", {"memory": False})  # 409: it is
         assert control.call("POST", f"/sandboxes/{sid}/connect", {"timeout": 600}).is_success
+    control.call("POST", f"/sandboxes/{sid}/pause", {"memory": False}).raise_for_status()
+    server.kill()
+    os.kill(server.redis(), signal.SIGKILL)
+    for path in (server.folder / "data" / "redis").iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    server.start()
+    assert control.call("POST", f"/sandboxes/{sid}/connect", {"timeout": 600}).is_success
+    assert run(control, sid, LOOK) == state
     taken = [one["snapshotID"] for one in control.call("GET", "/snapshots").json()]
     for one in taken:
         copy = control.create(templateID=one)["sandboxID"]

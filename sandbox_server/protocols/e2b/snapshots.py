@@ -9,7 +9,7 @@ from sandbox_server.boxes.boxes import BoxView
 from sandbox_server.errors import ServiceError
 from sandbox_server.protocols._caller import owner_of_caller
 from sandbox_server.protocols._group import while_connected
-from sandbox_server.protocols._sessions import boxes_of, forks_of, snapshots_of
+from sandbox_server.protocols._sessions import boxes_of, forks_of, snapshots_of, snapshotting_of
 from sandbox_server.protocols._wire import idempotency_key, json_answer
 from sandbox_server.protocols.e2b import listing, wire
 from sandbox_server.protocols.e2b.control import Unimplemented, body_of, sid_of
@@ -41,7 +41,7 @@ async def take(request: Request, sid: str) -> Response:
         raise Unimplemented(
             "a snapshot has only files here, no memory: ask for mode filesystem, or for none; a pause keeps memory"
         )
-    taken = await snapshots_of(request).take(sid_of(sid), asked.name, idempotency_key=idempotency_key(request))
+    taken = await snapshotting_of(request).take(sid_of(sid), asked.name, idempotency_key=idempotency_key(request))
     return json_answer(wire.snapshot(taken), 201)
 
 
