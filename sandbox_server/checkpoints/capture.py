@@ -1,9 +1,9 @@
-"""Takes a checkpoint of a session's sandbox, and gives its state to a fresh container of the same image.
+"""Takes a checkpoint of a sandbox, a session's or a box's, and gives its state to a fresh container of the same image.
 
 It is done inside the containers, by programs that every task image has. What was changed is found by its time, or
 listed from outside where the engine's host shows it, which saves the walk through the whole tree. The source is
-hostile: what comes out of it is bounded, stored as it is, and only ever goes into containers of the same session, which
-could do nothing with it that the session cannot do itself.
+hostile: what comes out of it is bounded, stored as it is, and only ever goes into containers of the same session, or of
+boxes of the same key, which could do nothing with it that the source cannot do itself.
 """
 
 import asyncio
