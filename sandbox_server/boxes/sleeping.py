@@ -19,7 +19,7 @@ from sandbox_server.boxes.states import BoxStates
 from sandbox_server.boxes.view import BoxView
 from sandbox_server.checkpoints.checkpoint import Checkpoint
 from sandbox_server.checkpoints.store import Damaged
-from sandbox_server.errors import CapacityError, SandboxLost, ServiceError, UnknownSession
+from sandbox_server.errors import CapacityError, InfrastructureError, SandboxLost, ServiceError, UnknownSession
 from sandbox_server.records import BoxRecord
 from sandbox_server.sandbox.base import ContainerSpec, Role, Runtime, Sandbox
 from sandbox_server.sessions.data import SessionData
@@ -89,17 +89,21 @@ class BoxSleep:
             UnknownSession: it has ended. StateUnavailable, CatalogueUnavailable.
         """
         asleep = BoxView(replace(view.record, container_id=""), view.box)
-        # SQL first: if Redis forgets the box, SQL must know that it has no container
-        self._log.add(asleep.record, asleep.box)
-        await self._log.drain()
-        if not await self._facts.change(view.box, view.ends_at, container_id=""):
-            raise UnknownSession(f"box {view.sid} has ended")
-        if unused is not None:
-            await asyncio.sleep(_GRACE_S)
-            if not unused():
-                await self._facts.change(view.box, view.ends_at, container_id=view.record.container_id)
-                self._log.add(view.record, view.box)
-                return view
+        try:
+            # SQL first: if Redis forgets the box, SQL must know that it has no container
+            self._log.add(asleep.record, asleep.box)
+            await self._log.drain()
+            if not await self._facts.change(view.box, view.ends_at, container_id=""):
+                raise UnknownSession(f"box {view.sid} has ended")
+            if unused is not None:
+                await asyncio.sleep(_GRACE_S)
+                if not unused():
+                    await self._facts.change(view.box, view.ends_at, container_id=view.record.container_id)
+                    self._log.add(view.record, view.box)
+                    return view
+        except InfrastructureError:
+            self._log.add(view.record, view.box)  # it still has its container
+            raise
         await self._starts.release(view.sid)
         with suppress(ServiceError):
             for pid in await self._facts.commands(view.sid):  # no later server is to look for them
