@@ -13,6 +13,8 @@ ServiceError
 │   ├── UnknownUser         the container has no such user
 │   ├── UnknownProcess      no such command runs in the box
 │   ├── UnknownImage        boxes may not run this image, or it cannot be found
+│   ├── UnknownSnapshot     no such snapshot of a box, or its files are gone
+│   ├── TooManySnapshots    the API key has as many snapshots as a key may
 │   ├── IsBox               the request needs a session with an instance, not a box
 │   ├── UnknownBlob         this node has no blob with this hash
 │   ├── UnknownFile         no such file in a box
@@ -191,6 +193,20 @@ class UnknownImage(RequestError):
 
     code = "unknown_image"
     http_status = 404
+
+
+class UnknownSnapshot(RequestError):
+    """The API key has no such snapshot, or the snapshot's files are lost."""
+
+    code = "unknown_snapshot"
+    http_status = 404
+
+
+class TooManySnapshots(RequestError):
+    """The API key has as many snapshots, or as many bytes in them, as a key may; delete some."""
+
+    code = "too_many_snapshots"
+    http_status = 413
 
 
 class SandboxPaused(RequestError):

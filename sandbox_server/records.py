@@ -140,6 +140,10 @@ class BoxRecord:
     """Whether requests to the box resume it."""
     paused_at: float = 0.0
     """Unix seconds; 0 if it runs."""
+    files_only: bool = False
+    """The current pause keeps only files, as its client asked; requests do not resume it."""
+    timeout_files: bool = False
+    """The pause at its end, if `on_timeout` is one, keeps only files."""
     pausable_s: float = 0.0
     """Seconds that it may still be paused in total; the current pause is not yet deducted."""
     traffic_token: str = ""
@@ -148,6 +152,16 @@ class BoxRecord:
     """Host name shown to its ports, with `${PORT}` for the port; "" passes on the request's own."""
     workdir: str = ""
     """Working directory of commands that name none; "": the user's home."""
+    base: str = ""
+    """Name of the image that its container is made from, if that is another view of `image`; "" if not known."""
+    root: str = ""
+    """The image that decides about its network; "": `image`."""
+    built: str = ""
+    """The template whose image it is, if a client built it; `template` may name a snapshot."""
+    start: str = ""
+    """The template's start command; "" for none."""
+    ready: str = ""
+    """Command that succeeds once `start` is ready; "": nothing waits for it."""
 
     def to_json(self) -> str:
         """As JSON in ASCII, which Redis and every database can store, whatever the client wrote."""

@@ -63,7 +63,7 @@ RESTORE_SECONDS = Histogram("sandbox_restore_seconds", "From the loss to the res
 FORKS = Counter("sandbox_forks_total", "Copies of sessions: ok, or the code of the error", ["result"])
 CHECKPOINT_SECONDS = Histogram(
     "sandbox_checkpoint_seconds",
-    "Of a session's files and shell: take, or restore in another container",
+    "Of a session's files and shell, or a box's files: take, or restore in another container",
     ["stage"],
     buckets=_SLOW,
 )
@@ -72,8 +72,12 @@ CHECKPOINT_COPIES = Counter(
     "Checkpoints copied out to the object store, or looked up there and copied in, by how that ended",
     ["way", "result"],
 )
-SLEEPS = Counter("sandbox_sleeps_total", "Idle sessions: asleep, awake (left so), or the code of the error", ["result"])
-WAKE_SECONDS = Histogram("sandbox_wake_seconds", "From a sleeping session to its container", buckets=_SLOW)
+SNAPSHOTS = Counter("sandbox_snapshots_total", "Snapshots of boxes: ok, or the code of the error", ["result"])
+BOX_FORKS = Counter("sandbox_box_forks_total", "Copies of boxes: ok, or the code of the error", ["result"])
+SLEEPS = Counter(
+    "sandbox_sleeps_total", "Idle sessions and boxes: asleep, awake (left so), or the code of the error", ["result"]
+)
+WAKE_SECONDS = Histogram("sandbox_wake_seconds", "From a sleeping session or box to its container", buckets=_SLOW)
 REAPED = Counter("sandbox_reaped_total", "Containers and sessions ended by the reaper", ["why"])
 LOOP_STALL_SECONDS = Histogram(
     "sandbox_loop_stall_seconds",

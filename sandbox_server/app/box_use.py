@@ -6,7 +6,7 @@ from sandbox_server.boxes.use import BoxUse
 
 
 class InUse:
-    """ASGI middleware; needed only if boxes end by being idle."""
+    """ASGI middleware; needed only if boxes end or sleep by being idle."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

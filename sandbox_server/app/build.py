@@ -22,6 +22,9 @@ from sandbox_server.sessions.metering import Metering
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import NodeRecord
 
+_TIDY_S = 60.0
+"""Between looks for stored files of snapshots that another node deleted, and of boxes that have ended."""
+
 
 @dataclass(frozen=True, slots=True)
 class Server:
@@ -83,8 +86,14 @@ async def _kept_going(settings: Settings, server: Server) -> AsyncIterator[None]
             ),
             every(disk_s, engine_disk.look, name="engine-disk"),
             every(disk_s, sandboxes.work.data_disk.look, name="data-disk"),
-            *([every(settings.reaper_period_s, sandboxes.sleeping.look, name="sleep")] if settings.hibernate_s else []),
             *([every(settings.run_cpu_period_s, metering.look, name="cpu")] if settings.run_cpu_s else []),
+            *(
+                every(settings.reaper_period_s, look, name=name)
+                for name, look in (("sleep", sandboxes.sleeping.look), ("box-hibernation", sandboxes.hibernation.look))
+                if settings.hibernate_s
+            ),
+            every(_TIDY_S, sandboxes.snapshots.tidy, name="snapshots", at_once=False),
+            every(_TIDY_S, sandboxes.box_sleep.tidy, name="box-sleep", at_once=False),
             every(watch_s, session_disk.look, name="session-disk", at_once=False),
         ):
             await stack.enter_async_context(loop)
@@ -108,6 +117,9 @@ async def open_server(settings: Settings) -> AsyncIterator[Server]:
         await gradings.balancer.open()
         await sandboxes.recovery.recover()
         await sandboxes.templates.recover()
+        await sandboxes.snapshots.recover()
+        await sandboxes.box_sleep.tidy()
+        sandboxes.box_forks.tidy()
         heartbeat = await _heartbeat(settings, base, gradings, sandboxes)
         await base.state.nodes.drained(settings.node_id)
         await heartbeat.beat()
@@ -129,6 +141,9 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             boxes=sandboxes.boxes,
             box_creation=sandboxes.box_creation,
             copies=sandboxes.copies,
+            snapshots=sandboxes.snapshots,
+            snapshotting=sandboxes.snapshotting,
+            box_forks=sandboxes.box_forks,
             templates=sandboxes.templates,
             grading=gradings.batches,
             rollouts=gradings.localizing.rollouts,

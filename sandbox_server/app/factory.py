@@ -48,6 +48,9 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
             app.state.boxes = parts.boxes
             app.state.box_creation = parts.box_creation
             app.state.copies = parts.copies
+            app.state.snapshots = parts.snapshots
+            app.state.snapshotting = parts.snapshotting
+            app.state.box_forks = parts.box_forks
             app.state.templates = parts.templates
             app.state.processes = parts.processes
             app.state.commands = parts.commands
@@ -106,7 +109,7 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
         timeout_s=settings.forward_timeout_s,
         patience_s=2 * settings.node_ttl_s,
     )
-    if settings.box_idle_s:
+    if settings.box_idle_s or settings.hibernate_s:
         app.add_middleware(InUse)
     app.add_middleware(failures.Unforeseen)
     app.add_middleware(BoundBody, max_bytes=int(settings.max_body_mb * 2**20), timeout_s=settings.body_timeout_s)

@@ -7,6 +7,7 @@ from pathlib import Path
 from sandbox_server.actions.batch import BatchBounds, Batches
 from sandbox_server.boxes.commands import Kept
 from sandbox_server.boxes.policy import BoxPolicy, BoxSize
+from sandbox_server.boxes.snapshotting import SnapshotBounds
 from sandbox_server.boxes.templates import TemplateBounds
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.images.engine_disk import ImageRules
@@ -120,6 +121,11 @@ def box_policy(settings: Settings, *, cpus: float) -> BoxPolicy:
         limits=limits_of(settings),
         cpus=cpus,
     )
+
+
+def snapshot_bounds(settings: Settings) -> SnapshotBounds:
+    """Of the snapshots of one API key."""
+    return SnapshotBounds(count=settings.snapshots, total_bytes=int(settings.snapshots_mb * 2**20))
 
 
 def template_bounds(settings: Settings) -> TemplateBounds:

@@ -10,8 +10,11 @@ from sandbox_server.boxes.boxes import Boxes
 from sandbox_server.boxes.commands import Commands
 from sandbox_server.boxes.copies import Copies
 from sandbox_server.boxes.creation import BoxCreation
+from sandbox_server.boxes.forks import BoxForks
 from sandbox_server.boxes.processes import Processes
 from sandbox_server.boxes.session_boxes import SessionBoxes
+from sandbox_server.boxes.snapshots import BoxSnapshots
+from sandbox_server.boxes.snapshotting import Snapshotting
 from sandbox_server.boxes.templates import TemplateBuilds
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instances import Instances
@@ -43,6 +46,12 @@ class Parts:
     box_creation: BoxCreation | None = None
     copies: Copies | None = None
     """Copies of sessions for people."""
+    snapshots: BoxSnapshots | None = None
+    """Snapshots of boxes."""
+    snapshotting: Snapshotting | None = None
+    """What takes them."""
+    box_forks: BoxForks | None = None
+    """Copies of boxes."""
     templates: TemplateBuilds | None = None
     """The images that clients build."""
     grading: BatchGrading | None = None

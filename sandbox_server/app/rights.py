@@ -82,6 +82,13 @@ RIGHTS: dict[str, Right] = {
     "POST /v1/boxes/{sid}/commands": Right.OWN_ACT,
     "GET /v1/boxes/{sid}/commands/{command_id}": Right.OWN_ACT,  # the end of a command is reported only once
     "DELETE /v1/boxes/{sid}/commands/{command_id}": Right.OWN_ACT,
+    "POST /v1/boxes/{sid}/fork": Right.OWN_ACT,
+    "POST /v1/boxes/{sid}/pause": Right.OWN_ACT,
+    "POST /v1/boxes/{sid}/resume": Right.OWN_ACT,
+    "POST /v1/boxes/{sid}/snapshots": Right.OWN_ACT,
+    # snapshots: the routes look only among the caller's
+    "GET /v1/snapshots": Right.LOOK,
+    "DELETE /v1/snapshots/{snapshot}": Right.ACT,
     "PUT /v1/boxes/{sid}/files": Right.OWN_ACT,
     "GET /v1/boxes/{sid}/files": Right.OWN_ACT,  # reading a file runs in the box
     "GET /v1/boxes/{sid}/files/info": Right.OWN_ACT,
@@ -103,6 +110,9 @@ RIGHTS: dict[str, Right] = {
     "POST /sandboxes/{sid}/timeout": Right.OWN_ACT,
     "POST /sandboxes/{sid}/refreshes": Right.OWN_ACT,
     "PUT /sandboxes/{sid}/network": Right.OWN_ACT,
+    "POST /sandboxes/{sid}/snapshots": Right.OWN_ACT,
+    "POST /sandboxes/{sid}/fork": Right.OWN_ACT,
+    "GET /snapshots": Right.LOOK,
     # templates: the routes look only among the caller's
     "POST /v3/templates": Right.ACT,
     "POST /v2/templates": Right.ACT,

@@ -10,25 +10,34 @@ from sandbox_server.app import session_config as configs
 from sandbox_server.app.data_disk import DataDisk
 from sandbox_server.app.foundation import Foundation
 from sandbox_server.app.gradings import Gradings
-from sandbox_server.app.limits import batches_of, box_policy, in_catalogue, kept_of, template_bounds
+from sandbox_server.app.limits import batches_of, box_policy, in_catalogue, kept_of, snapshot_bounds, template_bounds
 from sandbox_server.app.workspaces import captures_of
 from sandbox_server.boxes.allowed import AllowedImages
+from sandbox_server.boxes.bases import Bases
 from sandbox_server.boxes.blobs import Blobs
 from sandbox_server.boxes.boxes import Boxes
 from sandbox_server.boxes.commands import Commands
 from sandbox_server.boxes.copies import Copies
 from sandbox_server.boxes.creation import BoxCreation
+from sandbox_server.boxes.forks import BoxForks
+from sandbox_server.boxes.hibernation import BoxHibernation, HibernationConfig
 from sandbox_server.boxes.kind import BoxesKind
 from sandbox_server.boxes.lives import BoxLives
 from sandbox_server.boxes.planning import BoxPlans
 from sandbox_server.boxes.processes import Processes
 from sandbox_server.boxes.session_boxes import SessionBoxes
 from sandbox_server.boxes.session_work import SessionWork
+from sandbox_server.boxes.sleeping import BoxSleep
+from sandbox_server.boxes.snapshots import BoxSnapshots
+from sandbox_server.boxes.snapshotting import Snapshotting
+from sandbox_server.boxes.states import BoxStates
 from sandbox_server.boxes.templates import TemplateBuilds
 from sandbox_server.boxes.use import BoxUse
 from sandbox_server.catalogue.boxes import BoxHistory
 from sandbox_server.catalogue.insight.listing import Listing
+from sandbox_server.catalogue.snapshots import Snapshots
 from sandbox_server.catalogue.templates import Templates
+from sandbox_server.checkpoints.lasting import LastingCheckpoints
 from sandbox_server.checkpoints.objects import Objects
 from sandbox_server.checkpoints.shared import SharedCheckpoints
 from sandbox_server.checkpoints.store import Checkpoints
@@ -92,6 +101,11 @@ class Sandboxes:
     boxes: Boxes
     box_creation: BoxCreation
     copies: Copies
+    box_sleep: BoxSleep
+    hibernation: BoxHibernation
+    snapshots: BoxSnapshots
+    snapshotting: Snapshotting
+    box_forks: BoxForks
     templates: TemplateBuilds
     runs: Runs
     forking: Forking
@@ -114,9 +128,23 @@ async def _open_work(settings: Settings, base: Foundation) -> AsyncIterator[BoxW
         yield BoxWork(data_disk, blobs, processes, commands)
 
 
-def _shared(settings: Settings, checkpoints: Checkpoints) -> SharedCheckpoints | None:
+@dataclass(frozen=True, slots=True)
+class _Elsewhere:
+    """The object store behind the node's checkpoints, if there is one."""
+
+    shared: SharedCheckpoints | None = None
+    lasting: LastingCheckpoints | None = None
+
+
+def _elsewhere(settings: Settings, checkpoints: Checkpoints) -> _Elsewhere:
     url, timeout_s = settings.checkpoints_url, settings.checkpoint_timeout_s
-    return SharedCheckpoints(checkpoints, Objects(url, timeout_s=timeout_s), timeout_s=timeout_s) if url else None
+    if not url:
+        return _Elsewhere()
+    objects = Objects(url, timeout_s=timeout_s)
+    return _Elsewhere(
+        SharedCheckpoints(checkpoints, objects, timeout_s=timeout_s),
+        LastingCheckpoints(checkpoints, objects, node=settings.node_id, timeout_s=timeout_s),
+    )
 
 
 @asynccontextmanager
@@ -152,11 +180,17 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             settings.data_dir / "checkpoints", most_bytes=int(settings.checkpoints_mb * 2**20), room=work.data_disk.room
         )
         await checkpoints.open()
-        shared = _shared(settings, checkpoints)
-        if shared is not None:
-            stack.push_async_callback(shared.close)
+        elsewhere = _elsewhere(settings, checkpoints)
+        if elsewhere.shared is not None:
+            stack.push_async_callback(elsewhere.shared.close)
         checkpointing = Checkpointing(
-            runtime.outside, data, workspaces, replay, checkpoints, shared, configs.checkpoint_config(settings)
+            runtime.outside,
+            data,
+            workspaces,
+            replay,
+            checkpoints,
+            elsewhere.shared,
+            configs.checkpoint_config(settings),
         )
         sleeping = Sleeping(runtime, data, workspaces, starts, checkpointing, log, configs.sleep_config(settings))
         regular = RegularCheckpoints(data, checkpointing, configs.regular_config(settings))
@@ -217,7 +251,25 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             configs.fork_config(settings),
             ends.close,
         )
-        lives = BoxLives(runtime, data.store, state.boxes, log, wait_s=settings.action_wait_s)
+        policy = box_policy(settings, cpus=(await runtime.facts()).cpus)
+        box_images = BoxImages(
+            runtime, workspaces, data.instances.of_images, data.instances.by_id, raw=settings.box_raw_images
+        )
+        allowed = AllowedImages(runtime, policy, box_images, partial(in_catalogue, data.instances))
+        templates = TemplateBuilds(
+            runtime,
+            Templates(base.database),
+            allowed.base,
+            policy,
+            template_bounds(settings),
+            node=node,
+            alive=state.nodes.alive,
+        )
+        stack.push_async_callback(templates.close)
+        states = BoxStates(runtime, checkpoints, timeout_s=settings.checkpoint_timeout_s)
+        bases = Bases(runtime, box_images, templates)
+        box_sleep = BoxSleep(runtime, data, state.boxes, log, starts, states, bases, policy)
+        lives = BoxLives(runtime, data.store, state.boxes, log, box_sleep, wait_s=settings.action_wait_s)
         use = BoxUse(idle_s=settings.box_idle_s)
         kinds: Kinds = {
             SessionKind.TASK: TaskKind(data.instances, idle_s=settings.session_idle_s, disk_mb=settings.disk_mb),
@@ -236,25 +288,16 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
         rebuilding = Rebuilding(runtime, data, kinds, ownership, node=node)
         reaper = Reaper(runtime, data, kinds, ownership, restoring, starts, expiry, rebuilding, node=node)
         recovery = Recovery(data, kinds, starts, rewards, rebuilding, expiry, reaper, node=node)
-        policy = box_policy(settings, cpus=(await runtime.facts()).cpus)
-        box_images = BoxImages(
-            runtime, workspaces, data.instances.of_images, data.instances.by_id, raw=settings.box_raw_images
-        )
-        allowed = AllowedImages(runtime, policy, box_images, partial(in_catalogue, data.instances))
-        templates = TemplateBuilds(
-            runtime,
-            Templates(base.database),
-            allowed.base,
-            policy,
-            template_bounds(settings),
-            node=node,
-            alive=state.nodes.alive,
-        )
-        stack.push_async_callback(templates.close)
         boxes = Boxes(runtime, data, state.boxes, ownership, ending, log, lives, policy, use)
-        plans = BoxPlans(data.store, state.boxes, policy, allowed, templates)
+        snapshots = BoxSnapshots(states, Snapshots(base.database), elsewhere.lasting, state.nodes, node=node)
+        plans = BoxPlans(data.store, state.boxes, policy, allowed, templates, bases, states, snapshots)
         box_creation = BoxCreation(runtime, boxes, state.boxes, plans, starts, placement, ending, log)
         stack.push_async_callback(box_creation.close)
+        snapshotting = Snapshotting(
+            boxes, states, snapshots, templates, state.boxes, snapshot_bounds(settings), node=node
+        )
+        box_forks = BoxForks(boxes, box_creation, states, state.boxes, ending)
+        stack.push_async_callback(box_forks.close)
         copies = Copies(
             forking,
             checkpointing,
@@ -285,6 +328,19 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             boxes=boxes,
             box_creation=box_creation,
             copies=copies,
+            box_sleep=box_sleep,
+            hibernation=BoxHibernation(
+                runtime,
+                data,
+                state.boxes,
+                box_sleep,
+                work.processes,
+                use,
+                HibernationConfig(node=node, idle_s=settings.hibernate_s),
+            ),
+            snapshots=snapshots,
+            snapshotting=snapshotting,
+            box_forks=box_forks,
             templates=templates,
             runs=runs,
             forking=forking,

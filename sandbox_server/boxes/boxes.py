@@ -99,33 +99,44 @@ class Boxes:
             await self._data.store.touch(sid)  # in Redis, as this may be another node than the box's
         return changed
 
-    async def pause(self, sid: str) -> BoxView:
+    async def pause(self, sid: str, *, memory: bool = True) -> BoxView:
         """Freeze the box. It keeps its memory, files and slot, for at most SANDBOX_BOX_PAUSED_MAX_S over all pauses.
+
+        Without `memory` it keeps only its files: it has no container and no slot until it is resumed.
 
         Raises:
             UnknownSession, OwnedElsewhere. SandboxPaused: already paused. MalformedRequest: no pause time left.
-            SessionBusy, InfrastructureError.
+            NotForkable: its files cannot be stored. SessionBusy, InfrastructureError.
         """
         view = await self.get(sid)
         await self._owned(view)
         try:
-            return await self._lives.pause(sid)
+            return await self._lives.pause(sid, memory=memory)
         except SandboxLost as e:
             await self.lose(view, e.detail)
             raise UnknownSession(f"box {sid} is lost: {e.detail}") from e
 
-    async def resume(self, sid: str, timeout_s: float | None = None, *, on_timeout: OnTimeout | None = None) -> BoxView:
+    async def resume(
+        self,
+        sid: str,
+        timeout_s: float | None = None,
+        *,
+        memory: bool = True,
+        on_timeout: OnTimeout | None = None,
+    ) -> BoxView:
         """Resume a paused box; it ends `timeout_s` seconds from now (None: SANDBOX_BOX_DEFAULT_S).
+
+        Without `memory` it goes on with its files only, whatever was kept.
 
         Raises:
             UnknownSession, OwnedElsewhere. SandboxRunning: it is not paused. MalformedRequest.
-            SessionBusy, InfrastructureError.
+            As `BoxSleep.wake`. SessionBusy, InfrastructureError.
         """
         life_s = self.policy.life_s(timeout_s)
         view = await self.get(sid)
         await self._owned(view)
         try:
-            return await self._lives.resume(sid, life_s, on_timeout=on_timeout)
+            return await self._lives.resume(sid, life_s, memory=memory, on_timeout=on_timeout)
         except SandboxLost as e:
             await self.lose(view, e.detail)
             raise UnknownSession(f"box {sid} is lost: {e.detail}") from e
@@ -134,13 +145,13 @@ class Boxes:
         """The running box on this node, resumed first if it is paused and has `auto_resume`.
 
         Raises:
-            SandboxPaused: paused, without `auto_resume`. OwnedElsewhere, UnknownSession, NodeUnreachable, SessionBusy.
-            InfrastructureError.
+            SandboxPaused: paused, without `auto_resume` or with its files only. OwnedElsewhere, UnknownSession,
+            NodeUnreachable, SessionBusy. InfrastructureError.
         """
         await self._owned(view)
         if not view.paused:
             return view
-        if not view.box.auto_resume:
+        if not view.box.auto_resume or view.box.files_only:
             raise SandboxPaused(f"box {view.sid} is paused; connect to it, which resumes it")
         try:
             # like E2B: its requested lifetime again, but at least the default
@@ -158,8 +169,7 @@ class Boxes:
             UnknownSession, OwnedElsewhere, SandboxPaused. MalformedRequest: invalid rules, or the box was created
             without a network. InfrastructureError: its old rules still apply.
         """
-        view = await self.get(sid)
-        await self.here(view)
+        view = await self.running(await self.get(sid))
         egress = egress_of(allow_out, deny_out)
         network = self.policy.network_of(view.box.image, internet, egress)
         await connect(self._runtime, view, network, egress)
@@ -175,18 +185,35 @@ class Boxes:
             return False
         if view.record.state in OVER:
             return False
-        return await self._ending.end(sid, "killed") is not None
+        ended = await self._ending.end(sid, "killed")
+        self._lives.forget(sid)
+        return ended is not None
 
     async def sandbox(self, view: BoxView) -> Sandbox:
-        """The box's container on this node.
+        """The box's container on this node; one that was idle and has none gets one.
 
         Raises:
             OwnedElsewhere: the box is on another node. UnknownSession: it has ended, or its node has died.
-            SandboxPaused. SandboxLost: its container is gone, and the box was ended.
+            SandboxPaused. SandboxLost: its container is gone, and the box was ended. As `BoxSleep.wake`.
         """
-        await self.here(view)
+        view = await self.running(view)
         try:
             return await self._runtime.attach(view.record.container_id)
+        except SandboxLost as e:
+            now = await self.get(view.sid)
+            if now.record.container_id == view.record.container_id:
+                await self.lose(view, e.detail)
+                raise
+        # it lost that one by being idle, while this request came
+        return await self._runtime.attach((await self.running(now)).record.container_id)
+
+    async def running(self, view: BoxView) -> BoxView:
+        """The box with a container on this node. Raises as `sandbox`."""
+        await self.here(view)
+        if not view.record.asleep:
+            return view
+        try:
+            return await self._lives.wake(view.sid)
         except SandboxLost as e:
             await self.lose(view, e.detail)
             raise

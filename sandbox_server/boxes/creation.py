@@ -5,10 +5,15 @@ from collections.abc import Coroutine
 from typing import Any
 
 from sandbox_server import telemetry
+from sandbox_server.boxes.bases import of_template
 from sandbox_server.boxes.boxes import Boxes, BoxView
+from sandbox_server.boxes.plan import BoxPlan
 from sandbox_server.boxes.planning import BoxPlans, BoxRequest
-from sandbox_server.catalogue.templates import TemplateBuild
-from sandbox_server.errors import ImageUnavailable, ServiceError, UnknownImage
+from sandbox_server.boxes.snapshots import Source
+from sandbox_server.catalogue.snapshots import Snapshot
+from sandbox_server.catalogue.templates import Result
+from sandbox_server.checkpoints.store import Damaged
+from sandbox_server.errors import ImageUnavailable, InfrastructureError, ServiceError, UnknownImage
 from sandbox_server.fleet.placement import Placement
 from sandbox_server.images.template_images import start_ready
 from sandbox_server.sandbox.base import Runtime
@@ -76,11 +81,31 @@ class BoxCreation:
 
     async def _begin(self, asked: BoxRequest) -> BoxView:
         template = await self._plans.template(asked)
+        source = await self._plans.source(asked, self._settle) if template is None else None
+        if source is not None:
+            return await self.of(asked, source)
         plan = self._plans.plan(asked, template)
-        image = plan.box.image
-        await self._placement.settle_as(plan.name, [tagged(image)])
+        await self._placement.settle_as(plan.name, [tagged(plan.box.image)])
         if template is None:
-            await self._plans.permit(image)
+            await self._plans.permit(plan.box.image)
+        return await self._start(asked, plan)
+
+    async def _settle(self, snapshot: Snapshot) -> None:
+        await self._placement.settle_as(f"snapshot {snapshot.snapshot_id}", [tagged(snapshot.box.image)])
+
+    async def of(self, asked: BoxRequest, source: Source) -> BoxView:
+        """A running box with the files of another one, on this node. Raises as `create`; NotForkable."""
+        await self._placement.ready()
+        plan = self._plans.plan(asked, None, source)
+        if not of_template(source.box):
+            await self._plans.permit(source.box.image)
+        try:
+            return await self._start(asked, plan)
+        except Damaged as e:
+            raise InfrastructureError(f"the files of the snapshot are damaged here: {e}; send the request again") from e
+
+    async def _start(self, asked: BoxRequest, plan: BoxPlan) -> BoxView:
+        image = plan.box.image
         try:
             record = await self._starts.begin(
                 plan, run=asked.run, owner=asked.owner, wait_s=self._boxes.policy.create_wait_s
@@ -91,19 +116,24 @@ class BoxCreation:
             raise UnknownImage(f"image {image!r} does not exist: {e.detail}") from e
         self._log.add(record, plan.box)
         view = BoxView(record, plan.box)
-        if template is not None:
-            await self._started(view, template)
+        await self._started(view)
         return view
 
-    async def _started(self, view: BoxView, template: TemplateBuild) -> None:
+    async def _started(self, view: BoxView) -> None:
         """Run the template's start command until it is ready; end the box if it is not. Raises NotReady."""
-        if not template.result.start:
-            return
         box = view.box
+        if not box.start:
+            return
         try:
             sandbox = await self._runtime.attach(view.record.container_id)
             within_s = self._plans.ready_s
-            await start_ready(sandbox, template.result, env=box.env, user=box.user, within_s=within_s)
+            await start_ready(
+                sandbox,
+                Result(start=box.start, ready=box.ready, workdir=box.workdir),
+                env=box.env,
+                user=box.user,
+                within_s=within_s,
+            )
         except BaseException:
             self._giving_back.start(self._ending.end(view.sid, "not_ready"))
             raise

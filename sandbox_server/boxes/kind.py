@@ -44,6 +44,10 @@ class BoxesKind:
         for container in containers:
             if container.paused:  # SANDBOX_BOX_PAUSED_MAX_S bounds this
                 self._use.note(container.sid)
+        asleep = [record.sid for record in sessions if record.kind is SessionKind.BOX and record.asleep]
+        for sid, box in (await self._facts.all(asleep)).items():
+            if box.paused_at:
+                self._use.note(sid)
         self._use.keep(record.sid for record in sessions)
         await self._lives.follow(containers, sessions)
 

@@ -1,4 +1,5 @@
-"""Deadlines and pauses of boxes. A pause freezes the processes and keeps memory, files and slot, for a bounded time.
+"""Deadlines and pauses of boxes. A pause freezes the processes and keeps memory, files and slot, for a bounded time;
+one without memory keeps only the files (`sleeping`).
 
 The record is authoritative: it is written before a container is paused and after one is unpaused. If a server died in
 between, or someone else paused or unpaused the container, the reaper makes the engine follow the record.
@@ -9,10 +10,13 @@ from contextlib import suppress
 from dataclasses import replace
 
 from sandbox_server import clock, telemetry
+from sandbox_server.boxes.sleeping import BoxSleep
 from sandbox_server.boxes.view import BoxView
 from sandbox_server.errors import (
+    DataDiskFull,
     EngineUnavailable,
     MalformedRequest,
+    NotForkable,
     SandboxPaused,
     SandboxRunning,
     ServiceError,
@@ -31,8 +35,11 @@ log = telemetry.logger(__name__)
 class BoxLives:
     """Moves the deadlines of all boxes; pauses and resumes boxes of this node."""
 
-    def __init__(self, runtime: Runtime, store: Store, facts: BoxFacts, log: SessionLog, *, wait_s: float) -> None:
+    def __init__(
+        self, runtime: Runtime, store: Store, facts: BoxFacts, log: SessionLog, sleep: BoxSleep, *, wait_s: float
+    ) -> None:
         """`wait_s`: limit on waiting for the session's lock."""
+        self._sleep = sleep
         self._runtime = runtime
         self._store = store
         self._facts = facts
@@ -56,12 +63,12 @@ class BoxLives:
                 raise UnknownSession(f"box {sid} has ended")
             return self._noted(view, deadline)
 
-    async def pause(self, sid: str) -> BoxView:
-        """Freeze the box.
+    async def pause(self, sid: str, *, memory: bool = True) -> BoxView:
+        """Freeze the box; or, without its memory, store its files and remove its container.
 
         Raises:
             UnknownSession: it has ended. SandboxPaused: already paused. MalformedRequest: no pause time
-            left. SessionBusy. SandboxLost: its container is gone. EngineUnavailable: it runs on.
+            left. SessionBusy. SandboxLost: its container is gone. InfrastructureError, NotForkable: it runs on.
         """
         async with self._store.lock(sid, self._wait_s):
             view = await self._live(sid)
@@ -72,30 +79,42 @@ class BoxLives:
                     f"box {sid} cannot be paused any more: it has been paused for as long as a box may be"
                     " (SANDBOX_BOX_PAUSED_MAX_S)"
                 )
-            return await self._freeze(view, clock.now())
+            return await (self._freeze if memory else self._store_files)(view, clock.now())
 
-    async def resume(self, sid: str, life_s: float, *, on_timeout: OnTimeout | None = None) -> BoxView:
+    async def resume(
+        self, sid: str, life_s: float, *, memory: bool = True, on_timeout: OnTimeout | None = None
+    ) -> BoxView:
         """Resume the box; it ends `life_s` seconds from now. `on_timeout`: what happens then; None: unchanged.
+
+        Without its memory, it goes on with its files in a fresh container, as it does if only those were kept.
 
         Raises:
             UnknownSession: it has ended. SandboxRunning: it is not paused. SessionBusy. SandboxLost.
-            InfrastructureError: it is still paused.
+            InfrastructureError, CapacityError, NotForkable, UnknownImage: it is still paused.
         """
         async with self._store.lock(sid, self._wait_s):
             view = await self._live(sid)
             if not view.paused:
                 raise SandboxRunning(f"box {sid} is running already")
-            await self._runtime.unpause(view.record.container_id)
+            if not view.record.asleep and not memory:
+                view = await self._without_memory(view)
+            if not view.record.asleep:
+                await self._runtime.unpause(view.record.container_id)
             now = clock.now()
             stood_s = max(0.0, now - view.paused_from)
             box = replace(
                 view.box,
                 paused_at=0.0,
+                files_only=False,
                 pausable_s=max(0.0, view.box.pausable_s - stood_s),
                 last_s=view.box.last_s + stood_s,
                 on_timeout=on_timeout or view.box.on_timeout,
             )
-            resumed = await self._put(BoxView(view.record, box), min(now + life_s, box.last_s))
+            deadline = min(now + life_s, box.last_s)
+            if view.record.asleep:
+                resumed = await self._sleep.wake(view, box, deadline)
+            else:
+                resumed = await self._put(BoxView(view.record, box), deadline)
         log.info("box resumed", sid=sid, paused_s=stood_s)
         return resumed
 
@@ -105,8 +124,31 @@ class BoxLives:
             view = await self._view(sid)
             if view is None or not view.due:
                 return view is not None and view.live
-            await self._freeze(view, view.ends_at)
+            if not view.box.timeout_files:
+                await self._freeze(view, view.ends_at)
+                return True
+            try:
+                await self._store_files(view, view.ends_at)
+            except (NotForkable, DataDiskFull) as error:
+                log.warning("a box keeps its memory: its files cannot be stored", sid=sid, error=error.detail)
+                await self._freeze(view, view.ends_at)
             return True
+
+    async def wake(self, sid: str) -> BoxView:
+        """Give a box that was idle, and so has no container, one again.
+
+        Raises:
+            SandboxPaused. UnknownSession: it has ended. SessionBusy. As `BoxSleep.wake`.
+        """
+        async with self._store.lock(sid, self._sleep.wait_s):
+            view = await self._live(sid)
+            if view.paused:
+                raise SandboxPaused(f"box {sid} is paused; connect to it, which resumes it")
+            return await self._sleep.wake(view, view.box, view.ends_at) if view.record.asleep else view
+
+    def forget(self, sid: str) -> None:
+        """Drop what is stored of a box that has ended."""
+        self._sleep.forget(sid)
 
     async def follow(self, containers: Sequence[ContainerInfo], sessions: Sequence[SessionRecord]) -> None:
         """Pause or unpause the containers whose state differs from their box's record."""
@@ -118,6 +160,8 @@ class BoxLives:
         ]
         boxes = await self._facts.all([record.sid for record in found])
         for record in found:
+            if self._sleep.is_laying(record.sid):
+                continue
             if (box := boxes.get(record.sid)) and frozen[record.container_id] != (box.paused_at > 0):
                 try:
                     await self._mend(record.sid)
@@ -136,6 +180,8 @@ class BoxLives:
     async def _freeze(self, view: BoxView, at: float) -> BoxView:
         box = replace(view.box, paused_at=at)
         paused = await self._put(BoxView(view.record, box), at + box.pausable_s)
+        if view.record.asleep:
+            return paused
         try:
             await self._runtime.pause(view.record.container_id)
         except EngineUnavailable:
@@ -146,6 +192,37 @@ class BoxLives:
             raise
         log.info("box paused", sid=view.sid, until=paused.ends_at)
         return paused
+
+    async def _store_files(self, view: BoxView, at: float) -> BoxView:
+        """Pause the box with its files only. While they are read it is told as paused; if a server dies meanwhile, the
+        next one freezes it as it is.
+        """
+        box = replace(view.box, paused_at=at, files_only=True)
+        with self._sleep.laying(view.sid):
+            paused = await self._put(BoxView(view.record, box), at + box.pausable_s)
+            if not view.record.asleep:
+                try:
+                    await self._sleep.take(paused)
+                    paused = await self._sleep.let_go(paused)
+                except ServiceError:
+                    with suppress(ServiceError):  # told as failed, so it must run on
+                        await self._put(view, view.ends_at)
+                    raise
+        log.info("box paused with its files only", sid=view.sid, until=paused.ends_at)
+        return paused
+
+    async def _without_memory(self, view: BoxView) -> BoxView:
+        """The frozen box, with its files only."""
+        with self._sleep.laying(view.sid):
+            await self._runtime.unpause(view.record.container_id)
+            try:
+                await self._sleep.take(view)
+                return await self._sleep.let_go(view)
+            except ServiceError:
+                if view.box.paused_at:
+                    with suppress(ServiceError):  # else the reaper freezes it
+                        await self._runtime.pause(view.record.container_id)
+                raise
 
     async def _put(self, view: BoxView, deadline: float) -> BoxView:
         if not await self._facts.change(view.box, deadline):

@@ -22,6 +22,16 @@ class Life:
     """Latest time that its end can be moved to."""
 
 
+@dataclass(frozen=True, slots=True)
+class Making:
+    """How a box's container is made, where it is not of the requested image alone."""
+
+    image: Callable[[], Awaitable[ImageInfo]] | None = None
+    """The image that it is made from instead, e.g. its template's."""
+    fill: Callable[[Sandbox], Awaitable[None]] | None = None
+    """Gives the fresh container the files of another box."""
+
+
 class BoxPlan:
     """A `sessions.plan.Plan`."""
 
@@ -38,13 +48,10 @@ class BoxPlan:
         images: BoxImages,
         store: Store,
         facts: BoxFacts,
-        built: Callable[[], Awaitable[ImageInfo]] | None = None,
+        making: Making,
     ) -> None:
-        """`box` still lacks `sid`, `last_s` and `image_path`, which are known only when it starts.
-
-        `built()`: the image of its template, instead of `images`.
-        """
-        self._built = built
+        """`box` still lacks `sid`, `last_s`, `base` and `image_path`, which are known only when it starts."""
+        self._making = making
         self._limits = limits
         self._egress = egress
         self._life = life
@@ -59,8 +66,10 @@ class BoxPlan:
 
     async def spec(self) -> ContainerSpec:
         """See `Plan.spec`. Without the box's environment, so that boxes of one image share pooled containers."""
-        info = await (self._built() if self._built else self._images.of(self.box.image, self.box.metadata))
-        self.box = replace(self.box, image_path=self.box.env.get("PATH", "") or info.env.get("PATH", ""))
+        image = self._making.image
+        info = await (image() if image else self._images.of(self.box.image, self.box.metadata))
+        path = self.box.env.get("PATH", "") or info.env.get("PATH", "")
+        self.box = replace(self.box, image_path=path, base=info.name)
         return ContainerSpec(
             image=info.name,
             role=Role.SESSION,
@@ -73,7 +82,9 @@ class BoxPlan:
         )
 
     async def begin(self, record: SessionRecord, sandbox: Sandbox) -> SessionRecord:
-        """See `Plan.begin`."""
+        """See `Plan.begin`. With files of another box, raises as `BoxStates.fill` too."""
+        if self._making.fill is not None:
+            await self._making.fill(sandbox)
         self.box = replace(self.box, sid=record.sid, last_s=record.created_at + self._life.most_s)
         await self._facts.put(self.box, record.deadline)
         await self._store.put_session(record)

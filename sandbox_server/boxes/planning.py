@@ -1,22 +1,28 @@
 """From a client's request for a box to its plan: the policy and the client's template decide what it leaves out."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
 from sandbox_server.boxes.allowed import AllowedImages
+from sandbox_server.boxes.bases import Bases
 from sandbox_server.boxes.network import egress_of
-from sandbox_server.boxes.plan import BoxPlan, Life
+from sandbox_server.boxes.plan import BoxPlan, Life, Making
 from sandbox_server.boxes.policy import BoxPolicy
+from sandbox_server.boxes.snapshots import BoxSnapshots, Source
+from sandbox_server.boxes.states import BoxStates
 from sandbox_server.boxes.templates import TemplateBuilds
+from sandbox_server.catalogue.snapshots import Snapshot
 from sandbox_server.catalogue.templates import Result, TemplateBuild
-from sandbox_server.errors import MalformedRequest
+from sandbox_server.errors import MalformedRequest, UnknownImage
+from sandbox_server.images.box_images import INSTANCE_KEY, VIEW_KEY
 from sandbox_server.records import BoxKind, BoxRecord, OnTimeout
 from sandbox_server.state.boxes import BoxFacts
 from sandbox_server.state.store import Store
 
 _TOKEN_BYTES = 32
+_VIEW_KEYS = (VIEW_KEY, INSTANCE_KEY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +33,8 @@ class BoxRequest:
     image: str = ""
     """"": taken from the metadata or the template."""
     template: str = ""
+    snapshot: str = ""
+    """Id or name of a snapshot, instead of an image and a template."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     user: str = ""
@@ -37,6 +45,8 @@ class BoxRequest:
     memory_mb: int | None = None
     """None: from the metadata's size, else a session's default."""
     on_timeout: OnTimeout = OnTimeout.KILL
+    timeout_files: bool = False
+    """A pause at its end keeps only files."""
     auto_resume: bool = False
     """Requests to the paused box resume it."""
     internet: bool | None = None
@@ -59,8 +69,19 @@ class BoxPlans:
     """Plans boxes of images and of clients' templates."""
 
     def __init__(
-        self, store: Store, facts: BoxFacts, policy: BoxPolicy, allowed: AllowedImages, templates: TemplateBuilds
+        self,
+        store: Store,
+        facts: BoxFacts,
+        policy: BoxPolicy,
+        allowed: AllowedImages,
+        templates: TemplateBuilds,
+        bases: Bases,
+        states: BoxStates,
+        snapshots: BoxSnapshots,
     ) -> None:
+        self._snapshots = snapshots
+        self._bases = bases
+        self._states = states
         self._store = store
         self._facts = facts
         self._policy = policy
@@ -77,18 +98,38 @@ class BoxPlans:
 
         Raises CatalogueUnavailable.
         """
-        if not self._policy.by_template(asked.image, asked.template, asked.metadata):
+        if asked.snapshot or not self._policy.by_template(asked.image, asked.template, asked.metadata):
             return None
         return await self._templates.ready(asked.owner, asked.template)
+
+    async def source(self, asked: BoxRequest, settle: Callable[[Snapshot], Awaitable[None]]) -> Source | None:
+        """The snapshot that the request names, perhaps as its template; None: it names none.
+
+        Raises:
+            UnknownImage: `asked.snapshot` does not exist. As `BoxSnapshots.source`.
+        """
+        if asked.snapshot:
+            found = await self._snapshots.source(asked.owner, asked.snapshot, settle)
+            if found is None:
+                raise UnknownImage(f"snapshot {asked.snapshot!r} does not exist")
+            return found
+        if not self._policy.by_template(asked.image, asked.template, asked.metadata):
+            return None
+        return await self._snapshots.source(asked.owner, asked.template, settle)
 
     async def permit(self, image: str) -> None:
         """Raise UnknownImage unless clients may run `image`."""
         await self._allowed.permit(image)
 
-    def plan(self, asked: BoxRequest, template: TemplateBuild | None) -> BoxPlan:
+    def plan(self, asked: BoxRequest, template: TemplateBuild | None, source: Source | None = None) -> BoxPlan:
         """What the box will be, without a sid. Raises UnknownImage, MalformedRequest: it cannot be granted."""
         policy = self._policy
-        if template is None:
+        if source is not None:
+            former = source.box
+            image, root = former.image, former.root or former.image
+            limits = policy.size_like(former, asked.metadata, asked.cpus, asked.memory_mb)
+            own = _result(former)
+        elif template is None:
             image = root = policy.image(asked.image, asked.template, asked.metadata)
             limits = policy.size(asked.metadata, asked.cpus, asked.memory_mb)
             own = Result(user=policy.user)
@@ -105,7 +146,7 @@ class BoxPlans:
             kind=asked.kind.value,
             image=image,
             template=asked.template,
-            metadata=dict(asked.metadata),
+            metadata={**_view(source), **asked.metadata},
             env={**own.env, **asked.env},
             user=asked.user or own.user,
             workdir=own.workdir,
@@ -120,13 +161,36 @@ class BoxPlans:
             owner=asked.owner,
             life_s=life_s,
             on_timeout=asked.on_timeout.value,
+            timeout_files=asked.timeout_files,
             auto_resume=asked.auto_resume,
             pausable_s=policy.paused_max_s,
             traffic_token=secrets.token_urlsafe(_TOKEN_BYTES) if asked.private else "",
             host_mask=asked.host_mask,
+            root=root,
+            built=(template.name if template else source.box.built if source else ""),
+            start=own.start,
+            ready=own.ready,
         )
         life = Life(life_s, policy.max_s)
         built = None if template is None else partial(self._templates.image, template)
+        fill = None
+        if source is not None:
+            built = partial(self._bases.of, source.box, source.checkpoint.image)
+            fill = partial(self._states.fill, source.checkpoint)
+        made = Making(built, fill)
         return BoxPlan(
-            box, limits, egress, life, images=self._allowed.images, store=self._store, facts=self._facts, built=built
+            box, limits, egress, life, images=self._allowed.images, store=self._store, facts=self._facts, making=made
         )
+
+
+def _result(box: BoxRecord) -> Result:
+    """What a build would have found out that made an image of the box."""
+    return Result(
+        image=box.base, env=dict(box.env), user=box.user, workdir=box.workdir, start=box.start, ready=box.ready
+    )
+
+
+def _view(source: Source | None) -> Mapping[str, str]:
+    """The metadata that chose the view of the other box's image, which this one's files need too."""
+    had = {} if source is None else source.box.metadata
+    return {key: had[key] for key in _VIEW_KEYS if key in had}

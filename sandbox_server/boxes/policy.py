@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 
 from sandbox_server.catalogue.image_name import WHY, is_image_name
 from sandbox_server.errors import MalformedRequest, UnknownImage
+from sandbox_server.records import BoxRecord
 from sandbox_server.sandbox.base import Limits
 from sandbox_server.sandbox.egress import Egress
 
@@ -90,13 +91,23 @@ class BoxPolicy:
 
     def size(self, metadata: Mapping[str, str], cpus: float | None, memory_mb: int | None) -> Limits:
         """Resource limits of the box; an unknown size counts as none."""
+        return self._sized(self.limits, metadata, cpus, memory_mb)
+
+    def size_like(
+        self, box: BoxRecord, metadata: Mapping[str, str], cpus: float | None = None, memory_mb: int | None = None
+    ) -> Limits:
+        """As `size`, for a box with the files of another one, whose limits it has by default."""
+        limits = replace(self.limits, cpus=box.cpus, memory_mb=box.memory_mb, disk_mb=box.disk_mb)
+        return self._sized(limits, metadata, cpus, memory_mb)
+
+    def _sized(self, limits: Limits, metadata: Mapping[str, str], cpus: float | None, memory_mb: int | None) -> Limits:
         size = self.sizes.get(metadata.get(SIZE_KEY, ""), BoxSize())
-        cpus = cpus or size.cpus or self.limits.cpus
+        cpus = cpus or size.cpus or limits.cpus
         return replace(
-            self.limits,
+            limits,
             cpus=min(cpus, self.cpus) if self.cpus else cpus,
-            memory_mb=memory_mb or size.memory_mb or self.limits.memory_mb,
-            disk_mb=size.disk_mb or self.limits.disk_mb,
+            memory_mb=memory_mb or size.memory_mb or limits.memory_mb,
+            disk_mb=size.disk_mb or limits.disk_mb,
         )
 
     def life_s(self, asked_s: float | None) -> float:

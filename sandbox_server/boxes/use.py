@@ -33,6 +33,7 @@ class BoxUse:
         self._since = clock.now()
         self._under_way: Counter[str] = Counter()
         self._last: dict[str, float] = {}
+        self._uses: Counter[str] = Counter()
 
     @contextmanager
     def request(self) -> Iterator[None]:
@@ -53,18 +54,28 @@ class BoxUse:
     def note(self, sid: str) -> None:
         """The box is used now, and until the end of the current request if there is one."""
         self._last[sid] = clock.now()
+        self._uses[sid] += 1
         request = _REQUEST.get()
         if request is not None and not request.over and sid not in request.held:
             request.held.add(sid)
             self._under_way[sid] += 1
 
+    def count(self, sid: str) -> int:
+        """How often it was used, as far as this server knows."""
+        return self._uses[sid]
+
     def idle(self, sid: str, touched_at: float, now: float) -> bool:
         """Whether nobody has used it for `idle_s`; `touched_at`: Unix seconds of its record's last use."""
-        if not self.idle_s or sid in self._under_way:
-            return False
-        return now - max(touched_at, self._since, self._last.get(sid, 0.0)) > self.idle_s
+        return bool(self.idle_s) and self.idle_for(sid, touched_at, now) > self.idle_s
+
+    def idle_for(self, sid: str, touched_at: float, now: float) -> float:
+        """Seconds since its last use; 0.0 while a request uses it."""
+        if sid in self._under_way:
+            return 0.0
+        return now - max(touched_at, self._since, self._last.get(sid, 0.0))
 
     def keep(self, sids: Iterable[str]) -> None:
         """Forget all other boxes."""
         kept = set(sids)
         self._last = {sid: at for sid, at in self._last.items() if sid in kept}
+        self._uses = Counter({sid: count for sid, count in self._uses.items() if sid in kept})

@@ -21,7 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
-REVISION = "0016"
+REVISION = "0017"
 """The migration that creates these tables; a test compares it with alembic's head."""
 
 
@@ -350,3 +350,19 @@ class TemplateFileRow(Base):
     """None: not uploaded yet."""
     body_sha256: Mapped[str] = mapped_column(String(64))
     """In hex; "": not uploaded yet."""
+
+
+class SnapshotRow(Base):
+    """A snapshot of a box; `body` is its `Snapshot` as ASCII JSON."""
+
+    __tablename__ = "snapshots"
+
+    snapshot_id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    owner: Mapped[str] = mapped_column(String(100), index=True)
+    name: Mapped[str] = mapped_column(String(300))
+    """With its tag; "" for none."""
+    sid: Mapped[str] = mapped_column(String(40))
+    node: Mapped[str] = mapped_column(Text)
+    created_at: Mapped[float]
+    size_bytes: Mapped[int]
+    body: Mapped[str] = mapped_column(Text)

@@ -1,14 +1,14 @@
-"""Takes a checkpoint of a session's sandbox, and gives its state to a fresh container of the same image.
+"""Takes a checkpoint of a sandbox, a session's or a box's, and gives its state to a fresh container of the same image.
 
 Where the server sees the containers' files (`sandbox.tree`), it reads and writes them itself; else programs in the
 containers do it. The shell says and takes its state itself. The source is hostile: what comes out of it is bounded,
-stored as it is, and only ever goes into containers of the same session, which could do nothing with it that the session
-cannot do itself.
+stored as it is, and only ever goes into containers of the same session, or of boxes of the same key, which could do
+nothing with it that the source cannot do itself.
 """
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from importlib import resources
 
@@ -55,10 +55,36 @@ async def capture(sandbox: Sandbox, outside: Outside, writing: Writing, *, timeo
     except ExceptionGroup as group:
         raise _first(group) from group
     await writing.add(Part.SHELL, shell.result())
-    running = (f"running program {_plain(name)}" for name in sorted(files.result()))
     first_line = shell.result()[:200].partition(b"\n")[0]
     descriptors = re.findall(rb"[0-9]{1,4}", first_line)
-    return (*running, *(f"file descriptor {int(number)} of the shell" for number in descriptors))[:_LEFT_OUT]
+    return (*_told(files.result()), *(f"file descriptor {int(number)} of the shell" for number in descriptors))[
+        :_LEFT_OUT
+    ]
+
+
+async def capture_files(sandbox: Sandbox, outside: Outside, writing: Writing, *, timeout_s: float) -> tuple[str, ...]:
+    """As `capture`, of a sandbox without a shell; what runs in it by `Sandbox.start` is not told."""
+    try:
+        async with asyncio.timeout(timeout_s), _tree(sandbox, outside) as tree:
+            return _told(await _take_files(sandbox, outside, tree, writing, timeout_s))
+    except TimeoutError:
+        raise NotForkable(f"its files could not be read within {timeout_s:g} s ({_BOUND})") from None
+    except (SandboxExhausted, SandboxDiskFull) as error:
+        raise _first(ExceptionGroup("", [error])) from error
+
+
+async def restore_files(
+    sandbox: Sandbox, checkpoint: Checkpoint, store: Checkpoints, *, timeout_s: float, outside: Outside | None = None
+) -> None:
+    """As `restore`, of a sandbox without a shell."""
+    try:
+        async with asyncio.timeout(timeout_s), _tree(sandbox, outside) as tree:
+            if tree is None or not await _put_from_host(tree, checkpoint, store, {}):
+                await inside.put_files(sandbox, checkpoint, store, timeout_s)
+    except TimeoutError:
+        raise NotForkable(f"its files could not be restored within {timeout_s:g} s ({_BOUND})") from None
+    except (SandboxExhausted, SandboxDiskFull) as error:
+        raise _first(ExceptionGroup("", [error])) from error
 
 
 async def restore(
@@ -75,7 +101,8 @@ async def restore(
     try:
         async with asyncio.timeout(timeout_s):
             async with _tree(sandbox, outside) as tree:
-                if tree is None or not await _put_from_host(tree, checkpoint, store, script):
+                own = {_SHELL_FILE.encode(): script}
+                if tree is None or not await _put_from_host(tree, checkpoint, store, own):
                     async with asyncio.TaskGroup() as tasks:
                         tasks.create_task(inside.put_files(sandbox, checkpoint, store, timeout_s))
                         tasks.create_task(sandbox.write_file(f"{_OWN}/{_SHELL_FILE}", script))
@@ -116,12 +143,12 @@ async def _take_files(
     return await inside.take_files(sandbox, outside, writing, timeout_s)
 
 
-async def _put_from_host(tree: Tree, checkpoint: Checkpoint, store: Checkpoints, script: bytes) -> bool:
-    """False: the container has to do it."""
-    if len(script) > _SMALL_BYTES:
+async def _put_from_host(tree: Tree, checkpoint: Checkpoint, store: Checkpoints, own: Mapping[bytes, bytes]) -> bool:
+    """`own`: files of ours. False: the container has to do it."""
+    if sum(map(len, own.values())) > _SMALL_BYTES:
         return False
     try:
-        await hostside.put_files(tree, checkpoint, store, {_SHELL_FILE.encode(): script})
+        await hostside.put_files(tree, checkpoint, store, own)
     except (Refused, Unusable) as error:
         log.debug("a checkpoint is restored by the container", why=str(error))
         return False
@@ -156,6 +183,10 @@ async def _run(sandbox: Sandbox, action: str, timeout_s: float, failed: str) -> 
     result = await sandbox.shell.run(action, timeout_s=timeout_s)
     if result.outcome is not ShellOutcome.FINISHED or result.shell_replaced:
         raise NotForkable(f"{failed}: {result.outcome.value}")
+
+
+def _told(programs: Iterable[str]) -> tuple[str, ...]:
+    return tuple(f"running program {_plain(name)}" for name in sorted(programs))[:_LEFT_OUT]
 
 
 def _plain(name: str) -> str:

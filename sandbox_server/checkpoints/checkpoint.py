@@ -1,4 +1,4 @@
-"""What a checkpoint is: a session between two of its actions, as files and a shell."""
+"""What a checkpoint is: a session between two of its actions, as files and a shell; or a box, as files."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -25,10 +25,11 @@ class Checkpoint:
     """A stored checkpoint."""
 
     sid: str
+    """A box's or a snapshot's name too, see `boxes.files`."""
     seq: int
-    """It was taken after this action; 0: before the first one."""
+    """It was taken after this action; 0: before the first one, or of a box."""
     image: str
-    """Name of the prepared image that the session's container was made from."""
+    """Name of the prepared image that the session's container was made from; of a box's, its id."""
     made_at: float
     """Unix seconds."""
     talk_turns: int = 0
@@ -41,6 +42,8 @@ class Checkpoint:
     """Part -> names of its blocks, in order."""
     sizes: Mapping[Part, int] = field(default_factory=dict)
     """Part -> bytes, uncompressed."""
+    stands: bool = False
+    """It is not removed to make room: a box's files, which nothing else can bring back."""
 
     def to_json(self) -> dict[str, object]:
         """As JSON values."""
@@ -65,6 +68,7 @@ class Checkpoint:
             differences=tuple(map(str, differences)),
             blocks={Part(part): tuple(map(str, names)) for part, names in blocks.items()},
             sizes={Part(part): int(size) for part, size in sizes.items()},
+            stands=bool(values.get("stands", False)),
         )
 
 

@@ -1,8 +1,8 @@
 """Checkpoints in a folder of this node, as compressed blocks that checkpoints share.
 
 A block's name is the SHA-256 of its content, which is checked whenever it is read. Past the budget, the checkpoints go
-that were used least recently, but not those of sessions that sleep. What is gone or damaged is no loss: a session's
-state can be had from its journal.
+that were used least recently, but not those of sessions that sleep, nor those that stand. What is gone or damaged is no
+loss for a session, whose state can be had from its journal.
 """
 
 import asyncio
@@ -125,10 +125,35 @@ class Checkpoints:
         fit = (checkpoint for checkpoint in of_it if fits(checkpoint, seq, image, undone=undone, whole=whole))
         best = max(fit, key=lambda checkpoint: checkpoint.seq, default=None)
         if best is not None:
-            self._known.move_to_end((best.sid, best.seq))
-            with suppress(OSError):
-                os.utime(self._path_of(best))
+            self._used(best)
         return best
+
+    def find(self, sid: str, seq: int) -> Checkpoint | None:
+        """The checkpoint taken after exactly this action. Counts as a use."""
+        if (found := self._known.get((sid, seq))) is not None:
+            self._used(found)
+        return found
+
+    def standing(self) -> list[Checkpoint]:
+        """Those that are not removed to make room."""
+        return [checkpoint for checkpoint in self._known.values() if checkpoint.stands]
+
+    async def release(self, checkpoint: Checkpoint) -> None:
+        """From now on it may be removed to make room."""
+        key = (checkpoint.sid, checkpoint.seq)
+        if key in self._known:
+            self._known[key] = released = replace(checkpoint, stands=False)
+            with _stored():
+                await asyncio.to_thread(self._write, self._path_of(released), json.dumps(released.to_json()).encode())
+
+    def stored_bytes(self, checkpoint: Checkpoint) -> int:
+        """Bytes of its blocks on the disk, shared ones included."""
+        return sum(self._sizes.get(name, 0) for name in set(_names(checkpoint)))
+
+    def _used(self, checkpoint: Checkpoint) -> None:
+        self._known.move_to_end((checkpoint.sid, checkpoint.seq))
+        with suppress(OSError):
+            os.utime(self._path_of(checkpoint))
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[Writing]:
@@ -153,7 +178,7 @@ class Checkpoints:
         self._make_room()
         if self.total_bytes > self.most_bytes or (made.sid, made.seq) not in self._known:
             self.drop(made)
-            raise NotForkable("the checkpoints of sleeping sessions leave no room (SANDBOX_CHECKPOINTS_MB)")
+            raise NotForkable("those of sleeping sessions, boxes and snapshots leave no room (SANDBOX_CHECKPOINTS_MB)")
         return made
 
     async def read(self, checkpoint: Checkpoint, part: Part) -> AsyncIterator[bytes]:
@@ -274,7 +299,7 @@ class Checkpoints:
         for (sid, seq), oldest in list(self._known.items()):
             if self.total_bytes <= self.most_bytes:
                 return
-            if sid not in self.pinned:
+            if sid not in self.pinned and not oldest.stands:
                 log.info("checkpoint removed for others", sid=sid, seq=seq)
                 self.drop(oldest)
 

@@ -43,9 +43,14 @@ class _Asked(BaseModel):
 
 
 class NewBox(_Asked):
-    """A box to create. Repeated with the same Idempotency-Key, the request returns the same box."""
+    """A box to create, of an image or from a snapshot.
 
-    image: str = Field(min_length=1, max_length=400)
+    Repeated with the same Idempotency-Key, the request returns the same box.
+    """
+
+    image: str | None = Field(None, min_length=1, max_length=400)
+    snapshot: str | None = Field(None, min_length=1, max_length=300)
+    """Id or name of a snapshot, instead of `image`; its size and environment hold where the request has none."""
     size: str | None = Field(None, max_length=100)
     """A size defined in SANDBOX_BOX_SIZES."""
     lifetime_s: Seconds | None = None
@@ -60,15 +65,24 @@ class NewBox(_Asked):
     network: Literal["bridge", "none"] | None = None
     """none: no network, even if one is allowed. The response says what it has."""
 
+    @model_validator(mode="after")
+    def _one_of_both(self) -> "NewBox":
+        if (self.image is None) == (self.snapshot is None):
+            raise ValueError("give either image or snapshot")
+        return self
+
 
 class BoxDetail(_Shown):
     """A box. Times are Unix seconds."""
 
     sid: str
     state: Literal["live", "ended"]
+    paused: bool
+    """It is live, and must be resumed before it can be used."""
     image: str
     node: str
     container_id: str
+    """"" if it has none for now: paused with its files only, or idle (SANDBOX_HIBERNATE_S)."""
     created_at: float
     ends_at: float
     network: str
@@ -143,11 +157,15 @@ CommandId = Annotated[str, Path(pattern=_ID)]
 
 @ROUTER.post("", response_model=BoxDetail, status_code=201, responses=_REFUSALS, openapi_extra=takes(NewBox))
 async def create_box(request: Request) -> Response:
-    """Create a box. 404: no such image, or not allowed for boxes; 503: no room. Discarded if the client disconnects."""
+    """Create a box. 404: no such image or snapshot, or not allowed; 503: no room.
+
+    If the client disconnects, the box is discarded.
+    """
     wanted = await read(request, NewBox)
     asked = BoxRequest(
         kind=BoxKind.NATIVE,
-        image=wanted.image,
+        image=wanted.image or "",
+        snapshot=wanted.snapshot or "",
         metadata=wanted.metadata
         | ({SIZE_KEY: wanted.size} if wanted.size else {})
         | ({VIEW_KEY: wanted.task_image} if wanted.task_image else {}),
@@ -162,13 +180,13 @@ async def create_box(request: Request) -> Response:
     view = await box_creation_of(request).create_while(asked, hung_up(request))
     if view is None:
         return json_answer({})  # the client has disconnected
-    return json_answer(_detail(view), 201)
+    return json_answer(box_detail(view), 201)
 
 
 @ROUTER.get("/{sid}", response_model=BoxDetail, responses=_REFUSALS)
 async def show_box(request: Request, sid: Sid) -> Response:
     """A box, live or ended."""
-    return json_answer(_detail(await boxes_of(request).get(sid)))
+    return json_answer(box_detail(await boxes_of(request).get(sid)))
 
 
 @ROUTER.delete("/{sid}", status_code=204, responses=_REFUSALS)
@@ -183,7 +201,7 @@ async def kill_box(request: Request, sid: Sid) -> Response:
 async def prolong_box(request: Request, sid: Sid) -> Response:
     """Set the box's end to `lifetime_s` from now, earlier or later than before."""
     life = await read(request, Life)
-    return json_answer(_detail(await boxes_of(request).set_timeout(sid, life.lifetime_s)))
+    return json_answer(box_detail(await boxes_of(request).set_timeout(sid, life.lifetime_s)))
 
 
 @ROUTER.post("/{sid}/commands", response_model=CommandDetail, responses=_GONE, openapi_extra=takes(NewCommand))
@@ -289,11 +307,13 @@ def _key(request: Request) -> str:
     return key
 
 
-def _detail(view: BoxView) -> dict[str, object]:
+def box_detail(view: BoxView) -> dict[str, object]:
+    """The fields of a `BoxDetail`."""
     record, box = view.record, view.box
     return {
         "sid": view.sid,
         "state": "live" if view.live else "ended",
+        "paused": view.paused,
         "image": box.image,
         "node": record.node,
         "container_id": record.container_id,

@@ -49,8 +49,13 @@ class BoxSettings(BaseModel):
     """A box that no request has used for this long is ended before its timeout, e.g. because its client has died. Open
     streams count as use, commands that nobody follows do not. 0: boxes never end by being idle, as at E2B."""
     box_paused_max_s: Annotated[float, Field(ge=0)] = 14400.0
-    """Longest total time that a box may be paused; then it is removed. A paused box keeps its memory and its slot. 0:
-    boxes cannot be paused."""
+    """Longest total time that a box may be paused; then it is removed. A paused box keeps its memory and its slot,
+    unless it was paused with its files only. 0: boxes cannot be paused."""
+    snapshots: Annotated[int, Field(ge=0)] = 100
+    """Snapshots of boxes that one API key may have; 0: none are taken."""
+    snapshots_mb: Annotated[float, Field(gt=0)] = 1024.0
+    """Limit on all snapshots of one API key, compressed. They lie with the node's checkpoints (SANDBOX_CHECKPOINTS_MB)
+    until they are deleted, or in the object store of SANDBOX_CHECKPOINTS_URL."""
     template_builds: Annotated[int, Field(ge=0)] = 2
     """Templates that this node builds at a time for clients of E2B's protocol; 0: it builds none."""
     template_queue: Annotated[int, Field(ge=0)] = 50

@@ -93,12 +93,13 @@ class ServerSettings(BaseModel):
     restore_timeout_s: float = 600.0
     """Limit on replaying a session's actions; a session whose actions took longer than this is lost."""
     checkpoints_mb: Annotated[float, Field(gt=0)] = 4096.0
-    """Limit on the checkpoints of sessions in SANDBOX_DATA_DIR, which their copies start from; the least recently used
-    are removed first."""
+    """Limit on the checkpoints of sessions and boxes in SANDBOX_DATA_DIR, which their copies start from. The least
+    recently used are removed first, but not those of sessions and boxes without a container, nor snapshots."""
     checkpoints_url: str = ""
     """Object store that checkpoints are copied to, so that any node can restore and copy any session: s3://BUCKET/PREFIX,
     gs://BUCKET/PREFIX, az://ACCOUNT/CONTAINER/PREFIX, or file:///FOLDER for one that all nodes mount. Credentials and
-    endpoint come from the environment (AWS_ACCESS_KEY_ID, AWS_ENDPOINT, ...). Give it a lifecycle rule. Empty: none."""
+    endpoint come from the environment (AWS_ACCESS_KEY_ID, AWS_ENDPOINT, ...). Give it a lifecycle rule for checkpoints/
+    and blocks/, not for snapshots/, which are deleted by their owners. Empty: none."""
     checkpoint_timeout_s: Annotated[float, Field(gt=0)] = 60.0
     """Limit on taking a session's checkpoint, on giving its state to a container, and on copying it to or from
     SANDBOX_CHECKPOINTS_URL."""
@@ -108,5 +109,5 @@ class ServerSettings(BaseModel):
     checkpoint_every_s: Annotated[float, Field(ge=0)] = 0.0
     """As SANDBOX_CHECKPOINT_EVERY, after so many seconds of actions. 0: none."""
     hibernate_s: Annotated[float, Field(ge=0)] = 0.0
-    """A session without an action for this long sleeps: it has a checkpoint in place of a container, until its next
-    action. Not if a program runs in it. SANDBOX_SESSION_IDLE_S still ends it. 0: never."""
+    """A session without an action for this long, or a box without a request, sleeps: it has a checkpoint in place of a
+    container, until its next one. Not if a program runs in it. SANDBOX_SESSION_IDLE_S still ends it. 0: never."""

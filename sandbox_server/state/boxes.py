@@ -78,10 +78,13 @@ class BoxFacts:
         fields = flat({"deadline": deadline, "touched_at": now})
         return bool(await self._connection.script(_PROLONG, keys, [self._kept_ms(deadline), now, *fields]))
 
-    async def change(self, box: BoxRecord, deadline: float) -> bool:
-        """Write a live box's changes and its new deadline atomically; False: it is not live."""
+    async def change(self, box: BoxRecord, deadline: float, **more: object) -> bool:
+        """Write a live box's changes and its new deadline atomically; False: it is not live.
+
+        `more`: further fields of its session.
+        """
         keys = [self._keys.session(box.sid), self._keys.box(box.sid), self._keys.box_token(_digest(box.token))]
-        fields = flat({"deadline": deadline, "touched_at": clock.now()})
+        fields = flat({"deadline": deadline, "touched_at": clock.now(), **more})
         return bool(await self._connection.script(_CHANGE, keys, [self._kept_ms(deadline), box.to_json(), *fields]))
 
     async def remember(self, key: str, sid: str) -> None:

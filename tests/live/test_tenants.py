@@ -95,6 +95,12 @@ MATRIX = (
     Row("GET /v1/boxes/{sid}/files", HIDDEN, NO, 200, None, "?path=/etc/passwd"),
     Row("GET /v1/boxes/{sid}/files/info", HIDDEN, NO, 200, None, "?path=/etc/passwd"),
     Row("GET /v1/boxes/{sid}/files/list", HIDDEN, NO, 200, None, "?path=/etc"),
+    # a body that is none shows that the route was reached, and begins nothing
+    Row("POST /v1/boxes/{sid}/snapshots", HIDDEN, NO, 422, {"name": "no name!"}),
+    Row("POST /v1/boxes/{sid}/fork", HIDDEN, NO, 422, {"n": 0}),
+    Row("POST /v1/boxes/{sid}/pause", HIDDEN, NO, 200),
+    Row("POST /v1/boxes/{sid}/resume", HIDDEN, NO, 200, {"lifetime_s": 600}),
+    Row("GET /v1/snapshots", 200, 200, 200),
     # an operator's own files are none of alice's either
     Row("POST /v1/boxes/{sid}/files/from-blob", HIDDEN, NO, 404, {"sha256": SHA, "path": "/tmp/b"}),
     Row("HEAD /v1/blobs/{sha256}", HIDDEN, NO, 404),
@@ -109,6 +115,9 @@ MATRIX = (
     Row("PUT /sandboxes/{sid}/network", HIDDEN, NO, 204, {"allow_internet_access": False}),
     Row("POST /sandboxes/{sid}/pause", HIDDEN, NO, 204),
     Row("POST /sandboxes/{sid}/resume", HIDDEN, NO, 201, {"timeout": 600}),
+    Row("POST /sandboxes/{sid}/snapshots", HIDDEN, NO, 400, {"name": "no name!"}),
+    Row("POST /sandboxes/{sid}/fork", HIDDEN, NO, 400, {"count": 0}),
+    Row("GET /snapshots", 200, 200, 200),
     Row("POST /v3/templates", 202, NO, 202, {"name": "own"}),
     Row("POST /v2/templates", 202, NO, 202, {"alias": "own"}),
     Row("POST /v2/templates/{template_id}/builds/{build_id}", HIDDEN, NO, 202, {"fromImage": "nobody/has:this"}),
@@ -124,6 +133,7 @@ MATRIX = (
     Row("GET /templates/{template_id}", HIDDEN, 200, 200),
     # what ends things comes last
     Row("DELETE /templates/{template_id}", HIDDEN, NO, 204),
+    Row("DELETE /v1/snapshots/{snapshot}", HIDDEN, NO, 204),
     Row("DELETE /sandboxes/{sid}", HIDDEN, NO, 204),
     Row("DELETE /v1/boxes/{sid}", HIDDEN, NO, 204),
     Row("DELETE /v1/sessions/{sid}", HIDDEN, NO, 200),
@@ -146,6 +156,7 @@ class Service:
         metadata = {"image": IMAGE}
         made = self.own("POST", "/sandboxes", {"templateID": "base", "metadata": metadata, "timeout": 600}).json()
         self.e2b = made["sandboxID"]
+        self.snapshot = self.own("POST", f"/v1/boxes/{self.box}/snapshots", {"name": "alices-state"}).json()
         self.template = self.own("POST", "/v3/templates", {"name": "alices"}).json()
         command = {"cmd": "echo alices", "wait_s": 20}
         self.command = self.own("POST", f"/v1/boxes/{self.box}/commands", command).json()["id"]
@@ -174,6 +185,7 @@ class Service:
             "{command_id}": self.command,
             "{sha256}": SHA,
             "{template_id}": self.template["templateID"],
+            "{snapshot}": self.snapshot["id"],
             "{build_id}": self.template["buildID"],
             "{files_hash}": "abc",
             "{alias:path}": "alices",
@@ -236,6 +248,8 @@ def test_another_run_sees_no_session(service: Service) -> None:
         assert bobs("/postprocess", sid=sid)["error"]["code"] == "unknown_session"
         assert bobs("/compute_reward", sid=sid)["verdict"] == "unknown_session"
         assert bobs("/v1/groups", **{"from": sid, "n": 1})["code"] == "unknown_session"
+    for name in (service.snapshot["id"], "alices-state"):
+        assert bobs("/v1/boxes", snapshot=name)["code"] == "unknown_image"
     assert service.own("GET", f"/v1/sessions/{service.live}").json()["state"] == "live"
     assert b"alices" in service.own("GET", f"/v1/sessions/{service.done}/patch").content
     start = {"instance_hash": "samples__ledger-12"}

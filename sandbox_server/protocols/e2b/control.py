@@ -36,7 +36,9 @@ class Unimplemented(RequestError):
 async def create(request: Request) -> Response:
     """201 with a running sandbox."""
     body = await read(request, wire.NewSandbox)
-    _with_memory(body.autoPauseMemory)
+    files_only = body.autoPauseMemory is False
+    if files_only and body.autoPause and body.autoResume.enabled:
+        raise MalformedRequest("autoResume cannot resume a sandbox whose pause keeps no memory: leave out one of both")
     key = request.headers.get("idempotency-key", "")
     if len(key) > _MAX_KEY:
         raise MalformedRequest(f"Idempotency-Key is longer than {_MAX_KEY} characters.")
@@ -48,6 +50,7 @@ async def create(request: Request) -> Response:
         env=body.envVars,
         timeout_s=body.timeout,
         on_timeout=_on_timeout(body.autoPause) or OnTimeout.KILL,
+        timeout_files=files_only,
         auto_resume=body.autoResume.enabled,
         internet=body.allow_internet_access,
         allow_out=tuple(network.allowOut),
@@ -68,37 +71,38 @@ async def create(request: Request) -> Response:
 @ROUTER.post("/v2/sandboxes/{sid}/connect")
 async def connect(request: Request, sid: str) -> Response:
     """The sandbox as after a create; ends no earlier than `timeout` from now. 201: it was paused and is now resumed."""
-    body = await _body(request, wire.Connect)
+    body = await body_of(request, wire.Connect)
     boxes = boxes_of(request)
     timeout_s = round(boxes.policy.default_s) if body.timeout is None else body.timeout
     if (await _live(request, sid)).paused:
-        _with_memory(body.memory)
         with suppress(SandboxRunning):  # another request resumed it first
-            return json_answer(wire.sandbox(await boxes.resume(sid, timeout_s), boxes.policy.domain), 201)
+            view = await boxes.resume(sid, timeout_s, memory=body.memory is not False)
+            return json_answer(wire.sandbox(view, boxes.policy.domain), 201)
     return json_answer(wire.sandbox(await boxes.set_timeout(sid, timeout_s, only_longer=True), boxes.policy.domain))
 
 
 @ROUTER.post("/sandboxes/{sid}/pause")
 async def pause(request: Request, sid: str) -> Response:
-    """204; 409 if it is already paused."""
-    _with_memory((await _body(request, wire.Pause)).memory)
-    await boxes_of(request).pause(_sid(sid))
+    """204; 409 if it is already paused. Without `memory` only its files are kept."""
+    memory = (await body_of(request, wire.Pause)).memory
+    await boxes_of(request).pause(sid_of(sid), memory=memory is not False)
     return Response(status_code=204)
 
 
 @ROUTER.post("/sandboxes/{sid}/resume")
 async def resume(request: Request, sid: str) -> Response:
     """201 with the sandbox as after a create; 409 if it is not paused."""
-    body = await _body(request, wire.Connect)
-    _with_memory(body.memory)
-    view = await boxes_of(request).resume(_sid(sid), body.timeout, on_timeout=_on_timeout(body.autoPause))
+    body = await body_of(request, wire.Connect)
+    view = await boxes_of(request).resume(
+        sid_of(sid), body.timeout, memory=body.memory is not False, on_timeout=_on_timeout(body.autoPause)
+    )
     return json_answer(wire.sandbox(view, boxes_of(request).policy.domain), 201)
 
 
 @ROUTER.delete("/sandboxes/{sid}")
 async def kill(request: Request, sid: str) -> Response:
     """204; 404 if there is no such sandbox."""
-    if not await boxes_of(request).kill(_sid(sid)):
+    if not await boxes_of(request).kill(sid_of(sid)):
         raise UnknownSession(f"Sandbox {sid} not found")
     return Response(status_code=204)
 
@@ -109,17 +113,17 @@ async def set_timeout(request: Request, sid: str) -> Response:
     timeout_s = (await read(request, wire.Timeout)).timeout
     if timeout_s is None:
         raise MalformedRequest("timeout: field required")
-    await boxes_of(request).set_timeout(_sid(sid), timeout_s)
+    await boxes_of(request).set_timeout(sid_of(sid), timeout_s)
     return Response(status_code=204)
 
 
 @ROUTER.post("/sandboxes/{sid}/refreshes")
 async def refresh(request: Request, sid: str) -> Response:
     """204; extends its end to at least `duration` from now."""
-    duration_s = (await _body(request, wire.Refresh)).duration
+    duration_s = (await body_of(request, wire.Refresh)).duration
     boxes = boxes_of(request)
     await boxes.set_timeout(
-        _sid(sid), round(boxes.policy.default_s) if duration_s is None else duration_s, only_longer=True
+        sid_of(sid), round(boxes.policy.default_s) if duration_s is None else duration_s, only_longer=True
     )
     return Response(status_code=204)
 
@@ -129,7 +133,7 @@ async def set_network(request: Request, sid: str) -> Response:
     """204; from now on it reaches what the body allows, within the rules for all boxes."""
     wanted = await read(request, wire.Network)
     await boxes_of(request).set_network(
-        _sid(sid), wanted.allow_internet_access, tuple(wanted.allowOut), tuple(wanted.denyOut)
+        sid_of(sid), wanted.allow_internet_access, tuple(wanted.allowOut), tuple(wanted.denyOut)
     )
     return Response(status_code=204)
 
@@ -165,21 +169,15 @@ for _part in _OTHERS:
 
 
 async def _live(request: Request, sid: str) -> BoxView:
-    view = await boxes_of(request).get(_sid(sid))
+    view = await boxes_of(request).get(sid_of(sid))
     if not view.live:
         raise UnknownSession(f"Sandbox {sid} not found: it has ended")
     return view
 
 
-async def _body(request: Request, model: type[Model]) -> Model:
+async def body_of(request: Request, model: type[Model]) -> Model:
     """The body, which may be empty."""
     return await read(request, model) if await request.body() else model()
-
-
-def _with_memory(memory: bool | None) -> None:
-    """Return if the pause is to keep memory. Raises Unimplemented."""
-    if memory is False:
-        raise Unimplemented("a paused sandbox always keeps its memory here: leave out mode filesystem and reboot")
 
 
 def _on_timeout(auto_pause: bool | None) -> OnTimeout | None:
@@ -188,7 +186,7 @@ def _on_timeout(auto_pause: bool | None) -> OnTimeout | None:
     return OnTimeout.PAUSE if auto_pause else OnTimeout.KILL
 
 
-def _sid(text: str) -> str:
+def sid_of(text: str) -> str:
     """Check that `text` can be a sid. Raises UnknownSession."""
     if not re.fullmatch("[1-9][0-9]{0,18}", text):
         raise UnknownSession(f"Sandbox {text[:60]} not found")

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, unquote
 from starlette.datastructures import QueryParams
 
 from sandbox_server.boxes.boxes import BoxView
+from sandbox_server.catalogue.snapshots import Snapshot
 from sandbox_server.errors import MalformedRequest
 from sandbox_server.protocols._numbers import whole
 from sandbox_server.protocols.e2b.wire import state, when
@@ -37,7 +38,26 @@ def page(views: Sequence[BoxView], query: QueryParams) -> Page:
         found = [view for view in found if (view.order() > last if ascending else view.order() < last)]
     limit = _limit(query.get("limit", ""))
     more = len(found) > limit
-    return Page(found[:limit], _token(found[limit - 1]) if more else None)
+    return Page(found[:limit], _token(found[limit - 1].order()) if more else None)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPage:
+    """One page of a list of snapshots."""
+
+    items: Sequence[Snapshot]
+    next: str | None
+    """As in `Page`."""
+
+
+def snapshot_page(snapshots: Sequence[Snapshot], query: QueryParams) -> SnapshotPage:
+    """The page of `snapshots` (newest first) that the query requests. Raises MalformedRequest."""
+    if token := query.get("nextToken"):
+        last = _position(token)
+        snapshots = [one for one in snapshots if (one.created_at, one.snapshot_id) < last]
+    limit = _limit(query.get("limit", ""))
+    end = snapshots[limit - 1] if len(snapshots) > limit else None
+    return SnapshotPage(snapshots[:limit], _token((end.created_at, end.snapshot_id)) if end else None)
 
 
 def filtered(views: Sequence[BoxView], query: QueryParams) -> list[BoxView]:
@@ -76,8 +96,8 @@ def _time(text: str) -> datetime | None:
     return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
-def _token(view: BoxView) -> str:
-    created_at, sid = view.order()
+def _token(order: tuple[float, str]) -> str:
+    created_at, sid = order
     return base64.urlsafe_b64encode(f"{created_at!r} {sid}".encode()).decode()
 
 

@@ -12,7 +12,7 @@ from sandbox_server.errors import MalformedRequest, RequestTooLarge
 from sandbox_server.protocols._caller import owner_of_caller
 from sandbox_server.protocols._flow import steady
 from sandbox_server.protocols._numbers import whole
-from sandbox_server.protocols._sessions import boxes_of
+from sandbox_server.protocols._sessions import boxes_of, snapshots_of
 from sandbox_server.protocols._traits import PREFIX
 from sandbox_server.protocols._wire import json_answer, key_owner, read
 from sandbox_server.protocols.e2b import wire
@@ -222,9 +222,14 @@ async def info(request: Request, template_id: str) -> Response:
 
 @ROUTER.delete("/templates/{template_id}")
 async def delete(request: Request, template_id: str) -> Response:
-    """204; running sandboxes of the template live on."""
-    builds = _builds(request)
-    template = await builds.find(owner_of_caller(request), template_id)
+    """204; running sandboxes of the template live on. A snapshot is deleted by this too."""
+    builds, owner = _builds(request), owner_of_caller(request)
+    try:
+        template = await builds.find(owner, template_id)
+    except UnknownTemplate:
+        if await snapshots_of(request).delete(owner, template_id):
+            return Response(status_code=204)
+        raise
     await builds.store.delete(template.template_id)
     return Response(status_code=204)
 

@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from sandbox_server.boxes.boxes import BoxView
+from sandbox_server.catalogue.snapshots import Snapshot
 
 ENVD_VERSION = "0.6.4"
 """Tells clients which envd features exist: file metadata, all watch options, and everything older."""
@@ -14,17 +15,19 @@ _CLIENT_ID = "sandbox"  # deprecated in the API, but the field is required
 Seconds = Annotated[int, Field(ge=0, le=2**31)]
 
 
-class _Message(BaseModel):
+class Message(BaseModel):
+    """A request's body."""
+
     model_config = ConfigDict(extra="ignore")
 
 
-class AutoResume(_Message):
+class AutoResume(Message):
     """Whether requests resume a paused sandbox."""
 
     enabled: bool = False
 
 
-class Network(_Message):
+class Network(Message):
     """What a sandbox may reach; allowed takes precedence over denied."""
 
     allowOut: list[str] = []
@@ -36,7 +39,7 @@ class Network(_Message):
     """The host name that these requests carry."""
 
 
-class NewSandbox(_Message):
+class NewSandbox(Message):
     """POST /sandboxes."""
 
     templateID: str = "base"
@@ -50,19 +53,19 @@ class NewSandbox(_Message):
     network: Network = Network()
 
 
-class Timeout(_Message):
+class Timeout(Message):
     """POST /sandboxes/{id}/timeout."""
 
     timeout: Seconds | None = None
 
 
-class Pause(_Message):
+class Pause(Message):
     """POST /sandboxes/{id}/pause."""
 
     memory: bool | None = None
 
 
-class Connect(_Message):
+class Connect(Message):
     """POST /sandboxes/{id}/connect, /resume."""
 
     timeout: Seconds | None = None
@@ -70,7 +73,7 @@ class Connect(_Message):
     autoPause: bool | None = None
 
 
-class Refresh(_Message):
+class Refresh(Message):
     """POST /sandboxes/{id}/refreshes."""
 
     duration: Seconds | None = None
@@ -126,8 +129,14 @@ def detail(view: BoxView, domain: str) -> dict[str, object]:
             "allowPublicTraffic": not view.box.traffic_token,
             **({"maskRequestHost": view.box.host_mask} if view.box.host_mask else {}),
         },
+        **({"pauseMode": "filesystem" if view.record.asleep else "full"} if view.paused else {}),
         "lifecycle": {"autoResume": view.box.auto_resume, "onTimeout": view.box.on_timeout},
     }
+
+
+def snapshot(taken: Snapshot) -> dict[str, object]:
+    """A snapshot."""
+    return {"snapshotID": taken.shown, "names": [taken.name] if taken.name else []}
 
 
 def when(seconds: float) -> datetime:

@@ -44,7 +44,7 @@ async def test_a_refused_pause_does_not_happen_later() -> None:
     """The client is told that the pause failed, works on, and the reaper freezes its box some seconds later."""
     part = Part()
     before = part.record, part.box
-    lives = BoxLives(part, part, part, part, wait_s=1)  # type: ignore[arg-type]  # what it uses of them
+    lives = BoxLives(part, part, part, part, part, wait_s=1)  # type: ignore[arg-type]  # what it uses of them
     with pytest.raises(EngineUnavailable):
         await lives.pause("7")
     assert (part.record, part.box) == before

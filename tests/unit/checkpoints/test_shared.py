@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from sandbox_server.checkpoints.checkpoint import Checkpoint, Part
+from sandbox_server.checkpoints.lasting import LastingCheckpoints
 from sandbox_server.checkpoints.objects import Objects, ObjectsUnavailable
 from sandbox_server.checkpoints.shared import SharedCheckpoints
 from sandbox_server.checkpoints.store import Checkpoints
@@ -159,3 +160,24 @@ def test_a_url_that_cannot_be_used_is_told() -> None:
     """The server starts and stores nothing."""
     with pytest.raises(ValueError, match="SANDBOX_CHECKPOINTS_URL=ftp://x"):
         Objects("ftp://x", timeout_s=1)
+
+
+async def test_what_stands_is_kept_whole_and_removed_whole(objects: Objects, tmp_path: Path) -> None:
+    """A snapshot lacks a block elsewhere, a damaged one is used, or a deleted one leaves something."""
+    a, b = await node(tmp_path / "a", objects), await node(tmp_path / "b", objects)
+    here, there = (LastingCheckpoints(one.local, objects, node="a", timeout_s=20) for one in (a, b))
+    for name in ("one", "two"):
+        async with a.local.writing() as writing:
+            await writing.add(Part.FILES, DATA)
+            await here.save(await a.local.keep(writing, Checkpoint(name, 0, "sha256:1", 1.5, stands=True)))
+    found = await there.fetch("a", "one")
+    assert found is not None and not found.stands
+    assert b"".join([block async for block in b.local.read(found, Part.FILES)]) == DATA
+    assert await there.fetch("a", "three") is None and await there.fetch("b", "one") is None
+    block = next(key for key in await objects.keys("snapshots/a/two/blocks"))
+    await objects.put(block, b"damaged")
+    assert await there.fetch("a", "two") is None
+    await there.remove("a", "one")
+    assert await objects.keys("snapshots/a/one") == []
+    await here.tidy({"three"})
+    assert await objects.keys("snapshots") == []

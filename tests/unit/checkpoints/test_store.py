@@ -101,6 +101,24 @@ async def test_the_oldest_go_first(tmp_path: Path) -> None:
     assert len(blocks(tmp_path)) == 2
 
 
+async def test_what_stands_stays_until_it_is_released(tmp_path: Path) -> None:
+    """A box's files go to make room for others, over a restart too; or they stay for ever."""
+    store = Checkpoints(tmp_path, most_bytes=2_500_000)
+    await store.open()
+    async with store.writing() as writing:
+        await writing.add(Part.FILES, os.urandom(1_000_000))
+        kept = await store.keep(writing, Checkpoint("box-7", 0, "sha256:1", 1.5, stands=True))
+    again = Checkpoints(tmp_path, most_bytes=2_500_000)
+    await again.open()
+    for seq in (1, 2, 3):
+        await stored(again, seq, os.urandom(1_000_000))
+    assert again.standing() == [kept] and again.find("box-7", 0) == kept and again.stored_bytes(kept) > 1_000_000
+    await again.release(kept)
+    for seq in (4, 5):
+        await stored(again, seq, os.urandom(1_000_000))
+    assert again.find("box-7", 0) is None and again.standing() == []
+
+
 async def test_those_of_sleeping_sessions_stay(tmp_path: Path) -> None:
     """A sleeping session loses its state to others; or what has no room is stored for nothing."""
     store = Checkpoints(tmp_path, most_bytes=2_500_000)
@@ -112,7 +130,7 @@ async def test_those_of_sleeping_sessions_stay(tmp_path: Path) -> None:
     assert list(store._known) == [("7", 1), ("1", 3)]
     store.pinned.add("1")
     for sid in ("2", "7"):
-        with pytest.raises(NotForkable, match="sleeping sessions leave no room"):
+        with pytest.raises(NotForkable, match="snapshots leave no room"):
             await stored(store, 9, os.urandom(1_000_000), sid=sid)
     assert list(store._known) == [("7", 1), ("1", 3)] and len(blocks(tmp_path)) == 2
 

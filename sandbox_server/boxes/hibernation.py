@@ -1,0 +1,115 @@
+"""Idle boxes give up their container and their slot; the next request brings them into another one, as they were.
+
+That is so only if nothing runs in them: then their files are all that there is. A box that a request uses meanwhile
+keeps its container. To its client it runs all the time.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+from sandbox_server import clock, telemetry
+from sandbox_server.boxes.processes import Processes
+from sandbox_server.boxes.sleeping import BoxSleep
+from sandbox_server.boxes.use import BoxUse
+from sandbox_server.boxes.view import BoxView
+from sandbox_server.errors import NotForkable, ServiceError, SessionBusy
+from sandbox_server.lifecycle import SessionState
+from sandbox_server.records import SessionKind, SessionRecord
+from sandbox_server.sandbox.base import Runtime
+from sandbox_server.sessions.data import SessionData
+from sandbox_server.state.boxes import BoxFacts
+
+log = telemetry.logger(__name__)
+
+_FREE_WITHIN_S = 0.05  # for the lock of a box that nobody uses
+_AT_ONCE = 4  # boxes whose files are taken at the same time
+
+
+@dataclass(frozen=True, slots=True)
+class HibernationConfig:
+    """Which boxes, and when."""
+
+    node: str
+    idle_s: float
+    """Seconds without use after which a box sleeps (SANDBOX_HIBERNATE_S); 0: never."""
+
+
+class BoxHibernation:
+    """Lets boxes of this node sleep."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        data: SessionData,
+        facts: BoxFacts,
+        sleep: BoxSleep,
+        processes: Processes,
+        use: BoxUse,
+        config: HibernationConfig,
+    ) -> None:
+        self._runtime = runtime
+        self._data = data
+        self._facts = facts
+        self._sleep = sleep
+        self._processes = processes
+        self._use = use
+        self._config = config
+        self._tried: dict[str, float] = {}
+        """sid -> Unix seconds of the last attempt, for boxes that could not sleep."""
+
+    async def look(self) -> None:
+        """Let all boxes sleep that are idle for SANDBOX_HIBERNATE_S, a few at a time."""
+        boxes = [one for one in await self._data.store.live(self._config.node) if one.kind is SessionKind.BOX]
+        self._tried = {record.sid: self._tried[record.sid] for record in boxes if record.sid in self._tried}
+        turns = asyncio.Semaphore(_AT_ONCE)
+        await asyncio.gather(*(self._try(record, turns) for record in boxes if self._due(record)))
+
+    def _due(self, record: SessionRecord) -> bool:
+        return clock.now() - self._tried.get(record.sid, 0.0) > self._config.idle_s and self._idle(record)
+
+    def _idle(self, record: SessionRecord) -> bool:
+        if record.state != SessionState.LIVE or record.asleep or self._processes.listed(record.sid):
+            return False
+        return self._use.idle_for(record.sid, record.touched_at, clock.now()) > self._config.idle_s
+
+    async def _try(self, record: SessionRecord, turns: asyncio.Semaphore) -> None:
+        self._tried[record.sid] = clock.now()
+        result = "awake"
+        try:
+            async with turns, self._data.store.lock(record.sid, _FREE_WITHIN_S):
+                if await self._sleeps(record.sid):
+                    del self._tried[record.sid]
+                    result = "asleep"
+        except SessionBusy:
+            return  # it is used
+        except NotForkable as error:
+            log.info("box does not sleep", sid=record.sid, why=error.detail)
+        except ServiceError as error:
+            result = error.code
+            log.warning("box does not sleep", sid=record.sid, code=error.code, error=error.detail)
+        telemetry.SLEEPS.labels(result).inc()
+
+    async def _sleeps(self, sid: str) -> bool:
+        record, box = await self._facts.with_session(sid)
+        if record is None or box is None:
+            return False
+        view = BoxView(record, box)
+        if not view.live or view.paused or not self._idle(record):
+            return False
+        uses = self._use.count(sid)
+
+        def unused() -> bool:
+            return self._use.count(sid) == uses and not self._processes.listed(sid)
+
+        with self._sleep.laying(sid):
+            await self._processes.adopt(sid, await self._runtime.attach(record.container_id))
+            if not unused():
+                return False
+            checkpoint = await self._sleep.take(view)
+            if checkpoint.left_out:
+                log.info("box does not sleep", sid=sid, why=f"it has {', '.join(checkpoint.left_out)}")
+            elif unused() and (await self._sleep.let_go(view, unused=unused)).record.asleep:
+                log.info("box sleeps", sid=sid)
+                return True
+            self._sleep.forget(sid)
+        return False

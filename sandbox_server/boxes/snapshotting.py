@@ -1,0 +1,121 @@
+"""Takes snapshots of this node's boxes, within the bounds of their API keys."""
+
+import asyncio
+import secrets
+from dataclasses import dataclass, replace
+
+from sandbox_server import clock, telemetry
+from sandbox_server.boxes.boxes import Boxes, BoxView
+from sandbox_server.boxes.snapshots import BoxSnapshots, checkpoint_name
+from sandbox_server.boxes.states import BoxStates
+from sandbox_server.boxes.templates import DEFAULT_TAG, TemplateBuilds, parsed
+from sandbox_server.catalogue.snapshots import Snapshot
+from sandbox_server.errors import MalformedRequest, ServiceError, TooManySnapshots
+from sandbox_server.state.boxes import BoxFacts
+
+log = telemetry.logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotBounds:
+    """The operator's settings SANDBOX_SNAPSHOTS*."""
+
+    count: int
+    """Snapshots of one key; 0: none are taken."""
+    total_bytes: int
+    """All of them together."""
+
+
+class Snapshotting:
+    """Takes snapshots."""
+
+    def __init__(
+        self,
+        boxes: Boxes,
+        states: BoxStates,
+        snapshots: BoxSnapshots,
+        templates: TemplateBuilds,
+        facts: BoxFacts,
+        bounds: SnapshotBounds,
+        *,
+        node: str,
+    ) -> None:
+        self._boxes = boxes
+        self._states = states
+        self._snapshots = snapshots
+        self._templates = templates
+        self._facts = facts
+        self._bounds = bounds
+        self._node = node
+        self._adding = asyncio.Lock()
+
+    async def take(self, sid: str, name: str = "", *, idempotency_key: str = "") -> Snapshot:
+        """Take a snapshot of a running box. One with the same name is replaced once the new one stands.
+
+        A repeated request with the same `idempotency_key` returns the first one's snapshot.
+
+        Raises:
+            UnknownSession, OwnedElsewhere, SandboxPaused. MalformedRequest: the name. TooManySnapshots.
+            NotForkable: what is in the box cannot be stored. SandboxLost, InfrastructureError.
+        """
+        view = await self._boxes.get(sid)
+        await self._boxes.here(view)
+        owner = view.box.owner
+        key = f"{owner}\0snapshot\0{sid}\0{idempotency_key}" if idempotency_key else ""
+        if key and (made := await self._facts.made(key)) and (found := await self._snapshots.find(owner, made)):
+            return found
+        name = await self._named(owner, name) if name else ""
+        await self._room(owner, name, 0)
+        snapshot_id, result = secrets.token_hex(10), "unforeseen"
+        try:
+            with self._snapshots.taking(snapshot_id):
+                snapshot = await self._take(view, snapshot_id, name)
+            result = "ok"
+        except ServiceError as error:
+            result = error.code
+            raise
+        finally:
+            telemetry.SNAPSHOTS.labels(result).inc()
+        if key:
+            await self._facts.remember(key, snapshot_id)
+        log.info("snapshot taken", sid=sid, snapshot=snapshot_id, mb=snapshot.size_bytes >> 20)
+        return snapshot
+
+    async def _take(self, view: BoxView, snapshot_id: str, name: str) -> Snapshot:
+        checkpoint = await self._states.take(await self._boxes.sandbox(view), checkpoint_name(snapshot_id))
+        try:
+            snapshot = Snapshot(
+                snapshot_id=snapshot_id,
+                owner=view.box.owner,
+                name=name,
+                sid=view.sid,
+                node=self._node,
+                created_at=clock.now(),
+                size_bytes=self._states.size_bytes(checkpoint),
+                box=replace(view.box, token="", traffic_token=""),
+                image=checkpoint.image,
+                shared=await self._snapshots.share(checkpoint),
+            )
+            async with self._adding:
+                await self._room(snapshot.owner, name, snapshot.size_bytes)
+                await self._snapshots.add(snapshot, checkpoint)
+        except BaseException:
+            self._states.drop(checkpoint.sid)  # what is in the object store goes when the next server tidies up
+            raise
+        return snapshot
+
+    async def _named(self, owner: str, name: str) -> str:
+        name, tag = parsed(name)
+        if await self._templates.store.named(owner, name) is not None:
+            raise MalformedRequest(f"{name!r} names a template; give the snapshot another name")
+        return f"{name}:{tag or DEFAULT_TAG}"
+
+    async def _room(self, owner: str, name: str, size_bytes: int) -> None:
+        count, used = await self._snapshots.usage(owner, but=name)
+        if count >= self._bounds.count:
+            raise TooManySnapshots(f"this key has {count} snapshots (SANDBOX_SNAPSHOTS); delete some")
+        if used + size_bytes > self._bounds.total_bytes:
+            raise TooManySnapshots(
+                f"this key's snapshots have {used >> 20} MB, and this one has {size_bytes >> 20} MB"
+                " (SANDBOX_SNAPSHOTS_MB); delete some"
+            )

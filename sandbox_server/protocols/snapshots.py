@@ -1,0 +1,155 @@
+"""Our own endpoints for what a box's files are good for: snapshots, copies of boxes, pauses that keep only files."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field, StrictInt
+
+from sandbox_server.boxes.boxes import BoxView
+from sandbox_server.catalogue.snapshots import Snapshot
+from sandbox_server.errors import ServiceError, UnknownSnapshot
+from sandbox_server.protocols._caller import owner_of_caller
+from sandbox_server.protocols._group import Started, group_answer
+from sandbox_server.protocols._sessions import boxes_of, forks_of, snapshots_of, snapshotting_of
+from sandbox_server.protocols._wire import idempotency_key, json_answer, read, takes
+from sandbox_server.protocols.ahead import GroupAnswer
+from sandbox_server.protocols.boxes import BoxDetail, Seconds, box_detail
+from sandbox_server.protocols.v1 import Refused, Sid
+
+_MOST_COPIES = 100
+_MOST_NAME = 300
+
+
+class _Shown(BaseModel):
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class _Asked(BaseModel):
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid")
+
+
+class NewSnapshot(_Asked):
+    """A snapshot to take. Repeated with the same Idempotency-Key, the request returns the same one."""
+
+    name: Annotated[str, Field(max_length=_MOST_NAME)] = ""
+    """`name[:tag]`; replaces an earlier snapshot of that name."""
+
+
+class SnapshotDetail(_Shown):
+    """A snapshot: a box's files at one time."""
+
+    id: str
+    name: str
+    """`name:tag`; "" for none. Works wherever the id does."""
+    sid: str
+    """The box's."""
+    image: str
+    node: str
+    """The node that took it."""
+    shared: bool
+    """Whether every node can start boxes from it; else only that one."""
+    created_at: float
+    """Unix seconds."""
+    size_bytes: int
+    """Of its files, compressed."""
+
+
+class BoxFork(_Asked):
+    """How many copies."""
+
+    n: Annotated[StrictInt, Field(ge=1, le=_MOST_COPIES)] = 1
+    lifetime_s: Seconds | None = None
+    """Of each; default: SANDBOX_BOX_DEFAULT_S."""
+
+
+class Resumed(_Asked):
+    """A lifetime from now on."""
+
+    lifetime_s: Seconds | None = None
+    """Default: SANDBOX_BOX_DEFAULT_S."""
+
+
+_REFUSALS: dict[int | str, dict[str, Any]] = {404: {"model": Refused}, 409: {"model": Refused}, 503: {"model": Refused}}
+
+ROUTER = APIRouter(prefix="/v1", tags=["boxes"])
+
+
+@ROUTER.post(
+    "/boxes/{sid}/snapshots",
+    response_model=SnapshotDetail,
+    status_code=201,
+    responses=_REFUSALS,
+    openapi_extra=takes(NewSnapshot),
+)
+async def take_snapshot(request: Request, sid: Sid) -> Response:
+    """Take a snapshot of a running box's files, from which `POST /v1/boxes` makes boxes.
+
+    What runs in the box is not in it.
+    """
+    name = (await read(request, NewSnapshot)).name
+    taken = await snapshotting_of(request).take(sid, name, idempotency_key=idempotency_key(request))
+    return json_answer(_shown(taken), 201)
+
+
+@ROUTER.get("/snapshots", response_model=list[SnapshotDetail])
+async def list_snapshots(
+    request: Request,
+    sid: Annotated[str, Query(max_length=20)] = "",
+    name: Annotated[str, Query(max_length=_MOST_NAME)] = "",
+) -> Response:
+    """The key's snapshots, newest first; `sid`: those of one box; `name`: of this name or id."""
+    found = await snapshots_of(request).listed(owner_of_caller(request), sid=sid, name=name)
+    return json_answer([_shown(one) for one in found])
+
+
+@ROUTER.delete("/snapshots/{snapshot}", status_code=204, responses=_REFUSALS)
+async def delete_snapshot(request: Request, snapshot: Annotated[str, Path(max_length=_MOST_NAME)]) -> Response:
+    """Delete a snapshot by its id or name; boxes made from it live on."""
+    if not await snapshots_of(request).delete(owner_of_caller(request), snapshot):
+        raise UnknownSnapshot(f"no snapshot {snapshot!r}")
+    return Response(status_code=204)
+
+
+@ROUTER.post("/boxes/{sid}/fork", response_model=GroupAnswer, responses=_REFUSALS, openapi_extra=takes(BoxFork))
+async def fork_box(request: Request, sid: Sid) -> Response:
+    """Make n boxes with this one's files, image, environment, limits and network. What runs in it is not in them.
+
+    An error status only if none could be made. If the client disconnects, all are discarded.
+    """
+    asked = await read(request, BoxFork)
+    key = idempotency_key(request)
+
+    async def made() -> Started:
+        results = await forks_of(request).fork(sid, asked.n, timeout_s=asked.lifetime_s, idempotency_key=key)
+        failed = [one for one in results if isinstance(one, ServiceError)]
+        if len(failed) == len(results):
+            raise failed[0]
+        return [one.sid for one in results if isinstance(one, BoxView)], failed
+
+    return await group_answer(request, made())
+
+
+@ROUTER.post("/boxes/{sid}/pause", response_model=BoxDetail, responses=_REFUSALS)
+async def pause_box(request: Request, sid: Sid) -> Response:
+    """Keep only the box's files: it has no container and no slot until it is resumed. What runs in it ends."""
+    return json_answer(box_detail(await boxes_of(request).pause(sid, memory=False)))
+
+
+@ROUTER.post("/boxes/{sid}/resume", response_model=BoxDetail, responses=_REFUSALS, openapi_extra=takes(Resumed))
+async def resume_box(request: Request, sid: Sid) -> Response:
+    """Bring a paused box into a container again."""
+    life = await read(request, Resumed)
+    return json_answer(box_detail(await boxes_of(request).resume(sid, life.lifetime_s)))
+
+
+def _shown(snapshot: Snapshot) -> dict[str, object]:
+    return {
+        "id": snapshot.snapshot_id,
+        "name": snapshot.name,
+        "sid": snapshot.sid,
+        "image": snapshot.box.image,
+        "node": snapshot.node,
+        "shared": snapshot.shared,
+        "created_at": snapshot.created_at,
+        "size_bytes": snapshot.size_bytes,
+    }
