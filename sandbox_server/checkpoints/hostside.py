@@ -23,12 +23,16 @@ _SHARED_BYTES = 8 << 20  # of a checkpoint that is read once for all of its copi
 _LISTS_BYTES = 4 << 20  # of names; those of more files than this way is for
 
 
-async def on_thread(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
-    """Run a function on a thread. A caller that is cancelled waits for its end, since it closes what is used."""
+async def on_thread(function: Callable[[*Ts], T], *arguments: *Ts, stopped: Callable[[], None] = lambda: None) -> T:
+    """Run a function on a thread. A caller that is cancelled waits for its end, since it closes what is used.
+
+    `stopped` is called then, for a function that takes longer than a moment.
+    """
     future = asyncio.get_running_loop().run_in_executor(_THREADS, function, *arguments)
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
+        stopped()
         await asyncio.wait([future])
         raise
 
@@ -66,10 +70,7 @@ async def put_files(tree: Tree, checkpoint: Checkpoint, store: Checkpoints, own:
     try:
         if sum(checkpoint.sizes.values()) > _SHARED_BYTES:
             stop = threading.Event()
-            try:
-                await on_thread(_put_all, tree, checkpoint, store, own, stop)
-            finally:
-                stop.set()
+            await on_thread(_put_all, tree, checkpoint, store, own, stop, stopped=stop.set)
         else:
             listed, found = await store.unpacked.get(_names(checkpoint), lambda: on_thread(_loaded, checkpoint, store))
             await on_thread(_put, tree, listed, found, own)

@@ -1,6 +1,9 @@
 """Files of containers, read and written from their host: never further than the container's own tree."""
 
+import asyncio
 import os
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +12,7 @@ from typing import cast
 import pytest
 
 from sandbox_server.checkpoints.archive import Kind, Member
+from sandbox_server.checkpoints.hostside import on_thread
 from sandbox_server.checkpoints.unpacker import Listed, Refused, unpack
 from sandbox_server.sandbox.tree import Folders, NotShown, Tree
 
@@ -119,3 +123,18 @@ def test_folders_too_deep_are_left_alone(folders: Folders, tmp_path: Path) -> No
     with pytest.raises(OSError):
         folders.open(deep)
     assert folders.open(deep[:60])
+
+
+async def test_a_caller_that_gives_up_stops_the_thread() -> None:
+    """A large restore goes on after its bound, or what it uses is closed beneath it."""
+    stop, ended = threading.Event(), threading.Event()
+
+    def work() -> None:
+        assert stop.wait(20)
+        time.sleep(0.05)
+        ended.set()
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await on_thread(work, stopped=stop.set)
+    assert ended.is_set()
