@@ -39,11 +39,13 @@ class BoxPlan:
         store: Store,
         facts: BoxFacts,
         built: Callable[[], Awaitable[ImageInfo]] | None = None,
+        setuid: bool = False,
     ) -> None:
         """`box` still lacks `sid`, `last_s` and `image_path`, which are known only when it starts.
 
-        `built()`: the image of its template, instead of `images`.
+        `built()`: the image of its template, instead of `images`. `setuid`: see `ContainerSpec`.
         """
+        self._setuid = setuid
         self._built = built
         self._limits = limits
         self._egress = egress
@@ -70,6 +72,7 @@ class BoxPlan:
             egress=self._egress,
             limits=self._limits,
             with_shell=False,
+            setuid=self._setuid,
         )
 
     async def begin(self, record: SessionRecord, sandbox: Sandbox) -> SessionRecord:

@@ -128,5 +128,13 @@ class BoxPlans:
         life = Life(life_s, policy.max_s)
         built = None if template is None else partial(self._templates.image, template)
         return BoxPlan(
-            box, limits, egress, life, images=self._allowed.images, store=self._store, facts=self._facts, built=built
+            box,
+            limits,
+            egress,
+            life,
+            images=self._allowed.images,
+            store=self._store,
+            facts=self._facts,
+            built=built,
+            setuid=policy.may_sudo(root),
         )

@@ -368,6 +368,7 @@ class TemplateBuilds:
             build_s=self.bounds.build_s,
             ready_s=self.bounds.ready_s,
             copy_bytes=self.bounds.files_bytes,
+            setuid=self._policy.may_sudo(image),
         )
 
     def limits(self, build: TemplateBuild, metadata: Mapping[str, str]) -> Limits:

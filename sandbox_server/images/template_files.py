@@ -1,7 +1,7 @@
 """Rewrites an archive that a client uploaded for a COPY: the names it gets in the image, its owner and mode. Pure.
 
 The archive is hostile: names that leave it, members below one of its links, devices, hard links, and more bytes than
-allowed are refused. A link itself may lead anywhere, as at E2B: it is copied, not followed, and a RUN could make it too.
+allowed are refused. A link itself may lead anywhere, as at E2B: it is copied, not followed; a RUN could make it too.
 """
 
 import gzip

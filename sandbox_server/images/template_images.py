@@ -87,6 +87,8 @@ class BuildLimits:
     """The start command becoming ready."""
     copy_bytes: int
     """Contents of one archive."""
+    setuid: bool = False
+    """See `ContainerSpec`."""
 
 
 @dataclass(slots=True)
@@ -148,7 +150,7 @@ async def start_ready(sandbox: Sandbox, result: Result, *, env: Mapping[str, str
     until = loop.time() + within_s
     while (left_s := until - loop.time()) > 0:
         tried = await sandbox.exec(
-            ["bash", "-c", _AS_USER, result.ready], timeout_s=min(left_s, _READY_ONCE_S), cwd=where, env=env, user=user
+            ["bash", "-c", _AS_USER, result.ready], timeout_s=left_s, cwd=where, env=env, user=user
         )
         if tried.exit_code == 0:
             return
@@ -248,6 +250,7 @@ class TemplateImages:
             restricted=True,
             limits=bounds.limits,
             with_shell=False,
+            setuid=bounds.setuid,
         )
         sandbox = await self._runtime.create(spec)
         try:

@@ -11,7 +11,7 @@ from sandbox_server.protocols.e2b.refusals import refuse
 
 ROUTER = APIRouter(routes=[*templates.ROUTER.routes, *seen.ROUTER.routes, *control.ROUTER.routes, *envd.ROUTER.routes])
 TRAITS = (
-    Trait(re.compile(r"/(v[0-9]+/)?(sandboxes|templates|snapshots|volumes)(/|$)"), refuse=refuse),
+    Trait(re.compile(r"/(v[0-9]+/)?(sandboxes|templates|snapshots|volumes|secrets)(/|$)"), refuse=refuse),
     Trait(re.compile(re.escape(templates.UPLOADS)), True, True, refuse),
     Trait(re.compile(r"/((process\.Process|filesystem\.Filesystem)/|files$|health$)"), True, True, refuse),
 )

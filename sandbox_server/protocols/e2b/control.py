@@ -20,7 +20,16 @@ Model = TypeVar("Model", bound=BaseModel)
 
 ROUTER = APIRouter(include_in_schema=False)  # documented by E2B
 _MAX_KEY = 200
-_OTHERS = ("/sandboxes", "/v2/sandboxes", "/templates", "/v2/templates", "/v3/templates", "/snapshots", "/volumes")
+_OTHERS = (
+    "/sandboxes",
+    "/v2/sandboxes",
+    "/templates",
+    "/v2/templates",
+    "/v3/templates",
+    "/snapshots",
+    "/volumes",
+    "/secrets",
+)
 """Paths of E2B's API with operations that are not implemented here; they get a clear error."""
 
 
@@ -37,6 +46,8 @@ async def create(request: Request) -> Response:
     """201 with a running sandbox."""
     body = await read(request, wire.NewSandbox)
     _with_memory(body.autoPauseMemory)
+    if absent := wire.absent(body):
+        raise Unimplemented(f"{absent} is not implemented by this server: leave it out")
     key = request.headers.get("idempotency-key", "")
     if len(key) > _MAX_KEY:
         raise MalformedRequest(f"Idempotency-Key is longer than {_MAX_KEY} characters.")

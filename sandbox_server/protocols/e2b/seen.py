@@ -26,6 +26,7 @@ from sandbox_server.protocols.e2b import wire
 ROUTER = APIRouter(include_in_schema=False)  # documented by E2B
 _MOST_SANDBOXES = 100
 _MOST_LOGS = 1000
+_LAST_SID = 10**19
 _LAST_S, _LAST_MS = 10**11, 10**14
 _LEVELS = ("debug", "info", "warn", "error")
 _PASSED = ("x-api-key", "authorization", "user-agent")
@@ -34,15 +35,16 @@ _PASSED = ("x-api-key", "authorization", "user-agent")
 @ROUTER.get("/sandboxes/metrics")
 async def all_metrics(request: Request) -> Response:
     """The newest figures of the sandboxes named in the query, whichever nodes have them; others are left out."""
-    sids = [sid for text in request.query_params.getlist("sandbox_ids") for sid in text.split(",") if sid]
-    if len(set(sids)) > _MOST_SANDBOXES:
+    named = [sid for text in request.query_params.getlist("sandbox_ids") for sid in text.split(",")]
+    sids = list(dict.fromkeys(sid for sid in named if whole(sid, _LAST_SID)))
+    if len(sids) > _MOST_SANDBOXES:
         raise MalformedRequest(f"sandbox_ids: at most {_MOST_SANDBOXES}")
     headers = {name: request.headers[name] for name in _PASSED if name in request.headers}
     # each by its own path through this app, which forwards to the node that has it and checks whose it is
     inner = httpx.ASGITransport(request.app)
     async with httpx.AsyncClient(transport=inner, base_url=str(request.base_url), headers=headers) as client:
-        answers = await asyncio.gather(*(client.get(f"/sandboxes/{_sid(sid)}/metrics") for sid in dict.fromkeys(sids)))
-    found = {sid: answer.json() for sid, answer in zip(dict.fromkeys(sids), answers, strict=True) if answer.is_success}
+        answers = await asyncio.gather(*(client.get(f"/sandboxes/{sid}/metrics") for sid in sids))
+    found = {sid: answer.json() for sid, answer in zip(sids, answers, strict=True) if answer.is_success}
     return json_answer({"sandboxes": {sid: figures[-1] for sid, figures in found.items() if figures}})
 
 
@@ -109,7 +111,7 @@ async def _events(request: Request, sid: str) -> Sequence[Event]:
 
 
 def _sid(text: str) -> str:
-    if not whole(text, 10**19):
+    if not whole(text, _LAST_SID):
         raise UnknownSession(f"Sandbox {text[:60]} not found")
     return text
 
