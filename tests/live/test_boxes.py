@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import httpx
 import pytest
+
+from tests.conftest import ROOT
 
 from .e2b import BASE, KEY, TEMPLATES, Control, sdk
 from .fleet import fleet
@@ -231,6 +234,28 @@ def test_what_it_uses_and_what_happened(server: Server, control: Control) -> Non
     assert control.call("GET", f"/v2/sandboxes/{sid}/logs").json()["logs"][-1]["message"] == "Sandbox paused"
     control.kill(sid)
     assert control.call("GET", f"/sandboxes/{sid}/metrics").status_code == 404
+
+
+def test_the_documented_exceptions(server: Server, control: Control) -> None:
+    """A program goes on without the volume, the proxy or the rule that it asked for; or the document is out of date."""
+    table = (ROOT / "docs" / "boxes.md").read_text().split("## Exceptions")[1].split("\n\n")[2]
+    rows = re.findall(r"^\| `(.+?)` \| (\d+): (.+?) \| .+ \|$", table, re.MULTILINE)
+    assert len(rows) == len(table.splitlines()) - 2 > 8, table
+    calls = ", ".join(f"({code!r}, lambda: {code})" for code, _, _ in rows)
+    script = f"""
+from e2b import Sandbox, Secret, Template, Volume
+result = {{}}
+for code, call in [{calls}]:
+    try:
+        call()
+        result[code] = "no error"
+    except Exception as error:
+        result[code] = str(error)
+"""
+    told = sdk(server, "newest", script)
+    for code, status, words in rows:
+        assert told[code].startswith(status) and words in told[code], (code, told[code])
+    assert control.ids() == []
 
 
 def test_the_same_under_a_prefix(server: Server, control: Control) -> None:
