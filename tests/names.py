@@ -5,7 +5,7 @@ import struct
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -16,7 +16,8 @@ def names(address: str, domain: str) -> Iterator[None]:
         wire.bind((address, 53))
         threading.Thread(target=_serve, args=(wire, address, domain), daemon=True).start()
         yield
-        wire.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):  # it wakes the reader, although there is no connection
+            wire.shutdown(socket.SHUT_RDWR)
 
 
 def _serve(wire: socket.socket, address: str, domain: str) -> None:
