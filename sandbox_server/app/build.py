@@ -139,6 +139,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             receipts=base.data.history,
             instances=base.data.instances,
             boxes=sandboxes.boxes,
+            box_seen=sandboxes.box_seen,
             box_creation=sandboxes.box_creation,
             copies=sandboxes.copies,
             snapshots=sandboxes.snapshots,

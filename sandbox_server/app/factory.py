@@ -46,6 +46,7 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
         async with watched_loop(), tracing, build(settings) as parts:
             app.state.sessions = parts.sessions
             app.state.boxes = parts.boxes
+            app.state.box_seen = parts.box_seen
             app.state.box_creation = parts.box_creation
             app.state.copies = parts.copies
             app.state.snapshots = parts.snapshots

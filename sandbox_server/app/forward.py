@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sandbox_server.app.access import has, send_error
 from sandbox_server.app.relay import MISDIRECTED, Relay, of_one_hop
 from sandbox_server.errors import NodeUnreachable, OwnedElsewhere, StateUnavailable
-from sandbox_server.protocols._by_host import TARGET, passed_on
+from sandbox_server.protocols._by_host import RAW, TARGET, passed_on
 from sandbox_server.state.nodes import HOP, Hop, Liveness, NodeRecord, Nodes
 from sandbox_server.telemetry import FORWARDED, logger
 
@@ -239,7 +239,8 @@ class _Request:
         """The client's headers and the hop secret; a POST without an idempotency key gets ours."""
         hop, said = (HEADER.encode(), node.hop_secret.encode()), HEADER.encode()
         if TARGET in self.scope:  # the other node also routes by the host name, and the headers are for the box
-            return [*(pair for pair in passed_on(self.scope["headers"]) if pair[0] != said), hop]
+            asked = [(b"upgrade", b"websocket"), (b"connection", b"Upgrade")] if RAW in self.scope else []
+            return [*(pair for pair in passed_on(self.scope["headers"]) if pair[0] != said), *asked, hop]
         headers: list[tuple[bytes, bytes]] = [
             (name, value)
             for name, value in self.scope["headers"]

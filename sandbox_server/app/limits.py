@@ -107,6 +107,7 @@ def box_policy(settings: Settings, *, cpus: float) -> BoxPolicy:
         image_keys=settings.box_image_keys,
         templates=settings.box_templates,
         images=settings.box_images,
+        sudo_images=settings.box_sudo_images,
         sizes={name: BoxSize(size.cpus, size.memory_mb, size.disk_mb) for name, size in settings.box_sizes.items()},
         user=settings.box_user,
         default_s=settings.box_default_s,

@@ -12,6 +12,7 @@ from sandbox_server.boxes.copies import Copies
 from sandbox_server.boxes.creation import BoxCreation
 from sandbox_server.boxes.forks import BoxForks
 from sandbox_server.boxes.processes import Processes
+from sandbox_server.boxes.seen import BoxSeen
 from sandbox_server.boxes.session_boxes import SessionBoxes
 from sandbox_server.boxes.snapshots import BoxSnapshots
 from sandbox_server.boxes.snapshotting import Snapshotting
@@ -43,6 +44,8 @@ class Parts:
     probes: Mapping[str, Probe]
     """Part -> probe, for /readyz: docker, redis, sql, node, data."""
     boxes: Boxes | None = None
+    box_seen: BoxSeen | None = None
+    """Figures and events of boxes, for their clients."""
     box_creation: BoxCreation | None = None
     copies: Copies | None = None
     """Copies of sessions for people."""

@@ -2,17 +2,22 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
+import httpcore
 import httpx
 from starlette.types import Receive, Scope, Send
 
-from sandbox_server.protocols._by_host import TARGET
+from sandbox_server.protocols._by_host import RAW, TARGET, RawConnection, switching
+from sandbox_server.protocols._copying import copied, first_of
 from sandbox_server.telemetry import logger
 
 log = logger(__name__)
 
 MISDIRECTED = 421
 """A node's status for a forwarded request whose session is not its own."""
+_SWITCHING = 101
+_PIECE = 1 << 15
 _OF_ONE_HOP = frozenset(
     (b"host", b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect")
 )
@@ -53,7 +58,9 @@ class Relay:
             async with self._client.stream(
                 self._scope["method"], url, headers=headers, content=self._body() if has_body else None
             ) as response:
-                if response.status_code != MISDIRECTED:
+                if response.status_code == _SWITCHING and RAW in self._scope:
+                    await self._pass(response, self._scope[RAW])
+                elif response.status_code != MISDIRECTED:
                     await self._answer(response)
         except httpx.TransportError as error:
             if TARGET in self._scope and not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
@@ -81,6 +88,17 @@ class Relay:
                 yield chunk
             more = message.get("more_body", False)
         self._sent.set()
+
+    async def _pass(self, response: httpx.Response, raw: RawConnection) -> None:
+        """Copy the bytes of a websocket until one side closes; the box's own node bounds its idleness."""
+        self.begun = True
+        node = response.extensions["network_stream"]
+        await raw.switch(switching(response.headers.raw))
+        with suppress(httpcore.NetworkError):
+            await first_of(
+                copied(lambda: node.read(_PIECE), raw.write, lambda: None), copied(raw.read, node.write, lambda: None)
+            )
+        self.done = True
 
     async def _answer(self, response: httpx.Response) -> None:
         own = [(name.lower(), value) for name, value in response.headers.raw]

@@ -113,6 +113,10 @@ RIGHTS: dict[str, Right] = {
     "POST /sandboxes/{sid}/snapshots": Right.OWN_ACT,
     "POST /sandboxes/{sid}/fork": Right.OWN_ACT,
     "GET /snapshots": Right.LOOK,
+    "GET /sandboxes/metrics": Right.LOOK,  # each sandbox is then asked for by its own path
+    "GET /sandboxes/{sid}/metrics": Right.OWN_LOOK,
+    "GET /sandboxes/{sid}/logs": Right.OWN_LOOK,
+    "GET /v2/sandboxes/{sid}/logs": Right.OWN_LOOK,
     # templates: the routes look only among the caller's
     "POST /v3/templates": Right.ACT,
     "POST /v2/templates": Right.ACT,

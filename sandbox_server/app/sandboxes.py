@@ -19,12 +19,15 @@ from sandbox_server.boxes.boxes import Boxes
 from sandbox_server.boxes.commands import Commands
 from sandbox_server.boxes.copies import Copies
 from sandbox_server.boxes.creation import BoxCreation
+from sandbox_server.boxes.events import BoxEvents
 from sandbox_server.boxes.forks import BoxForks
 from sandbox_server.boxes.hibernation import BoxHibernation, HibernationConfig
 from sandbox_server.boxes.kind import BoxesKind
 from sandbox_server.boxes.lives import BoxLives
+from sandbox_server.boxes.measures import Measures
 from sandbox_server.boxes.planning import BoxPlans
 from sandbox_server.boxes.processes import Processes
+from sandbox_server.boxes.seen import BoxSeen
 from sandbox_server.boxes.session_boxes import SessionBoxes
 from sandbox_server.boxes.session_work import SessionWork
 from sandbox_server.boxes.sleeping import BoxSleep
@@ -81,6 +84,7 @@ class BoxWork:
     blobs: Blobs
     processes: Processes
     commands: Commands
+    events: BoxEvents
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,7 @@ class Sandboxes:
     sessions: SessionService
     session_boxes: SessionBoxes
     boxes: Boxes
+    box_seen: BoxSeen
     box_creation: BoxCreation
     copies: Copies
     box_sleep: BoxSleep
@@ -121,11 +126,12 @@ async def _open_work(settings: Settings, base: Foundation) -> AsyncIterator[BoxW
     data_disk = DataDisk(settings.data_dir, base.faults, min_free_mb=settings.data_min_free_mb)
     blobs = Blobs(settings.data_dir / "blobs", most_bytes=int(settings.blobs_mb * 2**20), room=data_disk.room)
     async with AsyncExitStack() as stack:
-        processes = Processes(notes=base.state.boxes)
+        events = BoxEvents()
+        processes = Processes(notes=base.state.boxes, events=events)
         stack.push_async_callback(processes.close)
         commands = Commands(processes, base.state.commands, kept_of(settings))
         stack.push_async_callback(commands.close)
-        yield BoxWork(data_disk, blobs, processes, commands)
+        yield BoxWork(data_disk, blobs, processes, commands, events)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,11 +275,12 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
         states = BoxStates(runtime, checkpoints, timeout_s=settings.checkpoint_timeout_s)
         bases = Bases(runtime, box_images, templates)
         box_sleep = BoxSleep(runtime, data, state.boxes, log, starts, states, bases, policy)
-        lives = BoxLives(runtime, data.store, state.boxes, log, box_sleep, wait_s=settings.action_wait_s)
+        lives = BoxLives(runtime, data.store, state.boxes, log, box_sleep, work.events, wait_s=settings.action_wait_s)
         use = BoxUse(idle_s=settings.box_idle_s)
+        seen = BoxSeen(Measures(runtime), work.events)
         kinds: Kinds = {
             SessionKind.TASK: TaskKind(data.instances, idle_s=settings.session_idle_s, disk_mb=settings.disk_mb),
-            SessionKind.BOX: BoxesKind(state.boxes, box_history, lives, use, node=node, disk_mb=settings.disk_mb),
+            SessionKind.BOX: BoxesKind(state.boxes, box_history, lives, use, seen, node=node, disk_mb=settings.disk_mb),
         }
         expiry = Expiry(
             data,
@@ -326,6 +333,7 @@ async def open_sandboxes(settings: Settings, base: Foundation, gradings: Grading
             sessions=sessions,
             session_boxes=session_boxes,
             boxes=boxes,
+            box_seen=seen,
             box_creation=box_creation,
             copies=copies,
             box_sleep=box_sleep,

@@ -228,13 +228,26 @@ class Boxes:
         if view.paused:
             raise SandboxPaused(f"box {view.sid} is paused; connect to it, which resumes it")
 
+    async def looked_at(self, sid: str) -> BoxView:
+        """The live box, running or paused, on this node; to look at it is no use of it.
+
+        Raises:
+            OwnedElsewhere, UnknownSession, NodeUnreachable, StateUnavailable.
+        """
+        view = await self.get(sid)
+        await self._on_this_node(view)
+        return view
+
     async def _owned(self, view: BoxView) -> None:
+        await self._on_this_node(view)
+        self.use.note(view.sid)
+
+    async def _on_this_node(self, view: BoxView) -> None:
         if not view.live:
             raise UnknownSession(f"box {view.sid} has ended ({view.record.end_reason or 'its time is over'})")
         if not self._ownership.is_here(view.record):
             await self._ownership.nobodys(view.record)
             raise UnknownSession(f"box {view.sid} is lost: its host {view.record.node} died")
-        self.use.note(view.sid)
 
     async def lose(self, view: BoxView, cause: str) -> None:
         """End a box whose container is gone."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from sandbox_server.boxes.lives import BoxLives
+from sandbox_server.boxes.seen import BoxSeen
 from sandbox_server.boxes.use import BoxUse
 from sandbox_server.catalogue.boxes import BoxHistory
 from sandbox_server.records import SessionKind, SessionRecord
@@ -16,9 +17,18 @@ class BoxesKind:
     at_deadline = "timeout"
 
     def __init__(
-        self, facts: BoxFacts, history: BoxHistory, lives: BoxLives, use: BoxUse, *, node: str, disk_mb: int
+        self,
+        facts: BoxFacts,
+        history: BoxHistory,
+        lives: BoxLives,
+        use: BoxUse,
+        seen: BoxSeen,
+        *,
+        node: str,
+        disk_mb: int,
     ) -> None:
         """`disk_mb`: for boxes missing from Redis."""
+        self._seen = seen
         self._facts = facts
         self._history = history
         self._lives = lives
@@ -48,7 +58,9 @@ class BoxesKind:
         for sid, box in (await self._facts.all(asleep)).items():
             if box.paused_at:
                 self._use.note(sid)
-        self._use.keep(record.sid for record in sessions)
+        live = {record.sid for record in sessions}
+        self._use.keep(live)
+        self._seen.keep(live)
         await self._lives.follow(containers, sessions)
 
     async def save(self, records: Sequence[SessionRecord]) -> None:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from sandbox_server import clock, telemetry
+from sandbox_server.boxes.events import BoxEvents
 from sandbox_server.boxes.sleeping import BoxSleep
 from sandbox_server.boxes.view import BoxView
 from sandbox_server.errors import (
@@ -36,10 +37,19 @@ class BoxLives:
     """Moves the deadlines of all boxes; pauses and resumes boxes of this node."""
 
     def __init__(
-        self, runtime: Runtime, store: Store, facts: BoxFacts, log: SessionLog, sleep: BoxSleep, *, wait_s: float
+        self,
+        runtime: Runtime,
+        store: Store,
+        facts: BoxFacts,
+        log: SessionLog,
+        sleep: BoxSleep,
+        events: BoxEvents,
+        *,
+        wait_s: float,
     ) -> None:
         """`wait_s`: limit on waiting for the session's lock."""
         self._sleep = sleep
+        self._events = events
         self._runtime = runtime
         self._store = store
         self._facts = facts
@@ -116,6 +126,7 @@ class BoxLives:
             else:
                 resumed = await self._put(BoxView(view.record, box), deadline)
         log.info("box resumed", sid=sid, paused_s=stood_s)
+        self._events.add(sid, "sandbox", "Sandbox resumed", paused_s=round(stood_s, 3))
         return resumed
 
     async def pause_at_end(self, sid: str) -> bool:
@@ -191,6 +202,7 @@ class BoxLives:
                 await self._put(view, view.ends_at)
             raise
         log.info("box paused", sid=view.sid, until=paused.ends_at)
+        self._events.add(view.sid, "sandbox", "Sandbox paused")
         return paused
 
     async def _store_files(self, view: BoxView, at: float) -> BoxView:
@@ -209,6 +221,7 @@ class BoxLives:
                         await self._put(view, view.ends_at)
                     raise
         log.info("box paused with its files only", sid=view.sid, until=paused.ends_at)
+        self._events.add(view.sid, "sandbox", "Sandbox paused", files_only=True)
         return paused
 
     async def _without_memory(self, view: BoxView) -> BoxView:

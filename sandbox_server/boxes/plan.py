@@ -30,6 +30,8 @@ class Making:
     """The image that it is made from instead, e.g. its template's."""
     fill: Callable[[Sandbox], Awaitable[None]] | None = None
     """Gives the fresh container the files of another box."""
+    setuid: bool = False
+    """See `ContainerSpec`."""
 
 
 class BoxPlan:
@@ -79,6 +81,7 @@ class BoxPlan:
             egress=self._egress,
             limits=self._limits,
             with_shell=False,
+            setuid=self._making.setuid,
         )
 
     async def begin(self, record: SessionRecord, sandbox: Sandbox) -> SessionRecord:

@@ -177,7 +177,7 @@ class BoxPlans:
         if source is not None:
             built = partial(self._bases.of, source.box, source.checkpoint.image)
             fill = partial(self._states.fill, source.checkpoint)
-        made = Making(built, fill)
+        made = Making(built, fill, policy.may_sudo(root))
         return BoxPlan(
             box, limits, egress, life, images=self._allowed.images, store=self._store, facts=self._facts, making=made
         )

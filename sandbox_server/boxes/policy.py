@@ -33,6 +33,8 @@ class BoxPolicy:
     """Template -> image."""
     images: tuple[str, ...]
     """Patterns of images that may run and be pulled; empty: images on the engine and of the catalogue may run."""
+    sudo_images: tuple[str, ...]
+    """Patterns of images in which sudo works."""
     sizes: Mapping[str, BoxSize]
     user: str
     """User of commands that name none."""
@@ -88,6 +90,10 @@ class BoxPolicy:
     def is_named(self, image: str) -> bool:
         """Whether the settings name the image, by pattern or as a template's; then it may also be pulled."""
         return image in self.templates.values() or any(fnmatchcase(image, pattern) for pattern in self.images)
+
+    def may_sudo(self, image: str) -> bool:
+        """Whether sudo works in boxes of the image, and in builds on it."""
+        return any(fnmatchcase(image, pattern) for pattern in self.sudo_images)
 
     def size(self, metadata: Mapping[str, str], cpus: float | None, memory_mb: int | None) -> Limits:
         """Resource limits of the box; an unknown size counts as none."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from sandbox_server import clock, telemetry
 from sandbox_server.boxes import orphans
 from sandbox_server.boxes.command import Command
+from sandbox_server.boxes.events import ERROR, INFO, BoxEvents
 from sandbox_server.boxes.orphans import CommandNotes
 from sandbox_server.errors import ServiceError, UnknownProcess
 from sandbox_server.sandbox.base import Process, ProcessEnd, Sandbox, Stream
@@ -27,6 +28,7 @@ NOTED_AFTER_S = 0.5
 """Commands that run this long are noted for a later server; noting the many shorter ones would not pay."""
 _FORGOTTEN_IN = 6
 """Maximum timer runs per `ended_s` that forget ended commands."""
+_LOGGER = "process"
 _ADOPTED = 10_000
 """Maximum boxes remembered as adopted."""
 
@@ -192,8 +194,14 @@ class _OfBox:
 class Processes:
     """The commands of all boxes of this node."""
 
-    def __init__(self, limits: ProcessLimits | None = None, notes: CommandNotes | None = None) -> None:
+    def __init__(
+        self,
+        limits: ProcessLimits | None = None,
+        notes: CommandNotes | None = None,
+        events: BoxEvents | None = None,
+    ) -> None:
         """`notes`: where long-running commands are noted for a later server; None: nowhere."""
+        self._events = events or BoxEvents()
         self._limits = limits or ProcessLimits()
         self._notes = notes
         self._adopted: dict[str, None] = {}
@@ -206,6 +214,7 @@ class Processes:
         running = Running(process, command, self._limits, clock.now())
         follower = running.follow()
         self._take_in(sid, running)
+        self._events.add(sid, _LOGGER, "Process started", pid=running.pid, cmd=" ".join(command.argv))
         return running, follower
 
     def _take_in(self, sid: str, running: Running) -> None:
@@ -249,6 +258,21 @@ class Processes:
         finally:
             noting.cancel()
             self._ended(sid, running)
+            self._tell_end(sid, running)
+
+    def _tell_end(self, sid: str, running: Running) -> None:
+        end = running.end
+        if end is None:  # its box has ended, or this server
+            return
+        how = f"signal {end.signal}" if end.signal else f"exit code {end.exit_code}"
+        self._events.add(
+            sid,
+            _LOGGER,
+            "Process timed out" if end.timed_out else "Process ended",
+            level=INFO if end.exit_code == 0 else ERROR,
+            pid=running.pid,
+            end=how,
+        )
 
     def _ended(self, sid: str, running: Running) -> None:
         of_box = self._of.get(sid)

@@ -160,6 +160,7 @@ class BoxSleep:
             egress=egress_of(box.allow_out, box.deny_out),
             limits=self._policy.size_like(box, {}),
             with_shell=False,
+            setuid=self._policy.may_sudo(box.root or box.image),
         )
         async with self._starts.container(spec, view.record) as sandbox:
             try:

@@ -155,7 +155,9 @@ class TemplateBuilds:
     async def trigger(self, build: TemplateBuild, recipe: Recipe, base_template: str) -> None:
         """Start a build. Raises MalformedRequest, UnknownTemplate; CapacityError: too many builds wait."""
         self._check(recipe)
-        if base_template:
+        if named := self._policy.templates.get(base_template.partition(":")[0]):  # as for a box of this template
+            recipe = recipe.model_copy(update={"image": named})
+        elif base_template:
             parent = await self.ready(build.owner, base_template)
             if parent is None:
                 raise UnknownTemplate(f"template {base_template[:100]!r} does not exist or has no ready build")
@@ -366,6 +368,7 @@ class TemplateBuilds:
             build_s=self.bounds.build_s,
             ready_s=self.bounds.ready_s,
             copy_bytes=self.bounds.files_bytes,
+            setuid=self._policy.may_sudo(image),
         )
 
     def limits(self, build: TemplateBuild, metadata: Mapping[str, str]) -> Limits:

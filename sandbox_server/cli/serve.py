@@ -19,6 +19,7 @@ from sandbox_server.app.access import is_loopback
 from sandbox_server.app.build import build
 from sandbox_server.app.data_folder import UMASK
 from sandbox_server.app.one_write import OneWriteProtocol
+from sandbox_server.app.upgraded import Upgraded
 from sandbox_server.cli import configuration
 from sandbox_server.settings import Settings
 from sandbox_server.telemetry import configure_logging, logger
@@ -85,7 +86,7 @@ def run(settings: Settings, build: Build) -> None:
         port=settings.port,
         loop="uvloop",
         http=OneWriteProtocol,
-        ws="none",
+        ws=Upgraded,
         lifespan="on",
         access_log=False,
         server_header=False,  # responses of a box's port have their own

@@ -18,7 +18,14 @@ from functools import partial
 
 from sandbox_server import clock, telemetry
 from sandbox_server.catalogue.templates import Recipe, Result, Step, Templates
-from sandbox_server.errors import MalformedRequest, RequestError, SandboxDiskFull, SandboxLost, ServiceError
+from sandbox_server.errors import (
+    MalformedRequest,
+    RequestError,
+    SandboxDiskFull,
+    SandboxLost,
+    ServiceError,
+    UnknownUser,
+)
 from sandbox_server.images.preparing import REPOSITORY
 from sandbox_server.images.template_files import Copy, rewritten
 from sandbox_server.sandbox.base import ContainerSpec, ImageInfo, Limits, Role, Runtime, Sandbox
@@ -80,6 +87,8 @@ class BuildLimits:
     """The start command becoming ready."""
     copy_bytes: int
     """Contents of one archive."""
+    setuid: bool = False
+    """See `ContainerSpec`."""
 
 
 @dataclass(slots=True)
@@ -141,7 +150,7 @@ async def start_ready(sandbox: Sandbox, result: Result, *, env: Mapping[str, str
     until = loop.time() + within_s
     while (left_s := until - loop.time()) > 0:
         tried = await sandbox.exec(
-            ["bash", "-c", _AS_USER, result.ready], timeout_s=min(left_s, _READY_ONCE_S), cwd=where, env=env, user=user
+            ["bash", "-c", _AS_USER, result.ready], timeout_s=left_s, cwd=where, env=env, user=user
         )
         if tried.exit_code == 0:
             return
@@ -241,6 +250,7 @@ class TemplateImages:
             restricted=True,
             limits=bounds.limits,
             with_shell=False,
+            setuid=bounds.setuid,
         )
         sandbox = await self._runtime.create(spec)
         try:
@@ -297,7 +307,14 @@ class TemplateImages:
         shown = f"{step.kind} {' '.join(step.args)}"[:200]
         if step.kind == "RUN":
             user = scene.expanded(step.args[1]) if len(step.args) > 1 and step.args[1] else scene.user
-            return await _run(scene, step.args[0], user, scene.workdir, str(number), shown)
+            try:
+                return await _run(scene, step.args[0], user, scene.workdir, str(number), shown)
+            except UnknownUser:  # in E2B's words, which its clients look for
+                raise StepFailed(
+                    str(number),
+                    f"failed to run command '{step.args[0][:200]}': command failed: unauthenticated: invalid username:"
+                    f" '{user[:100]}'",
+                ) from None
         if step.kind == "COPY":
             await self._copy(scene, step, number, bounds)
             return ""

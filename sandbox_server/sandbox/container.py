@@ -55,6 +55,9 @@ class ContainerSpec:
     """False: no persistent shell; the container only waits for `exec`."""
     cpu_shares: int = 0
     """CPU weight among containers that compete for the CPU; 0: the engine's default, 1024."""
+    setuid: bool = False
+    """Programs with the set-user-ID bit (sudo, su) gain their owner's rights, which are still no more than the
+    container's root has. Otherwise no process gains any by executing a program."""
     mounts: Mapping[str, str] = field(default_factory=dict)
     """Folder on the engine's host -> path in the container; only folders that the engine itself has named."""
 

@@ -31,6 +31,18 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """What a container has used and uses, as its kernel counts it."""
+
+    cpu_s: float
+    """CPU seconds of all its processes since its start."""
+    memory_bytes: int
+    """Without files that were read and can be dropped at once."""
+    cache_bytes: int
+    """Memory that holds parts of files."""
+
+
+@dataclass(frozen=True, slots=True)
 class Changed:
     """Absolute paths in a container."""
 
@@ -54,6 +66,10 @@ class Outside(Protocol):
 
     async def still(self, container_id: str) -> Seen:
         """Stop everything in it, by freezing or killing; its files are kept. Raises as `see`."""
+        ...
+
+    async def usage(self, container_id: str) -> Usage:
+        """CPU and memory of a running or frozen container. Raises as `see`; SandboxLost also if it has ended."""
         ...
 
     async def hit_its_memory(self, container_id: str) -> bool:

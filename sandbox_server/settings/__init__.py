@@ -58,6 +58,7 @@ class Settings(
         "box_image_keys",
         "box_images",
         "box_raw_images",
+        "box_sudo_images",
         "box_egress",
         "repository_folders",
         "repository_protocols",

@@ -83,6 +83,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.begin(("content-length", query))
             for _ in range(int(query) >> 20):
                 self.wfile.write(bytes(1 << 20))
+        elif path == "/socket" and self.headers.get("upgrade") == "websocket":
+            self.begin(("upgrade", "websocket"), ("connection", "Upgrade"), ("x-own", "1"), status=101)
+            while data := self.rfile.read1(65536):
+                self.wfile.write(data)
+            self.close_connection = True
         elif path == "/kept":
             self.begin(("content-length", "7"), ("etag", '"a"'), status=304)
         else:
@@ -257,8 +262,41 @@ def test_refusals(server: Server, box: Box) -> None:
         assert gone.status_code == 502 and gone.json()["message"] == "The sandbox was not found", host
     assert [box.ask(server, "GET", "/", port).status_code for port in (0, 65536, 10**9)] == [400] * 3
     assert httpx.get(f"{server.url}/", headers={"Host": DOMAIN}, trust_env=False).status_code == 404
-    upgrade = {"Connection": "upgrade", "Upgrade": "websocket"}
-    assert box.ask(server, "GET", "/", headers=upgrade).status_code == 501
+
+
+def asks_for_a_websocket(server: Server, host: str, path: str) -> socket.socket:
+    """A connection that has sent the head of a request for one."""
+    address = httpx.URL(server.url)
+    wire = socket.create_connection((address.host, address.port or 80), timeout=20)
+    head = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n"
+    wire.sendall(f"{head}Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode())
+    return wire
+
+
+def test_a_websocket_passes_through(server: Server, box: Box) -> None:
+    """Programs that show themselves by websockets cannot be used; a silent one holds its tunnel forever."""
+    with asks_for_a_websocket(server, box.host(), "/socket") as wire, wire.makefile("rb") as stream:
+        head = list(iter(stream.readline, b"\r\n"))
+        assert head[0].startswith(b"HTTP/1.1 101 ") and b"x-own: 1\r\n" in head, head
+        assert b"upgrade: websocket\r\n" in head, head
+        for piece in (b"\x81\x00", bytes(range(256)) * 8192):
+            with ThreadPoolExecutor(1) as threads:  # both directions at once: neither side holds 2 MB
+                sending = threads.submit(wire.sendall, piece)
+                assert stream.read(len(piece)) == piece
+                sending.result()
+        began = time.monotonic()
+        assert stream.read(1) == b"" and time.monotonic() - began > 2  # box_port_idle_s
+    until(lambda: not box.tunnels(), 10, "no tunnel left")
+
+
+def test_a_refused_websocket_is_an_answer(server: Server, box: Box) -> None:
+    """What follows on the connection reaches the box past all checks, as if it were the websocket's bytes."""
+    for host, path, status in ((box.host(), "/", 200), (box.host(8002), "/", 502), ("other.example", "/healthz", 200)):
+        with asks_for_a_websocket(server, host, path) as wire:
+            wire.sendall(f"GET /after HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            seen = b"".join(iter(lambda wire=wire: wire.recv(65536), b""))  # type: ignore[misc]
+        assert seen.startswith(b"HTTP/1.1 %d" % status), seen
+        assert seen.count(b"HTTP/1.1 ") == 1 and b"/after" not in seen, seen
 
 
 def test_bounds(box: Box) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import httpx
 import pytest
+
+from tests.conftest import ROOT
 
 from .e2b import BASE, KEY, TEMPLATES, Control, sdk
 from .fleet import fleet
@@ -169,7 +172,9 @@ def test_refusals_read_as_e2b_spells_them(server: Server, control: Control) -> N
         ("POST", "/sandboxes/7/pause", {}, 404),
         ("POST", "/sandboxes/7/resume", {"timeout": 5}, 404),
         ("POST", "/sandboxes/7/fork", {}, 501),
-        ("GET", "/sandboxes/7/logs", None, 501),
+        ("GET", "/sandboxes/7/logs", None, 404),
+        ("GET", "/sandboxes/7/metrics?start=x", None, 400),
+        ("GET", "/v2/sandboxes/7/logs?level=all", None, 400),
         ("GET", "/v2/sandboxes?nextToken=x", None, 400),
         ("POST", "/v3/templates", {}, 400),
         ("GET", "/templates/aliases/no-such:one", None, 404),
@@ -179,6 +184,77 @@ def test_refusals_read_as_e2b_spells_them(server: Server, control: Control) -> N
         answer = control.call(method, path, body)
         assert answer.status_code == status, (method, path, answer.text)
         assert answer.json() == {"code": status, "message": answer.json()["message"]}
+    assert control.ids() == []
+
+
+SEEN = """
+import time
+from e2b import Sandbox
+box = Sandbox.create(timeout=600)
+box.files.write("/tmp/written", b"x" * 30_000_000)
+first = box.get_metrics()[-1]
+# half a CPU at least, and memory that is no file
+busy = "x = bytes(60_000_000)\\nimport time\\nuntil = time.time() + 3\\nwhile time.time() < until: pass"
+running = box.commands.run(f"printf '{busy}' | python3 - ; exit 3", background=True)
+try:
+    running.wait()
+except Exception:
+    pass
+while (later := box.get_metrics()[-1]).timestamp == first.timestamp:
+    time.sleep(0.5)
+year = box.get_info().started_at.replace
+old = box.get_metrics(start=year(year=2020), end=year(year=2021))
+result = {"sid": box.sandbox_id, "old": len(old), "first": vars(first), "later": vars(later)}
+"""
+
+
+def test_what_it_uses_and_what_happened(server: Server, control: Control) -> None:
+    """Figures that nobody measured, or a page of E2B's CLI that breaks on an answer that it does not know."""
+    seen = sdk(server, "newest", SEEN)
+    sid, first, later = seen["sid"], seen["first"], seen["later"]
+    assert seen["old"] == 0, seen
+    assert (later["cpu_count"], later["mem_total"]) == (2, 4096 << 20) and first["cpu_used_pct"] >= 0, seen
+    assert 0 < later["cpu_used_pct"] <= 105 and 0 < later["mem_used"] < 1 << 30, seen
+    assert 30_000_000 <= first["disk_used"] < 40_000_000 < later["disk_total"], seen
+    several = control.call("GET", f"/sandboxes/metrics?sandbox_ids={sid},77,x").json()["sandboxes"]
+    assert list(several) == [sid] and several[sid]["memTotal"] == 4096 << 20
+
+    lines = control.call("GET", f"/sandboxes/{sid}/logs").json()
+    told = [json.loads(line["line"]) for line in lines["logs"]]
+    assert [one["message"] for one in told] == ["Sandbox started", "Process started", "Process ended"], told
+    assert told[1]["logger"] == "process" and "python3 -" in told[1]["cmd"] and told[2]["end"] == "exit code 3", told
+    assert [one["message"] for one in lines["logEntries"]] == [one["message"] for one in told]
+    newest = control.call("GET", f"/v2/sandboxes/{sid}/logs?direction=backward&limit=1&level=error").json()["logs"]
+    assert [(one["message"], one["fields"]["end"]) for one in newest] == [("Process ended", "exit code 3")]
+    assert control.call("GET", f"/v2/sandboxes/{sid}/logs?search=nothing").json() == {"logs": []}
+
+    assert control.call("POST", f"/sandboxes/{sid}/pause").status_code == 204
+    kept = [control.call("GET", f"/sandboxes/{sid}/metrics").json() for _ in range(2)]
+    assert kept[0] == kept[1] and len(kept[0]) >= 2  # a paused one is not measured, nor woken
+    assert control.call("GET", f"/v2/sandboxes/{sid}/logs").json()["logs"][-1]["message"] == "Sandbox paused"
+    control.kill(sid)
+    assert control.call("GET", f"/sandboxes/{sid}/metrics").status_code == 404
+
+
+def test_the_documented_exceptions(server: Server, control: Control) -> None:
+    """A program goes on without the volume, the proxy or the rule that it asked for; or the document is out of date."""
+    table = (ROOT / "docs" / "boxes.md").read_text().split("## Exceptions")[1].split("\n\n")[2]
+    rows = re.findall(r"^\| `(.+?)` \| (\d+): (.+?) \| .+ \|$", table, re.MULTILINE)
+    assert len(rows) == len(table.splitlines()) - 2 > 8, table
+    calls = ", ".join(f"({code!r}, lambda: {code})" for code, _, _ in rows)
+    script = f"""
+from e2b import Sandbox, Secret, Template, Volume
+result = {{}}
+for code, call in [{calls}]:
+    try:
+        call()
+        result[code] = "no error"
+    except Exception as error:
+        result[code] = str(error)
+"""
+    told = sdk(server, "newest", script)
+    for code, status, words in rows:
+        assert told[code].startswith(status) and words in told[code], (code, told[code])
     assert control.ids() == []
 
 

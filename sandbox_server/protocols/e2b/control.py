@@ -20,7 +20,16 @@ Model = TypeVar("Model", bound=BaseModel)
 
 ROUTER = APIRouter(include_in_schema=False)  # documented by E2B
 _MAX_KEY = 200
-_OTHERS = ("/sandboxes", "/v2/sandboxes", "/templates", "/v2/templates", "/v3/templates", "/snapshots", "/volumes")
+_OTHERS = (
+    "/sandboxes",
+    "/v2/sandboxes",
+    "/templates",
+    "/v2/templates",
+    "/v3/templates",
+    "/snapshots",
+    "/volumes",
+    "/secrets",
+)
 """Paths of E2B's API with operations that are not implemented here; they get a clear error."""
 
 
@@ -39,6 +48,8 @@ async def create(request: Request) -> Response:
     files_only = body.autoPauseMemory is False
     if files_only and body.autoPause and body.autoResume.enabled:
         raise MalformedRequest("autoResume cannot resume a sandbox whose pause keeps no memory: leave out one of both")
+    if absent := wire.absent(body):
+        raise Unimplemented(f"{absent} is not implemented by this server: leave it out")
     key = request.headers.get("idempotency-key", "")
     if len(key) > _MAX_KEY:
         raise MalformedRequest(f"Idempotency-Key is longer than {_MAX_KEY} characters.")

@@ -335,7 +335,10 @@ async def _events(
         )
     except Over:
         yield (
-            _cut("its sandbox has ended") if await _ended_with_its_box(call, running) else _last(running, timeout_exit)
+            # in the words that E2B's clients put together, of which a caller may look for some
+            _cut("the sandbox was killed or reached its end of life while it ran")
+            if await _ended_with_its_box(call, running)
+            else _last(running, timeout_exit)
         )
     finally:
         follower.close()
@@ -344,7 +347,7 @@ async def _events(
 async def _ended_with_its_box(call: Call, running: Running) -> bool:
     """Whether the command was killed by its box's end, which clients distinguish from a command's own end."""
     end = running.end
-    if end is None or end.signal != signal.SIGKILL or end.timed_out:
+    if end is not None and (end.signal != signal.SIGKILL or end.timed_out):
         return False
     try:
         return not (await boxes_of(call.request).get(call.view.sid)).live

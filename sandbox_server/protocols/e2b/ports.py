@@ -3,7 +3,7 @@
 Without such a name the headers E2b-Sandbox-Id and E2b-Sandbox-Port say the same; ids can be guessed and this needs no
 setting, so such a request must carry the box's access or traffic token.
 
-HTTP/1.1, streamed in both directions. No websockets: the server in front of this does not support them.
+HTTP/1.1, streamed in both directions. A websocket is passed through byte for byte once the port has agreed to it.
 """
 
 import asyncio
@@ -27,7 +27,8 @@ from sandbox_server.errors import (
     ServiceError,
     UnknownSession,
 )
-from sandbox_server.protocols._by_host import TARGET, TRAFFIC_TOKEN, passed_on
+from sandbox_server.protocols._by_host import RAW, TARGET, TRAFFIC_TOKEN, RawConnection, passed_on, switching
+from sandbox_server.protocols._copying import copied, first_of
 from sandbox_server.protocols._numbers import whole
 from sandbox_server.protocols._sessions import boxes_of
 from sandbox_server.protocols._traits import Refusal, Trait
@@ -45,6 +46,7 @@ SANDBOX_PORT = "e2b-sandbox-port"
 _OURS = frozenset((TRAFFIC_TOKEN.encode(), SANDBOX_ID.encode(), SANDBOX_PORT.encode(), b"sandbox-forwarded"))
 _LAST_PORT = 65535
 _BODILESS = (204, 304)
+_SWITCHING = 101
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +63,6 @@ class TrafficRefused(RequestError):
 
     code = "traffic_refused"
     http_status = 403
-
-
-class NoWebsockets(RequestError):
-    """A websocket was requested."""
-
-    code = "unimplemented"
-    http_status = 501
 
 
 class NoAnswer(ServiceError):
@@ -141,15 +136,13 @@ async def answer(request: Request, tunnels: Tunnels, idle_s: float) -> Response:
             raise UnknownSession(target.sid)
         view = await boxes.get(target.sid)
         _admit(request, view, target)
-        if request.headers.get("upgrade", "").lower() == "websocket":
-            raise NoWebsockets("websockets to ports of sandboxes are not implemented by this server")
         view = await boxes.awake(view)
         sandbox = await boxes.sandbox(view)
         head = _head(request, view, target)
         tunnel = await tunnels.open(view.sid, sandbox, target.port)
     except (UnknownSession, SandboxLost, SandboxPaused):
         raise BoxGone(target.sid) from None
-    return _Exchange(tunnel, head, target, idle_s)
+    return _Exchange(tunnel, head, target, idle_s, request.scope.get(RAW))
 
 
 def _admit(request: Request, view: BoxView, target: Target) -> None:
@@ -180,7 +173,10 @@ def _head(request: Request, view: BoxView, target: Target) -> h11.Request:
     if "transfer-encoding" in request.headers:
         headers = [(name, value) for name, value in headers if name != b"content-length"]
         headers.append((b"transfer-encoding", b"chunked"))
-    headers.append((b"connection", b"close"))
+    if RAW in scope:
+        headers += [(b"upgrade", b"websocket"), (b"connection", b"Upgrade")]
+    else:
+        headers.append((b"connection", b"close"))
     path: bytes = scope.get("raw_path") or scope["path"].encode()
     query: bytes = scope["query_string"]
     try:
@@ -198,8 +194,12 @@ def _head(request: Request, view: BoxView, target: Target) -> h11.Request:
 class _Exchange(Response):
     """One request to a port and its response, streamed; called once."""
 
-    def __init__(self, tunnel: Tunnel, head: h11.Request, target: Target, idle_s: float) -> None:
+    def __init__(
+        self, tunnel: Tunnel, head: h11.Request, target: Target, idle_s: float, raw: RawConnection | None
+    ) -> None:
+        """`raw`: the client's connection, if it asks for a websocket."""
         super().__init__()
+        self._raw = raw
         self._tunnel = tunnel
         self._head = head
         self._target = target
@@ -289,8 +289,26 @@ class _Exchange(Response):
             elif isinstance(event, h11.EndOfMessage):
                 await send({"type": "http.response.body", "body": b""})
                 return
+            elif isinstance(event, h11.InformationalResponse) and event.status_code == _SWITCHING:
+                await self._pass(event, bound)
+                return
             elif not isinstance(event, h11.InformationalResponse):
                 raise h11.RemoteProtocolError("it closed the connection")
+
+    async def _pass(self, agreed: h11.InformationalResponse, bound: asyncio.Timeout) -> None:
+        """Copy bytes in both directions until one side closes; HTTP is over."""
+        raw = self._raw
+        if raw is None:
+            raise h11.RemoteProtocolError("it switched protocols unasked")
+        self._begun = True
+        await raw.switch(switching(list(agreed.headers)))
+        early, _ = self._wire.trailing_data
+        if early:
+            await raw.write(early)
+        await first_of(
+            copied(self._tunnel.read, raw.write, lambda: self._stir(bound)),
+            copied(raw.read, self._tunnel.write, lambda: self._stir(bound)),
+        )
 
 
 def _response_headers(answer: h11.Response) -> list[tuple[bytes, bytes]]:

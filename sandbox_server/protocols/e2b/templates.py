@@ -7,7 +7,17 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from sandbox_server.boxes.templates import TemplateBuilds, UnknownTemplate, parsed
-from sandbox_server.catalogue.templates import ERROR, READY, WAITING, BuildState, LogEntry, Recipe, Step, Template
+from sandbox_server.catalogue.templates import (
+    BUILDING,
+    ERROR,
+    READY,
+    WAITING,
+    BuildState,
+    LogEntry,
+    Recipe,
+    Step,
+    Template,
+)
 from sandbox_server.errors import MalformedRequest, RequestTooLarge
 from sandbox_server.protocols._caller import owner_of_caller
 from sandbox_server.protocols._flow import steady
@@ -147,7 +157,7 @@ async def status(request: Request, template_id: str, build_id: str) -> Response:
     answer: dict[str, object] = {
         "templateID": build.template_id,
         "buildID": build.build_id,
-        "status": state.status,
+        "status": _status(state),
         "logs": [],
         "logEntries": _entries(request, state),
     }
@@ -249,12 +259,17 @@ def _entry(entry: LogEntry) -> Mapping[str, object]:
     return {"timestamp": wire.when(entry.at).isoformat(), "level": entry.level, "message": entry.message}
 
 
+def _status(state: BuildState) -> str:
+    """`waiting` is for one that has not been started; a place in the queue is a part of building, as at E2B."""
+    return BUILDING if state.status == WAITING and state.node else state.status
+
+
 def _build(state: BuildState) -> dict[str, object]:
     build = state.build
     times = {"createdAt": wire.when(build.created_at).isoformat(), "updatedAt": wire.when(state.updated_at).isoformat()}
     if state.status in (READY, ERROR):
         times["finishedAt"] = times["updatedAt"]
-    return {"buildID": build.build_id, "status": state.status, **_size(state), **times}
+    return {"buildID": build.build_id, "status": _status(state), **_size(state), **times}
 
 
 def _size(state: BuildState | None) -> dict[str, object]:
@@ -269,7 +284,7 @@ async def _shown(builds: TemplateBuilds, template: Template) -> dict[str, object
     return {
         "templateID": template.template_id,
         "buildID": newest.build.build_id if newest else "",
-        "buildStatus": newest.status if newest else WAITING,
+        "buildStatus": _status(newest) if newest else WAITING,
         "public": False,
         "aliases": [template.name],
         "names": [template.name],

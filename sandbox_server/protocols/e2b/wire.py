@@ -37,6 +37,8 @@ class Network(Message):
     """False: requests to its ports need the traffic token."""
     maskRequestHost: Annotated[str, Field(max_length=300, pattern=r"^[A-Za-z0-9.:_${}-]*$")] = ""
     """The host name that these requests carry."""
+    rules: dict[str, object] | None = None
+    egressProxy: dict[str, object] | None = None
 
 
 class NewSandbox(Message):
@@ -51,6 +53,21 @@ class NewSandbox(Message):
     autoPauseMemory: bool | None = None
     autoResume: AutoResume = AutoResume()
     network: Network = Network()
+    mcp: dict[str, object] | None = None
+    iam: dict[str, object] | None = None
+    volumeMounts: list[object] | None = None
+
+
+def absent(body: NewSandbox) -> str:
+    """The field of a create that asks for what is not there; "" for none. To ignore it would promise it."""
+    asked = {
+        "mcp": body.mcp,
+        "iam": body.iam,
+        "volumeMounts": body.volumeMounts,
+        "network.rules": body.network.rules,
+        "network.egressProxy": body.network.egressProxy,
+    }
+    return next((name for name, value in asked.items() if value), "")
 
 
 class Timeout(Message):

@@ -62,7 +62,11 @@ def create(api: Any, spec: ContainerSpec, own: Own, folder: Path | None) -> str:
         cap_drop=["ALL"],
         cap_add=_CAPABILITIES,
         # with SELinux, another container's files carry that container's label
-        security_opt=["no-new-privileges", *own.seccomp, *(["label=disable"] if spec.mounts else [])],
+        security_opt=[
+            *([] if spec.setuid else ["no-new-privileges"]),
+            *own.seccomp,
+            *(["label=disable"] if spec.mounts else []),
+        ],
         tmpfs={"/run/sandbox": "size=16m,mode=0755"},
         log_config=docker.types.LogConfig(type="none"),
         binds={source: {"bind": target, "mode": "rw"} for source, target in spec.mounts.items()},

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sandbox_server import clock
+from sandbox_server.boxes.events import BoxEvents
 from sandbox_server.boxes.lives import BoxLives
 from sandbox_server.errors import EngineUnavailable
 from sandbox_server.records import BoxRecord, SessionRecord
@@ -44,7 +45,7 @@ async def test_a_refused_pause_does_not_happen_later() -> None:
     """The client is told that the pause failed, works on, and the reaper freezes its box some seconds later."""
     part = Part()
     before = part.record, part.box
-    lives = BoxLives(part, part, part, part, part, wait_s=1)  # type: ignore[arg-type]  # what it uses of them
+    lives = BoxLives(part, part, part, part, part, BoxEvents(), wait_s=1)  # type: ignore[arg-type]  # what it uses of them
     with pytest.raises(EngineUnavailable):
         await lives.pause("7")
     assert (part.record, part.box) == before

@@ -1,0 +1,136 @@
+"""A small kernel gateway for e2b-code-interpreter: Python in the standard library alone, one execution at a time.
+
+Runs in a sandbox, on the port that E2B's SDK asks (49999): POST /execute streams lines of JSON, POST /contexts makes a
+namespace of its own. A template with Jupyter in place of it can do more: other languages, charts, interrupts.
+"""
+
+import ast
+import contextlib
+import io
+import json
+import os
+import threading
+import time
+import traceback
+import uuid
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+PORT = 49999
+_ONE = threading.Lock()
+
+
+class Context:
+    """A namespace in which code runs, with its working directory."""
+
+    def __init__(self, cwd: str) -> None:
+        self.id = str(uuid.uuid4())
+        self.cwd = cwd
+        self.count = 0
+        self.names: dict[str, object] = {"__name__": "__main__"}
+
+    def run(self, code: str, tell: Callable[[dict[str, object]], None]) -> None:
+        """Run the code and tell its output, the value of its last expression, its error."""
+        self.count += 1
+        try:
+            tree = ast.parse(code)
+            last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+            exec(compile(tree, "<cell>", "exec"), self.names)
+            value = None
+            if last is not None:
+                cell = compile(ast.Expression(last.value), "<cell>", "eval")
+                value = eval(cell, self.names)  # noqa: S307 -- to run what it is sent is its purpose
+            if value is not None:
+                html = getattr(value, "_repr_html_", lambda: None)()
+                shown = {"text": repr(value), **({"html": html} if html else {})}
+                tell({"type": "result", "is_main_result": True, **shown})
+        except BaseException as error:  # noqa: BLE001 -- the code's own, SystemExit included; it ends the cell alone
+            told = traceback.format_exc()
+            tell({"type": "error", "name": type(error).__name__, "value": str(error), "traceback": told})
+        tell({"type": "number_of_executions", "execution_count": self.count})
+
+
+class Printed(io.TextIOBase):
+    """A stream whose text is told at once."""
+
+    def __init__(self, name: str, tell: Callable[[dict[str, object]], None]) -> None:
+        self._name, self._tell = name, tell
+
+    def write(self, text: str) -> int:
+        """Tell it."""
+        if text:
+            self._tell({"type": self._name, "text": text, "timestamp": time.time_ns()})
+        return len(text)
+
+
+CONTEXTS: dict[str, Context] = {}
+DEFAULT = Context(os.path.expanduser("~"))
+
+
+class Gateway(BaseHTTPRequestHandler):
+    """One request."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        """GET /health, for the template's ready command; GET /contexts."""
+        shown = [self._shown(context) for context in CONTEXTS.values()]
+        self._answer(200, shown if self.path == "/contexts" else "OK")
+
+    def do_POST(self) -> None:
+        """POST /execute, /contexts."""
+        asked = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}")
+        if (asked.get("language") or "python") != "python":
+            self._answer(400, f"this gateway runs Python, not {asked['language']}")
+        elif self.path == "/contexts":
+            context = Context(asked.get("cwd") or DEFAULT.cwd)
+            CONTEXTS[context.id] = context
+            self._answer(201, self._shown(context))
+        elif (context_id := asked.get("context_id")) and context_id not in CONTEXTS:
+            self._answer(404, f"context {context_id} not found")
+        else:
+            self._execute(CONTEXTS.get(context_id, DEFAULT), asked["code"], asked.get("env_vars") or {})
+
+    def do_DELETE(self) -> None:
+        """DELETE /contexts/{id}."""
+        gone = CONTEXTS.pop(self.path.rpartition("/")[2], None)
+        self._answer(204 if gone else 404, None)
+
+    def _execute(self, context: Context, code: str, env: dict[str, str]) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "application/x-ndjson")
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        kept = dict(os.environ)
+        with _ONE:
+            os.environ.update(env)
+            os.chdir(context.cwd)
+            out, err = Printed("stdout", self._tell), Printed("stderr", self._tell)
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                context.run(code, self._tell)
+            os.environ.clear()
+            os.environ.update(kept)
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _tell(self, message: dict[str, object]) -> None:
+        line = json.dumps(message).encode() + b"\n"
+        self.wfile.write(b"%x\r\n%b\r\n" % (len(line), line))
+        self.wfile.flush()
+
+    def _shown(self, context: Context) -> dict[str, object]:
+        return {"id": context.id, "language": "python", "cwd": context.cwd}
+
+    def _answer(self, status: int, body: object) -> None:
+        data = b"" if body is None else json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *words: object) -> None:
+        """Nothing: the start command's log is the client's."""
+
+
+if __name__ == "__main__":
+    ThreadingHTTPServer(("127.0.0.1", PORT), Gateway).serve_forever()

@@ -1,0 +1,187 @@
+"""Requests that ask for a websocket, for uvicorn's `ws`: the app answers them as HTTP and may take the connection over.
+
+The server speaks no websocket itself: those of boxes' ports are passed through byte for byte. So such a request is an
+`http` scope like any other, with the connection under RAW; a part that has seen the other side switch protocols writes
+its 101 there and copies bytes. Any other answer goes the usual way and closes the connection, so that nothing that a
+proxy in front sends later on it is taken for bytes of a websocket.
+"""
+
+import asyncio
+import urllib.parse
+from http import HTTPStatus
+from typing import Any, cast
+
+import h11
+from starlette.types import ASGIApp, Message, Scope
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from sandbox_server.protocols._by_host import RAW
+from sandbox_server.telemetry import logger
+
+log = logger(__name__)
+
+_PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
+_HELD = 1 << 16
+"""Bytes read ahead of whoever copies them."""
+
+
+class Connection:
+    """The client's connection; implements `_by_host.RawConnection`."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._held = bytearray()
+        self._news = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self.over = asyncio.Event()
+        self.switched = False
+
+    def feed(self, data: bytes) -> None:
+        """Bytes from the client."""
+        self._held += data
+        if len(self._held) > _HELD:
+            self._transport.pause_reading()
+        self._news.set()
+
+    def end(self) -> None:
+        """The client has closed the connection."""
+        self.over.set()
+        self._news.set()
+        self._room.set()
+
+    def may_write(self, *, now: bool) -> None:
+        """Whether the client takes bytes."""
+        (self._room.set if now else self._room.clear)()
+
+    async def read(self) -> bytes:
+        """The next bytes; empty: closed."""
+        while not self._held and not self.over.is_set():
+            self._news.clear()
+            await self._news.wait()
+        data = bytes(self._held)
+        self._held.clear()
+        if not self.over.is_set():
+            self._transport.resume_reading()
+        return data
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes; they are lost once the connection is closed."""
+        self._transport.write(data)
+        await self._room.wait()
+
+    async def switch(self, head: bytes) -> None:
+        """Answer with this head (101); from now on the connection carries no HTTP."""
+        self.switched = True
+        await self.write(head)
+
+
+class Upgraded(asyncio.Protocol):
+    """One connection whose request asks for a websocket; made by uvicorn, which hands it the request's head."""
+
+    def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any]) -> None:
+        self._app: ASGIApp = config.loaded_app
+        self._state = server_state
+        self._app_state = app_state
+        self._connection: Connection | None = None
+        self._transport: asyncio.Transport | None = None
+        self._asked = False
+        self._begun = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See `asyncio.Protocol`."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        self._connection = Connection(self._transport)
+        self._state.connections.add(self)  # type: ignore[arg-type]  # of it uvicorn uses `shutdown`
+
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`; the first piece is the whole head."""
+        assert self._transport is not None and self._connection is not None
+        if self._begun:
+            self._connection.feed(data)
+            return
+        self._begun = True
+        wire = h11.Connection(h11.SERVER)
+        try:
+            wire.receive_data(data)
+            request = wire.next_event()
+        except h11.RemoteProtocolError:
+            request = h11.NEED_DATA
+        if not isinstance(request, h11.Request):
+            self._transport.write(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+            self._transport.close()
+            return
+        task = asyncio.get_running_loop().create_task(self._answer(self._scope(request)))
+        self._state.tasks.add(task)
+        task.add_done_callback(self._state.tasks.discard)
+
+    def _scope(self, request: h11.Request) -> Scope:
+        assert self._transport is not None
+        path, _, query = request.target.partition(b"?")
+        peer, own = self._transport.get_extra_info("peername"), self._transport.get_extra_info("sockname")
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": request.method.decode("ascii"),
+            "scheme": "http",
+            "server": tuple(own[:2]) if own else None,
+            "client": tuple(peer[:2]) if peer else None,
+            "root_path": "",
+            "path": urllib.parse.unquote(path.decode("ascii", "replace")),
+            "raw_path": path,
+            "query_string": query,
+            "headers": list(request.headers),
+            "state": self._app_state.copy(),
+            RAW: self._connection,
+        }
+
+    async def _answer(self, scope: Scope) -> None:
+        assert self._transport is not None
+        try:
+            await self._app(scope, self._receive, self._send)
+        except Exception:
+            log.exception("a request for a websocket failed", path=scope["path"])
+        finally:
+            self._transport.close()
+
+    async def _receive(self) -> Message:
+        assert self._connection is not None
+        if not self._asked:
+            self._asked = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+        await self._connection.over.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Message) -> None:
+        assert self._connection is not None
+        if self._connection.switched:
+            return
+        if message["type"] == "http.response.start":
+            lines = [b"HTTP/1.1 %d %b\r\n" % (message["status"], _PHRASES.get(message["status"], b""))]
+            lines += [b"%b: %b\r\n" % (name, value) for name, value in message["headers"] if name != b"connection"]
+            await self._connection.write(b"".join([*lines, b"connection: close\r\n\r\n"]))
+        else:
+            await self._connection.write(message.get("body", b""))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.Protocol`."""
+        self._state.connections.discard(self)
+        if self._connection is not None:
+            self._connection.end()
+
+    def pause_writing(self) -> None:
+        """See `asyncio.Protocol`."""
+        if self._connection is not None:
+            self._connection.may_write(now=False)
+
+    def resume_writing(self) -> None:
+        """See `asyncio.Protocol`."""
+        if self._connection is not None:
+            self._connection.may_write(now=True)
+
+    def shutdown(self) -> None:
+        """The server stops: a websocket may be open for hours, so it is closed now."""
+        if self._transport is not None:
+            self._transport.close()

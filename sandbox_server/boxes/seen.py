@@ -1,0 +1,21 @@
+"""What a box's clients may see of it from outside: figures and events, of the boxes of this node."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sandbox_server.boxes.events import BoxEvents
+from sandbox_server.boxes.measures import Measures
+
+
+@dataclass(frozen=True, slots=True)
+class BoxSeen:
+    """Figures and events of the boxes of this node; both in memory, so a restart forgets them."""
+
+    measures: Measures
+    events: BoxEvents
+
+    def keep(self, sids: Iterable[str]) -> None:
+        """Forget all other boxes."""
+        kept = set(sids)
+        self.measures.keep(kept)
+        self.events.keep(kept)

@@ -1,0 +1,56 @@
+"""Names and a certificate authority made on the spot: a domain whose every name is one loopback address."""
+
+import socket
+import struct
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+@contextmanager
+def names(address: str, domain: str) -> Iterator[None]:
+    """A name server on `address`, port 53: all names of `domain` are `address`, there are no others. Needs root."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as wire:
+        wire.bind((address, 53))
+        threading.Thread(target=_serve, args=(wire, address, domain), daemon=True).start()
+        yield
+        with suppress(OSError):  # it wakes the reader, although there is no connection
+            wire.shutdown(socket.SHUT_RDWR)
+
+
+def _serve(wire: socket.socket, address: str, domain: str) -> None:
+    while True:
+        try:
+            query, asker = wire.recvfrom(512)
+        except OSError:
+            return
+        if not query:
+            return
+        at, labels = 12, []
+        while size := query[at]:
+            labels.append(query[at + 1 : at + 1 + size].decode().lower())
+            at += 1 + size
+        question, (kind,) = query[12 : at + 5], struct.unpack(">H", query[at + 1 : at + 3])
+        known = ".".join(labels).endswith(domain)
+        answer = b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 60, 4) + socket.inet_aton(address)
+        found = known and kind == 1
+        flags = 0x8180 if known else 0x8183  # no such name
+        head = query[:2] + struct.pack(">HHHHH", flags, 1, int(found), 0, 0)
+        wire.sendto(head + question + (answer if found else b""), asker)
+
+
+def certificate(folder: Path, domain: str) -> tuple[Path, str]:
+    """A new authority's certificate, and certificate and key for `*.domain` that it has signed, in one text."""
+
+    def openssl(*words: str) -> None:
+        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True, timeout=60)
+
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=authority")
+    openssl("req", *key, "-keyout", "own.key", "-out", "own.csr", "-subj", f"/CN={domain}")
+    (folder / "own.ext").write_text(f"subjectAltName=DNS:*.{domain}\nextendedKeyUsage=serverAuth\n")
+    signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "own.ext")
+    openssl("x509", "-req", "-in", "own.csr", *signed, "-out", "own.pem")
+    return folder / "ca.pem", (folder / "own.pem").read_text() + (folder / "own.key").read_text()
