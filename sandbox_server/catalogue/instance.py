@@ -67,8 +67,52 @@ class LocalizationGrader(_Record):
     kind: Literal["localization"] = "localization"
 
 
+class ImageBuild(_Record):
+    """An image that the engine builds from a Dockerfile where it is missing."""
+
+    context: str
+    """The build context: a gzipped tar archive, in base64."""
+    dockerfile: str = "Dockerfile"
+    """Path in the context."""
+    timeout_s: float = 600.0
+    """Limit on the build; SANDBOX_TASK_BUILD_S is another."""
+
+    @property
+    def image(self) -> str:
+        """Its name: a hash of all inputs."""
+        said = f"{self.dockerfile}\0{self.context}"
+        return f"sandbox-prepared:built-{hashlib.sha256(said.encode()).hexdigest()[:24]}"
+
+
+class HarborGrader(_Record):
+    """Graded as Harbor does: `tests/test.sh` writes a reward; resolved if that is at least 1.0.
+
+    The tests run in a fresh container. From the agent's container it gets `carried`, and nothing else.
+    """
+
+    kind: Literal["harbor"] = "harbor"
+    tests: str
+    """The task's `tests` folder: a gzipped tar archive, in base64; "" if the verifier's image has them."""
+    carried: tuple[str, ...]
+    """Absolute paths of files and folders whose changes are the agent's work."""
+    images: tuple[str, ...] = ()
+    """Candidate images of the verifier; empty: those of the sandbox."""
+    build: ImageBuild | None = None
+    """Builds the first of `images`."""
+    workdir: str = ""
+    """Folder in which the tests start; "": the sandbox's."""
+    env: dict[str, str] = {}
+    """Environment of the tests."""
+    network: Literal["none", "bridge"] = "none"
+    """Network of the tests."""
+    solution: str = ""
+    """The task's `solution` folder, as `tests`; "" for none. Never leaves the server; used by `instances verify`."""
+    solution_env: dict[str, str] = {}
+
+
 GraderSpec = Annotated[
-    SwebenchGrader | ScriptGrader | F2pScriptGrader | SweproGrader | LocalizationGrader, Field(discriminator="kind")
+    SwebenchGrader | ScriptGrader | F2pScriptGrader | SweproGrader | LocalizationGrader | HarborGrader,
+    Field(discriminator="kind"),
 ]
 
 
@@ -123,6 +167,8 @@ class SandboxSpec(_Record):
 
     images: tuple[str, ...] = ()
     """Candidate image names, preferred first; empty (only with a `source`): SANDBOX_SEARCH_IMAGE."""
+    build: ImageBuild | None = None
+    """Builds the first of `images` where it is missing."""
     source: GitSource | None = None
     """Repository to put into the image's `workdir`, which must be empty or missing; None: the image has the
     repository."""
@@ -201,6 +247,11 @@ class TaskInstance(_Record):
     def localizes(self) -> bool:
         """Whether it is scored by the policy's answer, so that no patch is taken."""
         return isinstance(self.grader, LocalizationGrader)
+
+    @property
+    def carried(self) -> tuple[str, ...]:
+        """Paths whose changed files are the agent's work; (): its work is a diff of the repository in `workdir`."""
+        return self.grader.carried if isinstance(self.grader, HarborGrader) else ()
 
     @property
     def instance_hash(self) -> int:

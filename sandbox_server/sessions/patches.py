@@ -1,4 +1,4 @@
-"""Captures patches: the diff of a session's tree against the tree of its prepared image.
+"""Captures patches: the diff of a session's tree against the tree of its prepared image, or its changed files.
 
 The session's container is stopped first. Its files are then read in a fresh container of the same image, so that
 nothing in the session could have changed the programs, libraries and base used for the diff.
@@ -28,6 +28,7 @@ from sandbox_server.sandbox.outside import FILES, Seen, Unseen
 log = telemetry.logger(__name__)
 
 _SCRIPT = resources.files(__package__).joinpath("capture.bash").read_text()
+_CARRY = resources.files(__package__).joinpath("carry.bash").read_text()
 _NO_BASE, _NO_TREE, _NO_SPACE = 3, 4, 5
 _ATTEMPTS = 2  # readings of a session's tree before the unchanged tree is read
 _MARGIN = 4  # after a timeout, the unchanged tree must be read within this fraction of the bound
@@ -78,7 +79,8 @@ class Captures:
     async def take(self, session: SessionRecord, instance: TaskInstance, *, base_commit: str) -> PatchRecord:
         """Take the session's patch: new, binary, mode-changed, staged and committed changes, without ignored files.
 
-        The diff is None, with a cause, if it cannot be taken although the unchanged tree can be read.
+        Of an instance that carries files, it is these files instead (carry.bash). The diff is None, with a cause, if
+        it cannot be taken although the unchanged tree can be read.
 
         Raises:
             SandboxLost: the container is gone, or the host is too slow. InfrastructureError: the unchanged tree cannot
@@ -116,10 +118,11 @@ class Captures:
         workdir = instance.sandbox.workdir
         if not self._outside.sees_files:
             sandbox = await self._runtime.attach(session.container_id)
-            return self._of(await self._run(sandbox, workdir, "", "@0"), workdir)
+            since = (await self._outside.see(session.container_id)).created_at if instance.carried else "@0"
+            return self._of(await self._run(sandbox, instance, "", since), workdir)
         sandbox, seen = await self._beside(session, workdir)
         try:
-            taken = self._of(await self._run(sandbox, workdir, FILES, seen.created_at), workdir)
+            taken = self._of(await self._run(sandbox, instance, FILES, seen.created_at), workdir)
         finally:
             self._remove_later(sandbox)
         # while a container is removed, its files vanish one by one and look like the agent's deletions: check again
@@ -151,7 +154,7 @@ class Captures:
         workdir = instance.sandbox.workdir
         sandbox = await self._runtime.create(self._spec(seen, ""))
         try:
-            self._of(await self._run(sandbox, workdir, "", seen.created_at, timeout_s), workdir)
+            self._of(await self._run(sandbox, instance, "", seen.created_at, timeout_s), workdir)
         finally:
             self._remove_later(sandbox)
 
@@ -162,11 +165,14 @@ class Captures:
         )
 
     async def _run(
-        self, sandbox: Sandbox, workdir: str, files: str, since: str, timeout_s: float | None = None
+        self, sandbox: Sandbox, instance: TaskInstance, files: str, since: str, timeout_s: float | None = None
     ) -> ExecResult:
+        argv = [_SCRIPT, "capture", instance.sandbox.workdir, files, since]
+        if instance.carried:
+            argv = [_CARRY, "carry", files, since, instance.sandbox.workdir, *instance.carried]
         try:
             return await sandbox.exec(
-                ["bash", "-c", _SCRIPT, "capture", workdir, files, since],
+                ["bash", "-c", *argv],
                 timeout_s=timeout_s or self._timeout_s,
                 cwd="/",
                 user="root",
@@ -186,12 +192,14 @@ class Captures:
         if result.exit_code == _NO_TREE:
             return _Taken(None, f"the agent removed the work tree {workdir}, or put something else in its place")
         if result.exit_code != 0:
-            raise _Failed(f"git ended with {result.exit_code}: {result.stderr.text().strip()[-300:]}")
+            raise _Failed(f"reading them ended with {result.exit_code}: {result.stderr.text().strip()[-300:]}")
         diff = result.stdout.head + result.stdout.tail
         if result.stdout.dropped:
             size = len(diff) + result.stdout.dropped
             return _Taken(None, f"the patch of {size >> 20} MB is larger than SANDBOX_MAX_PATCH_MB")
         notes = result.stderr.text().splitlines()
+        if left_out := [note for note in notes if note.startswith("left out: ")]:
+            return _Taken(diff, f"links lead to what is not taken: {'; '.join(left_out)[:300]}")
         if "partial" in notes:
             return _Taken(diff, f"some files could not be read and are left out: {' '.join(notes)[:300]}")
         return _Taken(diff, "the agent removed .git; the changes were taken without it" if "no-git" in notes else "")
