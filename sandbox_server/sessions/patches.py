@@ -87,7 +87,7 @@ class Captures:
                 be read either, or no container can be made; retry.
 
         """
-        taken = await self._taken(session, instance)
+        taken = await self._taken(session.container_id, session.sid, instance)
         return PatchRecord(
             sid=session.sid,
             instance_id=session.instance_id,
@@ -98,15 +98,20 @@ class Captures:
             sha256="" if taken.diff is None else hashlib.sha256(taken.diff).hexdigest(),
         )
 
-    async def _taken(self, session: SessionRecord, instance: TaskInstance) -> _Taken:
+    async def files(self, container_id: str, instance: TaskInstance) -> tuple[bytes | None, str]:
+        """What `take` would take from a container without a session, and the cause. Raises as `take`."""
+        taken = await self._taken(container_id, "", instance)
+        return taken.diff, taken.cause
+
+    async def _taken(self, container_id: str, sid: str, instance: TaskInstance) -> _Taken:
         failure = _Failed("")
         for _ in range(_ATTEMPTS):
             try:
-                return await self._read(session, instance)
+                return await self._read(container_id, sid, instance)
             except _Failed as error:
                 failure = error
-                log.warning("capture failed", sid=session.sid, why=error.why)
-        seen = await self._outside.see(session.container_id)
+                log.warning("capture failed", sid=sid, why=error.why)
+        seen = await self._outside.see(container_id)
         try:
             await self._control(seen, instance, self._timeout_s / _MARGIN if failure.timed_out else self._timeout_s)
         except _Failed as error:
@@ -114,28 +119,26 @@ class Captures:
             raise SandboxLost(why) if failure.timed_out else InfrastructureError(why) from error
         return _Taken(None, f"the changes cannot be taken from what the agent left: {failure.why}")
 
-    async def _read(self, session: SessionRecord, instance: TaskInstance) -> _Taken:
+    async def _read(self, container_id: str, sid: str, instance: TaskInstance) -> _Taken:
         workdir = instance.sandbox.workdir
         if not self._outside.sees_files:
-            sandbox = await self._runtime.attach(session.container_id)
-            since = (await self._outside.see(session.container_id)).created_at if instance.carried else "@0"
+            sandbox = await self._runtime.attach(container_id)
+            since = (await self._outside.see(container_id)).created_at if instance.carried else "@0"
             return self._of(await self._run(sandbox, instance, "", since), workdir)
-        sandbox, seen = await self._beside(session, workdir)
+        sandbox, seen = await self._beside(container_id, sid, workdir)
         try:
             taken = self._of(await self._run(sandbox, instance, FILES, seen.created_at), workdir)
         finally:
             self._remove_later(sandbox)
         # while a container is removed, its files vanish one by one and look like the agent's deletions: check again
-        await self._outside.see(session.container_id)
+        await self._outside.see(container_id)
         return taken
 
-    async def _beside(self, session: SessionRecord, workdir: str) -> tuple[Sandbox, Seen]:
-        seen = await self._outside.see(session.container_id)
-        making = asyncio.create_task(
-            self._outside.beside(session.container_id, self._spec(seen, session.sid), folder=workdir)
-        )
+    async def _beside(self, container_id: str, sid: str, workdir: str) -> tuple[Sandbox, Seen]:
+        seen = await self._outside.see(container_id)
+        making = asyncio.create_task(self._outside.beside(container_id, self._spec(seen, sid), folder=workdir))
         try:
-            sandbox, stilled = await asyncio.gather(making, self._outside.still(session.container_id))
+            sandbox, stilled = await asyncio.gather(making, self._outside.still(container_id))
         except BaseException as error:
             making.cancel()
             with suppress(asyncio.CancelledError, ServiceError, Unseen):

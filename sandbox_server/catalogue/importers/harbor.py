@@ -56,7 +56,7 @@ class _Task:
         config = self.config
         separate = config.verifier.separate
         unsupported = [*config.unsupported(), *self._unsupported("environment")]
-        if separate and config.verifier.environment is not None:
+        if separate:
             unsupported += self._unsupported("tests")
         if unsupported:
             raise ValueError(f"not supported: {'; '.join(unsupported)}")
@@ -86,10 +86,11 @@ class _Task:
         config, own = self.config, self.config.verifier.environment
         images: tuple[str, ...] = ()
         build, folder, bundled = None, "", False
-        if separate and own is not None and (own.docker_image or "tests/Dockerfile" in self.content):
-            images, build = self._image(own, "tests")
-            folder, bundled = self._workdir(own, "tests"), True
-        network = config.verifier.network_mode or (own or config.environment).network
+        verifier = own or config.environment.model_copy(update={"docker_image": None, "workdir": None})
+        if separate and (verifier.docker_image or "tests/Dockerfile" in self.content):
+            images, build = self._image(verifier, "tests")
+            folder, bundled = self._workdir(verifier, "tests"), True
+        network = config.verifier.network_mode or verifier.network
         return HarborGrader(
             tests="" if bundled else self.content.get("tests", ""),
             carried=self._carried(workdir, separate=separate),
