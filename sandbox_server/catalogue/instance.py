@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from sandbox_server.catalogue import git_address
 from sandbox_server.catalogue.localization.truth import LocalizationTask
 
+_BUILT = "sandbox-prepared:built-"
+
 
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
@@ -81,7 +83,7 @@ class ImageBuild(_Record):
     def image(self) -> str:
         """Its name: a hash of all inputs."""
         said = f"{self.dockerfile}\0{self.context}"
-        return f"sandbox-prepared:built-{hashlib.sha256(said.encode()).hexdigest()[:24]}"
+        return f"{_BUILT}{hashlib.sha256(said.encode()).hexdigest()[:24]}"
 
 
 class HarborGrader(_Record):
@@ -270,6 +272,11 @@ class TaskInstance(_Record):
 
     def _workspace_of(self, version: str) -> str:
         return "/workspace/" + f"{self.repo}__{version}".replace("/", "__")
+
+
+def is_built(image: str) -> bool:
+    """Whether an `ImageBuild` gives this name."""
+    return image.startswith(_BUILT)
 
 
 def instance_hash(instance_id: str) -> int:
