@@ -27,7 +27,7 @@ def refusal(files: bytes, roots: Sequence[str]) -> str:
     folders, within = map(int, sizes)
     begin = len(head) + 1
     lists = files[begin : begin + folders + within]
-    if len(lists) < folders + within or (lists and lists[-1]):
+    if len(lists) < folders + within or any(part[-1:] not in (b"", b"\0") for part in (lists[:folders], lists)):
         return "the lists of its files break off"
     for name in lists[:folders].split(b"\0")[:-1]:
         path = posixpath.normpath("/" + name.decode("utf-8", "surrogateescape").removeprefix("./"))
