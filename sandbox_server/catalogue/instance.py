@@ -112,8 +112,16 @@ class HarborGrader(_Record):
     solution_env: dict[str, str] = {}
 
 
+class R2eGrader(_Record):
+    """Graded as R2E-Gym does: the image's hidden script runs its hidden tests, which must end as expected."""
+
+    kind: Literal["r2e"] = "r2e"
+    expected: dict[str, str]
+    """Test -> PASSED, FAILED or ERROR; a test more or less is as wrong as another status."""
+
+
 GraderSpec = Annotated[
-    SwebenchGrader | ScriptGrader | F2pScriptGrader | SweproGrader | LocalizationGrader | HarborGrader,
+    SwebenchGrader | ScriptGrader | F2pScriptGrader | SweproGrader | LocalizationGrader | HarborGrader | R2eGrader,
     Field(discriminator="kind"),
 ]
 
