@@ -86,6 +86,13 @@ class ImageBuild(_Record):
         return f"{_BUILT}{hashlib.sha256(said.encode()).hexdigest()[:24]}"
 
 
+class Collect(_Record):
+    """A command that runs in the agent's container once the agent is done, whatever comes of it."""
+
+    command: str
+    timeout_s: float = 60.0
+
+
 class HarborGrader(_Record):
     """Graded as Harbor does: `tests/test.sh` writes a reward; resolved if that is at least 1.0.
 
@@ -103,8 +110,12 @@ class HarborGrader(_Record):
     """Builds the first of `images`."""
     workdir: str = ""
     """Folder in which the tests start; "": the sandbox's."""
+    user: str = ""
+    """Name or number of the user who runs the tests; "": root."""
     env: dict[str, str] = {}
     """Environment of the tests."""
+    collect: tuple[Collect, ...] = ()
+    """Put running state into files before they are taken."""
     network: Literal["none", "bridge"] = "none"
     """Network of the tests."""
     solution: str = ""

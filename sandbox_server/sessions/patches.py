@@ -12,7 +12,7 @@ from datetime import timedelta
 from importlib import resources
 
 from sandbox_server import clock, telemetry
-from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.catalogue.instance import HarborGrader, TaskInstance
 from sandbox_server.errors import (
     ImageUnavailable,
     InfrastructureError,
@@ -105,6 +105,7 @@ class Captures:
 
     async def _taken(self, container_id: str, sid: str, instance: TaskInstance) -> _Taken:
         failure = _Failed("")
+        await self._collect(container_id, instance)
         for _ in range(_ATTEMPTS):
             try:
                 return await self._read(container_id, sid, instance)
@@ -118,6 +119,19 @@ class Captures:
             why = f"its changes could not be taken: {failure.why}; nor could the unchanged tree: {error.why}"
             raise SandboxLost(why) if failure.timed_out else InfrastructureError(why) from error
         return _Taken(None, f"the changes cannot be taken from what the agent left: {failure.why}")
+
+    async def _collect(self, container_id: str, instance: TaskInstance) -> None:
+        """Run what the task wants to run before its files are taken; nothing that happens there matters."""
+        if not isinstance(instance.grader, HarborGrader) or not instance.grader.collect:
+            return
+        try:
+            sandbox = await self._runtime.attach(container_id)
+            for one in instance.grader.collect:
+                bounded = min(one.timeout_s, self._timeout_s)
+                workdir = instance.sandbox.workdir
+                await sandbox.exec(["bash", "-c", one.command], timeout_s=bounded, cwd=workdir, user="root")
+        except (ServiceError, OSError) as error:
+            log.warning("a task's collect command failed", container_id=container_id, error=str(error))
 
     async def _read(self, container_id: str, sid: str, instance: TaskInstance) -> _Taken:
         workdir = instance.sandbox.workdir

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-_TEMPLATE = re.compile(r"\$\{(?P<name>[^}:]+)(?P<default>:-(?P<text>[^}]*))?\}")
+_TEMPLATE = re.compile(r"\$\{(?P<name>[^}:]+)(?P<default>:-(?P<text>.*))?\}")
 _UNITS = {"G": 1024.0, "M": 1.0, "K": 1 / 1024}
 _ROOT = {None, "root", 0, "0"}
 
@@ -78,6 +78,15 @@ class Agent(_Section):
     network_mode: str | None = None
 
 
+class Collect(_Section):
+    """[[verifier.collect]]."""
+
+    command: str
+    service: str = "main"
+    timeout_sec: Annotated[float, Field(gt=0)] = 60.0
+    user: str | int | None = None
+
+
 class Verifier(_Section):
     """[verifier]."""
 
@@ -87,7 +96,7 @@ class Verifier(_Section):
     network_mode: str | None = None
     environment_mode: str | None = None
     environment: Environment | None = None
-    collect: list[Any] = []
+    collect: list[Collect] = []
 
     @property
     def separate(self) -> bool:
@@ -145,9 +154,9 @@ class Config(_Section):
             *(f"[environment] {what}" for what in self.environment.unsupported()),
             *(f"[verifier.environment] {what}" for what in verifier),
             *(["[[steps]]"] if self.steps else []),
-            *(["[[verifier.collect]]"] if self.verifier.collect else []),
+            *(f"[[verifier.collect]] of {one.service!r}" for one in self.verifier.collect if one.service != "main"),
+            *(f"[[verifier.collect]] user = {one.user!r}" for one in self.verifier.collect if one.user not in _ROOT),
             *([f"[agent] user = {self.agent.user!r}"] if self.agent.user not in _ROOT else []),
-            *([f"[verifier] user = {self.verifier.user!r}"] if self.verifier.user not in _ROOT else []),
             *(f"[{name}] network_mode = 'allowlist'" for name, mode in overrides.items() if mode == "allowlist"),
             *(f"artifacts of the service {artifact.service!r}" for artifact in self.sources(other=True)),
         ]

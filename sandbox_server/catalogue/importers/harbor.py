@@ -8,7 +8,7 @@ from typing import Literal
 from sandbox_server.catalogue.harbor import dockerfile
 from sandbox_server.catalogue.harbor.config import Config, Environment, resolved
 from sandbox_server.catalogue.harbor.folders import CONFIG, ROW
-from sandbox_server.catalogue.instance import HarborGrader, ImageBuild, SandboxSpec, TaskInstance
+from sandbox_server.catalogue.instance import Collect, HarborGrader, ImageBuild, SandboxSpec, TaskInstance
 from sandbox_server.catalogue.rows import OldRowConverter, SourceRow
 
 ARTIFACTS = "/logs/artifacts"
@@ -97,6 +97,8 @@ class _Task:
             images=images,
             build=build,
             workdir=folder,
+            user="" if config.verifier.user in (None, "root", 0, "0") else str(config.verifier.user),
+            collect=tuple(Collect(command=one.command, timeout_s=one.timeout_sec) for one in config.verifier.collect),
             env=resolved({**(own.env if own else {}), **config.verifier.env}, "[verifier.env]"),
             network=_network(network),
             solution=self.content.get("solution", ""),

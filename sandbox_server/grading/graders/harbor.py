@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Mapping
+from shlex import quote
 
 from sandbox_server.catalogue.instance import HarborGrader, TaskInstance
 from sandbox_server.grading.base import CleanSandbox, Grader, Judging, TestRun
@@ -15,6 +16,7 @@ _LOG_BYTES = 1 << 20
 _REWARD_BYTES = 1 << 16
 _JSON, _TEXT = "/logs/verifier/reward.json", "/logs/verifier/reward.txt"
 _MAIN = "reward"
+_TESTS = "/tests/test.sh"
 _SETUP = f"rm -rf -- {_JSON} {_TEXT}"
 
 
@@ -35,7 +37,7 @@ class Harbor(ByExitCode):
         assert isinstance(grader, HarborGrader)  # the registry chose by kind
         run = await supervise(
             sandbox,
-            Plan("/tests/test.sh", _SETUP, placed("/tests", altered)),
+            Plan(_as(grader.user), _SETUP, placed("/tests", altered)),
             timeout_s=timeout_s,
             cwd=grader.workdir or instance.sandbox.workdir,
             env={"HOME": "/root", **grader.env},
@@ -71,6 +73,15 @@ class Harbor(ByExitCode):
     async def test_files(self, instance: TaskInstance, sandbox: Sandbox, *, timeout_s: float) -> Mapping[str, bytes]:
         """None: no false tests are made of scripts that may be anything."""
         return {}
+
+
+def _as(user: str) -> str:
+    """Shell text that runs the tests as this user."""
+    if not user:
+        return _TESTS
+    if user.isdecimal():
+        return f"setpriv --reuid={user} --regid={user} --clear-groups -- {_TESTS}"
+    return f"runuser -u {quote(user)} -- {_TESTS}"
 
 
 async def _rewards(sandbox: Sandbox) -> dict[str, float]:

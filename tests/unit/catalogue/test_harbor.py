@@ -58,6 +58,8 @@ def test_the_examples_in_full() -> None:
     assert (scores[1].env, scores[1].solution_env) == ({"LEAST": "3"}, {"GREETING": "Good morning"})
     assert scores[1].carried == ("/logs/artifacts", "/srv/text")
     assert grader.carried == ("/logs/artifacts", "/srv/report.bin", "/work/notes")
+    assert [(one.command, one.timeout_s) for one in grader.collect] == [("cp /tmp/state notes/state", 10.0)]
+    assert grader.user == "nobody"
     assert (grader.tests, grader.workdir) == ("", "/check") and grader.build is not None
     assert all(
         instance.sandbox.images == (instance.sandbox.build.image,) for instance in found if instance.sandbox.build
@@ -71,9 +73,9 @@ REFUSED = {
     "[[environment.mcp_servers]]\nname = 'a'\nurl = 'http://a'": "[environment] mcp_servers",
     "[environment]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['pypi.org']": "network_mode = 'allowlist'",
     "[agent]\nuser = 'agent'": "[agent] user = 'agent'",
-    "[verifier]\nuser = 1000": "[verifier] user = 1000",
     "[[steps]]\nname = 'one'": "[[steps]]",
-    "[[verifier.collect]]\ncommand = 'true'": "[[verifier.collect]]",
+    "[[verifier.collect]]\ncommand = 'true'\nservice = 'db'": "[[verifier.collect]] of 'db'",
+    "[[verifier.collect]]\ncommand = 'true'\nuser = 'db'": "[[verifier.collect]] user = 'db'",
     "artifacts = [{ source = '/x', service = 'db' }]": "the service 'db'",
     "[verifier.env]\nOPENAI_API_KEY = '${OPENAI_API_KEY}'": "from the host's $OPENAI_API_KEY",
     "artifacts = ['/logs']": "/logs cannot be carried",
