@@ -35,11 +35,12 @@ for root in "$@"; do
     2> "$lists/said" || { grep -q 'No space' "$lists/said" && exit 5; }
   cat "$lists/other" >> "$lists/others" || exit 5
 done
-# sockets, pipes and devices are no work of an agent's
-xargs -0r sh -c 'find "$@" -maxdepth 0 \( -type f -o -type l \) -print0' sh < "$lists/others" | sort -z > "$lists/kinds" || exit 5
+# Sockets, pipes and devices are no work of an agent's. What vanishes meanwhile, where its processes still run, is none either.
+xargs -0r sh -c 'find "$@" -maxdepth 0 \( -type f -o -type l \) -print0 2> /dev/null || :' sh < "$lists/others" \
+  | sort -z > "$lists/kinds" || exit 5
 sort -z -o "$lists/folders" -- "$lists/folders" || exit 5
 [[ -s $lists/folders || -s $lists/kinds ]] || exit 0
-xargs -0r sh -c 'find "$@" -mindepth 1 -maxdepth 1 \( -type d -printf "%p/\0" -o -print0 \)' sh < "$lists/folders" \
+xargs -0r sh -c 'find "$@" -mindepth 1 -maxdepth 1 \( -type d -printf "%p/\0" -o -print0 \) 2> /dev/null || :' sh < "$lists/folders" \
   | sort -z > "$lists/within" || exit 5
 printf 'sandbox-files %d %d\n' "$(stat -c %s "$lists/folders")" "$(stat -c %s "$lists/within")"
 cat "$lists/folders" "$lists/within"
