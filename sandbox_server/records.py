@@ -287,7 +287,7 @@ class Score:
     """Sum of weight times value."""
     items: tuple[RewardValue, ...]
     answer: Answer | None
-    """None: no answer was given."""
+    """None: no answer was given, or none was asked for."""
     steps: tuple[float, ...] = ()
     """`total` discounted for each turn, the last one undiscounted; () if there is no discount."""
     flags: tuple[str, ...] = ()
@@ -366,7 +366,7 @@ class Verdict:
     log_tail: str = ""
     """End of the test log, for people."""
     score: Score | None = None
-    """Only for code search tasks."""
+    """Of code search tasks, and of tasks whose tests give rewards themselves (Harbor)."""
     confirm: Confirmation | None = None
     """Only for verdicts that earn a reward."""
     tripwires: Mapping[str, int] = field(default_factory=dict)

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from sandbox_server.app.limits import limits_of
 from sandbox_server.catalogue.git_fetch import MirrorConfig
 from sandbox_server.catalogue.repositories import Mirrors
+from sandbox_server.images.built_images import BuiltImages
 from sandbox_server.images.preparing import Preparing
 from sandbox_server.images.repository_images import RepositoryImages
 from sandbox_server.images.workspaces import Workspaces
@@ -46,7 +47,14 @@ async def open_workspaces(settings: Settings, runtime: Runtime) -> AsyncIterator
     preparing = Preparing(runtime, limits=limits, timeout_s=_PREPARE_S)
     async with open_mirrors(settings) as mirrors:
         repositories = RepositoryImages(mirrors, preparing)
-        yield Workspaces(runtime, preparing, repositories, limits=limits, search_image=settings.search_image)
+        built = BuiltImages(
+            runtime,
+            preparing,
+            memory_mb=limits.memory_mb,
+            at_once=settings.task_builds,
+            most_s=settings.task_build_s,
+        )
+        yield Workspaces(runtime, preparing, repositories, built, limits=limits, search_image=settings.search_image)
 
 
 def captures_of(settings: Settings, runtime: Runtime) -> Captures:

@@ -1,7 +1,7 @@
 """Imports a file of tasks: reads its rows, detects their families, converts them and checks the result."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -10,8 +10,10 @@ from pydantic_core import PydanticSerializationError
 
 from sandbox_server.catalogue import importers
 from sandbox_server.catalogue.conversion import Swebench41
+from sandbox_server.catalogue.harbor.folders import task_rows
 from sandbox_server.catalogue.image_name import WHY, is_image_name
 from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.catalogue.nemo_gym import opened
 from sandbox_server.catalogue.read import read_rows
 from sandbox_server.catalogue.rows import Importer, OldRowConverter, SourceRow
 from sandbox_server.errors import MalformedRequest, RowRejected
@@ -35,7 +37,7 @@ def read_instances(path: Path, *, swebench4_dir: Path | None = None, family: str
     if family and family not in _IMPORTERS:
         raise MalformedRequest(f"no family {family!r}; there are {', '.join(_IMPORTERS)}")
     families: defaultdict[str, list[SourceRow]] = defaultdict(list)
-    for row in read_rows(path):
+    for row in map(opened, read_rows(path)):
         families[family or _family(row)].append(row)
     converter = Swebench41(swebench4_dir)
     found: dict[int, TaskInstance] = {}
@@ -46,6 +48,30 @@ def read_instances(path: Path, *, swebench4_dir: Path | None = None, family: str
     for line, instance in sorted(found.items()):
         _check(line, instance, seen)
     return [found[line] for line in sorted(found)]
+
+
+def read_tasks(folder: Path, carry: Sequence[str] = ()) -> tuple[list[TaskInstance], list[str]]:
+    """The instances of Harbor's tasks in `folder`, and for each task that is refused the reason.
+
+    `carry`: see `task_rows`.
+
+    Raises:
+        MalformedRequest: there is no task.
+    """
+    found: list[TaskInstance] = []
+    refused: list[str] = []
+    seen: dict[str, int] = {}
+    for row in task_rows(folder, carry):
+        try:
+            if isinstance(row, RowRejected):
+                raise row
+            (instance,) = _converted(_IMPORTERS["harbor"], [row], Swebench41(None))
+            _check(row.line, instance, seen)
+        except RowRejected as error:
+            refused.append(error.detail)
+        else:
+            found.append(instance)
+    return found, refused
 
 
 def _family(row: SourceRow) -> str:

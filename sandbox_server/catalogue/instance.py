@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from sandbox_server.catalogue import git_address
 from sandbox_server.catalogue.localization.truth import LocalizationTask
 
+_BUILT = "sandbox-prepared:built-"
+
 
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
@@ -67,8 +69,71 @@ class LocalizationGrader(_Record):
     kind: Literal["localization"] = "localization"
 
 
+class ImageBuild(_Record):
+    """An image that the engine builds from a Dockerfile where it is missing."""
+
+    context: str
+    """The build context: a gzipped tar archive, in base64."""
+    dockerfile: str = "Dockerfile"
+    """Path in the context."""
+    timeout_s: float = 600.0
+    """Limit on the build; SANDBOX_TASK_BUILD_S is another."""
+
+    @property
+    def image(self) -> str:
+        """Its name: a hash of all inputs."""
+        said = f"{self.dockerfile}\0{self.context}"
+        return f"{_BUILT}{hashlib.sha256(said.encode()).hexdigest()[:24]}"
+
+
+class Collect(_Record):
+    """A command that runs in the agent's container once the agent is done, whatever comes of it."""
+
+    command: str
+    timeout_s: float = 60.0
+
+
+class HarborGrader(_Record):
+    """Graded as Harbor does: `tests/test.sh` writes a reward; resolved if that is at least 1.0.
+
+    The tests run in a fresh container. From the agent's container it gets `carried`, and nothing else.
+    """
+
+    kind: Literal["harbor"] = "harbor"
+    tests: str
+    """The task's `tests` folder: a gzipped tar archive, in base64; "" if the verifier's image has them."""
+    carried: tuple[str, ...]
+    """Absolute paths of files and folders whose changes are the agent's work."""
+    images: tuple[str, ...] = ()
+    """Candidate images of the verifier; empty: those of the sandbox."""
+    build: ImageBuild | None = None
+    """Builds the first of `images`."""
+    workdir: str = ""
+    """Folder in which the tests start; "": the sandbox's."""
+    user: str = ""
+    """Name or number of the user who runs the tests; "": root."""
+    env: dict[str, str] = {}
+    """Environment of the tests."""
+    collect: tuple[Collect, ...] = ()
+    """Put running state into files before they are taken."""
+    network: Literal["none", "bridge"] = "none"
+    """Network of the tests."""
+    solution: str = ""
+    """The task's `solution` folder, as `tests`; "" for none. Never leaves the server; used by `instances verify`."""
+    solution_env: dict[str, str] = {}
+
+
+class R2eGrader(_Record):
+    """Graded as R2E-Gym does: the image's hidden script runs its hidden tests, which must end as expected."""
+
+    kind: Literal["r2e"] = "r2e"
+    expected: dict[str, str]
+    """Test -> PASSED, FAILED or ERROR; a test more or less is as wrong as another status."""
+
+
 GraderSpec = Annotated[
-    SwebenchGrader | ScriptGrader | F2pScriptGrader | SweproGrader | LocalizationGrader, Field(discriminator="kind")
+    SwebenchGrader | ScriptGrader | F2pScriptGrader | SweproGrader | LocalizationGrader | HarborGrader | R2eGrader,
+    Field(discriminator="kind"),
 ]
 
 
@@ -123,6 +188,8 @@ class SandboxSpec(_Record):
 
     images: tuple[str, ...] = ()
     """Candidate image names, preferred first; empty (only with a `source`): SANDBOX_SEARCH_IMAGE."""
+    build: ImageBuild | None = None
+    """Builds the first of `images` where it is missing."""
     source: GitSource | None = None
     """Repository to put into the image's `workdir`, which must be empty or missing; None: the image has the
     repository."""
@@ -203,6 +270,11 @@ class TaskInstance(_Record):
         return isinstance(self.grader, LocalizationGrader)
 
     @property
+    def carried(self) -> tuple[str, ...]:
+        """Paths whose changed files are the agent's work; (): its work is a diff of the repository in `workdir`."""
+        return self.grader.carried if isinstance(self.grader, HarborGrader) else ()
+
+    @property
     def instance_hash(self) -> int:
         """int(md5(instance_id)) mod 2^63: the name that veRL uses."""
         return instance_hash(self.instance_id)
@@ -219,6 +291,11 @@ class TaskInstance(_Record):
 
     def _workspace_of(self, version: str) -> str:
         return "/workspace/" + f"{self.repo}__{version}".replace("/", "__")
+
+
+def is_built(image: str) -> bool:
+    """Whether an `ImageBuild` gives this name."""
+    return image.startswith(_BUILT)
 
 
 def instance_hash(instance_id: str) -> int:

@@ -12,7 +12,7 @@ import typer
 
 from sandbox_server.catalogue.certificates import Certificates
 from sandbox_server.catalogue.database import Database
-from sandbox_server.catalogue.importing import read_instances
+from sandbox_server.catalogue.importing import read_instances, read_tasks
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances, InstanceSummary
 from sandbox_server.catalogue.localization.extract import NO_TREE
@@ -55,10 +55,16 @@ def import_files(
         None, metavar="SUFFIX", help="With --localization: only files with this ending have to be found, such as .py."
     ),
     family: str = typer.Option("", help="Family of all rows, such as localization; default: detected per row."),
+    carry: list[str] | None = typer.Option(  # noqa: B008 -- as above
+        None,
+        metavar="PATH",
+        help="For folders: a path that gradings take from the agent's container besides the task's own.",
+    ),
 ) -> None:
-    """Import task instances from JSON Lines, JSON or parquet; docs/instances.md lists the families.
+    """Import task instances from JSON Lines, JSON, parquet or folders; docs/instances.md lists the families.
 
-    A file is imported whole or not at all. Files before a bad one stay imported; files after it are not read.
+    A file is imported whole or not at all. Files before a bad one stay imported; files after it are not read. A folder
+    holds tasks of Harbor: those that are refused are named, all others are imported.
     """
     by_patch = truth == "patch"
     if not localization and (repos is not None or by_mirrors or rewards or written or only or not by_patch):
@@ -70,7 +76,18 @@ def import_files(
     options = TaskOptions(_items(rewards), written, tuple(only or ()))
     clones, fetched = CloneFolder(repos) if repos else None, Fetched() if by_mirrors else None
     localizing = Localizing(clones, fetched, options, by_patch=by_patch)
-    asyncio.run(_import(files, family, localizing if localization else None))
+    folders = [path for path in files if path.is_dir()]
+    if folders and (localization or family not in ("", "harbor")):
+        raise SystemExit(f"error: {folders[0]} is a folder: only tasks of the family harbor are folders")
+    if carry and len(folders) < len(files):
+        raise SystemExit("error: --carry is for folders")
+    if (family == "harbor" or folders) and len(folders) < len(files):
+        raise SystemExit("error: tasks of the family harbor are folders; import other files by a call of their own")
+    asyncio.run(
+        _import_folders(folders, carry or ())
+        if folders
+        else _import(files, family, localizing if localization else None)
+    )
 
 
 @app.command("list")
@@ -184,6 +201,18 @@ async def _import(files: Sequence[Path], family: str, localizing: Localizing | N
         for because, count in localizing.missing.most_common(10):
             mended = f"; give {_TREES}" if because == NO_TREE else ""
             typer.echo(f"  {count} without modules and entities: {because}{mended}")
+
+
+async def _import_folders(folders: Sequence[Path], carry: Sequence[str]) -> None:
+    async with _catalogue() as instances:
+        for folder in folders:
+            found, refused = read_tasks(folder, carry)
+            report = await instances.add(found)
+            typer.echo(f"{folder}: {report.new} new, {report.updated} updated, {report.unchanged} unchanged")
+            for because in refused:
+                typer.echo(f"  refused: {because}", err=True)
+            if refused and not found:
+                raise SystemExit(f"error: {folder}: no task was imported")
 
 
 async def _list(dataset: str | None, repo: str | None, limit: int) -> None:

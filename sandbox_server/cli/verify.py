@@ -10,7 +10,7 @@ import typer
 from sandbox_server.app.catalogue import open_catalogue
 from sandbox_server.app.engine import open_runtime
 from sandbox_server.app.grading import grading_of
-from sandbox_server.app.workspaces import open_workspaces
+from sandbox_server.app.workspaces import captures_of, open_workspaces
 from sandbox_server.catalogue.certificate_key import CertificateKey
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
@@ -24,6 +24,7 @@ from sandbox_server.grading.localization.base import Events, RewardContext, Turn
 from sandbox_server.grading.localization.composition import compose
 from sandbox_server.grading.localization.verdict import verdict_of
 from sandbox_server.records import Answer, ConfirmState, Verdict
+from sandbox_server.sessions.oracle import Oracle
 
 _ALL = 1_000_000
 _FILES = RewardItem(fn="file_localization_f1_reward")
@@ -53,6 +54,8 @@ async def verify(ids: list[str], *, jobs: int = 0) -> int:
         open_workspaces(settings, runtime) as workspaces,
     ):
         instances = Instances(database)
+        captures = captures_of(settings, runtime)
+        oracle = Oracle(runtime, workspaces, captures, timeout_s=settings.grade_timeout_s)
         grading = grading_of(settings, runtime, database, workspaces)
         try:
             names = ids or [s.instance_id for s in await instances.list(gradable=True, limit=_ALL)]
@@ -60,7 +63,7 @@ async def verify(ids: list[str], *, jobs: int = 0) -> int:
             async def one(instance_id: str) -> bool:
                 async with room:
                     began = time.monotonic()
-                    found = await _verify(grading, await instances.by_id(instance_id))
+                    found = await _verify(grading, oracle, await instances.by_id(instance_id))
                     await instances.mark_verified(instance_id, found.gold, found.empty, time.time())
                 typer.echo(
                     f"{'ok  ' if found.sound else 'FAIL'}  {instance_id}  gold {found.gold}, empty {found.empty}"
@@ -71,14 +74,19 @@ async def verify(ids: list[str], *, jobs: int = 0) -> int:
             unsound = sum(not sound for sound in await asyncio.gather(*map(one, names)))
         finally:
             await grading.close()
+            await captures.close()
     typer.echo(f"{len(names) - unsound} of {len(names)} sound")
     return unsound
 
 
-async def _verify(grading: Grading, instance: TaskInstance) -> _Found:
+async def _verify(grading: Grading, oracle: Oracle, instance: TaskInstance) -> _Found:
     if instance.localizes:
         return _verify_search(instance)
-    gold = await grading.grade(GradeRequest(instance=instance, patch=instance.gold_patch.encode(), sid=""))
+    try:
+        patch = (await oracle.solve(instance)).files if instance.carried else instance.gold_patch.encode()
+    except ServiceError as e:
+        return _Found("infra", "infra", e.detail)
+    gold = await grading.grade(GradeRequest(instance=instance, patch=patch, sid=""))
     try:
         empty = await grading.run_unpatched(instance)
     except ServiceError as e:

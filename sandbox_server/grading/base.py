@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from sandbox_server.catalogue.instance import TaskInstance
-from sandbox_server.records import Verdict, VerdictName
+from sandbox_server.records import Score, Verdict, VerdictName
 from sandbox_server.sandbox.base import Sandbox
 
 Aside = Callable[[], AbstractAsyncContextManager[None]]
@@ -52,6 +52,8 @@ class TestRun:
     """Those of the row's F2P and P2P tests that passed; empty if an exit code judges."""
     log: str = ""
     """The kept part of the tests' output."""
+    score: Score | None = None
+    """Rewards that the tests themselves gave; None: counts and verdict decide."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from sandbox_server import clock, telemetry
-from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.catalogue.instance import HarborGrader, TaskInstance
 from sandbox_server.errors import EngineUnavailable, GraderBroken, ServiceError
 from sandbox_server.grading.disk import disk_bounded
 from sandbox_server.sandbox.base import ContainerSpec, ImageInfo, Limits, Role, Runtime, Sandbox
@@ -290,11 +290,15 @@ class Containers:
             deadline=clock.today() + lasts,
             workdir=instance.sandbox.workdir,
             env={**instance.sandbox.env, **env},
-            network=self.network,
+            network=self._network_of(instance),
             limits=self.limits_of(instance),
             with_shell=False,
             cpu_shares=self._cpu_shares,
         )
+
+    def _network_of(self, instance: TaskInstance) -> str:
+        asked = instance.grader.network if isinstance(instance.grader, HarborGrader) else self.network
+        return "none" if asked == "none" else self.network
 
     def _later(self, work: Coroutine[Any, Any, None]) -> None:
         self._leaving.start(work)

@@ -17,13 +17,14 @@ from sandbox_server.grading.assays import Assays
 from sandbox_server.grading.attempt import Altered, Attempt, Patched
 from sandbox_server.grading.base import Aside, BaselineSource, Grader, GradeRequest, TestRun
 from sandbox_server.grading.calibration import Calibration
+from sandbox_server.grading.carrying import place, refusal
 from sandbox_server.grading.confirming import Confirming
 from sandbox_server.grading.containers import Bounds, Box, Containers
 from sandbox_server.grading.control import BrokeOff, Control, blaming, is_suspect
 from sandbox_server.grading.disk import DiskExceeded
-from sandbox_server.grading.guard import RunnerFilePolicy, screen
+from sandbox_server.grading.guard import RunnerFilePolicy, Screened, screen
 from sandbox_server.grading.memory import MemoryWatch
-from sandbox_server.grading.patching import apply_patch
+from sandbox_server.grading.patching import Applied, apply_patch
 from sandbox_server.grading.reading import GitReading
 from sandbox_server.grading.supervised import read_texts
 from sandbox_server.grading.verdicts import ungraded
@@ -206,13 +207,16 @@ class Grading:
             return ungraded(request, VerdictName.EMPTY_PATCH, mask=False, cause=request.patch_cause or why)
         if ungradable := (await self.finding(instance, await self._containers.image_digest(instance))).ungradable:
             return ungraded(request, VerdictName.INFRA, mask=True, cause=ungradable)
-        # In a thread: reading the largest patches takes a second.
-        screened = await asyncio.to_thread(screen, request.patch, instance, self._runner_files)
+        if instance.carried:
+            screened = Screened(request.patch, (), ())  # no diff, so there are no sections to read
+        else:
+            # In a thread: reading the largest patches takes a second.
+            screened = await asyncio.to_thread(screen, request.patch, instance, self._runner_files)
         if screened.runner_files and self._runner_files == "refuse":
             cause = f"the patch touches the test runner's own files: {', '.join(screened.runner_files[:5])}"
             verdict = ungraded(request, VerdictName.TAMPERED, mask=False, cause=cause)
             return replace(verdict, runner_files=screened.runner_files)
-        if screened.patch and (why := await self._reading.misread(screened.patch)):
+        if screened.patch and (why := await self._misread(instance, screened.patch)):
             verdict = ungraded(request, VerdictName.PATCH_FAILED, mask=False, cause=f"the patch is refused: {why}")
             return replace(verdict, runner_files=screened.runner_files)
         attempt = await self._try_fresh(instance, screened.patch, request.sid)
@@ -245,10 +249,16 @@ class Grading:
             versions=self.versions(instance),
             timings_s=attempt.timings_s,
             log_tail=run.log_tail,
+            score=run.score,
         )
         if self.confirming is None:
             return verdict
         return await self.confirming.confirm(instance, screened.patch, verdict, aside)
+
+    async def _misread(self, instance: TaskInstance, patch: bytes) -> str:
+        if instance.carried:
+            return refusal(patch, instance.carried)
+        return await self._reading.misread(patch)
 
     async def finding(self, instance: TaskInstance, image_digest: str) -> Finding:
         """The certificate's finding for this image, or an empty one."""
@@ -353,14 +363,7 @@ class Grading:
         try:
             await self._graders[instance.grader.kind].prepare(instance)
             async with self._blaming(box, patch):
-                applied = await apply_patch(
-                    box.sandbox,
-                    patch,
-                    instance.files,
-                    clear=stray,
-                    workdir=instance.sandbox.workdir,
-                    timeout_s=self._bounds.apply_s,
-                )
+                applied = await self._apply(box.sandbox, instance, patch, stray)
             failure = None
             if applied.refused:
                 cause = f"the patch does not apply to the clean tree: {applied.said.strip().rpartition(chr(10))[2]}"
@@ -373,6 +376,13 @@ class Grading:
             self._containers.remove(box.sandbox)
             raise
         return Patched(box, applied.tier, failure, {**timings_s, "apply": time.monotonic() - began})
+
+    async def _apply(self, sandbox: Sandbox, instance: TaskInstance, patch: bytes, stray: Iterable[str]) -> Applied:
+        timeout_s = self._bounds.apply_s
+        if not instance.carried:
+            workdir = instance.sandbox.workdir
+            return await apply_patch(sandbox, patch, instance.files, clear=stray, workdir=workdir, timeout_s=timeout_s)
+        return await place(sandbox, patch, instance.carried, timeout_s=timeout_s) if patch else Applied("", "")
 
     def _blaming(self, box: Box, patch: bytes) -> AbstractAsyncContextManager[None]:
         return blaming(self._containers.outside, box.sandbox.container_id, image=box.image_digest, patch=patch)

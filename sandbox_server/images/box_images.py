@@ -9,7 +9,7 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.catalogue.instance import TaskInstance, is_built
 from sandbox_server.catalogue.swepro import setup_commands
 from sandbox_server.errors import MalformedRequest, UnknownImage, UnknownInstance
 from sandbox_server.images.template_images import OWNER_LABEL
@@ -60,6 +60,9 @@ class BoxImages:
                 CatalogueUnavailable.
 
         """
+        if is_built(image) and await self._runtime.find_image(image) is None:
+            for task in await self._tasks([image]):
+                return await self._workspaces.boxed(task)  # builds it
         found = await self._runtime.resolve_image([image])
         if OWNER_LABEL in found.labels:
             raise UnknownImage(f"image {image!r} does not exist for boxes: it is a template's; name the template")

@@ -13,9 +13,11 @@ from datetime import UTC, datetime
 from functools import partial
 from importlib import resources
 
-from sandbox_server.catalogue.instance import GitSource, TaskInstance
+from sandbox_server.catalogue.instance import GitSource, HarborGrader, TaskInstance
 from sandbox_server.catalogue.swepro import TESTS_FOLDER, setup_commands, tests_checkout_of
 from sandbox_server.errors import ImageUnavailable
+from sandbox_server.images import carried
+from sandbox_server.images.built_images import BuiltImages
 from sandbox_server.images.preparing import REPOSITORY, Preparing
 from sandbox_server.images.repository_images import LEFT_OUT_LABEL, RepositoryImages
 from sandbox_server.sandbox.base import ContainerSpec, ImageInfo, Limits, Role, Runtime, Sandbox
@@ -49,11 +51,13 @@ class Workspaces:
         runtime: Runtime,
         preparing: Preparing,
         repositories: RepositoryImages,
+        built: BuiltImages,
         *,
         limits: Limits,
         search_image: str,
     ) -> None:
         """`search_image` is the base of instances that have a `source` and name no image."""
+        self._built = built
         self._runtime = runtime
         self._preparing = preparing
         self._repositories = repositories
@@ -98,7 +102,7 @@ class Workspaces:
             As `prepared`.
 
         """
-        made = await self._sealed(instance, await self._base(instance))
+        made = await self._sealed(instance, await self._grading_base(instance))
         return replace(made, digest=made.labels[_DIGEST_LABEL])
 
     async def boxed(self, instance: TaskInstance) -> ImageInfo:
@@ -114,6 +118,9 @@ class Workspaces:
         name = _name(instance, base)
         if found := await self._runtime.find_image(name):
             return found
+        if instance.carried:
+            await self.prepared(instance)
+            return await self._runtime.resolve_image([name])
         sealed = await self._sealed(instance, base)
         if not sealed.labels.get(_BASE_LABEL):
             if not instance.sandbox.hidden_paths and not setup_commands(instance):
@@ -138,7 +145,7 @@ class Workspaces:
             role=Role.SESSION,
             sid="",
             deadline=datetime.max.replace(tzinfo=UTC),
-            workdir=instance.workspace,
+            workdir=own.workdir if instance.carried else instance.workspace,
             env=own.env,
             activate=own.activate,
             network=own.network,
@@ -147,6 +154,8 @@ class Workspaces:
 
     async def _base(self, instance: TaskInstance) -> ImageInfo:
         own = instance.sandbox
+        if own.build is not None:
+            return await self._built.image(own.build, instance.instance_id)
         if own.images or own.source is None:
             return await self._runtime.resolve_image(own.images)
         try:
@@ -156,6 +165,14 @@ class Workspaces:
             raise ImageUnavailable(
                 f"{what}: make it on this host: `sandbox-server images build search`. {e.detail}", absent=e.absent
             ) from e
+
+    async def _grading_base(self, instance: TaskInstance) -> ImageInfo:
+        grader = instance.grader
+        if not isinstance(grader, HarborGrader) or not grader.images:
+            return await self._base(instance)
+        if grader.build is not None:
+            return await self._built.image(grader.build, f"{instance.instance_id}'s verifier")
+        return await self._runtime.resolve_image(grader.images)
 
     async def _task_image(self, instance: TaskInstance, base: ImageInfo) -> ImageInfo:
         own = instance.sandbox
@@ -169,6 +186,8 @@ class Workspaces:
         return await self._freeze(instance, await self._task_image(instance, base), name, self._seal)
 
     async def _make(self, instance: TaskInstance, base: ImageInfo, name: str) -> ImageInfo:
+        if instance.carried:  # from the task's image: no layer of a session's image has ever held the tests
+            return await self._freeze(instance, base, name, self._open_carried)
         opening = partial(self._open, base)
         if instance.grader is not None and not instance.localizes:
             return await self._freeze(instance, await self._sealed(instance, base), name, opening)
@@ -188,6 +207,8 @@ class Workspaces:
 
     async def _seal(self, instance: TaskInstance, image: ImageInfo, sandbox: Sandbox) -> Mapping[str, str]:
         """Run the setup commands, store the tests aside and scrub the history."""
+        if instance.carried:
+            return {**await carried.seal(self._preparing, instance, sandbox), _DIGEST_LABEL: image.digest}
         workdir = instance.sandbox.workdir
         what = f"{instance.instance_id} (repair the image or the instance's setup_commands)"
         for command in setup_commands(instance):
@@ -199,6 +220,10 @@ class Workspaces:
         scrub = ["bash", "-c", _SEAL, "seal", workdir, tests_checkout_of(instance), TESTS_FOLDER]
         base_commit = await self._preparing.run(sandbox, scrub, cwd="/", what=what)
         return {_BASE_LABEL: base_commit, _DIGEST_LABEL: image.digest}
+
+    async def _open_carried(self, instance: TaskInstance, image: ImageInfo, sandbox: Sandbox) -> Mapping[str, str]:
+        await carried.open_workspace(self._preparing, instance, sandbox)
+        return {TASK_IMAGE_LABEL: image.name}
 
     async def _hide(self, instance: TaskInstance, image: ImageInfo, sandbox: Sandbox) -> Mapping[str, str]:
         """Remove the paths hidden from the agent."""
@@ -226,6 +251,8 @@ def for_gradings_only(image: ImageInfo) -> bool:
 
 def _sealed_name(instance: TaskInstance, base: ImageInfo) -> str:
     own = instance.sandbox
+    if instance.carried:
+        return _named("sealed-", [base.digest, *carried.facts(instance)], None)
     facts = [
         base.digest,
         own.workdir,
@@ -240,6 +267,9 @@ def _sealed_name(instance: TaskInstance, base: ImageInfo) -> str:
 
 def _name(instance: TaskInstance, base: ImageInfo) -> str:
     own = instance.sandbox
+    if instance.carried:
+        inputs = [base.digest, own.workdir, instance.workspace, *instance.workspace_aliases, *carried.facts(instance)]
+        return _named("", inputs, None)
     facts = [_sealed_name(instance, base), instance.workspace, *instance.workspace_aliases, own.hidden_paths, _PREPARE]
     return _named("", facts, None)
 

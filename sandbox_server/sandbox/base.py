@@ -18,6 +18,7 @@ from sandbox_server.sandbox.container import Limits as Limits
 from sandbox_server.sandbox.container import Role as Role
 from sandbox_server.sandbox.egress import Egress
 from sandbox_server.sandbox.filesystem import FileSystem
+from sandbox_server.sandbox.image import Build as Build
 from sandbox_server.sandbox.image import ImageInfo as ImageInfo
 from sandbox_server.sandbox.image import StoredImage as StoredImage
 from sandbox_server.sandbox.output import ExecResult as ExecResult
@@ -354,6 +355,15 @@ class Runtime(Protocol):
 
     async def find_image(self, name: str) -> ImageInfo | None:
         """Return the image if it is on the engine; never pull."""
+        ...
+
+    async def build_image(self, name: str, context: bytes, build: Build) -> ImageInfo:
+        """Build the image `name` from a context, a gzipped tar archive.
+
+        Raises:
+            ImageUnavailable: the build failed or took too long; the detail has the end of its log.
+
+        """
         ...
 
     async def images(self) -> Sequence[ImageInfo]:

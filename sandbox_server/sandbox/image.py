@@ -33,3 +33,16 @@ class StoredImage:
     """A registry knows it, so it can probably be pulled again."""
     used: bool
     """A container or another image depends on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """How an image is built from a context."""
+
+    dockerfile: str
+    """Path in the context."""
+    memory_mb: int
+    """Limit on each of its steps."""
+    timeout_s: float
+    """Limit on the whole build, pulls of its base images included."""
+    labels: Mapping[str, str]

@@ -135,6 +135,10 @@ class BatchGrading:
     async def _patch(self, patch: bytes, instance: TaskInstance | None, run: str, owner: str) -> Graded:
         if instance is None or instance.localizes:
             raise MalformedRequest("A patch is graded by an instance whose grader takes patches; name one.")
+        if instance.carried:
+            raise MalformedRequest(
+                f"{instance.instance_id} is graded by the files that a session leaves; a diff says nothing of them."
+            )
         if instance.grader is None:
             raise Ungradable(f"{instance.instance_id} cannot be graded: {instance.ungradable_because}")
         sid = f"grade-{uuid.uuid4().hex}"

@@ -1,4 +1,4 @@
-"""Captures patches: the diff of a session's tree against the tree of its prepared image.
+"""Captures patches: the diff of a session's tree against the tree of its prepared image, or its changed files.
 
 The session's container is stopped first. Its files are then read in a fresh container of the same image, so that
 nothing in the session could have changed the programs, libraries and base used for the diff.
@@ -12,7 +12,7 @@ from datetime import timedelta
 from importlib import resources
 
 from sandbox_server import clock, telemetry
-from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.catalogue.instance import HarborGrader, TaskInstance
 from sandbox_server.errors import (
     ImageUnavailable,
     InfrastructureError,
@@ -28,6 +28,7 @@ from sandbox_server.sandbox.outside import FILES, Seen, Unseen
 log = telemetry.logger(__name__)
 
 _SCRIPT = resources.files(__package__).joinpath("capture.bash").read_text()
+_CARRY = resources.files(__package__).joinpath("carry.bash").read_text()
 _NO_BASE, _NO_TREE, _NO_SPACE = 3, 4, 5
 _ATTEMPTS = 2  # readings of a session's tree before the unchanged tree is read
 _MARGIN = 4  # after a timeout, the unchanged tree must be read within this fraction of the bound
@@ -78,14 +79,15 @@ class Captures:
     async def take(self, session: SessionRecord, instance: TaskInstance, *, base_commit: str) -> PatchRecord:
         """Take the session's patch: new, binary, mode-changed, staged and committed changes, without ignored files.
 
-        The diff is None, with a cause, if it cannot be taken although the unchanged tree can be read.
+        Of an instance that carries files, it is these files instead (carry.bash). The diff is None, with a cause, if
+        it cannot be taken although the unchanged tree can be read.
 
         Raises:
             SandboxLost: the container is gone, or the host is too slow. InfrastructureError: the unchanged tree cannot
                 be read either, or no container can be made; retry.
 
         """
-        taken = await self._taken(session, instance)
+        taken = await self._taken(session.container_id, session.sid, instance)
         return PatchRecord(
             sid=session.sid,
             instance_id=session.instance_id,
@@ -96,15 +98,21 @@ class Captures:
             sha256="" if taken.diff is None else hashlib.sha256(taken.diff).hexdigest(),
         )
 
-    async def _taken(self, session: SessionRecord, instance: TaskInstance) -> _Taken:
+    async def files(self, container_id: str, instance: TaskInstance) -> tuple[bytes | None, str]:
+        """What `take` would take from a container without a session, and the cause. Raises as `take`."""
+        taken = await self._taken(container_id, "", instance)
+        return taken.diff, taken.cause
+
+    async def _taken(self, container_id: str, sid: str, instance: TaskInstance) -> _Taken:
         failure = _Failed("")
+        await self._collect(container_id, instance)
         for _ in range(_ATTEMPTS):
             try:
-                return await self._read(session, instance)
+                return await self._read(container_id, sid, instance)
             except _Failed as error:
                 failure = error
-                log.warning("capture failed", sid=session.sid, why=error.why)
-        seen = await self._outside.see(session.container_id)
+                log.warning("capture failed", sid=sid, why=error.why)
+        seen = await self._outside.see(container_id)
         try:
             await self._control(seen, instance, self._timeout_s / _MARGIN if failure.timed_out else self._timeout_s)
         except _Failed as error:
@@ -112,27 +120,39 @@ class Captures:
             raise SandboxLost(why) if failure.timed_out else InfrastructureError(why) from error
         return _Taken(None, f"the changes cannot be taken from what the agent left: {failure.why}")
 
-    async def _read(self, session: SessionRecord, instance: TaskInstance) -> _Taken:
+    async def _collect(self, container_id: str, instance: TaskInstance) -> None:
+        """Run what the task wants to run before its files are taken; nothing that happens there matters."""
+        if not isinstance(instance.grader, HarborGrader) or not instance.grader.collect:
+            return
+        try:
+            sandbox = await self._runtime.attach(container_id)
+            for one in instance.grader.collect:
+                bounded = min(one.timeout_s, self._timeout_s)
+                workdir = instance.sandbox.workdir
+                await sandbox.exec(["bash", "-c", one.command], timeout_s=bounded, cwd=workdir, user="root")
+        except (ServiceError, OSError) as error:
+            log.warning("a task's collect command failed", container_id=container_id, error=str(error))
+
+    async def _read(self, container_id: str, sid: str, instance: TaskInstance) -> _Taken:
         workdir = instance.sandbox.workdir
         if not self._outside.sees_files:
-            sandbox = await self._runtime.attach(session.container_id)
-            return self._of(await self._run(sandbox, workdir, "", "@0"), workdir)
-        sandbox, seen = await self._beside(session, workdir)
+            sandbox = await self._runtime.attach(container_id)
+            since = (await self._outside.see(container_id)).created_at if instance.carried else "@0"
+            return self._of(await self._run(sandbox, instance, "", since), workdir)
+        sandbox, seen = await self._beside(container_id, sid, workdir)
         try:
-            taken = self._of(await self._run(sandbox, workdir, FILES, seen.created_at), workdir)
+            taken = self._of(await self._run(sandbox, instance, FILES, seen.created_at), workdir)
         finally:
             self._remove_later(sandbox)
         # while a container is removed, its files vanish one by one and look like the agent's deletions: check again
-        await self._outside.see(session.container_id)
+        await self._outside.see(container_id)
         return taken
 
-    async def _beside(self, session: SessionRecord, workdir: str) -> tuple[Sandbox, Seen]:
-        seen = await self._outside.see(session.container_id)
-        making = asyncio.create_task(
-            self._outside.beside(session.container_id, self._spec(seen, session.sid), folder=workdir)
-        )
+    async def _beside(self, container_id: str, sid: str, workdir: str) -> tuple[Sandbox, Seen]:
+        seen = await self._outside.see(container_id)
+        making = asyncio.create_task(self._outside.beside(container_id, self._spec(seen, sid), folder=workdir))
         try:
-            sandbox, stilled = await asyncio.gather(making, self._outside.still(session.container_id))
+            sandbox, stilled = await asyncio.gather(making, self._outside.still(container_id))
         except BaseException as error:
             making.cancel()
             with suppress(asyncio.CancelledError, ServiceError, Unseen):
@@ -151,7 +171,7 @@ class Captures:
         workdir = instance.sandbox.workdir
         sandbox = await self._runtime.create(self._spec(seen, ""))
         try:
-            self._of(await self._run(sandbox, workdir, "", seen.created_at, timeout_s), workdir)
+            self._of(await self._run(sandbox, instance, "", seen.created_at, timeout_s), workdir)
         finally:
             self._remove_later(sandbox)
 
@@ -162,11 +182,14 @@ class Captures:
         )
 
     async def _run(
-        self, sandbox: Sandbox, workdir: str, files: str, since: str, timeout_s: float | None = None
+        self, sandbox: Sandbox, instance: TaskInstance, files: str, since: str, timeout_s: float | None = None
     ) -> ExecResult:
+        argv = [_SCRIPT, "capture", instance.sandbox.workdir, files, since]
+        if instance.carried:
+            argv = [_CARRY, "carry", files, since, instance.sandbox.workdir, *instance.carried]
         try:
             return await sandbox.exec(
-                ["bash", "-c", _SCRIPT, "capture", workdir, files, since],
+                ["bash", "-c", *argv],
                 timeout_s=timeout_s or self._timeout_s,
                 cwd="/",
                 user="root",
@@ -186,12 +209,14 @@ class Captures:
         if result.exit_code == _NO_TREE:
             return _Taken(None, f"the agent removed the work tree {workdir}, or put something else in its place")
         if result.exit_code != 0:
-            raise _Failed(f"git ended with {result.exit_code}: {result.stderr.text().strip()[-300:]}")
+            raise _Failed(f"reading them ended with {result.exit_code}: {result.stderr.text().strip()[-300:]}")
         diff = result.stdout.head + result.stdout.tail
         if result.stdout.dropped:
             size = len(diff) + result.stdout.dropped
             return _Taken(None, f"the patch of {size >> 20} MB is larger than SANDBOX_MAX_PATCH_MB")
         notes = result.stderr.text().splitlines()
+        if left_out := [note for note in notes if note.startswith("left out: ")]:
+            return _Taken(diff, f"links lead to what is not taken: {'; '.join(left_out)[:300]}")
         if "partial" in notes:
             return _Taken(diff, f"some files could not be read and are left out: {' '.join(notes)[:300]}")
         return _Taken(diff, "the agent removed .git; the changes were taken without it" if "no-git" in notes else "")

@@ -16,6 +16,10 @@ class RepositorySettings(BaseModel):
     search_image: str = "sandbox-search:latest"
     """Image for instances that name a repository but no image: bash, git and search tools.
     `sandbox-server images build search` builds it."""
+    task_builds: Annotated[int, Field(ge=1)] = 1
+    """Images that are built from tasks' Dockerfiles at a time, on this node."""
+    task_build_s: Annotated[float, Field(gt=0)] = 3600.0
+    """Limit on one such build; a task's own limit may be lower."""
     repositories_dir: Path | None = None
     """Folder of the repository mirrors, which several servers may share; unset: `repositories` in SANDBOX_DATA_DIR."""
     repositories_max_mb: Annotated[int, Field(ge=1)] = 51200

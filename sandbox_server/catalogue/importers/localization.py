@@ -7,6 +7,9 @@ from sandbox_server.catalogue.row_source import row_source
 from sandbox_server.catalogue.rows import OldRowConverter, SourceRow
 
 _BECAUSE = "The row names what to search in, but nothing that an answer could be held against."
+_SMITH = (
+    "SWE-smith's own harness chooses how its tests run, by a profile of each repository; code search needs no tests."
+)
 _TRUE = {"1", "true", "yes"}
 
 
@@ -48,7 +51,7 @@ class LocalizationImporter:
             ),
             dialect=row.text("dialect", default="") or None,
             profile=row.text("profile", default="") or None,
-            ungradable_because=_BECAUSE,
+            ungradable_because=_SMITH if row.text("repo").startswith("swesmith/") else _BECAUSE,
             gold_patch="" if brings_the_bug else patch,
             row_sha256=sha256,
         )

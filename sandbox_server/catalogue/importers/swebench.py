@@ -4,11 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from sandbox_server.catalogue.benchmark_rows import benchmark_instance, has_own_command, is_complete
 from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.catalogue.rebench import completed
 from sandbox_server.catalogue.rows import OldRowConverter, SourceRow, Unconvertible
-
-_REBENCH = Unconvertible(
-    "SWE-rebench is graded by log parsers of its own; give the row test_cmd, log_parser and workdir to grade it."
-)
 
 
 class SwebenchImporter:
@@ -24,15 +21,15 @@ class SwebenchImporter:
 
     def convert(self, rows: Sequence[SourceRow], converter: OldRowConverter) -> Iterator[TaskInstance]:
         """See `Importer`; all rows without a script of any kind go through the library at once."""
-        old = [row for row in rows if not has_own_command(row) and not is_complete(row)]
-        answers = {
-            row.line: _REBENCH if isinstance(answer, Unconvertible) and "install_config" in row.fields else answer
-            for row, answer in zip(old, converter.convert(old), strict=True)
-        }
+        by_config = {row.line: completed(row) for row in rows if not has_own_command(row) and not is_complete(row)}
+        old = [row for row in rows if row.line in by_config and by_config[row.line] is None]
+        answers = {row.line: answer for row, answer in zip(old, converter.convert(old), strict=True)}
+        answers |= {line: found for line, found in by_config.items() if isinstance(found, Unconvertible)}
+        whole = {line: found for line, found in by_config.items() if isinstance(found, SourceRow)}
         no_answer = Unconvertible("")  # for rows that need no answer
         return (
             benchmark_instance(
-                row,
+                whole.get(row.line, row),
                 dataset="swebench",
                 images=_images(row.text("instance_id")),
                 otherwise=answers.get(row.line, no_answer),

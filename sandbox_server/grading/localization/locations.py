@@ -10,6 +10,8 @@ MAX_LOCATIONS = 5_000
 _MAX_PROBLEMS = 20
 _LAST_LINE = 10**9
 _SPAN = re.compile(r"[(\[]?\s*L?(\d{1,9})(?:\s*(?:-|\u2013|:|,|to)\s*L?(\d{1,9}))?\s*[)\]]?")
+_MARKED = re.compile(r"(.*[^\s:#/])[:#](L?\d{1,9}(?:-L?\d{1,9})?)")
+"""A path with lines behind it: `a.py:10`, `a.py:L10-L12`, `a.py#L10`."""
 _NAME = re.compile(r"(?:(?:async\s+)?def\s+|class\s+)?([^\s(]*)")
 
 
@@ -39,12 +41,16 @@ class Locations:
             self._problems.append(why)
 
     def file(self, text: str) -> str:
-        """Add a file; returns its path in the base tree, or "" if there is none."""
-        path = self._roots.relative(text)
+        """Add a file, and lines if they stand behind it; returns its path in the base tree, or "" if there is none."""
+        plain = text.strip().strip("`'")
+        marked = _MARKED.fullmatch(plain[1:-1] if plain[:1] == plain[-1:] == '"' else plain)
+        path = self._roots.relative(marked[1] if marked else text)
         if not path:
             self.problem(f"no path: {_shown(text)}")
         elif self._room():
             self._files[path] = None
+            if marked:
+                self.spelled_span(path, marked[2])
         return path
 
     def module(self, path: str, name: str) -> str:

@@ -5,21 +5,26 @@ anybody). Otherwise every lookup asks the engine.
 """
 
 import asyncio
+import io
 import json
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing, suppress
 from functools import partial
 from typing import Any
 from urllib.parse import quote
 
+import requests
 from docker import APIClient
 
 from sandbox_server import clock
 from sandbox_server.errors import ImageUnavailable, ServiceError
-from sandbox_server.sandbox.base import ImageInfo, StoredImage
+from sandbox_server.sandbox.base import Build, ImageInfo, StoredImage
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.image_names import tagged
 
+_SAID_LINES, _SAID_CHARACTERS = 20, 1500  # of a build that failed
 _IMAGE_EVENTS = "/events?filters=" + quote(json.dumps({"type": ["image"]}))
 
 
@@ -92,6 +97,18 @@ class Images:
             timeout_s=self._pull_timeout_s,
         )
         return ImageInfo(name, made["Id"], labels)
+
+    async def build(self, name: str, context: bytes, build: Build) -> ImageInfo:
+        """See `sandbox.base.Runtime.build_image`."""
+        try:
+            await self._engine.call(
+                partial(_build, name=name, context=context, how=build), timeout_s=build.timeout_s + 60
+            )
+        finally:
+            self.forget()
+        if found := await self.find(name):
+            return found
+        raise ImageUnavailable(f"the engine built {name} and does not have it")
 
     async def find(self, name: str) -> ImageInfo | None:
         """See `sandbox.base.Runtime.find_image`."""
@@ -178,3 +195,37 @@ class Images:
             task.add_done_callback(lambda _: self._pulling.pop(name, None))
         # shielded: one caller's cancellation must not end the pull for the others
         await asyncio.shield(task)
+
+
+def _build(api: APIClient, *, name: str, context: bytes, how: Build) -> None:
+    """Closing the answer, also at an error, ends the build on the engine."""
+    said = deque[str](maxlen=_SAID_LINES)
+    ends = time.monotonic() + how.timeout_s
+    memory = how.memory_mb << 20
+    answer = api.build(
+        fileobj=io.BytesIO(context),
+        custom_context=True,
+        encoding="gzip",
+        dockerfile=how.dockerfile,
+        tag=name,
+        rm=True,
+        forcerm=True,
+        decode=True,
+        timeout=max(1, round(how.timeout_s)),  # between two lines of the log
+        labels=dict(how.labels),
+        container_limits={"memory": memory, "memswap": memory},
+    )
+    try:
+        with closing(answer):
+            for event in answer:
+                said.append(str(event.get("error") or event.get("stream") or event.get("status") or "").strip())
+                if "error" in event:
+                    raise ImageUnavailable(f"its Dockerfile cannot be built: {_end(said)}")
+                if time.monotonic() > ends:
+                    raise ImageUnavailable(f"its build took longer than {how.timeout_s:g} s: {_end(said)}")
+    except requests.Timeout:  # a step that says nothing; the engine itself may be well
+        raise ImageUnavailable(f"its build said nothing for {how.timeout_s:g} s: {_end(said)}") from None
+
+
+def _end(said: Iterable[str]) -> str:
+    return "\n".join(line for line in said if line)[-_SAID_CHARACTERS:]

@@ -12,7 +12,7 @@ from typing import Any
 
 from sandbox_server import clock
 from sandbox_server.errors import EngineUnavailable, ImageUnavailable, SandboxLost, ServiceError
-from sandbox_server.sandbox.base import ContainerInfo, ContainerSpec, CpuTime, ImageInfo, Role, StoredImage
+from sandbox_server.sandbox.base import Build, ContainerInfo, ContainerSpec, CpuTime, ImageInfo, Role, StoredImage
 from sandbox_server.sandbox.bash.fifo_stream import discard_left
 from sandbox_server.sandbox.bash.fifos import TARGET, FifoFolders, Fifos
 from sandbox_server.sandbox.bash.sandbox import BashSandbox
@@ -261,6 +261,10 @@ class DockerRuntime:
     async def find_image(self, name: str) -> ImageInfo | None:
         """See `sandbox.base.Runtime.find_image`."""
         return await self._images.find(name)
+
+    async def build_image(self, name: str, context: bytes, build: Build) -> ImageInfo:
+        """See `sandbox.base.Runtime.build_image`."""
+        return await self._images.build(name, context, build)
 
     async def watch_images(self) -> None:
         """While this runs, a found image is not looked up again until the engine reports a change.

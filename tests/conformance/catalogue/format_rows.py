@@ -11,7 +11,7 @@ from sandbox_server.catalogue.localization.task import localized
 from sandbox_server.errors import RowRejected
 from tests.unit.catalogue.samples import EDITS
 
-Row = Mapping[str, object]
+Row = dict[str, object]
 
 _SEARCH = "localization"
 _OPTION = f", with `--family {_SEARCH}`"
@@ -37,25 +37,27 @@ def _bench(instance_id: str, repo: str, version: str, **others: object) -> Row:
     }
 
 
+_REBENCH = _bench(
+    "acme__ledger-7",
+    "acme/ledger",
+    "7",
+    language="go",
+    image_name="docker.io/swerebenchv2/acme-ledger:7",
+    install_config={
+        "install": ["go mod download"],
+        "test_cmd": "go test -v ./...",
+        "log_parser": "parse_log_gotest",
+    },
+    interface="",
+    license="MIT",
+    meta={"num_modified_files": 1},
+    pr_description="",
+)
+
 ROWS: Mapping[str, Row] = {
     "SWE-bench Multilingual": _bench("redis__redis-13115", "redis/redis", "13115"),
     "SWE-Gym": _bench("getmoto__moto-7365", "getmoto/moto", "5.0"),
-    "SWE-rebench V2": _bench(
-        "acme__ledger-7",
-        "acme/ledger",
-        "7",
-        language="go",
-        image_name="docker.io/swerebenchv2/acme-ledger:7",
-        install_config={
-            "install": ["go mod download"],
-            "test_cmd": "go test -v ./...",
-            "log_parser": "parse_log_gotest",
-        },
-        interface="",
-        license="MIT",
-        meta={"num_modified_files": 1},
-        pr_description="",
-    ),
+    "SWE-rebench V2": _REBENCH,
     "SWE-PolyBench": {
         name: value
         for name, value in _bench(
@@ -131,7 +133,17 @@ ROWS: Mapping[str, Row] = {
     "Nemotron SWE (NeMo Gym)": {
         "responses_create_params": {
             "input": [],
-            "metadata": {"instance_id": "acme__ledger-10", "base_commit": _COMMIT, "dataset_name": "SWE-Gym/SWE-Gym"},
+            "metadata": {
+                "instance_id": "acme__ledger-10",
+                "base_commit": _COMMIT,
+                "dataset_name": "nebius/SWE-rebench-V2",
+                "split": "train",
+                "problem_statement": "It fails.",
+                "golden_patch": _PATCH,
+                "instance_dict": json.dumps(_REBENCH | {"instance_id": "acme__ledger-10"}),
+            },
+            "model": "model",
+            "temperature": 1.0,
         },
         "agent_ref": {"type": "responses_api_agents", "name": "swe_agents"},
     },

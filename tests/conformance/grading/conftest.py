@@ -12,6 +12,7 @@ from sandbox_server.catalogue.git_fetch import MirrorConfig
 from sandbox_server.catalogue.repositories import Mirrors
 from sandbox_server.errors import EngineUnavailable, ImageUnavailable
 from sandbox_server.grading.registry import load_graders
+from sandbox_server.images.built_images import BuiltImages
 from sandbox_server.images.preparing import Preparing
 from sandbox_server.images.repository_images import RepositoryImages
 from sandbox_server.images.workspaces import Workspaces
@@ -95,7 +96,9 @@ async def workspaces(
 
     # noted, not listed: other tests prepare images on this engine meanwhile, and need them
     runtime.commit = noted  # type: ignore[method-assign]
-    yield Workspaces(runtime, preparing, repositories, limits=limits, search_image=_BASE_IMAGE)
+    yield Workspaces(
+        runtime, preparing, repositories, BuiltImages(runtime, preparing), limits=limits, search_image=_BASE_IMAGE
+    )
     runtime.commit = commit  # type: ignore[method-assign]
     await mirrors.close()
     for name in sorted(made, key=lambda name: ":sealed-" in name):  # those that stand on others first

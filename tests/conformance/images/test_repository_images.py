@@ -13,6 +13,7 @@ from sandbox_server.catalogue.git_fetch import MirrorConfig
 from sandbox_server.catalogue.instance import GitSource, SandboxSpec, TaskInstance
 from sandbox_server.catalogue.repositories import Mirrors
 from sandbox_server.errors import ImageUnavailable, RepositoryUnavailable
+from sandbox_server.images.built_images import BuiltImages
 from sandbox_server.images.preparing import REPOSITORY, Preparing
 from sandbox_server.images.repository_images import LEFT_OUT_LABEL, RepositoryImages
 from sandbox_server.images.workspaces import Workspaces
@@ -56,7 +57,9 @@ def workspaces(runtime: DockerRuntime, mirrors: Mirrors) -> Workspaces:
     """As in a server; the samples' base image has everything that a sandbox needs."""
     preparing = Preparing(runtime, limits=LIMITS, timeout_s=60)
     repositories = RepositoryImages(mirrors, preparing)
-    return Workspaces(runtime, preparing, repositories, limits=LIMITS, search_image=BASE_IMAGE)
+    return Workspaces(
+        runtime, preparing, repositories, BuiltImages(runtime, preparing), limits=LIMITS, search_image=BASE_IMAGE
+    )
 
 
 @pytest.fixture
@@ -235,7 +238,14 @@ async def test_no_search_image(runtime: DockerRuntime, mirrors: Mirrors, remote:
     """The search image is in no registry, so advice to load it or to correct the instance would be wrong."""
     preparing = Preparing(runtime, limits=LIMITS, timeout_s=60)
     repositories = RepositoryImages(mirrors, preparing)
-    absent = Workspaces(runtime, preparing, repositories, limits=LIMITS, search_image="sandbox-samples/absent:latest")
+    absent = Workspaces(
+        runtime,
+        preparing,
+        repositories,
+        BuiltImages(runtime, preparing),
+        limits=LIMITS,
+        search_image="sandbox-samples/absent:latest",
+    )
     with pytest.raises(ImageUnavailable, match="`sandbox-server images build search`"):
         await absent.prepared(instance(remote))
 

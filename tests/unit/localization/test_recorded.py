@@ -83,6 +83,10 @@ def call(name: str, arguments: object) -> str:
         (fence("src/a.py", "lines: 10, 12"), "10-10 12-12"),
         (fence("src/a.py", "lines: 3-5, 9"), "3-5 9-9"),
         (fence("src/a.py:L10"), "10-10"),
+        ("<files>\nsrc/a.py:L10-L12\n</files>", "10-12"),
+        ("<files>src/a.py#L7</files>", "7-7"),
+        (call("result", {"file_paths": ["src/a.py:10"]}), "10-10"),
+        (call("localization_finish", {"locations": [{"file": "src/a.py#L3-L4"}]}), "3-4"),
         (fence("src/a.py#L10-L12"), "10-12"),
         (fence("src/a.py (the parser)", "function: f"), "f"),
         (fence("src/a.py - the parser", "function: f"), "f"),
@@ -111,8 +115,9 @@ def test_an_answer_is_recorded_and_scored(content: str, names: str) -> None:
 
 
 def test_git_quotes_paths() -> None:
-    answer = scored(fence('"src/caf\\303\\251.py"'))
-    assert answer is not None and answer.files == ("src/café.py",)
+    for lines in ("", ":L10"):
+        answer = scored(fence(f'"src/caf\\303\\251.py"{lines}'))
+        assert answer is not None and answer.files == ("src/café.py",)
 
 
 @pytest.mark.parametrize(

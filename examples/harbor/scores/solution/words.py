@@ -1,0 +1,6 @@
+def count(text: str) -> int:
+    return len(text.split())
+
+
+def longest(text: str) -> int:
+    return max((count(line) for line in text.splitlines()), default=0)

@@ -1,0 +1,1 @@
+"""Harbor's task folders: task.toml, instruction.md, environment/, tests/, solution/."""

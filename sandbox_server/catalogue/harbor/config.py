@@ -1,0 +1,188 @@
+"""task.toml as Harbor 0.25 reads it. Keys that it does not know are ignored, as there."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+_TEMPLATE = re.compile(r"\$\{(?P<name>[^}:]+)(?P<default>:-(?P<text>.*))?\}")
+_UNITS = {"G": 1024.0, "M": 1.0, "K": 1 / 1024}
+_ROOT = {None, "root", 0, "0"}
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+class Environment(_Section):
+    """[environment], [verifier.environment]."""
+
+    build_timeout_sec: Annotated[float, Field(gt=0)] = 600.0
+    docker_image: str | None = None
+    os: Annotated[str, BeforeValidator(_lower)] = "linux"
+    cpus: Annotated[float, Field(gt=0)] | None = None
+    memory_mb: Annotated[int, Field(gt=0)] | None = None
+    storage_mb: Annotated[int, Field(gt=0)] | None = None
+    memory: str | None = None
+    storage: str | None = None
+    gpus: int | None = None
+    tpu: Any = None
+    mcp_servers: list[Any] = []
+    env: dict[str, str] = {}
+    healthcheck: Any = None
+    workdir: str | None = None
+    network_mode: str | None = None
+    allow_internet: bool | None = None
+
+    @property
+    def network(self) -> str:
+        """public, no-network or allowlist."""
+        if self.network_mode is None and self.allow_internet is not None:
+            return "public" if self.allow_internet else "no-network"
+        return self.network_mode or "public"
+
+    @property
+    def size(self) -> dict[str, Any]:
+        """Limits that it sets, as fields of a SandboxSpec. Raises ValueError."""
+        named = {
+            "cpus": self.cpus,
+            "memory_mb": self.memory_mb or _mb(self.memory),
+            "disk_mb": self.storage_mb or _mb(self.storage),
+        }
+        return {name: value for name, value in named.items() if value is not None}
+
+    def unsupported(self) -> list[str]:
+        """What it asks for and cannot have here."""
+        found = {
+            f"os = {self.os!r}": self.os != "linux",
+            "gpus": bool(self.gpus),
+            "tpu": self.tpu is not None,
+            "mcp_servers": bool(self.mcp_servers),
+            "healthcheck": self.healthcheck is not None,
+            f"network_mode = {self.network!r}": self.network not in ("public", "no-network"),
+        }
+        return [what for what, asked in found.items() if asked]
+
+
+class Agent(_Section):
+    """[agent]."""
+
+    timeout_sec: float | None = None
+    user: str | int | None = None
+    network_mode: str | None = None
+
+
+class Collect(_Section):
+    """[[verifier.collect]]."""
+
+    command: str
+    service: str = "main"
+    timeout_sec: Annotated[float, Field(gt=0)] = 60.0
+    user: str | int | None = None
+
+
+class Verifier(_Section):
+    """[verifier]."""
+
+    timeout_sec: Annotated[float, Field(gt=0)] = 600.0
+    env: dict[str, str] = {}
+    user: str | int | None = None
+    network_mode: str | None = None
+    environment_mode: str | None = None
+    environment: Environment | None = None
+    collect: list[Collect] = []
+
+    @property
+    def separate(self) -> bool:
+        """Graded from declared artifacts alone."""
+        return (self.environment_mode or ("separate" if self.environment else "shared")) == "separate"
+
+
+class Solution(_Section):
+    """[solution]."""
+
+    env: dict[str, str] = {}
+
+
+class Package(_Section):
+    """[task]."""
+
+    name: str
+    version: str | None = None
+
+
+class Artifact(_Section):
+    """An entry of `artifacts`."""
+
+    source: str
+    service: str | None = None
+
+
+class Config(_Section):
+    """The whole file."""
+
+    task: Package | None = None
+    environment: Environment = Environment()
+    agent: Agent = Agent()
+    verifier: Verifier = Verifier()
+    solution: Solution = Solution()
+    steps: list[Any] | None = None
+    artifacts: list[str | Artifact] = []
+
+    @classmethod
+    def read(cls, text: str) -> "Config":
+        """Raises ValueError, with a reason in one line."""
+        try:
+            return cls.model_validate(tomllib.loads(text))
+        except ValidationError as error:
+            fault = error.errors()[0]
+            raise ValueError(f"task.toml: {'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
+        except tomllib.TOMLDecodeError as error:
+            raise ValueError(f"task.toml: {error}") from None
+
+    def unsupported(self) -> list[str]:
+        """What the task asks for and cannot have here, each as the key that asks."""
+        verifier = self.verifier.environment.unsupported() if self.verifier.environment else []
+        overrides = {"agent": self.agent.network_mode, "verifier": self.verifier.network_mode}
+        return [
+            *(f"[environment] {what}" for what in self.environment.unsupported()),
+            *(f"[verifier.environment] {what}" for what in verifier),
+            *(["[[steps]]"] if self.steps else []),
+            *(f"[[verifier.collect]] of {one.service!r}" for one in self.verifier.collect if one.service != "main"),
+            *(f"[[verifier.collect]] user = {one.user!r}" for one in self.verifier.collect if one.user not in _ROOT),
+            *([f"[agent] user = {self.agent.user!r}"] if self.agent.user not in _ROOT else []),
+            *(f"[{name}] network_mode = 'allowlist'" for name, mode in overrides.items() if mode == "allowlist"),
+            *(f"artifacts of the service {artifact.service!r}" for artifact in self.sources(other=True)),
+        ]
+
+    def sources(self, *, other: bool = False) -> list[Artifact]:
+        """Artifacts of the agent's container, or those of `other` services."""
+        entries = [Artifact(source=entry) if isinstance(entry, str) else entry for entry in self.artifacts]
+        return [entry for entry in entries if (entry.service not in (None, "main")) is other]
+
+
+def resolved(env: Mapping[str, str], where: str) -> dict[str, str]:
+    """Environment variables with their defaults. Raises ValueError: one would come from the trainer's host."""
+    found: dict[str, str] = {}
+    for name, value in env.items():
+        template = _TEMPLATE.fullmatch(value)
+        if template is not None and template["default"] is None:
+            raise ValueError(f"{where} takes {name} from the host's ${template['name']}, which no server has")
+        found[name] = value if template is None else template["text"]
+    return found
+
+
+def _mb(said: str | None) -> int | None:
+    if said is None:
+        return None
+    text = said.strip().upper()
+    try:
+        return int(float(text[:-1]) * _UNITS[text[-1:]])
+    except (KeyError, ValueError):
+        raise ValueError(f"task.toml: {said!r} is no size such as 512M or 2G") from None

@@ -1,0 +1,169 @@
+"""Harbor's tasks (terminal-bench 2 and its registry), as `catalogue.harbor.folders` reads them."""
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+from sandbox_server.catalogue.harbor import dockerfile
+from sandbox_server.catalogue.harbor.config import Config, Environment, resolved
+from sandbox_server.catalogue.harbor.folders import CONFIG, ROW
+from sandbox_server.catalogue.instance import Collect, HarborGrader, ImageBuild, SandboxSpec, TaskInstance
+from sandbox_server.catalogue.rows import OldRowConverter, SourceRow
+
+ARTIFACTS = "/logs/artifacts"
+"""Carried for every task, as Harbor does."""
+_NEVER = ("/tests", "/logs/verifier", "/solution", "/proc", "/sys", "/dev", "/run/sandbox")
+"""Paths that no carried one may hold or lie in."""
+_CANARY = re.compile(r"(<!--.*canary.*-->|#.*canary.*)", re.IGNORECASE)
+
+
+class HarborImporter:
+    """Recognised by its column, which `instances import DIR` makes of a task folder."""
+
+    general = False
+
+    def matches(self, row: Mapping[str, object]) -> bool:
+        """See `Importer`."""
+        return ROW in row and "instance_id" in row
+
+    def convert(self, rows: Sequence[SourceRow], converter: OldRowConverter) -> Iterator[TaskInstance]:
+        """See `Importer`; a task that asks for what is not supported is refused, with all that it asks for."""
+        return (_instance(row) for row in rows)
+
+
+def _instance(row: SourceRow) -> TaskInstance:
+    content = {name: value for name, value in row.mapping(ROW).items() if isinstance(value, str)}
+    own_id = row.text("instance_id")
+    try:
+        config = Config.read(content.get(CONFIG, ""))
+        return _Task(content, config, own_id, row.names("carry"), row.sha256).instance()
+    except ValueError as error:  # pydantic's own errors are ValueErrors too, and name the field
+        raise row.rejected(f"{own_id}: {error}") from None
+
+
+class _Task:
+    def __init__(
+        self, content: Mapping[str, str], config: Config, own_id: str, carry: Sequence[str], sha256: str
+    ) -> None:
+        self.content = content
+        self.config = config
+        self.own_id = config.task.name if config.task else own_id
+        self.carry = carry
+        self.sha256 = sha256
+
+    def instance(self) -> TaskInstance:
+        config = self.config
+        separate = config.verifier.separate
+        unsupported = [*config.unsupported(), *self._unsupported("environment")]
+        if separate:
+            unsupported += self._unsupported("tests")
+        if unsupported:
+            raise ValueError(f"not supported: {'; '.join(unsupported)}")
+        workdir = self._workdir(config.environment, "environment")
+        images, build = self._image(config.environment, "environment")
+        return TaskInstance(
+            instance_id=self.own_id,
+            dataset="harbor",
+            repo=self.own_id,
+            version=(config.task.version or "") if config.task else "",
+            language="",
+            problem_statement=without_canary(self.content.get("instruction.md", "")),
+            sandbox=SandboxSpec(
+                images=images,
+                build=build,
+                workdir=workdir,
+                env=resolved(config.environment.env, "[environment.env]"),
+                network=_network(config.agent.network_mode or config.environment.network),
+                **config.environment.size,
+            ),
+            grader=self._grader(workdir, separate=separate),
+            eval_timeout_s=config.verifier.timeout_sec,
+            row_sha256=self.sha256,
+        )
+
+    def _grader(self, workdir: str, *, separate: bool) -> HarborGrader:
+        config, own = self.config, self.config.verifier.environment
+        images: tuple[str, ...] = ()
+        build, folder, bundled = None, "", False
+        verifier = own or config.environment.model_copy(update={"docker_image": None, "workdir": None})
+        if separate and (verifier.docker_image or "tests/Dockerfile" in self.content):
+            images, build = self._image(verifier, "tests")
+            folder, bundled = self._workdir(verifier, "tests"), True
+        network = config.verifier.network_mode or verifier.network
+        return HarborGrader(
+            tests="" if bundled else self.content.get("tests", ""),
+            carried=self._carried(workdir, separate=separate),
+            images=images,
+            build=build,
+            workdir=folder,
+            user="" if config.verifier.user in (None, "root", 0, "0") else str(config.verifier.user),
+            collect=tuple(Collect(command=one.command, timeout_s=one.timeout_sec) for one in config.verifier.collect),
+            env=resolved({**(own.env if own else {}), **config.verifier.env}, "[verifier.env]"),
+            network=_network(network),
+            solution=self.content.get("solution", ""),
+            solution_env=resolved(config.solution.env, "[solution.env]"),
+        )
+
+    def _carried(self, workdir: str, *, separate: bool) -> tuple[str, ...]:
+        declared = [posixpath.join(workdir, entry.source) for entry in self.config.sources()]
+        roots = [*([] if separate or workdir == "/" else [workdir]), *declared, *self.carry, ARTIFACTS]
+        roots = [posixpath.normpath(root) for root in roots]
+        if bad := next((root for root in roots if _forbidden(root)), ""):
+            raise ValueError(f"{bad} cannot be carried into the grading: it is, holds or lies in one of {_NEVER}")
+        if workdir == "/" and len(set(roots)) == 1:
+            raise ValueError("its work directory is /, and it names no artifacts: nothing of the agent could be graded")
+        return tuple(sorted(root for root in set(roots) if not any(_below(root, other) for other in roots)))
+
+    def _image(self, environment: Environment, folder: str) -> tuple[tuple[str, ...], ImageBuild | None]:
+        if environment.docker_image:
+            return (environment.docker_image,), None
+        if f"{folder}/Dockerfile" not in self.content:
+            raise ValueError(f"it has neither {folder}/Dockerfile nor a docker_image")
+        build = ImageBuild(context=self.content[folder], timeout_s=environment.build_timeout_sec)
+        return (build.image,), build
+
+    def _workdir(self, environment: Environment, folder: str) -> str:
+        named = environment.workdir or dockerfile.read(self.content.get(f"{folder}/Dockerfile", "")).workdir
+        if not named.startswith("/"):
+            raise ValueError(f"{folder}/Dockerfile has no WORKDIR that can be told; give workdir in task.toml")
+        return posixpath.normpath(named)
+
+    def _unsupported(self, folder: str) -> list[str]:
+        own = self.config.environment if folder == "environment" else self.config.verifier.environment
+        found = [
+            f"{name} (several containers)"
+            for name in self.content
+            if name.startswith(f"{folder}/") and "compose" in name
+        ]
+        if own is None or not own.docker_image:
+            found += dockerfile.read(self.content.get(f"{folder}/Dockerfile", "")).unsupported
+        return found
+
+
+def without_canary(text: str) -> str:
+    """An instruction without the lines at its top that mark benchmark data, which agents are not shown."""
+    lines = text.split("\n")
+    first = 0
+    while first < len(lines) and _CANARY.fullmatch(lines[first].strip()):
+        first += 1
+    while first < len(lines) and not lines[first].strip():
+        first += 1
+    return "\n".join(lines[first:])
+
+
+def _network(mode: str) -> Literal["none", "bridge"]:
+    return "bridge" if mode == "public" else "none"
+
+
+def _below(path: str, other: str) -> bool:
+    return path != other and path.startswith(f"{other.rstrip('/')}/")
+
+
+def _forbidden(root: str) -> bool:
+    return not root.startswith("/") or any(
+        root == never or _below(root, never) or _below(never, root) for never in _NEVER
+    )
+
+
+IMPORTER = HarborImporter()

@@ -1,0 +1,32 @@
+# Runs as root in a fresh grading container. Stdin: what carry.bash prints, of one or of several paths. $1...: the paths,
+# absolute, that may be written; whatever else the archive holds stays in a folder of its own and is dropped.
+set -e -o pipefail
+export LC_ALL=C
+umask 077
+lists=$(mktemp -d)
+trap 'rm -rf -- "$lists"' EXIT
+read -r _ folders within
+head -c "$folders" > "$lists/folders"
+head -c "$within" | sort -z > "$lists/within"
+mkdir -- "$lists/files"
+# links that lead out of the folder are made last, so that nothing can be written through them
+tar -x -z -f - -C "$lists/files" -S -p --same-owner --numeric-owner --delay-directory-restore
+cd /
+# in the changed folders, what the agent's container does not have, or not as a folder
+xargs -0r sh -c 'find "$@" -mindepth 1 -maxdepth 1 \( -type d -printf "%p/\0" -o -print0 \) 2> /dev/null || :' sh \
+  < "$lists/folders" | sort -z | comm -z -23 - "$lists/within" | xargs -0r rm -rf --
+for root in "$@"; do
+  part=$lists/files
+  while IFS= read -r -d / name; do
+    part+=${name:+/$name}
+    [[ -d $part && ! -L $part ]] || continue 2
+  done <<< "${root%/*}/"
+  source=$lists/files$root
+  if [[ -d $source && ! -L $source ]]; then
+    mkdir -p -- "$root"
+    cp -a -- "$source/." "$root/"
+  elif [[ -f $source && ! -L $source ]]; then
+    mkdir -p -- "${root%/*}/"
+    cp -a -- "$source" "$root"
+  fi
+done

@@ -1,0 +1,123 @@
+"""Grader for Harbor's tasks: `/tests/test.sh` runs in a fresh container and writes a reward under /logs/verifier."""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from shlex import quote
+
+from sandbox_server.catalogue.instance import HarborGrader, TaskInstance
+from sandbox_server.grading.base import CleanSandbox, Grader, Judging, TestRun
+from sandbox_server.grading.exit_code import ByExitCode
+from sandbox_server.grading.supervised import Plan, placed, supervise, unplaced
+from sandbox_server.records import RewardValue, Score, VerdictName
+from sandbox_server.sandbox.base import Sandbox
+
+_LOG_BYTES = 1 << 20
+_REWARD_BYTES = 1 << 16
+_JSON, _TEXT = "/logs/verifier/reward.json", "/logs/verifier/reward.txt"
+_MAIN = "reward"
+_TESTS = "/tests/test.sh"
+_SETUP = f"rm -rf -- {_JSON} {_TEXT}"
+
+
+class Harbor(ByExitCode):
+    """Resolved if the reward is at least 1.0; what a session earns is the reward itself."""
+
+    async def run(
+        self,
+        instance: TaskInstance,
+        sandbox: Sandbox,
+        *,
+        timeout_s: float,
+        altered: Mapping[str, bytes] | None = None,
+        clean: CleanSandbox | None = None,
+    ) -> TestRun:
+        """See `Grader.run`. Like Harbor, it ignores the exit code of the tests and prefers reward.json."""
+        grader = instance.grader
+        assert isinstance(grader, HarborGrader)  # the registry chose by kind
+        run = await supervise(
+            sandbox,
+            Plan(_as(grader.user), _SETUP, placed("/tests", altered)),
+            timeout_s=timeout_s,
+            cwd=grader.workdir or instance.sandbox.workdir,
+            env={"HOME": "/root", **grader.env},
+            keep_bytes=_LOG_BYTES,
+        )
+        if run.unplaced:
+            return unplaced(run)
+        name, cause, score = VerdictName.NO_RESULTS, "", None
+        if run.timed_out:
+            name, cause = VerdictName.TIMEOUT, f"the tests ran past their limit of {timeout_s:g} s"
+        elif run.exit_code is None:
+            cause = f"the shell that ran the tests was ended ({run.status})"
+        else:
+            try:
+                score = scored(await _rewards(sandbox))
+            except ValueError as error:
+                cause = f"the tests exited with {run.exit_code}, and {error}"
+            else:
+                name = VerdictName.RESOLVED if score.total >= 1 else VerdictName.UNRESOLVED
+                cause = f"the tests gave a reward of {score.total:g}"
+        return TestRun(
+            name,
+            cause,
+            f2p_count=int(name is VerdictName.RESOLVED),
+            p2p_count=0,
+            exit_code=run.status,
+            timings_s={"tests": run.duration_s},
+            log_tail=(run.log or run.setup_log)[-4000:],
+            log=run.log,
+            score=score,
+        )
+
+    async def test_files(self, instance: TaskInstance, sandbox: Sandbox, *, timeout_s: float) -> Mapping[str, bytes]:
+        """None: no false tests are made of scripts that may be anything."""
+        return {}
+
+
+def _as(user: str) -> str:
+    """Shell text that runs the tests as this user."""
+    if not user:
+        return _TESTS
+    if user.isdecimal():
+        return f"setpriv --reuid={user} --regid={user} --clear-groups -- {_TESTS}"
+    return f"runuser -u {quote(user)} -- {_TESTS}"
+
+
+async def _rewards(sandbox: Sandbox) -> dict[str, float]:
+    """The rewards by name. Raises ValueError: there are none, or what there is cannot be read."""
+    for path in (_JSON, _TEXT):
+        try:
+            text = (await sandbox.read_file(path, max_bytes=_REWARD_BYTES)).decode()
+        except FileNotFoundError:
+            continue
+        except (OSError, OverflowError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path} cannot be read: {error}") from None
+        return rewards_of(text, path)
+    raise ValueError(f"wrote neither {_JSON} nor {_TEXT}")
+
+
+def rewards_of(text: str, path: str = _TEXT) -> dict[str, float]:
+    """The rewards in the text of such a file.
+
+    Raises:
+        ValueError: it is no finite number, and in reward.json no object of such numbers either.
+    """
+    try:
+        said = json.loads(text) if path.endswith(".json") else float(text)
+    except (ValueError, RecursionError):
+        raise ValueError(f"{path} holds {text.strip()[:60]!r}") from None
+    values = said if isinstance(said, dict) else {_MAIN: said}
+    if not values or not all(isinstance(value, int | float) and math.isfinite(value) for value in values.values()):
+        raise ValueError(f"{path} holds {text.strip()[:60]!r}, which is not made of finite numbers")
+    return {str(name): float(value) for name, value in values.items()}
+
+
+def scored(rewards: Mapping[str, float]) -> Score:
+    """The total is `reward` if it is there, else the mean of all."""
+    weights = {_MAIN: 1.0} if _MAIN in rewards else dict.fromkeys(rewards, 1 / len(rewards))
+    items = tuple(RewardValue(name, value, weights.get(name, 0.0)) for name, value in rewards.items())
+    return Score(math.fsum(item.value * item.weight for item in items), items, None)
+
+
+GRADER: Callable[[Judging], Grader] = Harbor

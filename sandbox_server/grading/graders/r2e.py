@@ -1,0 +1,108 @@
+"""Grader for R2E-Gym: pytest's summary must name exactly the expected tests, each with its expected status."""
+
+import re
+from collections.abc import Callable, Mapping
+
+from sandbox_server.catalogue.importers.r2egym import KEPT
+from sandbox_server.catalogue.instance import R2eGrader, TaskInstance
+from sandbox_server.errors import GraderBroken
+from sandbox_server.grading.base import CleanSandbox, Grader, Judging, TestRun
+from sandbox_server.grading.exit_code import ByExitCode
+from sandbox_server.grading.supervised import Plan, placed, read_texts, supervise, unplaced
+from sandbox_server.records import VerdictName
+from sandbox_server.sandbox.base import Sandbox
+
+_LOG_BYTES = 8 << 20
+_LINK = f"rm -rf -- r2e_tests && ln -s -- {KEPT}/r2e_tests r2e_tests || exit 96\n"
+_HEAD = re.compile(r"^=+ short test summary info =+\s*$", re.MULTILINE)
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
+_WORDS = ("PASSED", "FAILED", "ERROR")
+
+
+class R2e(ByExitCode):
+    """Runs the hidden script; a failing test that is expected to fail must fail. Skipped tests are not counted."""
+
+    async def prepare(self, instance: TaskInstance) -> None:
+        """Check that the instance names tests."""
+        assert isinstance(instance.grader, R2eGrader)  # the registry chose by kind
+        if not instance.grader.expected:
+            raise GraderBroken("the instance expects no test at all, so a run without tests would resolve it")
+
+    async def run(
+        self,
+        instance: TaskInstance,
+        sandbox: Sandbox,
+        *,
+        timeout_s: float,
+        altered: Mapping[str, bytes] | None = None,
+        clean: CleanSandbox | None = None,
+    ) -> TestRun:
+        """See `Grader.run`."""
+        assert isinstance(instance.grader, R2eGrader)  # the registry chose by kind
+        workdir = instance.sandbox.workdir
+        run = await supervise(
+            sandbox,
+            Plan(f"bash {KEPT}/run_tests.sh", _LINK + instance.sandbox.activate, placed(workdir, altered)),
+            timeout_s=timeout_s,
+            cwd=workdir,
+            env={"HOME": "/root"},
+            keep_bytes=_LOG_BYTES,
+        )
+        if run.unplaced:
+            return unplaced(run)
+        name = VerdictName.NO_RESULTS
+        if run.timed_out:
+            name, cause = VerdictName.TIMEOUT, f"the tests ran past their limit of {timeout_s:g} s"
+        elif run.exit_code is None:
+            cause = f"the shell that ran the tests was ended ({run.status})"
+        else:
+            name, cause = judged(run.log, instance.grader.expected)
+        return TestRun(
+            name,
+            cause,
+            f2p_count=int(name is VerdictName.RESOLVED),
+            p2p_count=0,
+            exit_code=run.status,
+            timings_s={"tests": run.duration_s},
+            log_tail=(run.log or run.setup_log)[-4000:],
+            log=run.log,
+        )
+
+    async def test_files(self, instance: TaskInstance, sandbox: Sandbox, *, timeout_s: float) -> Mapping[str, bytes]:
+        """The hidden tests."""
+        found = await sandbox.exec(
+            ["find", f"{KEPT}/r2e_tests", "-name", "*.py", "-type", "f", "-print0"], timeout_s=timeout_s, user="root"
+        )
+        paths = sorted(path for path in found.stdout.text().split("\0") if path)
+        return await read_texts(sandbox, instance.sandbox.workdir, paths)
+
+
+def judged(log: str, expected: Mapping[str, str]) -> tuple[VerdictName, str]:
+    """Verdict and cause. Colours, and what follows ` - `, belong to no name."""
+    plain = _COLOR.sub("", log).replace("\r", "")
+    heads = list(_HEAD.finditer(plain))
+    if len(heads) != 1:
+        found = "no summary" if not heads else f"{len(heads)} summaries, of which it prints one itself"
+        return VerdictName.NO_RESULTS, f"the tests' log has {found}"
+    wanted = {_name(name): status for name, status in expected.items()}
+    statuses = _statuses(plain[heads[0].end() :])
+    wrong = sorted(name for name in wanted.keys() | statuses.keys() if wanted.get(name) != statuses.get(name))
+    if not wrong:
+        return VerdictName.RESOLVED, f"all {len(wanted)} tests end as expected"
+    first = f"{wrong[0]} is {statuses.get(wrong[0], 'missing')}, not {wanted.get(wrong[0], 'missing')}"
+    return VerdictName.UNRESOLVED, f"{len(wrong)} of {len(wanted)} tests do not end as expected: {first}"
+
+
+def _statuses(summary: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for line in summary.splitlines():
+        if word := next((word for word in _WORDS if word in line), ""):
+            found[_name(".".join(line.strip().split("::")[1:]))] = word
+    return found
+
+
+def _name(name: str) -> str:
+    return _COLOR.sub("", name).split(" - ")[0]
+
+
+GRADER: Callable[[Judging], Grader] = R2e

@@ -1,0 +1,63 @@
+"""Images of tasks whose work is files instead of a diff: those of sessions never hold the tests."""
+
+import hashlib
+from collections.abc import Mapping
+
+from sandbox_server.catalogue.harbor.archives import unpacked
+from sandbox_server.catalogue.instance import HarborGrader, TaskInstance
+from sandbox_server.images.preparing import Preparing
+from sandbox_server.sandbox.base import Sandbox
+
+_FOLDERS = "/logs/agent /logs/verifier /logs/artifacts"
+# $1: workdir; $2: workspace path; $3...: other names of the workspace
+_OPEN = f"""
+set -e
+mkdir -p -m 777 -- /logs {_FOLDERS}
+mkdir -p -- "$1"
+workdir=$1
+shift
+[[ $(cd -- "$workdir" && pwd -P) == "$workdir" ]] || {{ echo "there is a link in $workdir" >&2; exit 3; }}
+for name in "$@"; do
+  mkdir -p -- "${{name%/*}}"
+  [[ -e $name || -L $name ]] || ln -s -- "$workdir" "$name"
+done
+"""
+# $1: bytes of the tests' archive, which comes on stdin; 0: the image has the tests
+_SEAL = f"""
+set -e
+mkdir -p -m 777 -- /logs {_FOLDERS}
+mkdir -p -- "$2"
+if (($1)); then
+  rm -rf -- /tests
+  mkdir -- /tests
+  tar -x -z -f - -C /tests --no-same-owner
+fi
+[[ -f /tests/test.sh ]] || {{ echo 'the image of its verifier has no /tests/test.sh' >&2; exit 3; }}
+chmod +x /tests/test.sh
+"""
+
+
+def facts(instance: TaskInstance) -> list[str]:
+    """The inputs that these steps add to an image, for the hash in the image's name."""
+    grader = instance.grader
+    tests = grader.tests if isinstance(grader, HarborGrader) else ""
+    return [hashlib.sha256(tests.encode()).hexdigest(), _SEAL, _OPEN, instance.workspace]
+
+
+async def seal(preparing: Preparing, instance: TaskInstance, sandbox: Sandbox) -> Mapping[str, str]:
+    """Place the tests where gradings run them."""
+    assert isinstance(instance.grader, HarborGrader)  # only these carry files
+    archive = unpacked(instance.grader.tests)
+    what = f"{instance.instance_id} (mend its tests)"
+    argv = ["bash", "-c", _SEAL, "seal", str(len(archive)), instance.grader.workdir or instance.sandbox.workdir]
+    await preparing.run(sandbox, argv, cwd="/", what=what, stdin=archive)
+    if not instance.grader.images:  # the agent's files may name the workspace by its path
+        await open_workspace(preparing, instance, sandbox)
+    return {}
+
+
+async def open_workspace(preparing: Preparing, instance: TaskInstance, sandbox: Sandbox) -> Mapping[str, str]:
+    """Make the folders that a task may write to, and the agent's workspace."""
+    argv = ["bash", "-c", _OPEN, "open", instance.sandbox.workdir, instance.workspace, *instance.workspace_aliases]
+    await preparing.run(sandbox, argv, cwd="/", what=f"{instance.instance_id} (mend the image)")
+    return {}

@@ -1,0 +1,157 @@
+"""Tasks of Harbor over real HTTP, on a real engine: built, solved, left alone, and attacked."""
+
+import io
+import json
+import re
+import tarfile
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.conftest import ROOT
+
+from .serving import Server, docker
+
+TASKS = ROOT / "examples" / "harbor"
+NAMES = {"hello": "hello", "scores": "samples/scores", "separate": "samples/separate", "history": "samples/history"}
+
+
+@pytest.fixture(scope="module")
+def harbor(live: Server) -> Server:
+    """The shared server, with the tasks."""
+    told = live.cli("instances", "import", "--family", "harbor", str(TASKS))
+    assert re.search(r": (4 new|0 new, 0 updated, 4 unchanged)", told), told
+    return live
+
+
+def solve(server: Server, sid: str, task: str) -> None:
+    """What Harbor's oracle does: the task's solution is uploaded and run."""
+    env = {"scores": "GREETING='Good morning' "}.get(task, "")
+    for file in sorted((TASKS / task / "solution").iterdir()):
+        url = f"{server.url}/v1/boxes/{sid}/files"
+        where = {"path": f"/solution/{file.name}", "user": "root", "mode": "755"}
+        httpx.put(url, params=where, content=file.read_bytes(), timeout=60).raise_for_status()
+    server.run(sid, f"{env}/solution/solve.sh")
+
+
+@pytest.mark.parametrize("task", NAMES)
+def test_the_solution_earns_one_and_nothing_earns_nothing(harbor: Server, task: str) -> None:
+    """A task that is graded otherwise than its author meant: by other files, variables, limits, or another image."""
+    sid, idle = harbor.begin(NAMES[task]), harbor.begin(NAMES[task])
+    solve(harbor, sid, task)
+    harbor.run(idle, "touch nothing notes/nothing")  # with no change at all, no tests would run
+    assert harbor.finish(sid)["state"] == harbor.finish(idle)["state"] == "ended"
+    got, none = harbor.reward(sid), harbor.reward(idle)
+    assert (got["reward"], got["verdict"], got["mask"]) == (1.0, "resolved", False), got
+    assert (none["reward"], none["verdict"], none["mask"]) == (0.0, "unresolved", False), none
+    assert harbor.session(sid)["grade"]["reward_name"] == "harbor"
+
+
+def test_verify_runs_the_solution(harbor: Server) -> None:
+    """A task without a gold patch counts as unsound, or as sound without a run of its solution."""
+    told = harbor.cli("instances", "verify", "hello")
+    assert "ok    hello  gold resolved, empty unresolved" in told, told
+
+
+def test_a_part_of_the_work_earns_a_part(harbor: Server) -> None:
+    """reward.json with several numbers becomes all or nothing, or a reward that its author did not mean."""
+    sid = harbor.begin("samples/scores")
+    harbor.run(sid, "sed -i 's/split(\" \")/split()/; s/in text.split()/in text.splitlines()/' words.py; cat words.py")
+    harbor.finish(sid)
+    got = harbor.reward(sid)
+    assert (got["verdict"], got["mask"], got["reward"]) == ("unresolved", False, pytest.approx(2 / 3)), got
+    assert {item["fn"]: (item["value"], item["weight"]) for item in got["items"]} == {
+        "reward": (pytest.approx(2 / 3), 1.0),
+        "tests": (2.0, 0.0),
+    }
+    receipt = harbor.get(f"/v1/receipts/{got['receipt']}")
+    assert "test_words.py" in receipt["log_tail"] and receipt["apply_tier"] == "files"
+
+
+# What was done to Harbor's shared verifier: rewards written before and meanwhile; programs, libraries and start-up
+# files replaced; the tests themselves; links from what is carried to what is not.
+ATTACKS = r"""
+mkdir -p /tests /logs/verifier
+reward=/logs/verifier/reward.txt
+echo 1 >$reward; echo '{"reward": 1}' >/logs/verifier/reward.json
+printf '#!/bin/sh\necho 1 >%s\n' $reward >/tests/test.sh; chmod +x /tests/test.sh
+setsid sh -c "while sleep 0.05; do echo 1 >$reward; done" >/dev/null 2>&1 &
+printf '#!/bin/sh\necho "Hello, world!"; echo 1 >%s\n' $reward >/usr/local/bin/cat; chmod +x /usr/local/bin/cat
+echo "echo 1 >$reward; exit 0" | tee /etc/profile /root/.bashrc /root/.bash_profile /etc/bash.bashrc >/dev/null
+echo "open('$reward', 'w').write('1')" >/usr/lib/python3/dist-packages/sitecustomize.py
+rm -rf /logs/artifacts; ln -s /logs/verifier /logs/artifacts
+ln -s /tests tests; ln -s / root; ln -s /logs/verifier hello.txt
+ln -s ../../../logs/verifier/reward.txt reward.txt
+mkdir deep; ln -s /usr/local/bin deep/bin
+touch -- '-rf' '--help' $'\xff\xfe' $'we\nird'
+"""
+
+
+def test_an_agent_cannot_write_its_reward(harbor: Server) -> None:
+    """A policy learns to write rewards instead of solving tasks: harbor #974, #1779, #2551."""
+    sid, right = harbor.begin("hello"), harbor.begin("hello")
+    for attacked in (sid, right):
+        assert "No such file" in harbor.run(attacked, "ls /tests /solution")
+        assert "test.sh" not in harbor.run(attacked, "find / -xdev -name 'test.s[h]' 2>/dev/null")
+        harbor.run(attacked, ATTACKS)
+    harbor.run(right, "rm -rf hello.txt; printf 'Hello, world!\\n' >hello.txt")
+    harbor.finish(sid)
+    harbor.finish(right)
+    got = harbor.reward(sid)
+    assert (got["reward"], got["verdict"], got["mask"]) == (0.0, "unresolved", False), got
+    got = harbor.reward(right)
+    assert (got["reward"], got["verdict"]) == (1.0, "resolved"), got  # nor can it break its own grading
+    names = _archive(harbor.patch(sid))
+    assert all(name == "./app" or name.startswith("./app/") for name in names), names
+
+
+def test_no_layer_of_an_agents_image_has_held_the_tests(harbor: Server) -> None:
+    """The tests lie in a lower layer, where a flaw of the engine or of its storage shows them."""
+    sid = harbor.begin("samples/scores")
+    (image,) = docker("inspect", "-f", "{{.Image}}", harbor.container(sid)).split()
+    layers = set(json.loads(docker("image", "inspect", "-f", "{{json .RootFS.Layers}}", image)))
+    gradings = [
+        name
+        for name in docker("images", "--format", "{{.Repository}}:{{.Tag}}", "sandbox-prepared").split()
+        if ":sealed-" in name
+    ]
+    last = {json.loads(docker("image", "inspect", "-f", "{{json .RootFS.Layers}}", name))[-1] for name in gradings}
+    assert gradings and not layers & last
+    harbor.finish(sid)
+
+
+def test_a_task_is_a_box(harbor: Server) -> None:
+    """Whoever brings an agent of their own to a task has no image to start from."""
+    image = harbor.get("/v1/instances/samples%2Fscores")["images"][0]
+    answer = harbor.post("/v1/boxes", {"image": image, "lifetime_s": 60})
+    assert answer.status_code in (200, 201), answer.text
+    sid = answer.json()["sid"]
+    look = {"cmd": "cat /srv/text/stale.txt; ls /tests", "wait_s": 30}
+    ran = harbor.post(f"/v1/boxes/{sid}/commands", look).json()
+    httpx.delete(f"{harbor.url}/v1/boxes/{sid}", timeout=60).raise_for_status()
+    assert "old" in ran["stdout"] and "No such file" in ran["stderr"], ran
+
+
+def test_a_build_that_fails_says_why(harbor: Server, tmp_path: Path) -> None:
+    """A start fails without the line of the Dockerfile that is to blame, or is tried as if the engine were ill."""
+    task = tmp_path / "broken"
+    for folder in ("environment", "tests"):
+        (task / folder).mkdir(parents=True)
+    (task / "task.toml").write_text("[environment]\nworkdir = '/app'\n")
+    (task / "instruction.md").write_text("Nothing.")
+    (task / "tests" / "test.sh").write_text("exit 1\n")
+    (task / "environment" / "Dockerfile").write_text(
+        "FROM sandbox-samples/base:latest\nRUN echo this line fails && exit 7\n"
+    )
+    harbor.cli("instances", "import", str(task))
+    answer = harbor.post("/start_instance", {"instance_hash": "broken"}, timeout=300)
+    assert answer.status_code == 503, answer.text
+    assert "returned a non-zero code: 7" in answer.text and "this line fails" in answer.text, answer.text
+
+
+def _archive(files: bytes) -> list[str]:
+    head, _, rest = files.partition(b"\n")
+    _, folders, within = head.split()
+    with tarfile.open(fileobj=io.BytesIO(rest[int(folders) + int(within) :]), mode="r:gz") as archive:
+        return archive.getnames()

@@ -1,0 +1,178 @@
+"""Task folders of Harbor as instances: what is read, what is refused and why."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sandbox_server.catalogue.harbor.archives import packed
+from sandbox_server.catalogue.harbor.dockerfile import read
+from sandbox_server.catalogue.importing import read_tasks
+from sandbox_server.catalogue.instance import HarborGrader, TaskInstance
+from sandbox_server.errors import MalformedRequest
+from tests.conftest import ROOT
+
+Make = Callable[..., Path]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """make(toml, **files): a task with these texts beside a plain Dockerfile, instruction and test.sh."""
+
+    def task(toml: str = "", **files: str) -> Path:
+        plain = {
+            "environment/Dockerfile": "FROM debian\nWORKDIR /app\n",
+            "instruction.md": "Do it.",
+            "tests/test.sh": "true\n",
+        }
+        for name, text in {**plain, "task.toml": toml, **files}.items():
+            path = tmp_path / "some-task" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return tmp_path / "some-task"
+
+    return task
+
+
+def imported(folder: Path, *carry: str) -> tuple[TaskInstance, HarborGrader]:
+    (instance,), refused = read_tasks(folder, carry)
+    assert not refused and isinstance(instance.grader, HarborGrader)
+    return instance, instance.grader
+
+
+def test_the_examples_in_full() -> None:
+    """A field of task.toml is read and then forgotten."""
+    found, refused = read_tasks(ROOT / "examples" / "harbor")
+    assert not refused
+    tasks = {instance.instance_id: (instance, instance.grader) for instance in found}
+    hello, scores = tasks["hello"], tasks["samples/scores"]
+    assert hello[0].problem_statement.startswith("Write a file")  # the line that marks benchmark data is gone
+    assert (hello[0].sandbox.memory_mb, hello[0].sandbox.disk_mb, hello[0].sandbox.cpus) == (1024, 2048, 1.0)
+    assert (hello[0].sandbox.network, hello[0].sandbox.workdir) == ("bridge", "/app")
+    assert (scores[0].sandbox.network, scores[0].sandbox.workdir) == ("none", "/srv/text")
+    assert (scores[0].sandbox.memory_mb, scores[0].sandbox.disk_mb, scores[0].sandbox.cpus) == (512, 1024, 0.5)
+    assert (scores[0].version, scores[0].eval_timeout_s) == ("2", 60.0)
+    assert scores[0].sandbox.env == {"LANGUAGE_CODE": "en"}
+    grader = tasks["samples/separate"][1]
+    assert isinstance(grader, HarborGrader) and isinstance(scores[1], HarborGrader)
+    assert (scores[1].env, scores[1].solution_env) == ({"LEAST": "3"}, {"GREETING": "Good morning"})
+    assert scores[1].carried == ("/logs/artifacts", "/srv/text")
+    assert grader.carried == ("/logs/artifacts", "/srv/report.bin", "/work/notes")
+    assert [(one.command, one.timeout_s) for one in grader.collect] == [("cp /tmp/state notes/state", 10.0)]
+    assert grader.user == "nobody"
+    assert (grader.tests, grader.workdir) == ("", "/check") and grader.build is not None
+    assert all(
+        instance.sandbox.images == (instance.sandbox.build.image,) for instance in found if instance.sandbox.build
+    )
+
+
+REFUSED = {
+    "[environment]\nos = 'Windows'": "[environment] os = 'windows'",
+    "[environment]\ngpus = 1": "[environment] gpus",
+    "[environment.healthcheck]\ncommand = 'true'": "[environment] healthcheck",
+    "[[environment.mcp_servers]]\nname = 'a'\nurl = 'http://a'": "[environment] mcp_servers",
+    "[environment]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['pypi.org']": "network_mode = 'allowlist'",
+    "[agent]\nuser = 'agent'": "[agent] user = 'agent'",
+    "[[steps]]\nname = 'one'": "[[steps]]",
+    "[[verifier.collect]]\ncommand = 'true'\nservice = 'db'": "[[verifier.collect]] of 'db'",
+    "[[verifier.collect]]\ncommand = 'true'\nuser = 'db'": "[[verifier.collect]] user = 'db'",
+    "artifacts = [{ source = '/x', service = 'db' }]": "the service 'db'",
+    "[verifier.env]\nOPENAI_API_KEY = '${OPENAI_API_KEY}'": "from the host's $OPENAI_API_KEY",
+    "artifacts = ['/logs']": "/logs cannot be carried",
+    "artifacts = ['../../']": "/ cannot be carried",
+    "[environment]\nmemory = 'much'": "'much' is no size",
+    "[environment]\nworkdir = '/'": "names no artifacts",
+    "[environment]\ncpus = 0": "environment.cpus",
+    "x = ": "task.toml: Invalid value",
+}
+
+
+@pytest.mark.parametrize("toml", REFUSED)
+def test_what_is_not_supported_is_named(make: Make, toml: str) -> None:
+    """A task is imported, and its rollouts then fail, or earn what its author did not mean."""
+    found, (why,) = read_tasks(make(toml))
+    assert not found and "some-task" in why and REFUSED[toml] in why, why
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "why"),
+    [
+        ("environment/docker-compose.yaml", "services: {}", "docker-compose.yaml (several containers)"),
+        ("environment/Dockerfile", "FROM a\nWORKDIR /a\nRUN --mount=type=cache,target=/c make\n", "RUN with --mount"),
+        ("environment/Dockerfile", "FROM a\nWORKDIR /a\nRUN <<EOF\ntrue\nEOF\n", "a here-document"),
+        ("environment/Dockerfile", 'FROM a\nWORKDIR /a\nENTRYPOINT ["/start"]\n', "an ENTRYPOINT"),
+        ("environment/Dockerfile", "FROM a\n", "no WORKDIR"),
+    ],
+)
+def test_what_cannot_be_built_is_named(make: Make, file: str, text: str, why: str) -> None:
+    """The first start of a task fails on each node, minutes after its import."""
+    found, (said,) = read_tasks(make("", **{file: text}))
+    assert not found and why in said, said
+
+
+def test_everything_that_is_missing_is_told_at_once(make: Make) -> None:
+    """Whoever imports a set mends one key after the other."""
+    _, (why,) = read_tasks(make("[environment]\ngpus = 1\n[[steps]]\nname = 'a'", **{"environment/compose.yaml": ""}))
+    assert "[environment] gpus; [[steps]]; environment/compose.yaml (several containers)" in why
+
+
+def test_one_refused_task_keeps_no_other_out(make: Make, tmp_path: Path) -> None:
+    """A registry with one compose task cannot be imported at all."""
+    task = make()
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "task.toml").write_text("")
+    found, refused = read_tasks(task.parent)
+    assert [instance.instance_id for instance in found] == ["some-task"]
+    assert len(refused) == 1 and "tests/test.sh is missing" in refused[0]
+    with pytest.raises(MalformedRequest, match=r"holds no task\.toml"):
+        read_tasks(task / "tests")
+
+
+def test_a_prebuilt_image_needs_no_dockerfile(make: Make) -> None:
+    """terminal-bench's tasks name an image beside their Dockerfile; Harbor uses that."""
+    folder = make("[environment]\ndocker_image = 'acme/task:1'\nallow_internet = false")
+    instance, grader = imported(folder, "/root", "/etc/nginx")
+    assert (instance.sandbox.images, instance.sandbox.build) == (("acme/task:1",), None)
+    assert (instance.sandbox.network, grader.network) == ("none", "none")
+    assert grader.carried == ("/app", "/etc/nginx", "/logs/artifacts", "/root")
+
+
+def test_the_same_folder_is_the_same_instance(make: Make) -> None:
+    """Each import builds all images again, because the copies of a repository have other times."""
+    folder = make()
+    first = imported(folder)[0]
+    for path in folder.rglob("*"):
+        path.chmod(0o700)
+    (folder / "environment" / "Dockerfile").touch()
+    (folder / "tests" / "test.sh").chmod(0o600)
+    for path in folder.rglob("*.md"):
+        path.chmod(0o600)
+    (folder / "environment" / "Dockerfile").chmod(0o640)
+    assert imported(folder)[0].row_sha256 == first.row_sha256
+    (folder / "environment" / "Dockerfile").write_text("FROM debian\nRUN true\nWORKDIR /app\n")
+    assert imported(folder)[0].sandbox.images != first.sandbox.images
+
+
+def test_a_folder_with_what_is_no_file_or_with_too_much_is_refused(tmp_path: Path) -> None:
+    """An import reads a device for ever, or a data set fills the catalogue."""
+    (tmp_path / "big").write_bytes(b"\0" * (9 << 20))
+    with pytest.raises(ValueError, match="larger than 8 MiB"):
+        packed(tmp_path)
+    assert packed(tmp_path / "absent") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "workdir"),
+    [
+        ("FROM a\nWORKDIR /x\nWORKDIR y/../z", "/x/z"),
+        ("FROM a AS b\nWORKDIR /x\nFROM c\nFROM b", "/x"),
+        ("FROM a AS b\nWORKDIR /x\nFROM c", ""),
+        ("from a\nworkdir '/x'\n# WORKDIR /y", "/x"),
+        ("FROM a\nRUN x \\\n  # WORKDIR /c\n  WORKDIR /y\n", ""),
+        ("FROM a\nENV A=/x\nWORKDIR $A", ""),
+    ],
+)
+def test_the_work_directory_of_a_dockerfile(text: str, workdir: str) -> None:
+    """The agent's files are taken from another folder than it works in."""
+    assert read(text).workdir == workdir
