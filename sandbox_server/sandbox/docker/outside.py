@@ -28,8 +28,6 @@ log = telemetry.logger(__name__)
 
 _NEAR = 0.95  # of the limit; the kernel counts usage in batches
 _MKDIR_S = 10.0
-_FREEZES = 3
-_FREEZE_AGAIN_S = 0.1
 _COPY_S = 120.0
 _CHUNK = 1 << 18
 _PATHS = 500_000  # of changed files; listing them takes two seconds
@@ -64,20 +62,15 @@ class DockerOutside:
         return await self.see(container_id)
 
     async def _frozen(self, container_id: str) -> bool:
-        """Freeze it. Not every host can; with cgroup version 1 a busy OCI runtime gives up within milliseconds."""
-        for attempt in range(_FREEZES):
-            try:
-                await self._runtime.pause(container_id)
-            except EngineUnavailable as error:
-                if self._engine.fault:
-                    raise
-                log.info(
-                    "could not freeze a container", container_id=container_id, attempt=attempt + 1, error=error.detail
-                )
-                await asyncio.sleep(_FREEZE_AGAIN_S)
-            else:
-                return True
-        return False
+        """Freeze it; False: the host cannot."""
+        try:
+            await self._runtime.pause(container_id)
+        except EngineUnavailable as error:
+            if self._engine.fault:
+                raise
+            log.info("a container cannot be frozen", container_id=container_id, error=error.detail)
+            return False
+        return True
 
     async def usage(self, container_id: str) -> Usage:
         """See `sandbox.outside.Outside.usage`."""
