@@ -258,6 +258,7 @@ def test_refusals(server: Server, box: Box) -> None:
     assert [box.ask(server, "GET", "/", port).status_code for port in (0, 65536, 10**9)] == [400] * 3
     assert httpx.get(f"{server.url}/", headers={"Host": DOMAIN}, trust_env=False).status_code == 404
     upgrade = {"Connection": "upgrade", "Upgrade": "websocket"}
+    upgrade |= {"Sec-WebSocket-Key": "x3JJHMbDL1EzLkh9GBhXDw==", "Sec-WebSocket-Version": "13"}
     assert box.ask(server, "GET", "/", headers=upgrade).status_code == 501
 
 
