@@ -1,9 +1,12 @@
 """Preprocesses a request's path: removes the optional prefix, and finds the trait of its protocol."""
 
 from collections.abc import Sequence
+from functools import partial
+from typing import cast
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from sandbox_server.protocols._by_host import RAW, RawConnection
 from sandbox_server.protocols._traits import PREFIX, TRAIT, Trait
 
 
@@ -27,4 +30,13 @@ class Paths:
             raw: bytes = scope.get("raw_path") or scope["path"].encode()
             scope = {**scope, "path": path, "raw_path": raw[len(self._prefix) :], PREFIX: self._prefix}
         trait = next((trait for trait in self._traits if trait.paths.match(path)), None)
-        await self._app(scope if trait is None else {**scope, TRAIT: trait}, receive, send)
+        scope = scope if trait is None else {**scope, TRAIT: trait}
+        if trait is not None and trait.sockets and RAW in scope:
+            cast(RawConnection, scope[RAW]).speak(partial(self._websocket, scope))
+        else:
+            await self._app(scope, receive, send)
+
+    async def _websocket(self, request: Scope, scope: Scope, receive: Receive, send: Send) -> None:
+        """`request`: the scope that asked for it."""
+        found = {name: value for name, value in request.items() if name not in scope and name not in (RAW, "method")}
+        await self._app({**scope, **found, "path": request["path"], "raw_path": request["raw_path"]}, receive, send)

@@ -1,19 +1,21 @@
 """Requests that ask for a websocket, for uvicorn's `ws`: the app answers them as HTTP and may take the connection over.
 
-The server speaks no websocket itself: those of boxes' ports are passed through byte for byte. So such a request is an
-`http` scope like any other, with the connection under RAW; a part that has seen the other side switch protocols writes
-its 101 there and copies bytes. Any other answer goes the usual way and closes the connection, so that nothing that a
-proxy in front sends later on it is taken for bytes of a websocket.
+Such a request is an `http` scope like any other, with the connection under RAW. Websockets of boxes' ports are passed
+through byte for byte: a part that has seen the other side switch protocols writes its 101 there and copies bytes. Those
+of our own protocols are spoken by uvicorn, which gets the connection. Any other answer goes the usual way and closes
+the connection, so that nothing that a proxy in front sends later on it is taken for bytes of a websocket.
 """
 
 import asyncio
 import urllib.parse
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, cast
 
 import h11
 from starlette.types import ASGIApp, Message, Scope
 from uvicorn.config import Config
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
 from sandbox_server.protocols._by_host import RAW
@@ -29,8 +31,10 @@ _HELD = 1 << 16
 class Connection:
     """The client's connection; implements `_by_host.RawConnection`."""
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    def __init__(self, transport: asyncio.Transport, speak: Callable[[ASGIApp, bytes], None]) -> None:
+        """`speak(app, data)`: hand the connection over; `data` was read and not used."""
         self._transport = transport
+        self._speak = speak
         self._held = bytearray()
         self._news = asyncio.Event()
         self._room = asyncio.Event()
@@ -71,6 +75,13 @@ class Connection:
         self._transport.write(data)
         await self._room.wait()
 
+    def speak(self, app: ASGIApp) -> None:
+        """See `_by_host.RawConnection`."""
+        self.switched = True
+        self._transport.resume_reading()
+        self._speak(app, bytes(self._held))
+        self._held.clear()
+
     async def switch(self, head: bytes) -> None:
         """Answer with this head (101); from now on the connection carries no HTTP."""
         self.switched = True
@@ -81,27 +92,33 @@ class Upgraded(asyncio.Protocol):
     """One connection whose request asks for a websocket; made by uvicorn, which hands it the request's head."""
 
     def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any]) -> None:
+        self._config = config
         self._app: ASGIApp = config.loaded_app
         self._state = server_state
         self._app_state = app_state
         self._connection: Connection | None = None
         self._transport: asyncio.Transport | None = None
         self._asked = False
-        self._begun = False
+        self._head = b""
+        self._speaking: WebSocketsSansIOProtocol | None = None
+        """Has the connection, once it was handed over."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.Protocol`."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
-        self._connection = Connection(self._transport)
+        self._connection = Connection(self._transport, self._speak)
         self._state.connections.add(self)  # type: ignore[arg-type]  # of it uvicorn uses `shutdown`
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`; the first piece is the whole head."""
         assert self._transport is not None and self._connection is not None
-        if self._begun:
+        if self._speaking is not None:
+            self._speaking.data_received(data)
+            return
+        if self._head:
             self._connection.feed(data)
             return
-        self._begun = True
+        self._head = data
         wire = h11.Connection(h11.SERVER)
         try:
             wire.receive_data(data)
@@ -144,7 +161,16 @@ class Upgraded(asyncio.Protocol):
         except Exception:
             log.exception("a request for a websocket failed", path=scope["path"])
         finally:
-            self._transport.close()
+            if self._speaking is None:
+                self._transport.close()
+
+    def _speak(self, app: ASGIApp, data: bytes) -> None:
+        assert self._transport is not None
+        self._speaking = WebSocketsSansIOProtocol(self._config, self._state, self._app_state)
+        self._speaking.app = app
+        self._state.connections.discard(self)
+        self._speaking.connection_made(self._transport)
+        self._speaking.data_received(self._head + data)
 
     async def _receive(self) -> Message:
         assert self._connection is not None
@@ -168,17 +194,28 @@ class Upgraded(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
         self._state.connections.discard(self)
+        if self._speaking is not None:
+            self._speaking.connection_lost(exc)
         if self._connection is not None:
             self._connection.end()
 
+    def eof_received(self) -> None:
+        """See `asyncio.Protocol`: the connection closes."""
+        if self._speaking is not None:
+            self._speaking.eof_received()
+
     def pause_writing(self) -> None:
         """See `asyncio.Protocol`."""
-        if self._connection is not None:
+        if self._speaking is not None:
+            self._speaking.pause_writing()
+        elif self._connection is not None:
             self._connection.may_write(now=False)
 
     def resume_writing(self) -> None:
         """See `asyncio.Protocol`."""
-        if self._connection is not None:
+        if self._speaking is not None:
+            self._speaking.resume_writing()
+        elif self._connection is not None:
             self._connection.may_write(now=True)
 
     def shutdown(self) -> None:

@@ -87,6 +87,8 @@ def run(settings: Settings, build: Build) -> None:
         loop="uvloop",
         http=OneWriteProtocol,
         ws=Upgraded,
+        ws_max_size=int(settings.max_body_mb * 2**20),
+        ws_per_message_deflate=False,  # it costs CPU and memory for each connection
         lifespan="on",
         access_log=False,
         server_header=False,  # responses of a box's port have their own

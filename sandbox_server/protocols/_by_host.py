@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ASGIApp
 
 from sandbox_server.errors import ServiceError
 
@@ -37,6 +38,10 @@ class RawConnection(Protocol):
 
     async def write(self, data: bytes) -> None:
         """Send bytes; they are lost once the connection is closed."""
+        ...
+
+    def speak(self, app: ASGIApp) -> None:
+        """Answer by websocket messages instead: `app` gets a `websocket` scope. Returns at once."""
         ...
 
 

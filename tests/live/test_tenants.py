@@ -1,6 +1,7 @@
 """Access rights on every route: no key, a wrong key, another run's, a viewer's, an operator's."""
 
 import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +59,16 @@ MATRIX = (
     Row("POST /process_action", 200, NO, 200, {"sid": "{live}", "content": bash("true")}),
     Row("POST /postprocess", 200, NO, 200, {"sid": "{done}"}),
     Row("POST /compute_reward", 200, NO, 200, {"sid": "{done}"}),
+    # sids in calls: what another key gets is in `test_another_run_sees_no_session`
+    Row("POST /mcp", 200, NO, 200, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
+    Row("POST /mcp/sessions/{sid}", HIDDEN, NO, 200, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
+    # its websockets are opened in tests/protocols/test_openenv_wire.py
+    Row("GET /openenv/health", 200, 200, 200),
+    Row("GET /openenv/metadata", 200, 200, 200),
+    Row("GET /openenv/schema", 200, 200, 200),
+    Row("GET /openenv/state", HIDDEN, 200, 200, query="?sid={live}"),
+    Row("POST /openenv/reset", 422, NO, 422, {}),
+    Row("POST /openenv/step", 200, NO, 200, {"sid": "{live}", "action": {"type": "call_tool", "tool_name": "bash"}}),
     Row("GET /v1/sessions", 200, 200, 200),
     Row("GET /v1/sessions/{sid}", HIDDEN, 200, 200),
     Row("GET /v1/sessions/{sid}/actions", HIDDEN, 200, 200),
@@ -196,7 +207,7 @@ class Service:
         }
         for name, value in named.items():
             template = template.replace(name, value)
-        return template + row.query
+        return template + row.query.replace("{live}", self.live)
 
     def body(self, row: Row) -> object:
         if not isinstance(row.body, dict):
@@ -254,6 +265,15 @@ def test_another_run_sees_no_session(service: Service) -> None:
         assert bobs("/v1/groups", **{"from": sid, "n": 1})["code"] == "unknown_session"
     for name in (service.snapshot["id"], "alices-state"):
         assert bobs("/v1/boxes", snapshot=name)["code"] == "unknown_image"
+        step = {"type": "call_tool", "tool_name": "bash", "arguments": {"command": "touch bobs.txt"}}
+        for action in (step, {"type": "reward"}):
+            assert bobs("/openenv/step", sid=sid, action=action)["metadata"]["verdict"] == "unknown_session"
+        for path in ("/openenv/step", "/openenv/reset"):
+            assert bobs(path, sid=sid, action={"type": "list_tools"})["code"] == "unknown_session"
+        for tool in ("bash", "reward", "end"):
+            call = {"name": tool, "arguments": {"sid": sid, "command": "touch bobs.txt"}}
+            told = bobs("/mcp", jsonrpc="2.0", id=1, method="tools/call", params=call)["result"]
+            assert "unknown_session" in json.dumps(told), told
     assert service.own("GET", f"/v1/sessions/{service.live}").json()["state"] == "live"
     assert b"alices" in service.own("GET", f"/v1/sessions/{service.done}/patch").content
     start = {"instance_hash": "samples__ledger-12"}
