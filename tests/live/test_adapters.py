@@ -28,7 +28,7 @@ def roll(missing):
         done = subprocess.run(
             [python, ROLLS / f"roll_{name}.py"],
             input=json.dumps(job),
-            env=clean | {"PYTHONPATH": str(ROOT / "client"), "HF_HUB_OFFLINE": "1"},
+            env=clean | {"PYTHONPATH": f"{ROOT / 'client'}:{ROOT / 'examples' / 'verifiers'}", "HF_HUB_OFFLINE": "1"},
             capture_output=True,
             text=True,
             timeout=240,
@@ -153,6 +153,60 @@ def test_verifiers(live: Server, roll, solve: str) -> None:
             assert live.session(one["sid"])["state"] == "ended", name
     assert live.actions(rollouts["right"]["sid"])[-1]["content"] == ANSWER
     assert len(live.actions(rollouts["endless"]["sid"])) == 3  # the last turn's calls are not run
+
+
+def test_verifiers_v1(live: Server, roll, solve: str) -> None:
+    """As for SkyRL, in verifiers 0.4; and a turn of three calls counts as three turns."""
+    scripts = {
+        "right": [
+            {
+                "text": "I look.",
+                "calls": [
+                    ["bash", {"command": "sleep 0.5; echo one"}],
+                    ["bash", {"command": "echo two", "timeout": 5}],
+                    ["grep", {"word": "x"}],
+                ],
+            },
+            {"calls": [["bash", {"command": solve}]]},
+            {"calls": [["submit", {}]]},
+        ],
+        "called": [{"calls": [["localization_finish", {"locations": PLACES}]]}],
+        "talk": [{"text": "Where could it be?"}, {"text": ANSWER}],
+        "written": [{"text": f"I look.{call('echo one')}"}, {"text": ANSWER}],
+        "endless": [{"calls": [["bash", {"command": "true"}]]}] * 9,
+        "unknown": [{"text": ANSWER}],
+        "other": [{"calls": [["bash", {"command": "true"}]]}],
+    }
+    instances = dict.fromkeys(scripts, FOUND)
+    instances |= {"right": "samples__search-1", "unknown": "no__such-1", "other": "samples__find-1"}
+    tools = ["bash", "localization_finish", "submit"]
+    job = {"url": live.url, "max_turns": 4, "scripts": scripts, "instances": instances, "tools": tools}
+    rollouts = roll("verifiers_v1", job | {"in_text": ["written"]})["rollouts"]
+    replies = [one for one in rollouts["right"]["seen"] if one["role"] == "tool"]
+    assert [one["content"] for one in replies[:2]] == ["one", "two"]
+    assert replies[2]["content"].startswith("Error: there is no tool 'grep'")
+    assert [one["tool_call_id"] for one in replies[:3]] == ["call_0", "call_1", "call_2"]
+    assert (rollouts["right"]["tools"], rollouts["written"]["tools"]) == (tools, [])
+    assert rollouts["written"]["seen"][-1]["content"] == "<tool_response>\none\n</tool_response>"
+    assert {name: one["rewards"].get("reward") for name, one in rollouts.items()} == {
+        "right": 1.0,  # by its tests, in a container
+        "called": 3.0,  # files, modules and entities
+        "talk": 1.0,
+        "written": 1.0,
+        "endless": 0.0,
+        "unknown": None,
+        "other": None,
+    }
+    assert {name for name, one in rollouts.items() if not one["ok"]} == {"unknown", "other"}
+    assert "unknown_instance" in rollouts["unknown"]["error"] and "tool_calls" in rollouts["other"]["error"]
+    assert rollouts["right"]["grade"]["verdict"] == "resolved" and rollouts["right"]["metrics"]["resolved"] == 1.0
+    assert rollouts["called"]["metrics"]["item/multilevel_localization_f1_reward"] == 3.0
+    assert [rollouts[name]["turns"] for name in ("right", "called", "talk", "endless")] == [3, 1, 2, 4]
+    assert live.session(rollouts["right"]["sid"])["metrics"]["num_turns"] == 3
+    for name, one in rollouts.items():
+        if name != "unknown":
+            assert live.session(one["sid"])["state"] == "ended", name
+    assert live.session(rollouts["right"]["sid"])["run"] == "verifiers"
 
 
 def test_the_client_itself_needs_neither() -> None:
