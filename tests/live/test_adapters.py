@@ -14,6 +14,7 @@ from tests.conftest import ROOT
 from .serving import Server
 
 ROLLS = Path(__file__).parent / "environments"
+ON_PATH = (ROOT / "client", ROOT / "examples", ROOT / "examples" / "verifiers")
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +29,7 @@ def roll(missing):
         done = subprocess.run(
             [python, ROLLS / f"roll_{name}.py"],
             input=json.dumps(job),
-            env=clean | {"PYTHONPATH": f"{ROOT / 'client'}:{ROOT / 'examples' / 'verifiers'}", "HF_HUB_OFFLINE": "1"},
+            env=clean | {"PYTHONPATH": ":".join(map(str, ON_PATH)), "HF_HUB_OFFLINE": "1"},
             capture_output=True,
             text=True,
             timeout=240,
@@ -207,6 +208,44 @@ def test_verifiers_v1(live: Server, roll, solve: str) -> None:
         if name != "unknown":
             assert live.session(one["sid"])["state"] == "ended", name
     assert live.session(rollouts["right"]["sid"])["run"] == "verifiers"
+
+
+def test_inspect_ai(live: Server, roll, solve: str) -> None:
+    """A check of inspect_ai's own list fails, or a sample's score is not what the service grades."""
+    scripts = {"right": ["git status --short", solve], "idle": ["true"], "unknown": ["true"]}
+    instances = dict.fromkeys(scripts, "samples__ledger-12") | {"unknown": "no__such-1"}
+    box = {
+        "image": "sandbox-samples/ledger:latest",
+        "user": "nobody",
+        "workdir": "/tmp",
+    }  # root has a right to all files
+    done = roll("inspect_ai", {"url": live.url, "sandbox": box, "scripts": scripts, "instances": instances})
+    assert len(done["checks"]) >= 44
+    assert {name: told for name, told in done["checks"].items() if told} == {}
+    samples = done["samples"]
+    assert (samples["right"]["value"], samples["right"]["verdict"]) == (1.0, "resolved")
+    assert (samples["idle"]["value"], samples["idle"]["verdict"]) == (0.0, "empty_patch")
+    assert samples["unknown"]["value"] is None and "unknown_instance" in samples["unknown"]["error"]
+    assert live.session(done["box"])["state"] == "ended"
+
+
+def test_mini_swe_agent(live: Server, roll, solve: str) -> None:
+    """Its environment runs commands otherwise than its own ones do, or a fault of the service is an observation."""
+    scripts = {"right": ["echo one; echo two >&2", solve], "unknown": ["true"]}
+    instances = {"right": "samples__ledger-12", "unknown": "no__such-1"}
+    job = {"url": live.url, "image": "sandbox-samples/ledger:latest", "scripts": scripts, "instances": instances}
+    done = roll("mini", job)
+    right = done["rollouts"]["right"]
+    assert (right["exit_status"], right["verdict"], right["reward"]) == ("Submitted", "resolved", 1.0)
+    assert right["submission"].startswith("diff --git a/ledger/")
+    assert any("one\ntwo\n" in message["content"] for message in right["messages"])
+    assert done["rollouts"]["unknown"]["error"].startswith("UnknownInstance")
+    assert done["box"]["told"] == {"output": "/root\nwrong\n", "returncode": 3, "exception_info": ""}
+    killed = done["box"]["killed"]
+    assert (killed["output"], killed["returncode"]) == ("begun\n", -1) and "killed after 1 s" in killed[
+        "exception_info"
+    ]
+    assert live.session(done["box"]["sid"])["state"] == "ended"
 
 
 def test_the_client_itself_needs_neither() -> None:
