@@ -67,6 +67,8 @@ class SandboxServiceSandbox:
 
     def is_alive(self) -> bool:
         """Whether a command runs in it; never raises."""
+        if not self._box.sid:
+            return False
         try:
             return bool(_wait(self._box.run(["true"], timeout_s=_PROBE_S)).exit_code == 0)
         except SandboxError:

@@ -213,7 +213,7 @@ def test_verifiers_v1(live: Server, roll, solve: str) -> None:
 def test_inspect_ai(live: Server, roll, solve: str) -> None:
     """A check of inspect_ai's own list fails, or a sample's score is not what the service grades."""
     scripts = {"right": ["git status --short", solve], "idle": ["true"], "unknown": ["true"]}
-    instances = dict.fromkeys(scripts, "samples__ledger-12") | {"unknown": "no__such-1"}
+    instances = {"right": "samples__ledger-12", "idle": "samples__search-1", "unknown": "no__such-1"}
     box = {
         "image": "sandbox-samples/ledger:latest",
         "user": "nobody",

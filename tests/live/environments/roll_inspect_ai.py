@@ -51,7 +51,7 @@ def policy(messages: list, *_: object) -> ModelOutput:
     told = sum(message.role == "assistant" for message in messages)
     name = next(message.text for message in messages if message.role == "user").strip()
     if told < len(JOB["scripts"][name]):
-        said = ModelOutput.for_tool_call("mockllm/model", "bash", {"cmd": JOB["scripts"][name][told]})
+        said = ModelOutput.for_tool_call("mockllm/model", "bash", {"command": JOB["scripts"][name][told]})
     else:
         said = ModelOutput.for_tool_call("mockllm/model", "submit", {"answer": "done"})
     said.usage = ModelUsage()  # without it the mock model counts tokens, by a vocabulary from another host
