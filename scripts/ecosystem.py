@@ -11,8 +11,8 @@ _HEAD = """\
 # Trainers, agents and clients
 
 What runs on the service, and with what it is tried. Made by `make ecosystem` from `scripts/ecosystem.py`. Releases
-under "in CI" are those of the lock files in `requirements/`, and the named test drives the real package in that release.
-What stands under "by hand" was run so once, against the real package or its public source: no test holds it.
+under "in CI" are those of the lock files in `requirements/`; the test drives the real package in that release. What
+stands under "by hand" was run so once, against the real package or its public source: no test holds it.
 
 A reward that says nothing about the policy is `masked`; the last column says how it is kept from the trainer.
 

@@ -248,8 +248,9 @@ def test_mini_swe_agent(live: Server, roll, solve: str) -> None:
     assert live.session(done["box"]["sid"])["state"] == "ended"
 
 
-def test_the_client_itself_needs_neither() -> None:
+def test_the_client_itself_needs_none_of_them() -> None:
     """`import sandbox_client` takes seconds, or fails where a trainer's package is not installed."""
-    code = "import sys, sandbox_client.blocking; print(sorted({'verifiers', 'skyrl_gym'} & set(sys.modules)))"
+    ours = "sandbox_client.blocking, sandbox_client.rollouts, sandbox_client.trl"
+    code = f"import sys, {ours}; print(sorted({{'pydantic', 'torch', 'verifiers', 'skyrl_gym'}} & set(sys.modules)))"
     environment = os.environ | {"PYTHONPATH": str(ROOT / "client")}
     assert subprocess.check_output([sys.executable, "-c", code], env=environment, text=True) == "[]\n"
