@@ -124,7 +124,7 @@ With tools, instances need the dialect `tool_calls`. The agent's runtime is `sub
         "None: advantage 0, left out of the group's mean",
         """\
 ```python
-from sandbox_client.trl import PatchEnv, rewards     # rows: prompt, instance_id (dialect tool_calls)
+from sandbox_client.trl import PatchEnv, rewards  # rows: prompt, instance_id (dialect tool_calls)
 
 GRPOTrainer(model, train_dataset=rows, environment_factory=PatchEnv, reward_funcs=[rewards])
 ```
@@ -142,10 +142,14 @@ rollout when it is complete. `python examples/trl_step.py` runs one step of the 
         "the sample is an error",
         """\
 ```python
-from sandbox_client.inspect_ai import graded          # pip install './client[inspect]'
+from sandbox_client.inspect_ai import graded  # pip install './client[inspect]'
 
-Task(dataset=[Sample(input=problem, metadata={"instance_id": "samples__ledger-12"})], solver=react(tools=[bash()]),
-     scorer=graded(), sandbox="sandbox_service")      # sandbox=("sandbox_service", IMAGE): a box, without a task
+Task(
+    dataset=[Sample(input=problem, metadata={"instance_id": "samples__ledger-12"})],
+    solver=react(tools=[bash()]),
+    scorer=graded(),
+    sandbox="sandbox_service",
+)  # sandbox=("sandbox_service", IMAGE): a box, without a task
 ```
 
 `inspect eval examples/inspect_task.py` runs the samples.""",
@@ -159,9 +163,9 @@ Task(dataset=[Sample(input=problem, metadata={"instance_id": "samples__ledger-12
         "RolloutMasked",
         """\
 ```python
-from sandbox_client.mini import SandboxEnvironment    # pip install './client[mini]'
+from sandbox_client.mini import SandboxEnvironment  # pip install './client[mini]'
 
-environment = SandboxEnvironment(instance="samples__ledger-12")    # or in YAML: environment_class, instance or image
+environment = SandboxEnvironment(instance="samples__ledger-12")  # or in YAML: environment_class, instance or image
 DefaultAgent(model, environment, **config).run(problem)
 environment.reward()
 ```
@@ -177,8 +181,10 @@ environment.reward()
         "None: the trajectory is rejected",
         """\
 ```python
-trainer.train(workflow="sandbox_client.areal.SandboxWorkflow",     # rows: instance_id, messages
-              workflow_kwargs={"gconfig": config.gconfig, "tokenizer": config.tokenizer_path, "max_turns": 30})
+trainer.train(
+    workflow="sandbox_client.areal.SandboxWorkflow",  # rows: instance_id, messages
+    workflow_kwargs={"gconfig": config.gconfig, "tokenizer": config.tokenizer_path, "max_turns": 30},
+)
 ```""",
         by_hand="1.0.4: its request and response types, with a scripted engine",
     ),
