@@ -1,6 +1,6 @@
 # Each target works alone and first, also on a fresh Debian 12 as root; a second run does only what is left to do.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-search test podman check unit lint accept bench bench-quick chaos soak hacks images search-image metrics sbom audit pins docs pictures lock clean
+.PHONY: help setup demo demo-search test podman check unit lint accept bench bench-quick chaos soak hacks images search-image metrics ecosystem sbom audit pins docs pictures lock clean
 
 engine := scripts/with-engine.sh
 bin := .venv/bin
@@ -68,6 +68,9 @@ soak: setup ## steady rollouts on two nodes for MINUTES (10), as root; what must
 
 hacks: setup ## try every hack on every grader, the benchmark's harness beside; writes hacks/results/ and docs/trust.md (HACKS_ARGS)
 	@$(engine) sh -c 'scripts/images.sh && $(bin)/python -m hacks $(HACKS_ARGS)'
+
+ecosystem: setup ## remake docs/ecosystem.md from its lines and from the releases in the lock files
+	@$(bin)/python scripts/ecosystem.py >docs/ecosystem.md
 
 sbom: setup ## write build/sbom.json (CycloneDX) and build/licences.csv of all that the server is made of
 	@scripts/environments.sh supply .cache/supply

@@ -17,6 +17,7 @@ SandboxError
 ├── ServiceFault           5xx after the retries
 │   ├── NoCapacity         no capacity within the service's time limit
 │   └── SandboxLost        the container is gone, with everything in it
+├── RolloutMasked          the rollout says nothing about the policy; leave it out of the loss
 ├── CommandFailed          a command that had to succeed failed; also a RuntimeError
 └── CommandTimedOut        a command exceeded its timeout and was killed with its child processes
 
@@ -123,6 +124,14 @@ class NoCapacity(ServiceFault):
 
 class SandboxLost(ServiceFault):
     """The container is gone, with everything in it."""
+
+
+class RolloutMasked(SandboxError):
+    """The service failed in this rollout or masked its reward: it says nothing about the policy."""
+
+    def __init__(self, detail: str, *, code: str) -> None:
+        super().__init__(detail)
+        self.code = code
 
 
 class CommandFailed(SandboxError, RuntimeError):

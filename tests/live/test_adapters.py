@@ -14,6 +14,7 @@ from tests.conftest import ROOT
 from .serving import Server
 
 ROLLS = Path(__file__).parent / "environments"
+ON_PATH = (ROOT / "client", ROOT / "examples", ROOT / "examples" / "verifiers")
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +29,7 @@ def roll(missing):
         done = subprocess.run(
             [python, ROLLS / f"roll_{name}.py"],
             input=json.dumps(job),
-            env=clean | {"PYTHONPATH": str(ROOT / "client"), "HF_HUB_OFFLINE": "1"},
+            env=clean | {"PYTHONPATH": ":".join(map(str, ON_PATH)), "HF_HUB_OFFLINE": "1"},
             capture_output=True,
             text=True,
             timeout=240,
@@ -155,8 +156,101 @@ def test_verifiers(live: Server, roll, solve: str) -> None:
     assert len(live.actions(rollouts["endless"]["sid"])) == 3  # the last turn's calls are not run
 
 
-def test_the_client_itself_needs_neither() -> None:
+def test_verifiers_v1(live: Server, roll, solve: str) -> None:
+    """As for SkyRL, in verifiers 0.4; and a turn of three calls counts as three turns."""
+    scripts = {
+        "right": [
+            {
+                "text": "I look.",
+                "calls": [
+                    ["bash", {"command": "sleep 0.5; echo one"}],
+                    ["bash", {"command": "echo two", "timeout": 5}],
+                    ["grep", {"word": "x"}],
+                ],
+            },
+            {"calls": [["bash", {"command": solve}]]},
+            {"calls": [["submit", {}]]},
+        ],
+        "called": [{"calls": [["localization_finish", {"locations": PLACES}]]}],
+        "talk": [{"text": "Where could it be?"}, {"text": ANSWER}],
+        "written": [{"text": f"I look.{call('echo one')}"}, {"text": ANSWER}],
+        "endless": [{"calls": [["bash", {"command": "true"}]]}] * 9,
+        "unknown": [{"text": ANSWER}],
+        "other": [{"calls": [["bash", {"command": "true"}]]}],
+    }
+    instances = dict.fromkeys(scripts, FOUND)
+    instances |= {"right": "samples__search-1", "unknown": "no__such-1", "other": "samples__find-1"}
+    tools = ["bash", "localization_finish", "submit"]
+    job = {"url": live.url, "max_turns": 4, "scripts": scripts, "instances": instances, "tools": tools}
+    rollouts = roll("verifiers_v1", job | {"in_text": ["written"]})["rollouts"]
+    replies = [one for one in rollouts["right"]["seen"] if one["role"] == "tool"]
+    assert [one["content"] for one in replies[:2]] == ["one", "two"]
+    assert replies[2]["content"].startswith("Error: there is no tool 'grep'")
+    assert [one["tool_call_id"] for one in replies[:3]] == ["call_0", "call_1", "call_2"]
+    assert (rollouts["right"]["tools"], rollouts["written"]["tools"]) == (tools, [])
+    assert rollouts["written"]["seen"][-1]["content"] == "<tool_response>\none\n</tool_response>"
+    assert {name: one["rewards"].get("reward") for name, one in rollouts.items()} == {
+        "right": 1.0,  # by its tests, in a container
+        "called": 3.0,  # files, modules and entities
+        "talk": 1.0,
+        "written": 1.0,
+        "endless": 0.0,
+        "unknown": None,
+        "other": None,
+    }
+    assert {name for name, one in rollouts.items() if not one["ok"]} == {"unknown", "other"}
+    assert "unknown_instance" in rollouts["unknown"]["error"] and "tool_calls" in rollouts["other"]["error"]
+    assert rollouts["right"]["grade"]["verdict"] == "resolved" and rollouts["right"]["metrics"]["resolved"] == 1.0
+    assert rollouts["called"]["metrics"]["item/multilevel_localization_f1_reward"] == 3.0
+    assert [rollouts[name]["turns"] for name in ("right", "called", "talk", "endless")] == [3, 1, 2, 4]
+    assert live.session(rollouts["right"]["sid"])["metrics"]["num_turns"] == 3
+    for name, one in rollouts.items():
+        if name != "unknown":
+            assert live.session(one["sid"])["state"] == "ended", name
+    assert live.session(rollouts["right"]["sid"])["run"] == "verifiers"
+
+
+def test_inspect_ai(live: Server, roll, solve: str) -> None:
+    """A check of inspect_ai's own list fails, or a sample's score is not what the service grades."""
+    scripts = {"right": ["git status --short", solve], "idle": ["true"], "unknown": ["true"]}
+    instances = {"right": "samples__ledger-12", "idle": "samples__search-1", "unknown": "no__such-1"}
+    box = {
+        "image": "sandbox-samples/ledger:latest",
+        "user": "nobody",
+        "workdir": "/tmp",
+    }  # root has a right to all files
+    done = roll("inspect_ai", {"url": live.url, "sandbox": box, "scripts": scripts, "instances": instances})
+    assert len(done["checks"]) >= 44
+    assert {name: told for name, told in done["checks"].items() if told} == {}
+    samples = done["samples"]
+    assert (samples["right"]["value"], samples["right"]["verdict"]) == (1.0, "resolved")
+    assert (samples["idle"]["value"], samples["idle"]["verdict"]) == (0.0, "empty_patch")
+    assert samples["unknown"]["value"] is None and "unknown_instance" in samples["unknown"]["error"]
+    assert live.session(done["box"])["state"] == "ended"
+
+
+def test_mini_swe_agent(live: Server, roll, solve: str) -> None:
+    """Its environment runs commands otherwise than its own ones do, or a fault of the service is an observation."""
+    scripts = {"right": ["echo one; echo two >&2", solve], "unknown": ["true"]}
+    instances = {"right": "samples__ledger-12", "unknown": "no__such-1"}
+    job = {"url": live.url, "image": "sandbox-samples/ledger:latest", "scripts": scripts, "instances": instances}
+    done = roll("mini", job)
+    right = done["rollouts"]["right"]
+    assert (right["exit_status"], right["verdict"], right["reward"]) == ("Submitted", "resolved", 1.0)
+    assert right["submission"].startswith("diff --git a/ledger/")
+    assert any("one\ntwo\n" in message["content"] for message in right["messages"])
+    assert done["rollouts"]["unknown"]["error"].startswith("UnknownInstance")
+    assert done["box"]["told"] == {"output": "/root\nwrong\n", "returncode": 3, "exception_info": ""}
+    killed = done["box"]["killed"]
+    assert (killed["output"], killed["returncode"]) == ("begun\n", -1) and "killed after 1 s" in killed[
+        "exception_info"
+    ]
+    assert live.session(done["box"]["sid"])["state"] == "ended"
+
+
+def test_the_client_itself_needs_none_of_them() -> None:
     """`import sandbox_client` takes seconds, or fails where a trainer's package is not installed."""
-    code = "import sys, sandbox_client.blocking; print(sorted({'verifiers', 'skyrl_gym'} & set(sys.modules)))"
+    ours = "sandbox_client.blocking, sandbox_client.rollouts, sandbox_client.trl"
+    code = f"import sys, {ours}; print(sorted({{'pydantic', 'torch', 'verifiers', 'skyrl_gym'}} & set(sys.modules)))"
     environment = os.environ | {"PYTHONPATH": str(ROOT / "client")}
     assert subprocess.check_output([sys.executable, "-c", code], env=environment, text=True) == "[]\n"

@@ -58,6 +58,14 @@ def test_the_metrics_document_is_fresh() -> None:
     assert (DOCS / "metrics.md").read_text() == made
 
 
+def test_the_ecosystem_document_is_fresh() -> None:
+    """Run `make ecosystem` when this fails: a release in a lock file, or a line of the table, is another."""
+    made = runpy.run_path(str(DOCS.parent / "scripts" / "ecosystem.py"))
+    assert (DOCS / "ecosystem.md").read_text() == made["markdown"]()
+    tests = {str(path.relative_to(DOCS.parent)): path.read_text() for path in DOCS.parent.glob("tests/live/test_*.py")}
+    assert made["without_test"](tests) == []
+
+
 def test_every_setting_is_in_the_settings_document() -> None:
     """The generator would miss a field outside all groups of the class."""
     named = re.findall(r"^\| `SANDBOX_(\w+)`", markdown(), re.MULTILINE)

@@ -1,0 +1,149 @@
+"""A sandbox provider of NeMo Gym over boxes: `env.sandbox.provider: {sandbox_service: {}}`.
+
+NeMo Gym finds it by the package's entry point `nemo_gym.sandbox_providers`. NeMo Gym is not on PyPI;
+written for `nemo_gym/sandbox/providers/base.py` of August 2026.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from nemo_gym.sandbox.providers.base import (
+    SandboxCreateError,
+    SandboxExecResult,
+    SandboxHandle,
+    SandboxSpec,
+    SandboxStatus,
+)
+
+from sandbox_client.boxes import Box
+from sandbox_client.errors import CommandTimedOut, RequestRejected, SandboxError, SandboxLost, UnknownSession
+from sandbox_client.rollouts import service_url
+
+_NOT_RUN = 125
+"""NeMo Gym's return code for a command that has none, beside `error_type`."""
+_CREATE_S = 600.0
+_PROBE_S = 10.0
+
+
+class SandboxServiceProvider:
+    """Boxes of any image. What the service fails at is told by `error_type`; it is not taken for an exit code."""
+
+    name = "sandbox_service"
+
+    def __init__(self, url: str | None = None, run: str | None = None, size: str | None = None) -> None:
+        """`url` None: SANDBOX_URL, `run` None: SANDBOX_RUN; `size` is a name that the service knows."""
+        self._urls = [one.strip() for one in service_url(url).split(",") if one.strip()]
+        self._run, self._size = run, size
+
+    async def create(self, spec: SandboxSpec) -> SandboxHandle:
+        """Create a box with its files. Raises SandboxCreateError; `resources` are the service's, by `size`."""
+        if not spec.image:
+            raise SandboxCreateError("the sandbox service needs an image")
+        box = Box(
+            spec.image,
+            size=spec.provider_options.get("size", self._size),
+            network=spec.provider_options.get("network"),
+            lifetime_s=spec.ttl_s,
+            env=spec.env,
+            metadata=spec.metadata,
+            base_url=self._urls,
+            run=self._run,
+        )
+        try:
+            await asyncio.wait_for(_made(box, spec), spec.ready_timeout_s or _CREATE_S)
+        except BaseException as error:
+            await _closed(box)
+            if isinstance(error, (SandboxError, TimeoutError, asyncio.TimeoutError)):
+                raise SandboxCreateError(f"no box of {spec.image}: {error or 'it took too long'}") from error
+            raise
+        return SandboxHandle(sandbox_id=box.sid, provider_name=self.name, raw=(box, spec.workdir))
+
+    async def exec(
+        self,
+        handle: SandboxHandle,
+        command: str,
+        *,
+        cwd: str | None = None,
+        env: dict[str, str] | None = None,
+        timeout_s: float | None = None,
+        user: str | int | None = None,
+    ) -> SandboxExecResult:
+        """Run a command in a bash."""
+        box, workdir = _raw(handle)
+        try:
+            done = await box.run(
+                ["bash", "-c", command],
+                cwd=cwd or workdir,
+                env=env,
+                timeout_s=timeout_s,
+                user=None if user is None else str(user),
+            )
+        except CommandTimedOut as error:
+            return SandboxExecResult(error.stdout, error.stderr, _NOT_RUN, error_type="timeout")
+        except SandboxError as error:
+            kind = "sandbox" if isinstance(error, (SandboxLost, UnknownSession)) else error.code
+            return SandboxExecResult(None, str(error), _NOT_RUN, error_type=kind)
+        return SandboxExecResult(done.stdout, done.stderr, done.exit_code)
+
+    async def upload_file(self, handle: SandboxHandle, source_path: Path, target_path: str) -> None:
+        """Copy a local file into the box. Raises SandboxError."""
+        await _raw(handle)[0].write(target_path, Path(source_path))
+
+    async def download_file(self, handle: SandboxHandle, source_path: str, target_path: Path) -> None:
+        """Copy a file of the box to the local one. Raises UnknownFile, SandboxError."""
+        content = await _raw(handle)[0].read(source_path)
+        Path(target_path).parent.mkdir(parents=True, exist_ok=True)
+        await asyncio.to_thread(Path(target_path).write_bytes, content)
+
+    async def status(self, handle: SandboxHandle) -> SandboxStatus:
+        """RUNNING if a command runs in it, STOPPED if it is gone, UNKNOWN if the service does not say."""
+        try:
+            await _raw(handle)[0].run(["true"], timeout_s=_PROBE_S)
+        except (SandboxLost, UnknownSession, RequestRejected):
+            return SandboxStatus.STOPPED
+        except SandboxError:
+            return SandboxStatus.UNKNOWN
+        return SandboxStatus.RUNNING
+
+    async def close(self, handle: SandboxHandle) -> None:
+        """End the box."""
+        await _closed(_raw(handle)[0])
+
+    async def aclose(self) -> None:
+        """Nothing is shared between boxes."""
+
+    async def serialize_handle(self, handle: SandboxHandle, *, scope: str | None = None) -> dict[str, Any]:
+        """What `connect` makes a handle of, in any process that reaches the service."""
+        return {"sandbox_id": handle.sandbox_id, "workdir": _raw(handle)[1]}
+
+    async def connect(self, descriptor: Mapping[str, Any]) -> SandboxHandle:
+        """A handle of a box that was created elsewhere."""
+        box = Box("", base_url=self._urls, run=self._run)
+        box.sid = str(descriptor["sandbox_id"])
+        return SandboxHandle(sandbox_id=box.sid, provider_name=self.name, raw=(box, descriptor.get("workdir")))
+
+
+async def _made(box: Box, spec: SandboxSpec) -> None:
+    await box.create()
+    if spec.workdir:
+        await box.run(f"mkdir -p {quote(spec.workdir)}")
+    for path, content in spec.files.items():
+        await box.write(path, content.encode())
+
+
+async def _closed(box: Box) -> None:
+    try:
+        if box.sid:
+            await box.kill()
+    finally:
+        await box.aclose()
+
+
+def _raw(handle: SandboxHandle) -> tuple[Box, str | None]:
+    box, workdir = handle.raw
+    return box, workdir

@@ -1,0 +1,95 @@
+"""A sandbox backend of rLLM over boxes; nothing of rLLM is imported.
+
+    rllm.sandbox.sandboxed_flow.create_sandbox = sandbox_client.rllm.create_sandbox    # before a flow starts
+
+or `SandboxServiceSandbox(name, image)` wherever rLLM takes a `Sandbox`; written for its `rllm/sandbox/protocol.py` of
+August 2026.
+"""
+
+from __future__ import annotations
+
+import tarfile
+import tempfile
+from collections.abc import Coroutine
+from pathlib import Path
+from shlex import quote
+from typing import Any, TypeVar
+
+from sandbox_client.background import background
+from sandbox_client.boxes import Box
+from sandbox_client.errors import CommandFailed, CommandTimedOut, SandboxError
+from sandbox_client.rollouts import service_url
+
+_T = TypeVar("_T")
+_TAIL = 600
+_KILLED = -1
+_PROBE_S = 10.0
+
+
+class SandboxServiceSandbox:
+    """A box, as rLLM drives sandboxes: each call blocks its thread."""
+
+    def __init__(self, name: str, image: str, *, url: str | None = None, size: str | None = None, **_: Any) -> None:
+        """Create the box; `url` None: SANDBOX_URL. Raises SandboxError."""
+        self.name, self.image = name, image
+        urls = [one.strip() for one in service_url(url).split(",") if one.strip()]
+        self._box = _wait(_created(image, urls, size, name))
+
+    def exec(self, command: str, timeout: float | None = None, user: str | None = None) -> str:
+        """The command's stdout.
+
+        Raises:
+            CommandFailed (a RuntimeError, as rLLM expects): its exit code is not 0, or it ran past `timeout`.
+            SandboxError: the service failed; no RuntimeError, so that rLLM does not take it for the command's failure.
+        """
+        try:
+            done = _wait(self._box.run(["bash", "-c", command], timeout_s=timeout, user=user))
+        except CommandTimedOut as error:
+            raise CommandFailed(f"{error.detail}: {command}\n{error.stderr[-_TAIL:]}", exit_code=_KILLED) from None
+        if done.exit_code != 0:
+            told = f"exit {done.exit_code} in {self.name}: {command}\n{done.stderr[-_TAIL:]}"
+            raise CommandFailed(told, exit_code=done.exit_code)
+        return done.stdout
+
+    def upload_file(self, local_path: str, remote_path: str) -> None:
+        """Copy a file into the box. Raises SandboxError."""
+        _wait(self._box.write(remote_path, Path(local_path)))
+
+    def upload_dir(self, local_path: str, remote_path: str) -> None:
+        """Copy a folder into the box, as `remote_path`. Raises SandboxError."""
+        packed = f"/tmp/.{self._box.sid}.tar"
+        with tempfile.NamedTemporaryFile(suffix=".tar") as local:
+            with tarfile.open(local.name, "w") as tar:
+                tar.add(local_path, arcname=".")
+            self.upload_file(local.name, packed)
+        place = quote(remote_path)
+        self.exec(f"mkdir -p {place} && tar -xf {packed} -C {place} --no-same-owner && rm -f {packed}")
+
+    def is_alive(self) -> bool:
+        """Whether a command runs in it; never raises."""
+        if not self._box.sid:
+            return False
+        try:
+            return bool(_wait(self._box.run(["true"], timeout_s=_PROBE_S)).exit_code == 0)
+        except SandboxError:
+            return False
+
+    def close(self) -> None:
+        """End the box; a second call does nothing."""
+        if self._box.sid:
+            _wait(self._box.__aexit__(None, None, None))
+            self._box.sid = ""
+
+
+def create_sandbox(backend: str, name: str, image: str, **kwargs: Any) -> SandboxServiceSandbox:
+    """The factory of rLLM, whatever backend it asks for."""
+    return SandboxServiceSandbox(name, image, **kwargs)
+
+
+async def _created(image: str, urls: list[str], size: str | None, name: str) -> Box:
+    box = Box(image, base_url=urls, size=size, metadata={"rllm": name})
+    return await box.__aenter__()
+
+
+def _wait(work: Coroutine[Any, Any, _T]) -> _T:
+    return background().submit(work).result()  # each of the client's calls ends within its own timeout

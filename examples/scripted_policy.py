@@ -1,0 +1,107 @@
+"""An OpenAI endpoint without a model: plays the samples' own fixes, to try the set-up of a trainer without a GPU.
+
+    python examples/scripted_policy.py [--port 8000] [--wrong]     # http://127.0.0.1:8000/v1, any key, any model name
+
+It finds the instance by its problem statement in the conversation, looks around, applies the instance's patch (with
+`--wrong` one that mends nothing) and submits. It calls `bash` where the request offers that tool, under any prefix,
+and else writes calls as text. Needs Python alone.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+ROWS = [json.loads(line) for line in (Path(__file__).parent / "instances.jsonl").read_text().splitlines()]
+HARMLESS = "diff --git a/NOTES b/NOTES\nnew file mode 100644\n--- /dev/null\n+++ b/NOTES\n@@ -0,0 +1 @@\n+looked at\n"
+
+
+def commands(conversation: str, *, wrong: bool) -> list[str]:
+    """What is run for the instance of this conversation, a command a turn."""
+    row = next((row for row in ROWS if row["problem_statement"].strip() in conversation), ROWS[0])
+    patch = HARMLESS if wrong else row.get("patch") or row["gold_patch"]
+    return ["git log --oneline | head -3; ls", f"git apply - <<'END_OF_PATCH'\n{patch}END_OF_PATCH"]
+
+
+def turn(request: Mapping, *, wrong: bool) -> dict:
+    """The next assistant message of a conversation."""
+    messages = request["messages"]
+    said = sum(message["role"] == "assistant" for message in messages)
+    script = commands("\n".join(_text(message.get("content")) for message in messages), wrong=wrong)
+    tools = [tool["function"]["name"] for tool in request.get("tools") or []]
+    bash = next((name for name in tools if name.endswith("bash")), None)
+    if said < len(script) and bash:
+        return _call(said, bash, {"command": script[said]})
+    if said < len(script):
+        text = f"<function=execute_bash>\n<parameter=command>\n{script[said]}\n</parameter>\n</function>"
+        return {"role": "assistant", "content": text}
+    submit = next((name for name in tools if name.endswith("submit")), None)
+    if submit and said == len(script):
+        return _call(said, submit, {"answer": "It is done."})
+    return {"role": "assistant", "content": "It is done." if tools else "<function=finish>\n</function>"}
+
+
+def _call(number: int, name: str, arguments: dict) -> dict:
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    call = {"id": f"call_{number}", "type": "function", "function": function}
+    return {"role": "assistant", "content": "", "tool_calls": [call]}
+
+
+def _text(content: object) -> str:
+    parts = content if isinstance(content, list) else []
+    return content if isinstance(content, str) else "".join(part.get("text") or "" for part in parts)
+
+
+class Policy(BaseHTTPRequestHandler):
+    """Answers `POST .../chat/completions`, streamed if asked."""
+
+    protocol_version = "HTTP/1.1"
+    wrong = False
+
+    def do_POST(self) -> None:
+        """The next turn."""
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        message = turn(request, wrong=self.wrong)
+        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        ends = "tool_calls" if "tool_calls" in message else "stop"
+        said = {
+            "id": "scripted",
+            "created": int(time.time()),
+            "model": request.get("model", "scripted"),
+            "usage": usage,
+        }
+        if not request.get("stream"):
+            choice = {"index": 0, "message": message, "finish_reason": ends}
+            self._answer("application/json", json.dumps({**said, "object": "chat.completion", "choices": [choice]}))
+            return
+        for index, call in enumerate(message.get("tool_calls", [])):
+            call["index"] = index
+        choice = {"index": 0, "delta": message, "finish_reason": ends}
+        chunk = {**said, "object": "chat.completion.chunk", "choices": [choice]}
+        self._answer("text/event-stream", f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n")
+
+    def log_message(self, *words: object) -> None:
+        """Say nothing of requests."""
+
+    def _answer(self, kind: str, body: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body.encode())))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+
+def main() -> None:
+    """Serve until interrupted."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--port", type=int, default=8000)
+    options.add_argument("--wrong", action="store_true", help="apply a patch that mends nothing")
+    chosen = options.parse_args()
+    Policy.wrong = chosen.wrong
+    ThreadingHTTPServer(("127.0.0.1", chosen.port), Policy).serve_forever()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,250 @@
+"""Prints docs/ecosystem.md: who runs on the service, with the releases of the lock files (`make ecosystem`)."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+_HEAD = """\
+# Trainers, agents and clients
+
+What runs on the service, and with what it is tried. Made by `make ecosystem` from `scripts/ecosystem.py`. Releases
+under "in CI" are those of the lock files in `requirements/`; the test drives the real package in that release. What
+stands under "by hand" was run so once, against the real package or its public source: no test holds it.
+
+A reward that says nothing about the policy is `masked`; the last column says how it is kept from the trainer.
+
+"""
+_COLUMNS = ("client", "in CI", "test", "by hand", "works", "does not", "masked")
+_EXAMPLES = """
+## How to begin
+
+`SANDBOX_URL` names the service, `pip install './client[EXTRA]'` brings the extra in brackets.
+`python examples/scripted_policy.py` is an endpoint without a model that plays the samples' fixes, at
+`http://127.0.0.1:8000/v1`.
+"""
+
+
+@dataclass(frozen=True)
+class Client:
+    """One line of the table, and its lines to start by."""
+
+    name: str
+    locks: Sequence[tuple[str, str]]
+    """Lock files and the package that each pins; what they pin is in CI."""
+    test: str
+    """The file and the test's name, `file::test`; "" if none drives the real package."""
+    works: str
+    fails: str
+    masked: str
+    start: str = ""
+    """Lines of configuration, in Markdown; "": the page that the name links to has them."""
+    by_hand: str = ""
+
+
+CLIENTS = (
+    Client(
+        "[veRL](verl.md), agent loops and `swedev`",
+        [("sdk-verl.txt", "verl"), ("beside-verl-0.8.0.txt", "verl"), ("beside-verl-0.7.1.txt", "verl")],
+        "tests/live/test_verl.py::test_",
+        "SWE tasks and code search, tool loop, reward loop",
+        "",
+        "response mask 0, or dropped ([verl.md](verl.md))",
+    ),
+    Client(
+        "[slime](slime.md)",
+        [],
+        "",
+        "its coding-agent example, by E2B's SDK or `sandbox_client.slime`",
+        "",
+        "[slime.md](slime.md)",
+        by_hand="its own `generate()`, unmodified",
+    ),
+    Client(
+        "[E2B's SDK](boxes.md)",
+        [("sdk-e2b-newest.txt", "e2b"), ("sdk-e2b-older.txt", "e2b"), ("sdk-e2b-oldest.txt", "e2b")],
+        "tests/live/test_e2b.py::test_",
+        "boxes, templates, files, commands, ports, pause",
+        "volumes, secrets and what asserts E2B's own hosts ([boxes.md](boxes.md))",
+        "no rewards",
+    ),
+    Client(
+        "verifiers 0.2 to 0.3.1",
+        [("sdk-verifiers.txt", "verifiers")],
+        "tests/live/test_adapters.py::test_verifiers",
+        "code search, `sandbox_client.verifiers` ([code-search.md](code-search.md#verifiers))",
+        "0.4.0 removed StatefulToolEnv",
+        '`state["error"]`, no score',
+    ),
+    Client(
+        "verifiers 0.4, prime-rl, Environments Hub",
+        [("sdk-verifiers_v1.txt", "verifiers")],
+        "tests/live/test_adapters.py::test_verifiers_v1",
+        "SWE tasks and code search: taskset, harness, env; tools or text; a turn's calls are one request",
+        "other harnesses (they run in a container of their own); prime-rl itself was not run",
+        "the trace is an error, with no reward",
+        """\
+```sh
+pip install './client[verifiers-v1]' ./examples/verifiers     # a hub package: copy it, rename it, `prime env push`
+vf-eval sandbox-swe --env.taskset.rows examples/instances.jsonl \\
+    --model scripted --client.base-url http://127.0.0.1:8000/v1 --client.api-key-var USER --no-push
+```
+
+```toml
+# prime-rl
+[env.taskset]
+id = "sandbox-swe"
+rows = "train.jsonl"           # instance_id, and prompt or problem_statement
+[env.agent]
+max_turns = 30
+[env.agent.harness]
+id = "sandbox-swe"
+tools = ["bash", "submit"]     # or ["bash", "localization_finish"]; [] is a policy that writes its calls as text
+```
+
+With tools, instances need the dialect `tool_calls`. The agent's runtime is `subprocess` and runs nothing.""",
+        by_hand="`vf-eval` 0.4.0 on the samples",
+    ),
+    Client(
+        "SkyRL",
+        [("sdk-skyrl.txt", "skyrl-gym")],
+        "tests/live/test_adapters.py::test_skyrl",
+        "code search, `sandbox_client.skyrl` ([code-search.md](code-search.md#skyrl))",
+        "SWE tasks have no environment of their own",
+        '`metadata["mask"]`, or an exception (`faults: raise`)',
+    ),
+    Client(
+        "TRL",
+        [],
+        "",
+        "SWE tasks and code search by `environment_factory`; `rewards` grades a batch at once",
+        "TRL goes on after the end while the policy calls tools (they answer that it is over); a turn is a call",
+        "None: advantage 0, left out of the group's mean",
+        """\
+```python
+from sandbox_client.trl import PatchEnv, rewards  # rows: prompt, instance_id (dialect tool_calls)
+
+GRPOTrainer(model, train_dataset=rows, environment_factory=PatchEnv, reward_funcs=[rewards])
+```
+
+`SearchEnv` is for code search; `GradedPatchEnv` and `GradedSearchEnv` have `get_reward`, for trainers that score each
+rollout when it is complete. `python examples/trl_step.py` runs one step of the real trainer without a GPU.""",
+        by_hand="1.16.0: one step of GRPOTrainer on CPU (`examples/trl_step.py`); masked rollouts have advantage 0",
+    ),
+    Client(
+        "inspect_ai",
+        [("sdk-inspect_ai.txt", "inspect-ai")],
+        "tests/live/test_adapters.py::test_inspect_ai",
+        "a sandbox provider over boxes and sessions: its `self_check` list passes as a user who is not root; a scorer",
+        "as root three of its checks fail, since root has a right to all files; `connection()`",
+        "the sample is an error",
+        """\
+```python
+from sandbox_client.inspect_ai import graded  # pip install './client[inspect]'
+
+Task(
+    dataset=[Sample(input=problem, metadata={"instance_id": "samples__ledger-12"})],
+    solver=react(tools=[bash()]),
+    scorer=graded(),
+    sandbox="sandbox_service",
+)  # sandbox=("sandbox_service", IMAGE): a box, without a task
+```
+
+`inspect eval examples/inspect_task.py` runs the samples.""",
+    ),
+    Client(
+        "mini-swe-agent",
+        [("sdk-mini.txt", "mini-swe-agent")],
+        "tests/live/test_adapters.py::test_mini_swe_agent",
+        "an environment class, in a session (graded) or a box",
+        "its batch command for SWE-bench does not tell a class of others which instance it is for",
+        "RolloutMasked",
+        """\
+```python
+from sandbox_client.mini import SandboxEnvironment  # pip install './client[mini]'
+
+environment = SandboxEnvironment(instance="samples__ledger-12")  # or in YAML: environment_class, instance or image
+DefaultAgent(model, environment, **config).run(problem)
+environment.reward()
+```
+
+`python examples/mini_agent.py http://localhost:5000` runs a sample.""",
+    ),
+    Client(
+        "AReaL",
+        [],
+        "",
+        "`sandbox_client.areal.SandboxWorkflow`: SWE tasks and code search as text",
+        "untried with its engines: the package needs CUDA's torch",
+        "None: the trajectory is rejected",
+        """\
+```python
+trainer.train(
+    workflow="sandbox_client.areal.SandboxWorkflow",  # rows: instance_id, messages
+    workflow_kwargs={"gconfig": config.gconfig, "tokenizer": config.tokenizer_path, "max_turns": 30},
+)
+```""",
+        by_hand="1.0.4: its request and response types, with a scripted engine",
+    ),
+    Client(
+        "NeMo Gym",
+        [],
+        "",
+        "a sandbox provider over boxes: create, exec, files, status, close, connect",
+        "PTY and ports; not on PyPI",
+        "a fault is `error_type`, no exit code",
+        """\
+```yaml
+env: {sandbox: {provider: {sandbox_service: {}}}}     # found by the entry point of sandbox-client
+```""",
+        by_hand="source of 2026-08-22: `AsyncSandbox` over it",
+    ),
+    Client(
+        "rLLM",
+        [],
+        "",
+        "a `Sandbox` over boxes: exec, upload_file, upload_dir, is_alive, close",
+        "it has no registry of backends: its factory must be replaced; not on PyPI",
+        "SandboxError, which rLLM does not take for the command's failure",
+        """\
+```python
+import rllm.sandbox.sandboxed_flow, sandbox_client.rllm
+
+rllm.sandbox.sandboxed_flow.create_sandbox = sandbox_client.rllm.create_sandbox
+```""",
+        by_hand="source of 2026-08-15: its protocol and `_safe_exec`",
+    ),
+)
+
+
+def releases(client: Client) -> str:
+    """The releases that the client's lock files pin, in their order."""
+    pinned = []
+    for lock, package in client.locks:
+        found = re.search(rf"^{re.escape(package)}==(\S+)", (ROOT / "requirements" / lock).read_text(), re.MULTILINE)
+        assert found, f"{lock} does not pin {package}"
+        pinned.append(found[1])
+    return ", ".join(pinned)
+
+
+def markdown() -> str:
+    """The document."""
+    rows = [f"| {' | '.join(_COLUMNS)} |\n", f"|{'---|' * len(_COLUMNS)}\n"]
+    for one in CLIENTS:
+        test = f"`{one.test.removeprefix('tests/live/').removesuffix('::test_')}`" if one.test else ""
+        cells = (one.name, releases(one), test, one.by_hand, one.works, one.fails, one.masked)
+        rows.append(f"| {' | '.join(cells)} |\n")
+    begins = [f"\n### {one.name}\n\n{one.start}\n" for one in CLIENTS if one.start]
+    return _HEAD + "".join(rows) + _EXAMPLES + "".join(begins)
+
+
+def without_test(tests: Mapping[str, str]) -> list[str]:
+    """Clients whose releases are said to be in CI while no such test is in `tests` (a file's text by its path)."""
+    named = {one.name: one.test.split("::") for one in CLIENTS if one.locks}
+    return [name for name, (path, *test) in named.items() if f"def {test[0]}" not in tests.get(path, "")]
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")
