@@ -3,6 +3,8 @@
 # file descriptors that cannot be given. Forks nothing; our own names begin with __sb_.
 \builtin shopt -q expand_aliases && __sb_expand=-s || __sb_expand=-u
 \builtin shopt -u expand_aliases
+[[ $- == *k* ]] && __sb_keyword=-k || __sb_keyword=+k
+\builtin set +k # with it, `local a=b` sets nothing
 # Only lines after this one are safe from aliases.
 __sb_save() {
   builtin local __sb_name __sb_opt __sb_file=/run/sandbox/shell __sb_open= __sb_status=$1
@@ -107,6 +109,7 @@ __sb_save() {
     for __sb_name in "${__sb_list[@]}"; do
       [[ $__sb_name == *' '@(errexit|history|nounset|verbose|xtrace) ]] || builtin printf 'builtin %s\n' "$__sb_name"
     done
+    builtin printf 'builtin set %s\n' "$__sb_keyword"
     builtin printf 'builtin unset -v __sb_not __sb_list __sb_name\nbuiltin shopt %s expand_aliases\n' "$__sb_expand"
     for __sb_name in "${__sb_list[@]}"; do
       # (on one line, since history keeps lines)
@@ -117,6 +120,7 @@ __sb_save() {
 } 2> /dev/null
 __sb_save "$@" || builtin :
 builtin shopt "$__sb_expand" expand_aliases
-builtin unset -v __sb_expand
+builtin set "$__sb_keyword"
+builtin unset -v __sb_expand __sb_keyword
 builtin unset -f __sb_save
 builtin return "$1"
