@@ -81,6 +81,7 @@ def server(rows: Path, sample_images: dict[str, str], tmp_path_factory: pytest.T
         box_templates=TEMPLATES,
         template_files_mb=1,
         box_network="none",
+        box_sudo_images="sandbox-samples/b*",
     ) as server:
         yield server
         assert [entry for entry in server.complaints() if entry["level"] in ("error", "critical")] == []
@@ -220,3 +221,13 @@ def test_the_code_interpreter_runs_in_a_template_of_ours(server: Server) -> None
     told = sdk(server, "newest", INTERPRETER)
     assert told[:3] == ["42", ["hello", "\n"], ["hello", "\n"]] and told[3] == 2, told
     assert told[4:] == ["ZeroDivisionError", "'b'", "SystemExit", "41", True], told
+
+
+@pytest.mark.parametrize(("image", "gains"), [(BASE, True), ("sandbox-samples/swatch:latest", False)])
+def test_sudo_only_where_the_operator_allows_it(server: Server, image: str, gains: bool) -> None:
+    """A program with the set-user-ID bit makes a policy's user root in an image that nobody named."""
+    control = Control(server)
+    made = control.create(metadata={"image": image})
+    status = docker("exec", server.container(made["sandboxID"]), "cat", "/proc/1/status")
+    assert f"NoNewPrivs:\t{0 if gains else 1}\n" in status and "CapBnd:\t00000000000401fb\n" in status, status
+    control.kill(made["sandboxID"])
