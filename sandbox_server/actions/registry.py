@@ -7,6 +7,7 @@ from sandbox_server import plugins
 from sandbox_server.actions import dialects as dialect_folder
 from sandbox_server.actions import tools as tool_folder
 from sandbox_server.actions.base import Dialect, Tool
+from sandbox_server.actions.handed_over import AlsoHandedOver
 from sandbox_server.actions.profiles import OPENHANDS, PLAIN
 
 PROFILES = (OPENHANDS, PLAIN)
@@ -14,8 +15,9 @@ PROFILES = (OPENHANDS, PLAIN)
 
 @cache
 def dialects() -> dict[str, Dialect]:
-    """All dialects, by file name."""
-    return cast(dict[str, Dialect], plugins.discover(dialect_folder, "DIALECT"))
+    """All dialects, by file name; each also takes the calls that a protocol of tools hands over."""
+    found = cast(dict[str, Dialect], plugins.discover(dialect_folder, "DIALECT"))
+    return {name: AlsoHandedOver(dialect, found["tool_calls"]) for name, dialect in found.items()}
 
 
 @cache

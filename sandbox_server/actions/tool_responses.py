@@ -34,6 +34,11 @@ def blocks(texts: Sequence[str]) -> str:
     return "\n".join(f"<tool_response>\n{text.replace(_CLOSE, _ESCAPED)}\n{_CLOSE}" for text in texts)
 
 
+def unescaped(text: str) -> str:
+    """The text of a block as it was before `blocks`."""
+    return text.replace(_ESCAPED, _CLOSE)
+
+
 def shown(result: CommandResult, timeout_s: float) -> str:
     """What a policy sees of one command: stdout, stderr if any, and how it ended if that matters."""
     parts = [result.stdout.rstrip("\n")]

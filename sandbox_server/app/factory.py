@@ -25,6 +25,7 @@ from sandbox_server.app.rates import Rates
 from sandbox_server.app.traced import Heard
 from sandbox_server.boxes.tunnels import Tunnels
 from sandbox_server.grading.localization import composition
+from sandbox_server.protocols._agents import AgentBounds
 from sandbox_server.protocols._by_host import ByHost
 from sandbox_server.protocols._traits import Trait
 from sandbox_server.protocols.v1 import Refused
@@ -93,6 +94,12 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
     keys, view_keys = _texts(settings.api_keys), _texts(settings.view_keys)
     app.state.logins = Logins(role_of(keys, view_keys), [*keys, *view_keys])
     app.state.followed = set()
+    app.state.agents = AgentBounds(
+        origins=frozenset(origin.rstrip("/").lower() for origin in settings.agent_origins),
+        reward_wait_s=settings.agent_reward_wait_s,
+        openenv_connections=settings.openenv_connections,
+        openenv_idle_s=settings.openenv_idle_s,
+    )
     failures.install(app)
     _warm(app)
     # the middleware added last runs first

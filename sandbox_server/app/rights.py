@@ -39,6 +39,9 @@ RIGHTS: dict[str, Right] = {
     "POST /process_action": Right.ACT,
     "POST /postprocess": Right.ACT,
     "POST /compute_reward": Right.ACT,
+    # MCP: the route looks only among the caller's sessions
+    "POST /mcp": Right.ACT,
+    "POST /mcp/sessions/{sid}": Right.OWN_ACT,
     # sessions
     "GET /v1/sessions": Right.LOOK,
     "POST /v1/sessions/{sid}/fork": Right.OWN_ACT,

@@ -9,6 +9,16 @@ from sandbox_server.errors import UnknownReceipt, UnknownSession
 from sandbox_server.protocols._wire import KEY_OWNER
 from sandbox_server.sessions.base import Sessions
 
+NO_SESSION = "0"
+"""Never assigned, so it stands for every spelling that names no session."""
+
+
+def canonical_sid(sid: int | str | None) -> str:
+    """The sid in its only spelling: no sign, no leading zero, below 2^63; else NO_SESSION."""
+    text = str(sid) if isinstance(sid, int) and abs(sid) < 2**63 else sid
+    is_canonical = isinstance(text, str) and re.fullmatch("[1-9][0-9]{0,18}", text) and int(text) < 2**63
+    return cast(str, text) if is_canonical else NO_SESSION
+
 
 def owner_of_caller(request: Request) -> str | None:
     """Owner whose sessions alone the request may see and use; None: all sessions (an operator's or viewer's key)."""
@@ -23,6 +33,12 @@ async def owns(request: Request, sid: str) -> bool:
     # called before the route has validated the path: do not look up what cannot be a sid
     known = re.fullmatch("[0-9]{1,19}", sid) is not None
     return known and await cast(Sessions, request.app.state.sessions).owner(sid) == owner
+
+
+async def own_sid(request: Request, named: int | str | None) -> str:
+    """The session's sid; that of no session if the session belongs to another API key."""
+    sid = canonical_sid(named)
+    return sid if await owns(request, sid) else NO_SESSION
 
 
 async def check_session(request: Request, sid: str) -> None:

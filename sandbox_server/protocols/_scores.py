@@ -1,10 +1,11 @@
-"""Scores in responses. Not a plugin, hence the underscore."""
+"""Rewards and scores in responses. Not a plugin, hence the underscore."""
 
 from dataclasses import asdict
 
 from pydantic import BaseModel, ConfigDict
 
 from sandbox_server.records import Score
+from sandbox_server.scoring.rewards import RewardAnswer
 
 
 class _Shown(BaseModel):
@@ -53,3 +54,26 @@ def score_fields(score: Score) -> dict[str, object]:
     """The fields of `ShownScore`."""
     fields = asdict(score)
     return {name: fields[name] for name in ShownScore.model_fields}
+
+
+def reward_fields(answer: RewardAnswer) -> dict[str, object]:
+    """The fields of a reward as /compute_reward answers them."""
+    verdict = answer.verdict
+    scored = {} if verdict.score is None else score_fields(verdict.score)
+    return {
+        "reward": float(answer.reward),
+        "f2p_count": verdict.f2p_count,
+        "f2p_total": verdict.f2p_total,
+        "p2p_count": verdict.p2p_count,
+        "p2p_total": verdict.p2p_total,
+        "resolved": verdict.resolved,
+        "patch_is_None": verdict.patch_is_none,
+        "patch_exists": verdict.patch_exists,
+        "patch_successfully_applied": verdict.patch_applied,
+        "patch_succesfully_applied": verdict.patch_applied,
+        "verdict": verdict.name.value,
+        "mask": verdict.mask,
+        "cause": verdict.cause,
+        "receipt": answer.receipt,
+        **scored,
+    }

@@ -52,17 +52,27 @@ async def read(request: Request, model: type[Model]) -> Model:
         MalformedRequest, RequestTooLarge.
 
     """
+    value = await read_json(request)
+    if not isinstance(value, dict):
+        raise MalformedRequest(f"The body must be a JSON object, not {type(value).__name__}.")
+    return modelled(value, model)
+
+
+async def read_json(request: Request) -> object:
+    """Parse the body as JSON, whatever its Content-Type. Raises MalformedRequest, RequestTooLarge."""
     body = await request.body()
     if may_hold_too_many(body) and await asyncio.to_thread(holds_too_many, body, most_texts=_MOST_TEXTS):
         raise RequestTooLarge(TOO_MANY)
     try:
-        value = _DECODER.decode(body.decode("utf-8"))
+        return _DECODER.decode(body.decode("utf-8"))
     except RecursionError:
         raise MalformedRequest("The body nests too deeply.") from None
     except ValueError as error:  # not UTF-8, not JSON, or a number with thousands of digits
         raise MalformedRequest(f"The body is not JSON in UTF-8: {error}") from None
-    if not isinstance(value, dict):
-        raise MalformedRequest(f"The body must be a JSON object, not {type(value).__name__}.")
+
+
+def modelled(value: Mapping[str, object], model: type[Model]) -> Model:
+    """`value` as `model`. Raises MalformedRequest."""
     try:
         return model.model_validate(value)
     except ValidationError as error:

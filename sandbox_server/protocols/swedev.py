@@ -11,7 +11,6 @@ session.
 
 import asyncio
 import re
-from collections.abc import Coroutine
 from typing import Annotated, cast
 
 from fastapi import APIRouter, Request, Response
@@ -19,18 +18,16 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictInt, StrictSt
 
 from sandbox_server.errors import InfrastructureError, ServiceError
 from sandbox_server.protocols._apart import settle, spawn
-from sandbox_server.protocols._caller import owns
-from sandbox_server.protocols._scores import ShownAnswer, ShownItem, score_fields
+from sandbox_server.protocols._caller import canonical_sid, own_sid
+from sandbox_server.protocols._scores import ShownAnswer, ShownItem, reward_fields
+from sandbox_server.protocols._starting import started
 from sandbox_server.protocols._wire import (
-    hung_up,
     idempotency_key,
     json_answer,
-    key_owner,
     named_instance,
     read,
     refusal,
     retry_after,
-    run_started,
     takes,
 )
 from sandbox_server.records import Verdict, VerdictName
@@ -39,9 +36,6 @@ from sandbox_server.sessions.base import ActionAnswer, Sessions
 from sandbox_server.telemetry import INFRA_ERRORS, logger
 
 log = logger(__name__)
-
-_NO_SESSION = "0"
-"""Never assigned, so it stands for every spelling that names no session."""
 
 
 def _without_surrogates(value: object) -> object:
@@ -174,25 +168,12 @@ async def start_instance(request: Request) -> Response:
     With an Idempotency-Key header, a repeated request returns the same session for some minutes, while it is live.
     """
     instance = named_instance((await read(request, StartRequest)).instance_hash)
-    run = await run_started(request)
-    sessions = _sessions(request)
-    starting = spawn(request, _start(request, instance, run))
-    left = asyncio.create_task(hung_up(request))
     try:
-        await asyncio.wait({starting, left}, return_when=asyncio.FIRST_COMPLETED)
-        if left.done():
-            starting.cancel()  # it may hold a place in the queue, before clients that are still there
-            spawn(request, _give_back(sessions, starting))
-            return json_answer({})  # the client has disconnected
-        return json_answer({"sid": starting.result()})
-    except asyncio.CancelledError:
-        spawn(request, _give_back(sessions, starting))
-        raise
+        sid = await started(request, instance)
     except InfrastructureError as error:
         _counted(error)
         return json_answer(refusal(error), 503, retry_after(error))
-    finally:
-        left.cancel()
+    return json_answer({} if sid is None else {"sid": sid})
 
 
 @ROUTER.post("/process_action", response_model=ActionReply, openapi_extra=takes(ActionRequest))
@@ -201,7 +182,7 @@ async def process_action(request: Request) -> Response:
     action = await read(request, ActionRequest)
     key = idempotency_key(request)
     try:
-        sid = await _own(request, action.sid)
+        sid = await own_sid(request, action.sid)
         acting = _sessions(request).act(sid, action.content, idempotency_key=key)
         answer = await asyncio.shield(spawn(request, acting))
     except ServiceError as error:
@@ -215,9 +196,9 @@ async def process_action(request: Request) -> Response:
 @ROUTER.post("/postprocess", response_model=PostprocessReply, openapi_extra=takes(SessionRequest))
 async def postprocess(request: Request) -> Response:
     """End the session: keep its patch, remove its container, start its grading. Repeated calls get the same answer."""
-    sid = _canonical(asked := (await read(request, SessionRequest)).sid)
+    sid = canonical_sid(asked := (await read(request, SessionRequest)).sid)
     try:
-        sid = await _own(request, asked)
+        sid = await own_sid(request, asked)
         record = await asyncio.shield(spawn(request, _sessions(request).postprocess(sid)))
     except ServiceError as error:
         return json_answer({"sid": sid, "error": {"code": _counted(error), "detail": error.detail}})
@@ -229,67 +210,14 @@ async def postprocess(request: Request) -> Response:
 @ROUTER.post("/compute_reward", response_model=RewardReply, openapi_extra=takes(SessionRequest))
 async def compute_reward(request: Request) -> Response:
     """Return the session's verdict and reward; waits for a running grading, then returns `pending`."""
-    sid = _canonical(asked := (await read(request, SessionRequest)).sid)
+    sid = canonical_sid(asked := (await read(request, SessionRequest)).sid)
     try:
-        sid = await _own(request, asked)
+        sid = await own_sid(request, asked)
         answer = await _sessions(request).reward(sid)
     except ServiceError as error:
         log.error("no verdict", sid=sid, code=_counted(error), error=error.detail)
         answer = RewardAnswer(Verdict(VerdictName.INFRA, mask=True, cause=error.detail), 0.0)
-    return json_answer(_reward_fields(answer))
-
-
-def _reward_fields(answer: RewardAnswer) -> dict[str, object]:
-    verdict = answer.verdict
-    scored = {} if verdict.score is None else score_fields(verdict.score)
-    return {
-        "reward": float(answer.reward),
-        "f2p_count": verdict.f2p_count,
-        "f2p_total": verdict.f2p_total,
-        "p2p_count": verdict.p2p_count,
-        "p2p_total": verdict.p2p_total,
-        "resolved": verdict.resolved,
-        "patch_is_None": verdict.patch_is_none,
-        "patch_exists": verdict.patch_exists,
-        "patch_successfully_applied": verdict.patch_applied,
-        "patch_succesfully_applied": verdict.patch_applied,
-        "verdict": verdict.name.value,
-        "mask": verdict.mask,
-        "cause": verdict.cause,
-        "receipt": answer.receipt,
-        **scored,
-    }
-
-
-def _canonical(sid: int | str | None) -> str:
-    text = str(sid) if isinstance(sid, int) and abs(sid) < 2**63 else sid
-    is_canonical = isinstance(text, str) and re.fullmatch("[1-9][0-9]{0,18}", text) and int(text) < 2**63
-    return cast(str, text) if is_canonical else _NO_SESSION
-
-
-def _start(request: Request, instance: int | str, run: str) -> Coroutine[None, None, str]:
-    owner, key = key_owner(request), idempotency_key(request)
-    return _sessions(request).start(instance, run=run, owner=owner, idempotency_key=key)
-
-
-async def _own(request: Request, named: int | str | None) -> str:
-    """The session's sid; that of no session if the session belongs to another API key."""
-    sid = _canonical(named)
-    return sid if await owns(request, sid) else _NO_SESSION
-
-
-async def _give_back(sessions: Sessions, starting: asyncio.Task[str]) -> None:
-    """End a session whose client disconnected before it got the sid."""
-    await asyncio.wait({starting})
-    if starting.cancelled():
-        log.info("the client disconnected during its start; the start was cancelled")
-        return
-    try:
-        sid = starting.result()
-        log.info("the client disconnected during its start; the session was closed", sid=sid)
-        await sessions.close(sid)
-    except ServiceError as error:  # there is no session, or the reaper will end it when idle
-        log.info("a start failed after its client had disconnected", code=error.code, error=error.detail)
+    return json_answer(reward_fields(answer))
 
 
 def _sessions(request: Request) -> Sessions:

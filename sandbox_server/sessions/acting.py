@@ -166,7 +166,7 @@ class Acting:
         async with self._data.store.turn(sid, in_flight, idempotency_key=asked.key, wait_s=wait_s) as turn:
             record = turn.record
             if turn.stored is not None:
-                return ActionAnswer(turn.stored.observation, seq=turn.stored.seq)
+                return _answer(turn.stored)
             if record is None:
                 record = await self._data.history.session(sid)
                 if record is not None and record.state == SessionState.LIVE:
@@ -245,7 +245,7 @@ class Acting:
         telemetry.ACTIONS.labels(ran.tool, ran.observation.outcome).inc()
         if traces.on():
             traces.span(record, _span(action, seconds, asked.arrived))
-        return ActionAnswer(text, seq=action.seq, tool=ran.tool)
+        return _answer(action)
 
     async def _interruptible(
         self, sandbox: Sandbox, record: SessionRecord, action: Coroutine[None, None, Ran], tool: str
@@ -279,6 +279,13 @@ class Acting:
             f"[The service was interrupted during the previous action, which {how};"
             f" its output is lost and it may have taken effect only in part.{fate if killed else ''}]\n"
         )
+
+
+def _answer(action: ActionRecord) -> ActionAnswer:
+    """The answer to an action that is in the journal."""
+    return ActionAnswer(
+        action.observation, seq=action.seq, tool=action.tool, outcome=action.outcome, exit_code=action.exit_code
+    )
 
 
 def _cut_off(record: SessionRecord, tool: str, text: str) -> Ran:

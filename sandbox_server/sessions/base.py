@@ -26,6 +26,9 @@ class ActionAnswer:
     """Its number in the journal; 0 if it was not journaled."""
     tool: str = ""
     """The tool that ran; "" for none."""
+    outcome: str = ""
+    """As in the journal; "" if it was not journaled."""
+    exit_code: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from urllib.parse import quote, urlsplit
 from pydantic import BaseModel, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from sandbox_server.settings.agents import AgentSettings
 from sandbox_server.settings.boxes import BoxSettings
 from sandbox_server.settings.gradings import GradingSettings
 from sandbox_server.settings.load import LoadSettings
@@ -23,6 +24,7 @@ GROUPS: tuple[type[BaseModel], ...] = (
     ServerSettings,
     SandboxSettings,
     BoxSettings,
+    AgentSettings,
     RepositorySettings,
     LoadSettings,
     GradingSettings,
@@ -35,6 +37,7 @@ class Settings(
     GradingSettings,
     LoadSettings,
     RepositorySettings,
+    AgentSettings,
     BoxSettings,
     SandboxSettings,
     ServerSettings,
@@ -60,6 +63,7 @@ class Settings(
         "box_raw_images",
         "box_sudo_images",
         "box_egress",
+        "agent_origins",
         "repository_folders",
         "repository_protocols",
         mode="before",

@@ -1,6 +1,7 @@
 """Access rights on every route: no key, a wrong key, another run's, a viewer's, an operator's."""
 
 import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +59,9 @@ MATRIX = (
     Row("POST /process_action", 200, NO, 200, {"sid": "{live}", "content": bash("true")}),
     Row("POST /postprocess", 200, NO, 200, {"sid": "{done}"}),
     Row("POST /compute_reward", 200, NO, 200, {"sid": "{done}"}),
+    # sids in calls: what another key gets is in `test_another_run_sees_no_session`
+    Row("POST /mcp", 200, NO, 200, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
+    Row("POST /mcp/sessions/{sid}", HIDDEN, NO, 200, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
     Row("GET /v1/sessions", 200, 200, 200),
     Row("GET /v1/sessions/{sid}", HIDDEN, 200, 200),
     Row("GET /v1/sessions/{sid}/actions", HIDDEN, 200, 200),
@@ -252,6 +256,10 @@ def test_another_run_sees_no_session(service: Service) -> None:
         assert bobs("/postprocess", sid=sid)["error"]["code"] == "unknown_session"
         assert bobs("/compute_reward", sid=sid)["verdict"] == "unknown_session"
         assert bobs("/v1/groups", **{"from": sid, "n": 1})["code"] == "unknown_session"
+        for tool in ("bash", "reward", "end"):
+            call = {"name": tool, "arguments": {"sid": sid, "command": "touch bobs.txt"}}
+            told = bobs("/mcp", jsonrpc="2.0", id=1, method="tools/call", params=call)["result"]
+            assert "unknown_session" in json.dumps(told), told
     for name in (service.snapshot["id"], "alices-state"):
         assert bobs("/v1/boxes", snapshot=name)["code"] == "unknown_image"
     assert service.own("GET", f"/v1/sessions/{service.live}").json()["state"] == "live"

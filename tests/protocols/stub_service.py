@@ -89,6 +89,7 @@ class MemorySessions:
         self.start_s = 0.0
         self.begun_when_cancelled = False
         self.reported: dict[str, tuple[object, object]] = {}
+        self.observation = ""
 
     async def start(self, instance: int | str, *, run: str = "", owner: str = "", idempotency_key: str = "") -> str:
         match instance:
@@ -150,6 +151,8 @@ class MemorySessions:
         if content == "slow":
             await asyncio.sleep(0.5)
         self.finished.append(content)
+        if self.observation:
+            return ActionAnswer(self.observation, seq=1)
         return ActionAnswer(f"saw {len(content)}", seq=1)
 
     async def exec(self, sid: str, commands: Sequence[Command], *, idempotency_key: str = "") -> BatchAnswer:

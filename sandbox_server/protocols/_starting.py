@@ -1,0 +1,56 @@
+"""Starts a session for a request; ends it if the client hangs up meanwhile. Not a plugin, hence the underscore."""
+
+import asyncio
+from typing import cast
+
+from fastapi import Request
+
+from sandbox_server.errors import ServiceError
+from sandbox_server.protocols._apart import spawn
+from sandbox_server.protocols._wire import hung_up, idempotency_key, key_owner, run_started
+from sandbox_server.sessions.base import Sessions
+from sandbox_server.telemetry import logger
+
+log = logger(__name__)
+
+
+async def started(request: Request, instance: int | str) -> str | None:
+    """Start a session of the instance with this hash or id; None: the client has hung up and no session is left.
+
+    Call it after the body has been read. Header Sandbox-Run names its run, Idempotency-Key a repeated request.
+
+    Raises:
+        MalformedRequest, RunOfAnother, UnknownInstance, Ungradable, CapacityError, OverQuota, InfrastructureError.
+    """
+    run = await run_started(request)
+    sessions = cast(Sessions, request.app.state.sessions)
+    starting = spawn(
+        request, sessions.start(instance, run=run, owner=key_owner(request), idempotency_key=idempotency_key(request))
+    )
+    left = asyncio.create_task(hung_up(request))
+    try:
+        await asyncio.wait({starting, left}, return_when=asyncio.FIRST_COMPLETED)
+        if left.done():
+            starting.cancel()  # it may hold a place in the queue, before clients that are still there
+            spawn(request, _give_back(sessions, starting))
+            return None
+        return starting.result()
+    except asyncio.CancelledError:
+        spawn(request, _give_back(sessions, starting))
+        raise
+    finally:
+        left.cancel()
+
+
+async def _give_back(sessions: Sessions, starting: asyncio.Task[str]) -> None:
+    """End a session whose client disconnected before it got the sid."""
+    await asyncio.wait({starting})
+    if starting.cancelled():
+        log.info("the client disconnected during its start; the start was cancelled")
+        return
+    try:
+        sid = starting.result()
+        log.info("the client disconnected during its start; the session was closed", sid=sid)
+        await sessions.close(sid)
+    except ServiceError as error:  # there is no session, or the reaper will end it when idle
+        log.info("a start failed after its client had disconnected", code=error.code, error=error.detail)

@@ -1,0 +1,9 @@
+"""The Model Context Protocol: a session's tools for agents that speak nothing else."""
+
+import re
+
+from sandbox_server.protocols._traits import Trait
+from sandbox_server.protocols.mcp.routes import ROUTER as ROUTER
+from sandbox_server.protocols.mcp.rpc import refuse
+
+TRAITS = (Trait(re.compile(r"/mcp(/|$)"), refuse=refuse),)
