@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandbox_server.errors import BodyTooSlow, RequestTooLarge, ServiceError, Unauthorized
 from sandbox_server.protocols._numbers import is_whole, whole
+from sandbox_server.protocols._sockets import refusing
 from sandbox_server.protocols._traits import TRAIT, Trait
 from sandbox_server.protocols._wire import KEY_NAME, KEY_OWNER, KEY_VIEWS
 from sandbox_server.ui.login import Role
@@ -57,12 +58,10 @@ class RequireKey:
             await self._app(scope, receive, send)
         elif (key := self._key(Headers(scope=scope))) is not None:
             await self._app({**scope, **key.scope}, receive, send)
-        elif scope["type"] == "http":
+        else:
             error = Unauthorized("Send an API key: Authorization: Bearer, X-API-Key, or https://user:KEY@host.")
             headers = [(b"www-authenticate", b'Basic realm="sandbox-server", Bearer')]
-            await send_error(scope, send, error, headers)
-        else:
-            await send({"type": "websocket.close", "code": 1008})
+            await send_error(scope, send if scope["type"] == "http" else refusing(send), error, headers)
 
     def _key(self, headers: Headers) -> "_Key | None":
         """The valid key in the request; None if there is none."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from sandbox_server.protocols._sockets import as_request
 from sandbox_server.protocols._traits import PREFIX, TRAIT, Trait
 
 
@@ -27,4 +28,6 @@ class Paths:
             raw: bytes = scope.get("raw_path") or scope["path"].encode()
             scope = {**scope, "path": path, "raw_path": raw[len(self._prefix) :], PREFIX: self._prefix}
         trait = next((trait for trait in self._traits if trait.paths.match(path)), None)
+        if scope["type"] == "websocket" and not (trait is not None and trait.sockets):
+            scope, receive, send = as_request(scope, receive, send)
         await self._app(scope if trait is None else {**scope, TRAIT: trait}, receive, send)

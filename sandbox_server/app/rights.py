@@ -7,7 +7,7 @@ that is not in the table requires an operator's key.
 
 from enum import Enum
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection
 
 from sandbox_server.errors import Forbidden
 from sandbox_server.protocols._caller import check_receipt, check_session, owner_of_caller
@@ -42,6 +42,16 @@ RIGHTS: dict[str, Right] = {
     # MCP: the route looks only among the caller's sessions
     "POST /mcp": Right.ACT,
     "POST /mcp/sessions/{sid}": Right.OWN_ACT,
+    # OpenEnv: as MCP; a websocket's messages are also requests of its key
+    "GET /openenv/health": Right.LOOK,
+    "GET /openenv/metadata": Right.LOOK,
+    "GET /openenv/schema": Right.LOOK,
+    "GET /openenv/state": Right.LOOK,
+    "POST /openenv/reset": Right.ACT,
+    "POST /openenv/step": Right.ACT,
+    "WEBSOCKET /openenv/ws": Right.ACT,
+    "WEBSOCKET /openenv/instances/{instance_id:path}/ws": Right.ACT,
+    "WEBSOCKET /openenv/sessions/{sid}/ws": Right.OWN_ACT,
     # sessions
     "GET /v1/sessions": Right.LOOK,
     "POST /v1/sessions/{sid}/fork": Right.OWN_ACT,
@@ -144,13 +154,13 @@ _TOLD = {
 }
 
 
-async def admit(request: Request, path: str) -> None:
+async def admit(request: HTTPConnection, path: str) -> None:
     """Check that the request's key may use the route of this path template.
 
     Raises:
         Forbidden. UnknownSession, UnknownReceipt: it belongs to another owner. StateUnavailable, CatalogueUnavailable.
     """
-    right = RIGHTS.get(f"{request.method} {path}", Right.ALL_ACT)
+    right = RIGHTS.get(f"{request.scope.get('method', 'WEBSOCKET')} {path}", Right.ALL_ACT)
     if request.scope.get(KEY_VIEWS, False) and right not in _LOOKS:
         raise Forbidden("A key of SANDBOX_VIEW_KEYS only looks.")
     if owner_of_caller(request) is None:
@@ -163,6 +173,6 @@ async def admit(request: Request, path: str) -> None:
         await check_session(request, str(request.path_params["sid"]))
 
 
-async def admit_routed(request: Request) -> None:
+async def admit_routed(request: HTTPConnection) -> None:
     """As `admit`, for a request that the router has matched to a route."""
     await admit(request, request.scope["route"].path)

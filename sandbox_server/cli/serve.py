@@ -19,7 +19,7 @@ from sandbox_server.app.access import is_loopback
 from sandbox_server.app.build import build
 from sandbox_server.app.data_folder import UMASK
 from sandbox_server.app.one_write import OneWriteProtocol
-from sandbox_server.app.upgraded import Upgraded
+from sandbox_server.app.websockets import Websockets
 from sandbox_server.cli import configuration
 from sandbox_server.settings import Settings
 from sandbox_server.telemetry import configure_logging, logger
@@ -86,7 +86,9 @@ def run(settings: Settings, build: Build) -> None:
         port=settings.port,
         loop="uvloop",
         http=OneWriteProtocol,
-        ws=Upgraded,
+        ws=Websockets,
+        ws_max_size=int(settings.max_body_mb * 2**20),
+        ws_per_message_deflate=False,  # it costs CPU and memory for each connection
         lifespan="on",
         access_log=False,
         server_header=False,  # responses of a box's port have their own

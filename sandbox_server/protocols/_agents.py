@@ -6,7 +6,7 @@ A call becomes an action as /process_action makes one: same turn, journal, repla
 import asyncio
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 from urllib.parse import urlsplit
 
@@ -29,8 +29,6 @@ log = logger(__name__)
 
 _WRONG = frozenset(("bad_call", "bad_parameter", "no_answer", "no_call", "refused", "unknown_tool"))
 """Outcomes of calls that ran nothing because the policy wrote them wrong."""
-ENDING = frozenset(("localization_finish", "result", "finish", "submit"))
-"""Tools with which a policy says that it is done."""
 _PENDING = "the grading has not ended yet; ask for the reward again"
 
 
@@ -84,11 +82,12 @@ def _is_here(origin: str) -> bool:
 
 async def call(request: Request, sid: str, *, via: str, tool: str, arguments: Mapping[str, object]) -> Told:
     """Run a call of `tool` in the session, which must be the caller's or unknown."""
-    return await act(request, sid, handed_over.written(via, tool, arguments))
+    told = await act(request, sid, handed_over.written(via, tool, arguments))
+    return replace(told, text=handed_over.told(told.text))
 
 
 async def act(request: Request, sid: str, content: str) -> Told:
-    """Run a policy's text, or a call by `handed_over.written`, in the session."""
+    """Run a policy's text in the session, which must be the caller's or unknown."""
     acting = cast(Sessions, request.app.state.sessions).act(sid, content, idempotency_key=idempotency_key(request))
     try:
         answer = await asyncio.shield(spawn(request, acting))
@@ -99,8 +98,8 @@ async def act(request: Request, sid: str, content: str) -> Told:
         facts["exit_code"] = answer.exit_code
     if answer.error_code:
         facts["error"] = answer.error_code
-    text = scalar_text(handed_over.told(answer.content))
-    return Told(text, bool(answer.error_code) or answer.outcome in _WRONG, answer.error_code, facts)
+    wrong = bool(answer.error_code) or answer.outcome in _WRONG
+    return Told(scalar_text(answer.content), wrong, answer.error_code, facts)
 
 
 async def reward(request: Request, sid: str) -> RewardAnswer:

@@ -3,7 +3,7 @@
 import re
 from typing import cast
 
-from fastapi import Request
+from starlette.requests import HTTPConnection
 
 from sandbox_server.errors import UnknownReceipt, UnknownSession
 from sandbox_server.protocols._wire import KEY_OWNER
@@ -20,12 +20,12 @@ def canonical_sid(sid: int | str | None) -> str:
     return cast(str, text) if is_canonical else NO_SESSION
 
 
-def owner_of_caller(request: Request) -> str | None:
+def owner_of_caller(request: HTTPConnection) -> str | None:
     """Owner whose sessions alone the request may see and use; None: all sessions (an operator's or viewer's key)."""
     return request.scope.get(KEY_OWNER) or None
 
 
-async def owns(request: Request, sid: str) -> bool:
+async def owns(request: HTTPConnection, sid: str) -> bool:
     """Whether the request may see and use the session; otherwise it is answered as if it did not exist."""
     owner = owner_of_caller(request)
     if owner is None:
@@ -35,19 +35,19 @@ async def owns(request: Request, sid: str) -> bool:
     return known and await cast(Sessions, request.app.state.sessions).owner(sid) == owner
 
 
-async def own_sid(request: Request, named: int | str | None) -> str:
+async def own_sid(request: HTTPConnection, named: int | str | None) -> str:
     """The session's sid; that of no session if the session belongs to another API key."""
     sid = canonical_sid(named)
     return sid if await owns(request, sid) else NO_SESSION
 
 
-async def check_session(request: Request, sid: str) -> None:
+async def check_session(request: HTTPConnection, sid: str) -> None:
     """Return if the caller may use the session. Raises UnknownSession."""
     if not await owns(request, sid):
         raise UnknownSession(f"no session {sid[:60]}")
 
 
-async def check_receipt(request: Request, receipt_id: str) -> None:
+async def check_receipt(request: HTTPConnection, receipt_id: str) -> None:
     """Return if the caller may see the receipt. Raises UnknownReceipt."""
     owner = owner_of_caller(request)
     if owner is None:

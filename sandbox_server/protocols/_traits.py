@@ -35,3 +35,5 @@ class Trait:
     """Bodies and responses may have any length and last for hours: no limits apply and none is buffered."""
     refuse: Callable[[ServiceError, Headers], Refusal] | None = None
     """Formats an error for these paths, given the request's headers; None: the default format."""
+    sockets: bool = False
+    """They are reached by websockets; such a handshake for any other path is answered as a request."""

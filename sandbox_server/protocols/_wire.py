@@ -60,7 +60,11 @@ async def read(request: Request, model: type[Model]) -> Model:
 
 async def read_json(request: Request) -> object:
     """Parse the body as JSON, whatever its Content-Type. Raises MalformedRequest, RequestTooLarge."""
-    body = await request.body()
+    return await json_in(await request.body())
+
+
+async def json_in(body: bytes) -> object:
+    """Parse JSON in UTF-8. Raises MalformedRequest, RequestTooLarge."""
     if may_hold_too_many(body) and await asyncio.to_thread(holds_too_many, body, most_texts=_MOST_TEXTS):
         raise RequestTooLarge(TOO_MANY)
     try:

@@ -62,6 +62,13 @@ MATRIX = (
     # sids in calls: what another key gets is in `test_another_run_sees_no_session`
     Row("POST /mcp", 200, NO, 200, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
     Row("POST /mcp/sessions/{sid}", HIDDEN, NO, 200, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
+    # its websockets are opened in tests/protocols/test_openenv_wire.py
+    Row("GET /openenv/health", 200, 200, 200),
+    Row("GET /openenv/metadata", 200, 200, 200),
+    Row("GET /openenv/schema", 200, 200, 200),
+    Row("GET /openenv/state", HIDDEN, 200, 200, query="?sid={live}"),
+    Row("POST /openenv/reset", 422, NO, 422, {}),
+    Row("POST /openenv/step", 200, NO, 200, {"sid": "{live}", "action": {"type": "call_tool", "tool_name": "bash"}}),
     Row("GET /v1/sessions", 200, 200, 200),
     Row("GET /v1/sessions/{sid}", HIDDEN, 200, 200),
     Row("GET /v1/sessions/{sid}/actions", HIDDEN, 200, 200),
@@ -200,7 +207,7 @@ class Service:
         }
         for name, value in named.items():
             template = template.replace(name, value)
-        return template + row.query
+        return template + row.query.replace("{live}", self.live)
 
     def body(self, row: Row) -> object:
         if not isinstance(row.body, dict):
@@ -256,6 +263,11 @@ def test_another_run_sees_no_session(service: Service) -> None:
         assert bobs("/postprocess", sid=sid)["error"]["code"] == "unknown_session"
         assert bobs("/compute_reward", sid=sid)["verdict"] == "unknown_session"
         assert bobs("/v1/groups", **{"from": sid, "n": 1})["code"] == "unknown_session"
+        step = {"type": "call_tool", "tool_name": "bash", "arguments": {"command": "touch bobs.txt"}}
+        for action in (step, {"type": "reward"}):
+            assert bobs("/openenv/step", sid=sid, action=action)["metadata"]["verdict"] == "unknown_session"
+        for path in ("/openenv/step", "/openenv/reset"):
+            assert bobs(path, sid=sid, action={"type": "list_tools"})["code"] == "unknown_session"
         for tool in ("bash", "reward", "end"):
             call = {"name": tool, "arguments": {"sid": sid, "command": "touch bobs.txt"}}
             told = bobs("/mcp", jsonrpc="2.0", id=1, method="tools/call", params=call)["result"]

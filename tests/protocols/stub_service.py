@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import uvicorn
 
@@ -333,7 +333,8 @@ def serving(data_dir: Path, **values: object) -> Iterator[Wire]:
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     wire.port = listener.getsockname()[1]
-    config = uvicorn.Config(wire.app, http="httptools", loop="uvloop", log_config=None, ws="none", backlog=2048)
+    sockets: dict[str, Any] = {"ws": "websockets-sansio", "ws_max_size": 2**16, "ws_per_message_deflate": False}
+    config = uvicorn.Config(wire.app, http="httptools", loop="uvloop", log_config=None, backlog=2048, **sockets)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()

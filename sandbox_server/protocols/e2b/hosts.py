@@ -7,6 +7,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from sandbox_server.boxes.tunnels import Tunnels
 from sandbox_server.errors import ServiceError
 from sandbox_server.protocols._by_host import TARGET, ByHost, Refuse
+from sandbox_server.protocols._sockets import as_request
 from sandbox_server.protocols._traits import TRAIT
 from sandbox_server.protocols.e2b import ports
 from sandbox_server.protocols.e2b.access import SANDBOX_ID
@@ -21,7 +22,9 @@ class Hosts:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI call."""
-        target = self._target(Headers(scope=scope)) if scope["type"] == "http" else None
+        target = None if scope["type"] == "lifespan" else self._target(Headers(scope=scope))
+        if target is not None and scope["type"] == "websocket":
+            scope, receive, send = as_request(scope, receive, send)
         if target is not None and target.port == ports.ENVD_PORT:
             own = SANDBOX_ID.encode()
             headers = [(name, value) for name, value in scope["headers"] if name != own]

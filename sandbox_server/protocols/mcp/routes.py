@@ -26,9 +26,9 @@ from sandbox_server.protocols._apart import settle, spawn
 from sandbox_server.protocols._caller import own_sid
 from sandbox_server.protocols._scores import reward_fields
 from sandbox_server.protocols._starting import started
+from sandbox_server.protocols._tools import Tool, of_server, of_session
 from sandbox_server.protocols._wire import json_answer, named_instance, read_json
 from sandbox_server.protocols.mcp import rpc as wire
-from sandbox_server.protocols.mcp import tools
 from sandbox_server.protocols.mcp.rpc import Rpc, RpcError
 from sandbox_server.sessions.base import Sessions
 
@@ -106,11 +106,11 @@ async def _instructions(request: Request, sid: str) -> str:
     return f"These tools act in one sandbox.{where} Call `submit` when you are done."
 
 
-async def _tools(request: Request, sid: str) -> "tuple[tools.Tool, ...]":
+async def _tools(request: Request, sid: str) -> tuple[Tool, ...]:
     if not sid:
-        return tuple(tools.of_server(request.query_params.get("instance", "")))
+        return tuple(of_server(request.query_params.get("instance", "")))
     task = await _task(request, sid)
-    return tuple(tools.of_session(localizes=task is not None and task.localizes))
+    return tuple(of_session(localizes=task is not None and task.localizes))
 
 
 async def _called(request: Request, rpc: Rpc, sid: str) -> Mapping[str, object]:

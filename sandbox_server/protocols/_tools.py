@@ -1,4 +1,7 @@
-"""The tools as MCP describes them: those of a session, and those that start, end and grade one."""
+"""The tools as MCP and OpenEnv describe them: those of a session, and those that start, end and grade one.
+
+Not a plugin, hence the underscore.
+"""
 
 from collections.abc import Mapping, Sequence
 
