@@ -276,6 +276,14 @@ class Server:
         assert "error" not in reply, reply
         return str(reply["content"])
 
+    def call(self, sid: str, tool: str, **arguments: object) -> str:
+        """Call a tool by MCP, which must not end in an error; return its text."""
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
+        answer = self.post(f"/mcp/sessions/{sid}", call)
+        result = answer.json()["result"]
+        assert answer.status_code == 200 and not result["isError"], answer.text
+        return str(result["content"][0]["text"])
+
     def finish(self, sid: object) -> dict[str, Any]:
         """Send /postprocess; return the answer."""
         answer = self.post("/postprocess", {"sid": sid}, timeout=300)

@@ -1,5 +1,6 @@
 """Two nodes on one Redis and one database: any node answers for any session, even those of a dead node."""
 
+import json
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from websockets.sync.client import connect
 
 from .fleet import SharedRedis, fleet, on
 from .serving import Server, bash, docker, until
@@ -32,10 +34,14 @@ def test_any_node_answers_for_any_session(nodes: Callable[..., tuple[list[Server
     for sid in sids:
         other = b if places[sid] == a.node else a
         assert f"n-{sid}" in other.run(sid, f"echo n-{sid} | tee mark.txt")
+        assert other.call(sid, "bash", command="cat mark.txt") == f"n-{sid}"
+        with connect(f"{other.url.replace('http', 'ws')}/openenv/sessions/{sid}/ws") as websocket:
+            websocket.send(json.dumps({"type": "step", "data": {"content": bash("cat mark.txt")}}))
+            assert f"n-{sid}" in websocket.recv(timeout=30)
         assert other.finish(sid)["state"] == "ended"
         assert b"+++ b/mark.txt" in other.patch(sid)
         assert other.reward(sid)["verdict"] == "unresolved"
-        assert [action["seq"] for action in other.actions(sid)] == [1]
+        assert [action["seq"] for action in other.actions(sid)] == [1, 2, 3]
     assert not a.complaints() and not b.complaints()
 
 
@@ -56,7 +62,7 @@ def test_a_dead_nodes_session_goes_on(nodes: Callable[..., tuple[list[Server], S
     (a, b), _ = nodes()
     sid = on(b)
     a.run(sid, "cd /tmp && export KEPT=11 && echo one > f.txt")
-    a.run(sid, "echo two >> f.txt; false")
+    a.call(sid, "execute_bash", command="echo two >> f.txt; false")  # not in the instance's dialect
     b.kill()
     said = a.run(sid, "echo $KEPT $(pwd) $(wc -l < f.txt)")
     assert "11 /tmp 2" in said
