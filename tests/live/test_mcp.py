@@ -134,3 +134,13 @@ def test_where_to_change_the_code(live: Server, roll) -> None:
     assert told["calls"][0]["text"] == "Your answer is recorded."
     live.finish(sid)
     assert live.reward(sid)["reward"] == 3.0
+
+
+def test_the_example(live: Server, missing: Callable[[str], None]) -> None:
+    """What the documents tell a newcomer to run does not run."""
+    python = ROOT / ".cache" / "sdk" / "mcp" / "bin" / "python"
+    if not python.exists():
+        missing("the environment of mcp (scripts/environments.sh sdk .cache/sdk)")
+    example = ROOT / "examples" / "agents" / "mcp_agent.py"
+    told = subprocess.check_output([python, example, live.url], text=True, timeout=200)
+    assert told.splitlines()[0] == "protocol 2026-07-28" and told.splitlines()[-1] == "resolved 1.0"

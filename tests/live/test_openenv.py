@@ -147,3 +147,13 @@ def test_websockets_that_break(serve: Callable[..., Server]) -> None:
         server.restart(signal.SIGTERM)
     assert state(three) == "live"
     assert [one for one in server.complaints() if one["level"] == "error"] == []
+
+
+def test_the_example(live: Server, missing: Callable[[str], None]) -> None:
+    """What the documents tell a newcomer to run does not run."""
+    python = ROOT / ".cache" / "sdk" / "openenv" / "bin" / "python"
+    if not python.exists():
+        missing("the environment of openenv (scripts/environments.sh sdk .cache/sdk)")
+    example = ROOT / "examples" / "agents" / "openenv_episode.py"
+    told = subprocess.check_output([python, example, live.url], text=True, timeout=200)
+    assert told.splitlines()[-1] == "rewards [1.0, 0.0]"

@@ -1,0 +1,21 @@
+#!/bin/sh
+# Claude Code as the agent of a session: examples/agents/claude_code.sh [INSTANCE] [URL]
+# Needs claude (npm install -g @anthropic-ai/claude-code) and a model: ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL of your own.
+# Claude Code runs here, outside of the sandbox; the session's tools are all that it gets.
+set -eu
+instance=${1:-samples__ledger-12} url=${2:-http://localhost:5000} key=${SANDBOX_API_KEY:-none}
+
+ask() { curl -fsS -H "X-API-Key: $key" "$url$1" -d "$2"; }
+field() { python3 -c "import json, sys; print(json.load(sys.stdin)['$1'])"; }
+
+sid=$(ask /start_instance "{\"instance_hash\": \"$instance\"}" | field sid)
+problem=$(curl -fsS -H "X-API-Key: $key" "$url/v1/instances/$instance" | field problem_statement)
+config=$(mktemp)
+trap 'rm -f "$config"' EXIT
+cat >"$config" <<END
+{"mcpServers": {"sandbox": {"type": "http", "url": "$url/mcp/sessions/$sid", "headers": {"X-API-Key": "$key"}}}}
+END
+# --tools "": none of its own, which would act on this machine and could read the key
+claude -p "$problem" --mcp-config "$config" --strict-mcp-config --tools "" --allowedTools mcp__sandbox || echo "claude: $?" >&2
+ask /postprocess "{\"sid\": \"$sid\"}" >/dev/null
+ask /compute_reward "{\"sid\": \"$sid\"}"
