@@ -121,7 +121,7 @@ def test_a_session_of_the_trainers(live: Server, roll) -> None:
 
 def test_websockets_that_break(serve: Callable[..., Server]) -> None:
     """A client that dies leaves its session running for hours; a server that restarts ends all of them."""
-    server = serve(api_keys="alice=alices-own-secret,an-operators-secret", openenv_idle_s=4, openenv_connections=2)
+    server = serve(api_keys="alice=alices-own-secret,an-operators-secret", openenv_idle_s=8, openenv_connections=2)
     at = f"{server.url.replace('http', 'ws')}/openenv/instances/{LEDGER}/ws"
     key = {"X-API-Key": "alices-own-secret"}
 
@@ -133,19 +133,22 @@ def test_websockets_that_break(serve: Callable[..., Server]) -> None:
         told = httpx.get(f"{server.url}/v1/sessions/{sid}", headers={"X-API-Key": "an-operators-secret"}, timeout=30)
         return str(told.json()["state"])
 
-    with connect(at, additional_headers=key) as broken, connect(at, additional_headers=key) as idle:
-        one, two = begin(broken), begin(idle)
+    with connect(at, additional_headers=key) as cut, connect(at, additional_headers=key):
         with connect(at, additional_headers=key) as third:
             assert json.loads(third.recv(timeout=30))["data"]["code"] == "CAPACITY_REACHED"
-        broken.send(json.dumps({"type": "step", "data": {"tool_name": "bash", "arguments": {"command": "sleep 60"}}}))
-        broken.socket.close()
-        until(lambda: state(one) == "ended", 30, "ended though its command still ran")
-        assert json.loads(idle.recv(timeout=30))["data"]["code"] == "SESSION_ERROR"
-        until(lambda: state(two) == "ended", 30, "ended for it was idle")
-    with connect(at, additional_headers=key) as cut:
-        three = begin(cut)
+        kept = begin(cut)
         server.restart(signal.SIGTERM)
-    assert state(three) == "live"
+    with connect(at, additional_headers=key) as broken:
+        one = begin(broken)
+        # while a message is being answered, the websocket is not idle
+        broken.send(json.dumps({"type": "step", "data": {"tool_name": "bash", "arguments": {"command": "sleep 90"}}}))
+        broken.socket.close()
+        until(lambda: state(one) == "ended", 60, "ended though its command still ran")
+    with connect(at, additional_headers=key) as idle:
+        two = begin(idle)
+        assert json.loads(idle.recv(timeout=60))["data"]["code"] == "SESSION_ERROR"
+        until(lambda: state(two) == "ended", 60, "ended for it was idle")
+    assert state(kept) == "live"
     assert [one for one in server.complaints() if one["level"] == "error"] == []
 
 
