@@ -265,15 +265,6 @@ def test_another_run_sees_no_session(service: Service) -> None:
         assert bobs("/v1/groups", **{"from": sid, "n": 1})["code"] == "unknown_session"
     for name in (service.snapshot["id"], "alices-state"):
         assert bobs("/v1/boxes", snapshot=name)["code"] == "unknown_image"
-        step = {"type": "call_tool", "tool_name": "bash", "arguments": {"command": "touch bobs.txt"}}
-        for action in (step, {"type": "reward"}):
-            assert bobs("/openenv/step", sid=sid, action=action)["metadata"]["verdict"] == "unknown_session"
-        for path in ("/openenv/step", "/openenv/reset"):
-            assert bobs(path, sid=sid, action={"type": "list_tools"})["code"] == "unknown_session"
-        for tool in ("bash", "reward", "end"):
-            call = {"name": tool, "arguments": {"sid": sid, "command": "touch bobs.txt"}}
-            told = bobs("/mcp", jsonrpc="2.0", id=1, method="tools/call", params=call)["result"]
-            assert "unknown_session" in json.dumps(told), told
     assert service.own("GET", f"/v1/sessions/{service.live}").json()["state"] == "live"
     assert b"alices" in service.own("GET", f"/v1/sessions/{service.done}/patch").content
     start = {"instance_hash": "samples__ledger-12"}
@@ -284,6 +275,24 @@ def test_another_run_sees_no_session(service: Service) -> None:
     assert entry.status_code == 404
     nodes = service.send("GET", "/v1/nodes", KEYS["viewer"])
     assert "hop_secret" not in nodes.text and nodes.json()[0]["node"] == service.server.node
+
+
+def test_another_run_has_no_door_to_a_session_by_mcp_and_openenv(service: Service) -> None:
+    """Their calls name the sid in the body."""
+
+    def bobs(path: str, **body: object) -> Any:
+        return service.send("POST", path, KEYS["other"], body).json()
+
+    for sid in (service.live, service.done):
+        step = {"type": "call_tool", "tool_name": "bash", "arguments": {"command": "touch bobs.txt"}}
+        for action in (step, {"type": "reward"}):
+            assert bobs("/openenv/step", sid=sid, action=action)["metadata"]["verdict"] == "unknown_session"
+        for path in ("/openenv/step", "/openenv/reset"):
+            assert bobs(path, sid=sid, action={"type": "list_tools"})["code"] == "unknown_session"
+        for tool in ("bash", "reward", "end"):
+            call = {"name": tool, "arguments": {"sid": sid, "command": "touch bobs.txt"}}
+            told = bobs("/mcp", jsonrpc="2.0", id=1, method="tools/call", params=call)["result"]
+            assert "unknown_session" in json.dumps(told), told
 
 
 def test_the_keys_are_in_no_log(service: Service) -> None:
