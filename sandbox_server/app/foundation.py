@@ -13,6 +13,7 @@ from sandbox_server.app.workspaces import open_workspaces
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instances import Instances
+from sandbox_server.catalogue.rollouts import Rollouts
 from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.sandbox.base import Runtime
 from sandbox_server.sandbox.faults import Faults
@@ -53,7 +54,7 @@ async def open_foundation(settings: Settings) -> AsyncIterator[Foundation]:
         state = await stack.enter_async_context(open_store(settings, history, loops))
         await check_name_is_free(settings.node_id, settings.own_url, state.nodes, beat_s=settings.node_beat_s)
         workspaces = await stack.enter_async_context(open_workspaces(settings, runtime))
-        data = SessionData(state.store, history, Instances(database))
+        data = SessionData(state.store, history, Instances(database), Rollouts(database))
         await stack.enter_async_context(loops.every(_WATCH_AGAIN_S, runtime.watch_images, name="images"))
         await stack.enter_async_context(loops.every(_WATCH_AGAIN_S, runtime.watch_egress, name="egress"))
         probe_s = settings.breaker_probe_s

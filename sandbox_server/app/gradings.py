@@ -45,7 +45,7 @@ async def open_gradings(settings: Settings, base: Foundation) -> AsyncIterator[G
             grading, data.history, concurrency=settings.gradings, claims=data.store, used=spending.graded
         )
         stack.push_async_callback(queue.close)
-        localizing = localizing_of(settings, base.database, data.store, data.history)
+        localizing = localizing_of(settings, data)
         receipts = Receipts(data.history, load_rewards(), reward=settings.reward, node=settings.node_id)
         rewards = Rewards(
             queue,

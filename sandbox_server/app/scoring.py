@@ -5,9 +5,7 @@ from collections.abc import Awaitable, Callable
 from sandbox_server.actions import registry as actions
 from sandbox_server.catalogue.certificates import Certificates
 from sandbox_server.catalogue.database import Database
-from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instances import Instances
-from sandbox_server.catalogue.rollouts import Rollouts
 from sandbox_server.grading.drift import Drift
 from sandbox_server.grading.grading import Grading
 from sandbox_server.grading.localization import composition
@@ -16,15 +14,15 @@ from sandbox_server.grading.registry import load_rewards
 from sandbox_server.scoring.batch_grading import BatchGrading
 from sandbox_server.scoring.journals import Journals
 from sandbox_server.scoring.localizing import Localizing
+from sandbox_server.sessions.data import SessionData
 from sandbox_server.settings import Settings
-from sandbox_server.state.store import Store
 
 
-def localizing_of(settings: Settings, database: Database, store: Store, history: History) -> Localizing:
+def localizing_of(settings: Settings, data: SessionData) -> Localizing:
     """Build the scoring of code search sessions. Raises ValueError if SANDBOX_LOCALIZATION_REWARDS is invalid."""
     return Localizing(
-        Journals(store, history),
-        Rollouts(database),
+        Journals(data.store, data.history),
+        data.rollouts,
         actions.dialects(),
         dialect=settings.dialect,
         default=composition.load(settings.localization_rewards),

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import func, select
+from sqlalchemy import func, literal, select
 
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.localization.truth import AnswerFormat, RewardItem
@@ -63,6 +63,13 @@ class Rollouts:
             statement = statement.on_conflict_do_update(index_elements=["sid"], set_=changed)
             async with self._database.writing() as connection:
                 await connection.execute(statement)
+
+    async def inherit(self, sid: str, parent: str) -> None:
+        """Give a copy of a session what was reported on how to score that: rewards and format, without tokens."""
+        old = select(literal(sid), RolloutRow.rewards, literal(""), RolloutRow.format).where(RolloutRow.sid == parent)
+        statement = self._database.insert(RolloutRow).from_select(["sid", "rewards", "tokens", "format"], old)
+        async with self._database.writing() as connection:
+            await connection.execute(statement)
 
     async def reported(self, sid: str) -> Reported:
         """The report on the session; an empty one if there is none."""

@@ -254,6 +254,7 @@ class _Plan(TaskPlan):
         lasts_s: float,
     ) -> None:
         super().__init__(origin.instance, workspaces, data.store, lasts_s)
+        self._rollouts = data.rollouts
         self._checkpointing = checkpointing
         self._origin = origin
         self.differences: Sequence[str] = ()
@@ -275,6 +276,8 @@ class _Plan(TaskPlan):
             notice=filled.notice("This sandbox is a copy"),
             differences=len(filled.differences),
         )
+        if origin.instance.localizes:
+            await self._rollouts.inherit(copy.sid, copy.parent)
         journal = [replace(action, sid=copy.sid, idempotency_key="") for action in origin.actions]
         await self._store.rebuild(copy, journal, to_sql=True)
         return copy

@@ -162,9 +162,12 @@ def test_the_format_of_one_session(live: Server) -> None:
     assert put(live, sid, {"format": "files"}).status_code == 204
     assert "recorded" not in live.say(sid, DEEP)["content"]
     assert put(live, sid, {"format": "xml"}).status_code == 422
+    (copy,) = live.post(f"/v1/sessions/{sid}/fork", {}).json()["sids"]
     assert live.say(sid, BOTH)["content"].startswith("Your answer is recorded.")
     live.say(sid, DEEP)
     assert live.reward(sid)["answer"]["format"] == "files"
+    live.say(copy, BOTH)
+    assert live.reward(copy)["answer"]["format"] == "files"
 
 
 def test_what_cannot_be_told_is_masked(live: Server) -> None:

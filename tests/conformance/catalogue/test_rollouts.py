@@ -24,6 +24,10 @@ async def test_reports_are_kept_apart(database: Database) -> None:
     await rollouts.report("7", written="files")
     assert await rollouts.reported("7") == Reported(ITEMS, TOKENS, "files")
     assert await rollouts.reported("8") == Reported()
+    await rollouts.inherit("8", "7")
+    assert await rollouts.reported("8") == Reported(ITEMS, (), "files")
+    await rollouts.inherit("9", "6")
+    assert await rollouts.reported("9") == Reported()
 
 
 async def test_means(database: Database) -> None:
