@@ -15,6 +15,7 @@ import uvicorn
 
 from sandbox_server.actions.batch import Command, CommandResult
 from sandbox_server.app import Parts, create_app
+from sandbox_server.app.upgraded import Upgraded
 from sandbox_server.boxes.blobs import Blobs
 from sandbox_server.boxes.boxes import Boxes
 from sandbox_server.boxes.copies import Copies
@@ -333,7 +334,7 @@ def serving(data_dir: Path, **values: object) -> Iterator[Wire]:
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     wire.port = listener.getsockname()[1]
-    sockets: dict[str, Any] = {"ws": "websockets-sansio", "ws_max_size": 2**16, "ws_per_message_deflate": False}
+    sockets: dict[str, Any] = {"ws": Upgraded, "ws_max_size": 2**16, "ws_per_message_deflate": False}
     config = uvicorn.Config(wire.app, http="httptools", loop="uvloop", log_config=None, backlog=2048, **sockets)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
