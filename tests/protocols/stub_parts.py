@@ -7,6 +7,7 @@ from sandbox_server.boxes.boxes import BoxView
 from sandbox_server.boxes.copies import OpenedCopy
 from sandbox_server.boxes.planning import BoxRequest
 from sandbox_server.catalogue.insight.records import Seen
+from sandbox_server.catalogue.snapshots import Snapshot
 from sandbox_server.errors import ServiceError, UnknownImage, UnknownSession
 from sandbox_server.sessions.rollback import RolledBack
 from sandbox_server.sessions.runs import RunEnd
@@ -64,11 +65,33 @@ class NoBoxes:
     async def set_network(self, sid: str, *_: object, **__: object) -> BoxView:
         return await self.get(sid)
 
+    async def pause(self, sid: str, **_: object) -> BoxView:
+        return await self.get(sid)
+
+    async def resume(self, sid: str, *_: object) -> BoxView:
+        return await self.get(sid)
+
     async def kill(self, sid: str) -> bool:
         return False
 
     async def list(self, *, owner: str | None = None) -> list[BoxView]:
         return []
+
+
+class NoSnapshots:
+    """A node without snapshots, which neither takes one nor copies a box."""
+
+    async def take(self, sid: str, *_: object, **__: object) -> Snapshot:
+        raise UnknownSession(f"no box {sid}")
+
+    async def listed(self, owner: str | None, **_: object) -> list[Snapshot]:
+        return []
+
+    async def delete(self, owner: str | None, snapshot: str) -> bool:
+        return False
+
+    async def fork(self, sid: str, n: int, **_: object) -> list[BoxView | ServiceError]:
+        raise UnknownSession(f"no box {sid}")
 
 
 class NoCreation:

@@ -20,6 +20,9 @@ from sandbox_server.boxes.blobs import Blobs
 from sandbox_server.boxes.boxes import Boxes
 from sandbox_server.boxes.copies import Copies
 from sandbox_server.boxes.creation import BoxCreation
+from sandbox_server.boxes.forks import BoxForks
+from sandbox_server.boxes.snapshots import BoxSnapshots
+from sandbox_server.boxes.snapshotting import Snapshotting
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.insight.counts import Counts
@@ -59,7 +62,7 @@ from sandbox_server.sessions.runs import Runs
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import NodeRecord
 
-from .stub_parts import NoBoxes, NoCopies, NoCreation, NoRuns
+from .stub_parts import NoBoxes, NoCopies, NoCreation, NoRuns, NoSnapshots
 
 INSTANCE = TaskInstance(
     instance_id="a__b-1",
@@ -302,6 +305,9 @@ class Wire:
                     rollouts=rollouts,
                     runs=cast(Runs, NoRuns()),
                     copies=cast(Copies, NoCopies()),
+                    snapshots=cast(BoxSnapshots, NoSnapshots()),
+                    snapshotting=cast(Snapshotting, NoSnapshots()),
+                    box_forks=cast(BoxForks, NoSnapshots()),
                     forking=cast(Forking, NoCopies()),
                     rollback=cast(Rollback, NoCopies()),
                     insight=insight,

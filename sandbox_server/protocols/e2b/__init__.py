@@ -19,7 +19,7 @@ ROUTER = APIRouter(
     ]
 )
 TRAITS = (
-    Trait(re.compile(r"/(v[0-9]+/)?(sandboxes|templates|snapshots|volumes|secrets)(/|$)"), refuse=refuse),
+    Trait(re.compile(r"/(v[2-9]/)?(sandboxes|templates|snapshots|volumes|secrets)(/|$)"), refuse=refuse),
     Trait(re.compile(re.escape(templates.UPLOADS)), True, True, refuse),
     Trait(re.compile(r"/((process\.Process|filesystem\.Filesystem)/|files$|health$)"), True, True, refuse),
 )
