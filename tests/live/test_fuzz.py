@@ -32,6 +32,7 @@ WAIT_S = 3.0
 
 BOMB = gzip.compress(b"[" * (200 << 20), 9)
 E2B = ("/sandboxes", "/v2/sandboxes", "/sandboxes/7", "/sandboxes/7/timeout", "/files", "/health", "/templates/x")
+AGENTS = ("/mcp", "/mcp/sessions/7", "/openenv/reset", "/openenv/step")
 ENVD = (
     "/process.Process/Start",
     "/process.Process/List",
@@ -45,6 +46,7 @@ NAMED = {
     "command_id": "c",
     "node": "nobody",
     "run": "r",
+    "snapshot": "s",
 }
 JUNK = (
     b"\xff\xfe",
@@ -68,7 +70,7 @@ def routes(server: Server) -> list[tuple[str, str]]:
     own = [(method.upper(), path) for path, methods in paths.items() for method in methods]
     named = {**NAMED, "sha256": "0" * 64}
     own = [(method, re.sub(r"\{(\w+)\}", lambda match: named[match[1]], path)) for method, path in own]
-    others = [(method, path) for path in (*E2B, *ENVD) for method in ("GET", "POST", "PUT", "DELETE")]
+    others = [(method, path) for path in (*E2B, *ENVD, *AGENTS) for method in ("GET", "POST", "PUT", "DELETE")]
     # a drain would end what others use
     return [(method, path) for method, path in own + others if not path.endswith("/drain")]
 

@@ -8,9 +8,13 @@ from unittest.mock import AsyncMock
 
 import pytest
 
+from sandbox_server.app import build as building
 from sandbox_server.app import state
 from sandbox_server.app.build import build
 from sandbox_server.app.data_disk import DataDisk
+from sandbox_server.boxes.hibernation import BoxHibernation
+from sandbox_server.boxes.sleeping import BoxSleep
+from sandbox_server.boxes.snapshots import BoxSnapshots
 from sandbox_server.errors import OwnedElsewhere
 from sandbox_server.fleet.balancer import GradingBalancer
 from sandbox_server.fleet.heartbeat import Heartbeat
@@ -22,7 +26,9 @@ from sandbox_server.records import SessionKind, SessionRecord
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sessions.disk import REASON, DiskWatch
 from sandbox_server.sessions.log import SessionLog
+from sandbox_server.sessions.metering import Metering
 from sandbox_server.sessions.reaper import Reaper
+from sandbox_server.sessions.sleeping import Sleeping
 from sandbox_server.settings import Settings
 from sandbox_server.state.journal import JournalFlusher
 from sandbox_server.state.leases import Leases
@@ -42,6 +48,11 @@ ROUNDS: dict[str, tuple[Any, str]] = {
     "session-disk": (DiskWatch, "look"),
     "data-disk": (DataDisk, "look"),
     "drift": (Drift, "look"),
+    "sleep": (Sleeping, "look"),
+    "box-hibernation": (BoxHibernation, "look"),
+    "box-sleep": (BoxSleep, "tidy"),
+    "snapshots": (BoxSnapshots, "tidy"),
+    "cpu": (Metering, "look"),
     "embedded-redis": (state, "_keep"),
     "leases": (Leases, "_renew"),
     "signals": (Signals, "_read"),
@@ -74,6 +85,7 @@ async def test_each_loop_of_a_server_survives_a_round_that_breaks(
 
     for name, (owner, method) in ROUNDS.items():
         monkeypatch.setattr(owner, method, breaking(name, getattr(owner, method)))
+    monkeypatch.setattr(building, "_TIDY_S", 0.2)
     quick = settings.model_copy(
         update={
             "reaper_period_s": 0.2,
@@ -83,6 +95,9 @@ async def test_each_loop_of_a_server_survives_a_round_that_breaks(
             "breaker_probe_s": 0.2,
             "lock_lease_s": 0.6,
             "drift_check_s": 0.2,
+            "hibernate_s": 100.0,
+            "run_cpu_s": 1000.0,
+            "run_cpu_period_s": 0.2,
         }
     )
     async with build(quick) as parts:

@@ -73,6 +73,8 @@ class Engine:
             )
         except docker.errors.DockerException as e:
             raise self._translate(e, self._url) from e
+        if self._url.startswith("unix:"):  # no proxy is asked; looking for one in the environment costs each call
+            self._api.trust_env = False
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="docker")
         self._breaker = Breaker(failures, fault)
 
