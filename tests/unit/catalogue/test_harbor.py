@@ -71,7 +71,7 @@ REFUSED = {
     "[environment]\ngpus = 1": "[environment] gpus",
     "[environment.healthcheck]\ncommand = 'true'": "[environment] healthcheck",
     "[[environment.mcp_servers]]\nname = 'a'\nurl = 'http://a'": "[environment] mcp_servers",
-    "[environment]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['pypi.org']": "network_mode = 'allowlist'",
+    "[environment]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['packages.example.org']": "network_mode = 'allowlist'",
     "[agent]\nuser = 'agent'": "[agent] user = 'agent'",
     "[[steps]]\nname = 'one'": "[[steps]]",
     "[[verifier.collect]]\ncommand = 'true'\nservice = 'db'": "[[verifier.collect]] of 'db'",
