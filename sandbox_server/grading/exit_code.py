@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.grading.base import Judging, TestRun
-from sandbox_server.grading.supervised import Plan, placed, supervise, unplaced
-from sandbox_server.records import VerdictName
+from sandbox_server.grading.supervised import Plan, Supervised, placed, supervise, unplaced
+from sandbox_server.records import Score, VerdictName
 from sandbox_server.sandbox.base import DEFAULT_ACTIVATION, Sandbox
 
 _LOG_BYTES = 1 << 20
@@ -47,15 +47,26 @@ async def run_command(
         env={"HOME": "/root"},
         keep_bytes=_LOG_BYTES,
     )
-    if run.timed_out:
-        name, cause = VerdictName.TIMEOUT, f"the command ran past its limit of {timeout_s:g} s"
-    elif run.unplaced:
+    if run.unplaced and not run.timed_out:
         return unplaced(run)
-    elif run.exit_code is None:
-        name, cause = VerdictName.NO_RESULTS, f"the shell that ran the command was ended ({run.status})"
-    else:
+    found = broken_off(run, "command", timeout_s)
+    if found is None:
         name = VerdictName.RESOLVED if run.exit_code == 0 else VerdictName.UNRESOLVED
-        cause = f"the command exited with {run.exit_code}"
+        found = name, f"the command exited with {run.exit_code}"
+    return test_run(run, *found)
+
+
+def broken_off(run: Supervised, what: str, timeout_s: float) -> tuple[VerdictName, str] | None:
+    """Verdict and cause of a run in which `what`, such as "tests", did not come to an end; None: it did."""
+    if run.timed_out:
+        return VerdictName.TIMEOUT, f"the {what} ran past the limit of {timeout_s:g} s"
+    if run.exit_code is None:
+        return VerdictName.NO_RESULTS, f"the shell that ran the {what} was ended ({run.status})"
+    return None
+
+
+def test_run(run: Supervised, name: VerdictName, cause: str, score: Score | None = None) -> TestRun:
+    """What a run came to; all of its tests count as one F2P test."""
     return TestRun(
         name,
         cause,
@@ -65,4 +76,5 @@ async def run_command(
         timings_s={"tests": run.duration_s},
         log_tail=(run.log or run.setup_log)[-4000:],
         log=run.log,
+        score=score,
     )

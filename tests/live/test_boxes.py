@@ -192,7 +192,7 @@ def test_refusals_read_as_e2b_spells_them(server: Server, control: Control) -> N
 
 SEEN = """
 import time
-from e2b import Sandbox
+from e2b import CommandExitException, Sandbox
 box = Sandbox.create(timeout=600)
 box.files.write("/tmp/written", b"x" * 30_000_000)
 first = box.get_metrics()[-1]
@@ -201,8 +201,8 @@ busy = "x = bytes(60_000_000)\\nimport time\\nuntil = time.time() + 3\\nwhile ti
 running = box.commands.run(f"printf '{busy}' | python3 - ; exit 3", background=True)
 try:
     running.wait()
-except Exception:
-    pass
+except CommandExitException as ended:
+    assert ended.exit_code == 3
 while (later := box.get_metrics()[-1]).timestamp == first.timestamp:
     time.sleep(0.5)
 year = box.get_info().started_at.replace

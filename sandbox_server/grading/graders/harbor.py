@@ -7,7 +7,7 @@ from shlex import quote
 
 from sandbox_server.catalogue.instance import HarborGrader, TaskInstance
 from sandbox_server.grading.base import CleanSandbox, Grader, Judging, TestRun
-from sandbox_server.grading.exit_code import ByExitCode
+from sandbox_server.grading.exit_code import ByExitCode, broken_off, test_run
 from sandbox_server.grading.supervised import Plan, placed, supervise, unplaced
 from sandbox_server.records import RewardValue, Score, VerdictName
 from sandbox_server.sandbox.base import Sandbox
@@ -45,30 +45,14 @@ class Harbor(ByExitCode):
         )
         if run.unplaced:
             return unplaced(run)
-        name, cause, score = VerdictName.NO_RESULTS, "", None
-        if run.timed_out:
-            name, cause = VerdictName.TIMEOUT, f"the tests ran past their limit of {timeout_s:g} s"
-        elif run.exit_code is None:
-            cause = f"the shell that ran the tests was ended ({run.status})"
-        else:
-            try:
-                score = scored(await _rewards(sandbox))
-            except ValueError as error:
-                cause = f"the tests exited with {run.exit_code}, and {error}"
-            else:
-                name = VerdictName.RESOLVED if score.total >= 1 else VerdictName.UNRESOLVED
-                cause = f"the tests gave a reward of {score.total:g}"
-        return TestRun(
-            name,
-            cause,
-            f2p_count=int(name is VerdictName.RESOLVED),
-            p2p_count=0,
-            exit_code=run.status,
-            timings_s={"tests": run.duration_s},
-            log_tail=(run.log or run.setup_log)[-4000:],
-            log=run.log,
-            score=score,
-        )
+        if (broken := broken_off(run, "tests", timeout_s)) is not None:
+            return test_run(run, *broken)
+        try:
+            score = scored(await _rewards(sandbox))
+        except ValueError as error:
+            return test_run(run, VerdictName.NO_RESULTS, f"the tests exited with {run.exit_code}, and {error}")
+        name = VerdictName.RESOLVED if score.total >= 1 else VerdictName.UNRESOLVED
+        return test_run(run, name, f"the tests gave a reward of {score.total:g}", score)
 
     async def test_files(self, instance: TaskInstance, sandbox: Sandbox, *, timeout_s: float) -> Mapping[str, bytes]:
         """None: no false tests are made of scripts that may be anything."""

@@ -7,7 +7,7 @@ from sandbox_server.catalogue.importers.r2egym import KEPT
 from sandbox_server.catalogue.instance import R2eGrader, TaskInstance
 from sandbox_server.errors import GraderBroken
 from sandbox_server.grading.base import CleanSandbox, Grader, Judging, TestRun
-from sandbox_server.grading.exit_code import ByExitCode
+from sandbox_server.grading.exit_code import ByExitCode, broken_off, test_run
 from sandbox_server.grading.supervised import Plan, placed, read_texts, supervise, unplaced
 from sandbox_server.records import VerdictName
 from sandbox_server.sandbox.base import Sandbox
@@ -50,23 +50,7 @@ class R2e(ByExitCode):
         )
         if run.unplaced:
             return unplaced(run)
-        name = VerdictName.NO_RESULTS
-        if run.timed_out:
-            name, cause = VerdictName.TIMEOUT, f"the tests ran past their limit of {timeout_s:g} s"
-        elif run.exit_code is None:
-            cause = f"the shell that ran the tests was ended ({run.status})"
-        else:
-            name, cause = judged(run.log, instance.grader.expected)
-        return TestRun(
-            name,
-            cause,
-            f2p_count=int(name is VerdictName.RESOLVED),
-            p2p_count=0,
-            exit_code=run.status,
-            timings_s={"tests": run.duration_s},
-            log_tail=(run.log or run.setup_log)[-4000:],
-            log=run.log,
-        )
+        return test_run(run, *(broken_off(run, "tests", timeout_s) or judged(run.log, instance.grader.expected)))
 
     async def test_files(self, instance: TaskInstance, sandbox: Sandbox, *, timeout_s: float) -> Mapping[str, bytes]:
         """The hidden tests."""
