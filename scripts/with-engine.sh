@@ -51,10 +51,12 @@ start() {
     names "$containerd_pid" containerd || rm -f "$containerd_pid"
     echo "starting dockerd (log: $state/dockerd.log)" >&2
     setsid nohup dockerd >"$state/dockerd.log" 2>&1 </dev/null 8>&- 9>&- &
-    echo $! >"$state/pid"
+    started=$!
+    echo "$started" >"$state/pid"
     end=$(($(date +%s) + start_timeout_s))
     until answers; do
-        if ! ours || [ "$(date +%s)" -gt "$end" ]; then
+        # not `ours`: for some milliseconds the process still has the name of setsid or nohup
+        if ! kill -0 "$started" 2>/dev/null || [ "$(date +%s)" -gt "$end" ]; then
             stop
             fail "dockerd did not start; the end of $state/dockerd.log:" "$(tail -n 15 "$state/dockerd.log")"
         fi
