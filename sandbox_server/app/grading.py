@@ -8,11 +8,12 @@ from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.grading.assays import Assays
+from sandbox_server.grading.attempts import Retries
 from sandbox_server.grading.base import Baseline, Judging
 from sandbox_server.grading.certifying import Certifying, Claims
 from sandbox_server.grading.confirming import Confirming
 from sandbox_server.grading.containers import Ahead, Bounds, Containers, Sealing
-from sandbox_server.grading.grading import Grading, Retries
+from sandbox_server.grading.grading import Grading
 from sandbox_server.grading.registry import load_graders, load_rewards
 from sandbox_server.grading.rewards.resolved import resolved
 from sandbox_server.images.workspaces import Workspaces

@@ -1,49 +1,32 @@
-"""One grading: fresh container, patch, tests, verdict. docs/grading.md lists the verdicts."""
+"""From a patch to its verdict. docs/grading.md lists the verdicts; `attempts.py` runs the tests."""
 
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, replace
-from functools import partial
+from contextlib import nullcontext
+from dataclasses import replace
 
 from sandbox_server import telemetry
-from sandbox_server.catalogue.diff import created_paths
-from sandbox_server.catalogue.instance import SwebenchGrader, TaskInstance
-from sandbox_server.errors import EngineUnavailable, GraderBroken, ServiceError
+from sandbox_server.catalogue.instance import TaskInstance
+from sandbox_server.errors import GraderBroken, ServiceError
 from sandbox_server.grading.altering import Room
 from sandbox_server.grading.assay import Finding, without
 from sandbox_server.grading.assays import Assays
-from sandbox_server.grading.attempt import Altered, Attempt, Patched
+from sandbox_server.grading.attempts import Altered, Attempts, Retries
 from sandbox_server.grading.base import Aside, BaselineSource, Grader, GradeRequest, TestRun
 from sandbox_server.grading.calibration import Calibration
-from sandbox_server.grading.carrying import place, refusal
+from sandbox_server.grading.carrying import refusal
 from sandbox_server.grading.confirming import Confirming
-from sandbox_server.grading.containers import Bounds, Box, Containers
-from sandbox_server.grading.control import BrokeOff, Control, blaming, is_suspect
-from sandbox_server.grading.disk import DiskExceeded
+from sandbox_server.grading.containers import Bounds, Containers
 from sandbox_server.grading.guard import RunnerFilePolicy, Screened, screen
-from sandbox_server.grading.memory import MemoryWatch
-from sandbox_server.grading.patching import Applied, apply_patch
 from sandbox_server.grading.reading import GitReading
 from sandbox_server.grading.supervised import read_texts
 from sandbox_server.grading.verdicts import ungraded
 from sandbox_server.records import Verdict, VerdictName
-from sandbox_server.sandbox.base import Sandbox
 
 log = telemetry.logger(__name__)
 
 _KILLED = 137  # 128 + SIGKILL
-
-
-@dataclass(frozen=True, slots=True)
-class Retries:
-    """What happens after an attempt that broke off through no fault of the patch."""
-
-    attempts: int = 3
-    """Attempts in all."""
-    pause_s: float = 1.0
-    """Before the second attempt; before the third twice as long, and so on."""
 
 
 class Grading:
@@ -67,11 +50,11 @@ class Grading:
         self._runner_files = runner_files
         self._bounds = bounds or Bounds()
         self._retries = retries or Retries()
+        self._attempts = Attempts(containers, graders, self._bounds, self._retries, control_kept_s=control_kept_s)
         self._calibration = Calibration(baseline, self.run_unpatched)
         self._assays = assays
         self.confirming: Confirming | None = None
         """Runs confirming runs for patches that earn a reward; None: there are no confirming runs."""
-        self._control = Control(self._run_unpatched_once, kept_s=control_kept_s)
         self._reading = GitReading()
 
     async def close(self) -> None:
@@ -154,7 +137,7 @@ class Grading:
             ServiceError: from the last attempt.
 
         """
-        return (await self._try_fresh(instance, b"", "")).run
+        return (await self._attempts.run(instance, b"")).run
 
     async def run_altered(
         self,
@@ -173,29 +156,23 @@ class Grading:
             ServiceError: from the last attempt.
 
         """
-        return (await self._try_fresh(instance, patch, "", Altered(altered, focus, room))).run
+        return (await self._attempts.run(instance, patch, altered=Altered(altered, focus, room))).run
 
     async def files_with(self, instance: TaskInstance, patch: bytes, paths: Iterable[str]) -> Mapping[str, bytes]:
         """The text files of bounded size among `paths`, once `patch` is applied. Raises ServiceError."""
-        patched = await self._patched(instance, patch, "")
-        try:
+        async with self._attempts.patched(instance, patch) as patched:
             if patched.failure is not None:
                 raise GraderBroken(patched.failure.cause)
             return await read_texts(patched.box.sandbox, instance.sandbox.workdir, paths)
-        finally:
-            self._containers.remove(patched.box.sandbox)
 
     async def test_files(self, instance: TaskInstance) -> Mapping[str, bytes]:
         """The files that hold the instance's tests, path -> text. Raises ServiceError."""
         assert instance.grader is not None  # instances without a grader are answered before this
-        patched = await self._patched(instance, b"", "")
-        try:
+        async with self._attempts.patched(instance, b"") as patched:
             if patched.failure is not None:
                 raise GraderBroken(patched.failure.cause)
             grader = self._graders[instance.grader.kind]
             return await grader.test_files(instance, patched.box.sandbox, timeout_s=self._bounds.setup_s)
-        finally:
-            self._containers.remove(patched.box.sandbox)
 
     async def _verdict(self, request: GradeRequest, aside: Aside) -> Verdict:
         instance = request.instance
@@ -219,7 +196,7 @@ class Grading:
         if screened.patch and (why := await self._misread(instance, screened.patch)):
             verdict = ungraded(request, VerdictName.PATCH_FAILED, mask=False, cause=f"the patch is refused: {why}")
             return replace(verdict, runner_files=screened.runner_files)
-        attempt = await self._try_fresh(instance, screened.patch, request.sid)
+        attempt = await self._attempts.run(instance, screened.patch, request.sid)
         known = await self.finding(instance, attempt.image_digest)
         run, f2p_total, p2p_total = without(instance, attempt.run, known.quarantined)
         mask, why = False, ""
@@ -263,153 +240,3 @@ class Grading:
     async def finding(self, instance: TaskInstance, image_digest: str) -> Finding:
         """The certificate's finding for this image, or an empty one."""
         return await self._assays.finding(instance, image_digest) if self._assays and image_digest else Finding()
-
-    async def _run_unpatched_once(self, instance: TaskInstance) -> TestRun:
-        return (await self._attempt(instance, b"", "")).run
-
-    async def _try_fresh(
-        self,
-        instance: TaskInstance,
-        patch: bytes,
-        sid: str,
-        altered: Altered | None = None,
-    ) -> Attempt:
-        """Attempt on fresh containers until one gives a result, or the control shows that the patch prevents one.
-
-        Raises:
-            ServiceError: from the last attempt. Exception: a defect of ours that the patch did not cause.
-
-        """
-        breaks: list[BrokeOff] = []
-        began = time.monotonic()
-        number = 0
-        while number < self._retries.attempts or is_suspect(breaks, number):
-            number += 1
-            if number > 1:
-                await asyncio.sleep(self._retries.pause_s * (number - 1))
-            failure: Exception
-            try:
-                attempt = await self._attempt(instance, patch, sid, altered)
-            except BrokeOff as broken:
-                failure = broken.error
-                self._note(instance, sid, number, failure)
-                breaks.append(broken)
-                if cause := await self._control.blames(instance, breaks, began=began):
-                    run = TestRun(VerdictName.NO_RESULTS, cause, 0, 0)
-                    return Attempt(run, "", broken.image, {}, number, blamed=True)
-            except ServiceError as error:
-                failure = error
-                self._note(instance, sid, number, error)
-            else:
-                attempt.number = number
-                return attempt
-        raise failure
-
-    def _note(self, instance: TaskInstance, sid: str, number: int, error: Exception) -> None:
-        code, detail = (error.code, error.detail) if isinstance(error, ServiceError) else ("defect", repr(error))
-        telemetry.INFRA_ERRORS.labels(code).inc()
-        log.warning(
-            "grading attempt failed",
-            instance_id=instance.instance_id,
-            sid=sid,
-            attempt=number,
-            code=code,
-            detail=detail,
-            exc_info=error if code == "defect" else None,
-        )
-
-    async def _attempt(
-        self,
-        instance: TaskInstance,
-        patch: bytes,
-        sid: str,
-        altered: Altered | None = None,
-    ) -> Attempt:
-        altered = altered or Altered()
-        patched = await self._patched(instance, patch, sid, altered)
-        try:
-            async with altered.room or nullcontext(), self._blaming(patched.box, patch):
-                run = patched.failure or await self._run_tests(instance, patched.box.sandbox, altered.files)
-        finally:
-            self._containers.remove(patched.box.sandbox)
-        return Attempt(run, patched.tier, patched.box.image_digest, {**patched.timings_s, **run.timings_s})
-
-    async def _patched(self, instance: TaskInstance, patch: bytes, sid: str, altered: Altered | None = None) -> Patched:
-        """Apply the patch in a container: the one created ahead if it exists and is usable, else a new one."""
-        began = time.monotonic()
-        if box := await self._containers.take(instance, sid):
-            try:
-                return await self._patch_in(box, instance, patch, {"create": time.monotonic() - began, "setup": 0.0})
-            except ServiceError as error:  # it may have died while parked, which must not count as an attempt
-                log.warning(
-                    "the grading container created ahead is unusable; creating another",
-                    sid=sid,
-                    code=error.code,
-                    detail=error.detail,
-                )
-        lasts_s = self._bounds.tests_of(instance) if altered and altered.room else 0.0
-        env = {"PYTEST_ADDOPTS": altered.focus} if altered and altered.focus else {}
-        box = await self._containers.make(instance, sid, lasts_s=lasts_s, env=env)
-        return await self._patch_in(box, instance, patch, {"create": box.create_s, "setup": box.setup_s})
-
-    async def _patch_in(self, box: Box, instance: TaskInstance, patch: bytes, timings_s: dict[str, float]) -> Patched:
-        assert instance.grader is not None  # instances without a grader are answered before this
-        began = time.monotonic()
-        # The test files overwrite whatever the patch left at their paths: a file there would make `git apply` refuse
-        # the whole test patch, and a correct fix would be graded by the old tests.
-        stray = created_paths(instance.test_patch.encode()) | instance.files.keys()
-        if isinstance(instance.grader, SwebenchGrader):
-            stray |= set(instance.grader.new_test_files)
-        try:
-            await self._graders[instance.grader.kind].prepare(instance)
-            async with self._blaming(box, patch):
-                applied = await self._apply(box.sandbox, instance, patch, stray)
-            failure = None
-            if applied.refused:
-                cause = f"the patch does not apply to the clean tree: {applied.said.strip().rpartition(chr(10))[2]}"
-                failure = TestRun(VerdictName.PATCH_FAILED, cause, 0, 0, log_tail=applied.said)
-            elif applied.unplaced:
-                # The patch put a file, or a bad link, where the tests need a folder.
-                cause = f"the tests' file {applied.unplaced} cannot be placed in the patched tree: {applied.said}"
-                failure = TestRun(VerdictName.NO_RESULTS, cause, 0, 0)
-        except BaseException:
-            self._containers.remove(box.sandbox)
-            raise
-        return Patched(box, applied.tier, failure, {**timings_s, "apply": time.monotonic() - began})
-
-    async def _apply(self, sandbox: Sandbox, instance: TaskInstance, patch: bytes, stray: Iterable[str]) -> Applied:
-        timeout_s = self._bounds.apply_s
-        if not instance.carried:
-            workdir = instance.sandbox.workdir
-            return await apply_patch(sandbox, patch, instance.files, clear=stray, workdir=workdir, timeout_s=timeout_s)
-        return await place(sandbox, patch, instance.carried, timeout_s=timeout_s) if patch else Applied("", "")
-
-    def _blaming(self, box: Box, patch: bytes) -> AbstractAsyncContextManager[None]:
-        return blaming(self._containers.outside, box.sandbox.container_id, image=box.image_digest, patch=patch)
-
-    async def _run_tests(
-        self, instance: TaskInstance, sandbox: Sandbox, altered: Mapping[str, bytes] | None = None
-    ) -> TestRun:
-        assert instance.grader is not None  # instances without a grader are answered before this
-        timeout_s = self._bounds.tests_of(instance)
-        memory = MemoryWatch(self._containers.outside, sandbox.container_id)
-        try:
-            # The grader itself stops the tests at their limit; this deadline is for an engine that does not answer.
-            bounded = self._containers.disk_bounded(instance, sandbox)
-            async with asyncio.timeout(timeout_s + self._bounds.judge_s), bounded:
-                run = await self._graders[instance.grader.kind].run(
-                    instance,
-                    sandbox,
-                    timeout_s=timeout_s,
-                    altered=altered,
-                    clean=partial(self._containers.clean, instance),
-                )
-                killed = run.name is VerdictName.UNRESOLVED and run.exit_code == _KILLED
-                if (killed or run.name is VerdictName.NO_RESULTS) and await memory.killed_at_limit():
-                    cause = f"the tests ran out of the container's memory; {run.cause}"
-                    return replace(run, name=VerdictName.NO_RESULTS, cause=cause, f2p_count=0, p2p_count=0)
-                return run
-        except DiskExceeded as error:
-            return TestRun(VerdictName.NO_RESULTS, str(error), 0, 0)
-        except TimeoutError:
-            raise EngineUnavailable(f"the tests were not stopped at their limit of {timeout_s:g} s") from None

@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Mapping
 
 from sandbox_server.catalogue.instance import SwebenchGrader, TaskInstance
+from sandbox_server.grading.attempts import Attempts, Retries
 from sandbox_server.grading.base import Baseline, Grader, GradeRequest
-from sandbox_server.grading.containers import Ahead, Containers, Sealing
-from sandbox_server.grading.grading import Grading, Retries
+from sandbox_server.grading.containers import Ahead, Bounds, Containers, Sealing
+from sandbox_server.grading.grading import Grading
 from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.records import Verdict
 from sandbox_server.sandbox.base import Limits, Role, Runtime
@@ -67,16 +68,22 @@ class Bench:
         async def stored(instance: TaskInstance) -> Baseline | None:
             return baseline
 
-        limits = Limits(memory_mb=512, cpus=1.0)
         return Grading(
-            Containers(
-                runtime or self.runtime, limits=limits, ahead=Ahead(ahead), sealing=Sealing(self.workspaces.sealed)
-            ),
+            self._containers(runtime or self.runtime, ahead),
             self.graders,
             stored,
             retries=Retries(attempts, pause_s=0.05),
             **options,  # type: ignore[arg-type]  # the policy, by its value
         )
+
+    def attempts(self) -> Attempts:
+        """The part of a grading that runs tests."""
+        containers = self._containers(self.runtime, ahead=0)
+        return Attempts(containers, self.graders, Bounds(), Retries(1), control_kept_s=0.0)
+
+    def _containers(self, runtime: Runtime, ahead: int) -> Containers:
+        limits = Limits(memory_mb=512, cpus=1.0)
+        return Containers(runtime, limits=limits, ahead=Ahead(ahead), sealing=Sealing(self.workspaces.sealed))
 
     async def grade(
         self, patch: bytes | None, instance: TaskInstance | None = None, *, cause: str = "", by: Grading | None = None

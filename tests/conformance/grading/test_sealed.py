@@ -10,6 +10,7 @@ import pytest
 
 from sandbox_server.catalogue.instance import F2pScriptGrader, ScriptGrader, SwebenchGrader, TaskInstance
 from sandbox_server.grading import disk as disk_module
+from sandbox_server.grading.attempts import Attempts
 from sandbox_server.grading.containers import Containers
 from sandbox_server.grading.grading import Grading
 from sandbox_server.records import VerdictName
@@ -293,14 +294,11 @@ async def test_the_tests_find_what_the_set_up_left(bench: Bench) -> None:
 
 
 @asynccontextmanager
-async def laid(bench: Bench, instance: TaskInstance, patch: bytes) -> AsyncIterator[tuple[Grading, Sandbox]]:
-    """A grading, and its container with the patch applied."""
-    grading = bench.grading()
-    found = await grading._patched(instance, patch, "4711")
-    try:
-        yield grading, found.box.sandbox
-    finally:
-        await bench.runtime.remove(found.box.sandbox.container_id)
+async def laid(bench: Bench, instance: TaskInstance, patch: bytes) -> AsyncIterator[tuple[Attempts, Sandbox]]:
+    """Attempts, and a container of theirs with the patch applied."""
+    attempts = bench.attempts()
+    async with attempts.patched(instance, patch) as patched:
+        yield attempts, patched.box.sandbox
 
 
 _ALTERED: Mapping[str, tuple[Callable[[Bench], TaskInstance], str, bytes, bytes]] = {
@@ -333,15 +331,15 @@ async def test_altered_tests_are_what_runs(bench: Bench, family: str) -> None:
     """What a confirming run is made of: the files that hold the tests, and a run with others in their place."""
     make, path, right, wrong = _ALTERED[family]
     instance = make(bench)
-    async with laid(bench, instance, b"") as (grading, sandbox):
-        files = await grading._graders[instance.grader.kind].test_files(instance, sandbox, timeout_s=30)  # type: ignore[union-attr]
+    async with laid(bench, instance, b"") as (_, sandbox):
+        files = await bench.graders[instance.grader.kind].test_files(instance, sandbox, timeout_s=30)  # type: ignore[union-attr]
     assert right in files[path], files
     fix = bench.diff({_CALC: FIXED})
-    async with laid(bench, instance, fix) as (grading, sandbox):
-        same = await grading._run_tests(instance, sandbox, files)
+    async with laid(bench, instance, fix) as (attempts, sandbox):
+        same = await attempts.run_tests(instance, sandbox, files)
     assert same.name is VerdictName.RESOLVED, same
-    async with laid(bench, instance, fix) as (grading, sandbox):
-        other = await grading._run_tests(instance, sandbox, {path: files[path].replace(right, wrong)})
+    async with laid(bench, instance, fix) as (attempts, sandbox):
+        other = await attempts.run_tests(instance, sandbox, {path: files[path].replace(right, wrong)})
     assert other.name is VerdictName.UNRESOLVED, other
     if family.startswith("swe"):
         assert same.passed == set(_TESTS)
@@ -351,8 +349,8 @@ async def test_altered_tests_are_what_runs(bench: Bench, family: str) -> None:
 async def test_an_altered_test_that_cannot_be_written(bench: Bench) -> None:
     """If the patch left something at the place of the test's folder, the policy is to blame."""
     instance = bench.instance(grader=ScriptGrader(command="true"))
-    async with laid(bench, instance, bench.diff({"hidden": b"not a folder\n"})) as (grading, sandbox):
-        run = await grading._run_tests(instance, sandbox, {"hidden/test_f2p.py": b"pass\n"})
+    async with laid(bench, instance, bench.diff({"hidden": b"not a folder\n"})) as (attempts, sandbox):
+        run = await attempts.run_tests(instance, sandbox, {"hidden/test_f2p.py": b"pass\n"})
     assert run.name is VerdictName.NO_RESULTS and "/testbed/hidden/test_f2p.py" in run.cause
 
 
@@ -374,14 +372,14 @@ except OSError:
 async def test_the_true_test_is_nowhere_beside_an_altered_one(bench: Bench) -> None:
     """Otherwise code could find the true test, detect the confirming run and know the right answer."""
     patch = bench.diff({_CALC: forging(_REMEMBERED, FIXED)})
-    async with laid(bench, bench.instance(), patch) as (grading, sandbox):
-        true = await grading._run_tests(bench.instance(), sandbox)
+    async with laid(bench, bench.instance(), patch) as (attempts, sandbox):
+        true = await attempts.run_tests(bench.instance(), sandbox)
     assert "THE TRUE TEST" in true.log or "NOT TO BE READ" in true.log  # on a host that allows it the hack works
     altered = {
         "tests/test_new.py": b"from calc import add\n\n\ndef test_many():\n    assert add(1, 2, 3) == 7\n",
         "tests/test_calc.py": b"from calc import add, mul\n\n\ndef test_mul():\n    assert mul(2, 3) == 6\n",
     }
-    async with laid(bench, bench.instance(), patch) as (grading, sandbox):
-        other = await grading._run_tests(bench.instance(), sandbox, altered)
+    async with laid(bench, bench.instance(), patch) as (attempts, sandbox):
+        other = await attempts.run_tests(bench.instance(), sandbox, altered)
     assert "1 passed" in other.log and "1 failed" in other.log, other.log
     assert "THE TRUE TEST" not in other.log
