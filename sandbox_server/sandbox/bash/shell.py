@@ -147,7 +147,7 @@ class BashShell:
         Raises:
             SandboxLost: no shell within 60 s, or the container ended.
         """
-        self._terminal = terminal
+        self._terminal = _open_or_none(terminal)
         await self._wait_ready()
 
     async def run(
@@ -321,7 +321,8 @@ class BashShell:
             self._terminal.close()
             self._terminal = None
         self._ready.clear()
-        self._terminal, oom = await self._restart(self)
+        terminal, oom = await self._restart(self)
+        self._terminal = _open_or_none(terminal)
         await self._wait_ready()
         if cwd and cwd != self._cwd:
             turn = self._turn = Turn(secrets.token_hex(8))
@@ -337,9 +338,11 @@ class BashShell:
             return True
         if self._terminal is None:
             try:
-                self._terminal = await self._open_terminal(self)
+                self._terminal = _open_or_none(await self._open_terminal(self))
                 self._ready.set()
             except SandboxLost:
+                pass
+            if self._terminal is None:
                 await self._begin_again()
                 return True
         elif not self._ready.is_set():
@@ -391,3 +394,8 @@ class BashShell:
             restarted=turn.restarted,
             oom_killed=oom,
         )
+
+
+def _open_or_none(terminal: Terminal) -> Terminal | None:
+    """None if it ended before the shell had it: `disconnected` was called too early to be noticed later."""
+    return terminal if terminal.is_open else None

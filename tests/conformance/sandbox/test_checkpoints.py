@@ -41,7 +41,7 @@ pwd; dirs -l; printf '<%s>' "$@"
 TREE = r"""
 find / /dev/shm -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run/sandbox -o -path /etc/hostname \
   -o -path /etc/hosts -o -path /etc/resolv.conf -o -path /etc/mtab \
-  -o -path /.dockerenv \) -prune -o -type d -printf '%p|d|%m|%U|%G|%T@\n' \
+  -o -path /.dockerenv -o -path /run/.containerenv \) -prune -o -type d -printf '%p|d|%m|%U|%G|%T@\n' \
   -o -printf '%p|%y|%m|%U|%G|%T@|%s|%l|%n\n' | LC_ALL=C sort
 find / /dev/shm -xdev -type f -size -200k -not -path '/run/sandbox/*' -not -path '/usr/*' -print0 \
   | LC_ALL=C sort -z | xargs -0r cksum

@@ -12,6 +12,7 @@ from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sandbox.outside import FILES, Unseen
 from tests.waiting import eventually
 
+from .backends import Backend
 from .specs import say, spec
 
 _READER = spec(role=Role.PREPARE, with_shell=False)
@@ -62,7 +63,7 @@ async def test_what_a_dead_container_has_no_more(runtime: DockerRuntime, engine:
         await runtime.outside.see(sandbox.container_id)
 
 
-async def test_the_engine_tells_of_memory(runtime: DockerRuntime, sandbox: BashSandbox) -> None:
+async def test_the_engine_tells_of_memory(runtime: DockerRuntime, sandbox: BashSandbox, backend: Backend) -> None:
     """Counters that are read inside are what a policy writes there."""
     assert await runtime.outside.hit_its_memory(sandbox.container_id) is False
     assert await runtime.outside.kills_in(sandbox.container_id) in (0, None)
@@ -71,4 +72,5 @@ async def test_the_engine_tells_of_memory(runtime: DockerRuntime, sandbox: BashS
     assert done.exit_code == 137
     await eventually(lambda: runtime.outside.hit_its_memory(sandbox.container_id))
     assert await runtime.outside.kills_in(sandbox.container_id) in (1, None)
-    assert await runtime.outside.kills_at_limits(since=began) >= 1
+    told = await runtime.outside.kills_at_limits(since=began)
+    assert told >= 1 or backend.name == "podman"  # it has no such event, and the container's own counter decides
