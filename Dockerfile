@@ -17,7 +17,8 @@ RUN python3 -m venv /opt/sandbox-server \
        --target /opt/sandbox-server/share/swebench-4.1.0 -r requirements/swebench4.txt
 COPY pyproject.toml LICENSE README.md ./
 COPY sandbox_server/ sandbox_server/
-RUN /opt/sandbox-server/bin/pip install --no-deps --no-build-isolation .
+RUN /opt/sandbox-server/bin/pip install --no-deps --no-build-isolation . \
+    && cd / && /opt/sandbox-server/bin/python -c "from sandbox_server.ui.render import warm; warm().result()"
 
 FROM ${BASE_IMAGE}
 # git, and the authorities of the servers that repositories are fetched from.

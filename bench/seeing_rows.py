@@ -34,6 +34,7 @@ _NAME = (
     f"CASE WHEN {_DRAWN} < 35 THEN 'resolved' WHEN {_DRAWN} < 85 THEN 'unresolved'"
     f" WHEN {_DRAWN} < 95 THEN 'empty_patch' WHEN {_DRAWN} < 98 THEN 'timeout' ELSE 'infra' END"
 )
+_RUN = f"'run-' || (n * {DAYS} / {{sessions}} * 4 + n / 8 % 4)"
 _LASTED = "(60.0 + n * 7919 % 541)"
 
 _SESSIONS = f"""
@@ -44,18 +45,19 @@ SELECT {_SID}, 'ended', {_INSTANCE}, 'n1', '{"c" * 64}', {{ended}} - {_LASTED}, 
        0, {ACTIONS}, {{ended}}, 'postprocess', {{empty}},
        '{{{{"start_queue": 0.' || (100 + n * 31 % 900) || ', "start_container": 0.3, "action_run": ' || (n * 17 % 30)
        || ', "end_patch": 0.4}}}}',
-       'run-' || (n * {DAYS} / {{sessions}} * 4 + n / 8 % 4)
+       {_RUN}
 FROM numbers
 """
 _VERDICTS = f"""
 INSERT INTO verdicts (sid, instance_id, name, mask, grade_key, reward, reward_name, receipt, graded_at, body,
-                      cause_kind, queue_s, grade_s, tripwires)
+                      cause_kind, queue_s, grade_s, tripwires, run, began_at)
 {_NUMBERS}, named AS (SELECT n, {_NAME} AS name FROM numbers)
 SELECT {_SID}, {_INSTANCE}, name, name = 'infra', {_SID}, CASE WHEN name = 'resolved' THEN 1.0 ELSE 0.0 END, 'f',
        'r' || {_SID}, {{ended}} + 20,
        '{{{{"name": "' || name || '", "mask": ' || CASE WHEN name = 'infra' THEN 'true' ELSE 'false' END
        || ', "cause": "engine_unavailable: no answer", "log_tail": "{"a line of a test log " * 100}"}}}}',
-       CASE WHEN name = 'infra' THEN 'engine_unavailable' ELSE '' END, 1.0, 19.0, '{{{{}}}}'
+       CASE WHEN name = 'infra' THEN 'engine_unavailable' ELSE '' END, 1.0, 19.0, '{{{{}}}}',
+       {_RUN}, {{ended}} - {_LASTED}
 FROM named
 """
 _ACTIONS = f"""

@@ -155,6 +155,8 @@ class History:
             "queue_s": graded.verdict.timings_s.get("queue", 0.0),
             "grade_s": graded.verdict.timings_s.get("total", 0.0),
             "tripwires": graded.verdict.tripwires,
+            "run": select(SessionRow.run).where(SessionRow.sid == graded.sid).scalar_subquery(),
+            "began_at": select(SessionRow.created_at).where(SessionRow.sid == graded.sid).scalar_subquery(),
         }
         verdict = self._database.insert(VerdictRow).values(values)
         verdict = verdict.on_conflict_do_update(

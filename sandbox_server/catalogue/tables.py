@@ -21,7 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
-REVISION = "0017"
+REVISION = "0018"
 """The migration that creates these tables; a test compares it with alembic's head."""
 
 
@@ -131,6 +131,8 @@ class SessionRow(Base):
         Index("ix_sessions_state_node", "state", "node"),
         Index("ix_sessions_run_created_at", "run", "created_at"),
         Index("ix_sessions_instance_id_created_at", "instance_id", "created_at"),
+        # counting ends needs nothing but these
+        Index("ix_sessions_ended_at", "ended_at", "end_reason", "instance_id", "run"),
     )
 
     sid: Mapped[str] = mapped_column(String(40), primary_key=True)
@@ -146,7 +148,7 @@ class SessionRow(Base):
     cwd: Mapped[str] = mapped_column(PolicyText)
     talk_turns: Mapped[int]
     actions: Mapped[int]
-    ended_at: Mapped[float] = mapped_column(index=True)
+    ended_at: Mapped[float]
     end_reason: Mapped[str] = mapped_column(Text)
     cause: Mapped[str] = mapped_column(PolicyText)
     timings_s: Mapped[Mapping[str, float]] = mapped_column(Seconds, server_default="{}")
@@ -226,7 +228,7 @@ class VerdictRow(Base):
     __table_args__ = (
         Index("ix_verdicts_instance_id_graded_at", "instance_id", "graded_at"),
         # counting needs nothing but these, so it does not touch the bodies
-        Index("ix_verdicts_graded_at", "graded_at", "name", "mask", "reward", "instance_id", "sid"),
+        Index("ix_verdicts_graded_at", "graded_at", "name", "mask", "reward", "instance_id", "sid", "run", "began_at"),
         Index("ix_verdicts_sid_name_mask", "sid", "name", "mask"),
     )
 
@@ -247,6 +249,9 @@ class VerdictRow(Base):
     queue_s: Mapped[float] = mapped_column(server_default="0")
     grade_s: Mapped[float] = mapped_column(server_default="0")
     tripwires: Mapped[Mapping[str, int]] = mapped_column(Counted, server_default="{}")
+    run: Mapped[str | None] = mapped_column(Text)
+    """Its session's, and when this began, so that counting needs no session; None: written by an older version."""
+    began_at: Mapped[float | None]
 
 
 class ReceiptRow(Base):

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sandbox_server import clock
 from sandbox_server.catalogue.insight.counts import Counts
@@ -81,7 +82,7 @@ class Insight:
             if len(self._kept) >= _KEPT:
                 return await self._read(run, window_s)
             reading = asyncio.create_task(self._read(run, window_s))
-            reading.add_done_callback(lambda done: done.cancelled() or done.exception())  # who asked may have gone
+            reading.add_done_callback(_heard)  # who asked may have gone
             self._kept[key] = (now, reading)
         # a viewer that goes takes nothing from the others who wait
         return await asyncio.shield(self._kept[key][1])
@@ -91,6 +92,15 @@ class Insight:
         self._kept.clear()
 
     async def _read(self, run: str | None, window_s: float) -> Overview:
+        # the first count of the rates takes longer than all the rest
+        rates = asyncio.create_task(self.rates.now())
+        rates.add_done_callback(_heard)
+        try:
+            return await self._overview(run, window_s, rates)
+        finally:
+            rates.cancel()
+
+    async def _overview(self, run: str | None, window_s: float, rates: "Awaitable[Sequence[PassRate]]") -> Overview:
         at, counts = clock.now(), self.counts
         since, day_ago = at - window_s, at - DAY_S
         now = await counts.verdicts(since, at, run)
@@ -101,7 +111,7 @@ class Insight:
         timed = await counts.timed(since, at, run=run)
         timed_before = await counts.timed(day_ago - window_s, day_ago, run=run)
         unsound = await counts.unsound(since, run)
-        fell, rose, rated = word.jumps(await self.rates.now())
+        fell, rose, rated = word.jumps(await rates)
         nodes, wall = await self._nodes(), wall_of(timed)
         found = word.findings(Evidence(now, before, causes, ends, groups, wall, nodes, unsound, fell, rated, run))
         return Overview(
@@ -125,6 +135,12 @@ class Insight:
             tripwires=dict(Counter(sign for one in timed for sign in one.tripwires)),
             nodes=nodes,
         )
+
+
+def _heard(done: "asyncio.Task[Any]") -> None:
+    """Its failure needs nobody who waits for it."""
+    if not done.cancelled():
+        done.exception()
 
 
 def _has_unmasked(group: Group) -> bool:

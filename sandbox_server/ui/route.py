@@ -1,6 +1,5 @@
 """What all pages share: empty form fields do not filter, and errors are pages too."""
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 from urllib.parse import quote
@@ -29,7 +28,7 @@ class PageRoute(APIRoute):
         answer = super().get_route_handler()
 
         async def answered(request: Request) -> Response:
-            await asyncio.to_thread(warm)
+            warm()
             request = _without_empty(request)
             try:
                 return await answer(request)

@@ -3,7 +3,10 @@
 A full disk is in `test_full_disk.py`.
 """
 
+import contextlib
 import json
+import re
+import sqlite3
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -82,6 +85,21 @@ def test_a_slow_model(server: Server) -> None:
     assert {server.session(sid)["end_reason"] for sid in sids} == {"idle"}
     says(server, "slow", "policy", "slow_model")
     leads(server, "slow", session_of(sids), to="ended (idle)")
+
+
+def test_a_model_that_is_slow_between_actions(server: Server) -> None:
+    """The sessions end in time, but wait minutes for each action: their starts are put back."""
+    sids = [rollout(server, "gaps", "echo slow >> README.md") for _ in range(4)]
+    assert set(graded(server, sids)) == {"unresolved"}
+    catalogue = server.folder / "data" / "catalogue.sqlite3"
+    with contextlib.closing(sqlite3.connect(catalogue, timeout=30)) as database, database:
+        for sid in sids:
+            database.execute("UPDATE sessions SET created_at = created_at - 600 WHERE sid = ?", (sid,))
+    says(server, "gaps", "policy", "slow_model")
+    seen = server.get("/v1/overview?run=gaps")
+    assert 600 < seen["wall"]["seconds"]["model"] < 660 and seen["wall"]["gap_s"] > 60
+    assert re.fullmatch("Sandboxes wait [23][0-9]{2} s for each action of the policy.", seen["findings"][0]["why"])
+    leads(server, "gaps", session_of(sids), to="of the model")
 
 
 def test_an_instance_whose_gold_fails(server: Server, sample_instances: dict[str, dict[str, Any]]) -> None:

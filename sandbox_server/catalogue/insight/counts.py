@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Executable, Select, and_, case, false, func, literal_column, select
+from sqlalchemy import ColumnElement, Executable, Select, and_, case, false, func, literal_column, select, true
 
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.insight.records import Group, RunCount, Timed, Unsound, VerdictCount
@@ -11,6 +11,11 @@ from sandbox_server.catalogue.tables import InstanceRow, SessionRow, VerdictRow
 from sandbox_server.records import VerdictName
 
 _UNMASKED = VerdictRow.mask == false()
+_MASKED = VerdictRow.mask == true()
+_OF_SESSION = [
+    select(column).where(SessionRow.sid == VerdictRow.sid).scalar_subquery()
+    for column in (SessionRow.run, SessionRow.created_at)
+]
 _FEW_GROUPS = 200
 _MEMBERS = 40
 """So many of the newest verdicts, for each of a few groups, are looked at first: they tell which groups these are."""
@@ -28,54 +33,56 @@ class Counts:
         count = func.count()
         found = select(VerdictRow.name, VerdictRow.mask, count, func.sum(VerdictRow.reward))
         found = found.where(VerdictRow.graded_at >= since, VerdictRow.graded_at < until)
-        found = _of_run(found, run).group_by(VerdictRow.name, VerdictRow.mask).order_by(count.desc(), VerdictRow.name)
+        found = await self._of_run(found, run, since)
+        found = found.group_by(VerdictRow.name, VerdictRow.mask).order_by(count.desc(), VerdictRow.name)
         return [VerdictCount(*row) for row in await self._all(found)]
 
     async def masked_causes(self, since: float, until: float, run: str | None = None) -> dict[str, int]:
         """Kind of cause (`kind_of`) -> masked verdicts of the window."""
         found = select(VerdictRow.cause_kind, func.count())
-        found = found.where(VerdictRow.graded_at >= since, VerdictRow.graded_at < until, VerdictRow.mask != false())
-        return {row[0]: row[1] for row in await self._all(_of_run(found, run).group_by(VerdictRow.cause_kind))}
+        found = found.where(VerdictRow.graded_at >= since, VerdictRow.graded_at < until, _MASKED)
+        found = (await self._of_run(found, run, since)).group_by(VerdictRow.cause_kind)
+        return {row[0]: row[1] for row in await self._all(found)}
 
     async def groups(
         self, since: float, *, run: str | None = None, instance: str | None = None, limit: int = 1000
     ) -> list[Group]:
         """Groups of the sessions graded since then, the last graded first."""
-        among = await self._graded_last(since, limit) if run is None and instance is None else None
+        of_run, began_at = await self._of_session(since)
+        among = await self._graded_last(since, limit, of_run) if run is None and instance is None else None
         reward = case((_UNMASKED, VerdictRow.reward))
         last = func.max(VerdictRow.graded_at)
         found = (
             select(
-                SessionRow.run,
+                of_run,
                 VerdictRow.instance_id,
                 func.count(),
-                _sum(VerdictRow.mask != false()),
+                _sum(_MASKED),
                 func.min(reward),
                 func.max(reward),
                 func.avg(reward),
-                func.min(SessionRow.created_at),
+                func.min(began_at),
                 last,
             )
-            .join(SessionRow, SessionRow.sid == VerdictRow.sid)
             .where(VerdictRow.graded_at >= since)
-            .group_by(SessionRow.run, VerdictRow.instance_id)
+            .group_by(of_run, VerdictRow.instance_id)
             .order_by(last.desc(), VerdictRow.instance_id)
             .limit(limit)
         )
         if run is not None:
-            found = found.where(_is_run(run))
+            found = found.where(of_run == run)
         if instance is not None:
             found = found.where(VerdictRow.instance_id == instance)
         if among is not None:
             found = found.where(VerdictRow.instance_id.in_(among))
         return [Group(row[0], row[1], row[2], int(row[3]), *row[4:]) for row in await self._all(found)]
 
-    async def _graded_last(self, since: float, groups: int) -> set[str] | None:
+    async def _graded_last(self, since: float, groups: int, of_run: ColumnElement[Any]) -> set[str] | None:
         """Instances of the groups that were graded last; None: the newest verdicts are of too few groups to tell."""
         if groups > _FEW_GROUPS:
             return None
         newest = (
-            select(VerdictRow.sid, VerdictRow.instance_id, VerdictRow.graded_at)
+            select(of_run.label("run"), VerdictRow.instance_id, VerdictRow.graded_at)
             .where(VerdictRow.graded_at >= since)
             .order_by(VerdictRow.graded_at.desc())
             .limit(_MEMBERS * groups)
@@ -84,8 +91,7 @@ class Counts:
         last = func.max(newest.c.graded_at)
         found = (
             select(newest.c.instance_id)
-            .join(SessionRow, SessionRow.sid == newest.c.sid)
-            .group_by(SessionRow.run, newest.c.instance_id)
+            .group_by(newest.c.run, newest.c.instance_id)
             .order_by(last.desc(), newest.c.instance_id)
             .limit(groups)
         )
@@ -102,7 +108,7 @@ class Counts:
                 func.count(),
                 _sum(SessionRow.state == "lost"),
                 func.count(VerdictRow.sid),
-                _sum(VerdictRow.mask != false()),
+                _sum(_MASKED),
                 _sum(_RESOLVED),
                 func.avg(reward),
                 func.min(SessionRow.created_at),
@@ -180,15 +186,25 @@ class Counts:
             found = found.where(SessionRow.run == run)
         return [Unsound(*row) for row in await self._all(found)]
 
+    async def _of_run(self, found: Select[*tuple[Any, ...]], run: str | None, since: float) -> Select[*tuple[Any, ...]]:
+        if run is None:
+            return found
+        of_run, _ = await self._of_session(since)
+        return found.where(of_run == run)
+
+    async def _of_session(self, since: float) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
+        """(run, begin of the session) of the verdicts since then."""
+        beside = (VerdictRow.run, VerdictRow.began_at)
+        unknown = select(VerdictRow.sid).where(VerdictRow.graded_at >= since, VerdictRow.run.is_(None)).limit(1)
+        if not await self._all(unknown):
+            return beside[0].expression, beside[1].expression
+        # an older version, which does not write them, graded some: looking up these is slower for all
+        run, began_at = (func.coalesce(*pair) for pair in zip(beside, _OF_SESSION, strict=True))
+        return run, began_at
+
     async def _all(self, statement: Executable) -> "Sequence[Any]":
         async with self._database.reading() as connection:
             return (await connection.execute(statement)).all()
-
-
-def _of_run(found: Select[*tuple[Any, ...]], run: str | None) -> Select[*tuple[Any, ...]]:
-    if run is None:
-        return found
-    return found.join(SessionRow, SessionRow.sid == VerdictRow.sid).where(_is_run(run))
 
 
 def _is_run(run: str) -> ColumnElement[bool]:

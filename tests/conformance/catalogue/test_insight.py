@@ -1,10 +1,12 @@
 """Counts, groups, rates and lists over many sessions, on each database."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import text
 
 from sandbox_server import clock
 from sandbox_server.catalogue.database import Database
@@ -116,7 +118,22 @@ async def test_pass_rates_of_a_day(counts: Counts, monkeypatch: pytest.MonkeyPat
     assert {rate.instance_id: rate for rate in await rates.now()} == first
     at += 600
     later = {"x-1": PassRate("x-1", 0, 0, 1, 3), "x-2": PassRate("x-2", 0, 0, 2, 2)}
+    assert {rate.instance_id: rate for rate in await rates.now()} == first  # and begins to count anew
+    await asyncio.gather(*(task for task in asyncio.all_tasks() if task.get_name() == "pass-rates"))
     assert {rate.instance_id: rate for rate in await rates.now()} == later
+    at += 8 * DAY_S
+    assert await rates.now() == []
+
+
+async def test_verdicts_of_an_older_version(counts: Counts, database: Database) -> None:
+    """It writes neither run nor begin beside the verdict."""
+    of_a = await counts.groups(0, run="a")
+    everything = (await counts.groups(0), of_a, await counts.groups(0, limit=2), await counts.verdicts(0, 2000, "b"))
+    assert of_a and all(group.run == "a" and group.first for group in of_a)
+    async with database.writing() as connection:
+        await connection.execute(text("UPDATE verdicts SET run = NULL, began_at = NULL WHERE instance_id = 'x-1'"))
+    again = (await counts.groups(0), await counts.groups(0, run="a"), await counts.groups(0, limit=2))
+    assert (*again, await counts.verdicts(0, 2000, "b")) == everything
 
 
 async def test_instances_in_use_that_are_not_sound(counts: Counts, database: Database) -> None:
