@@ -1,7 +1,11 @@
-"""Actions beside people who look at the pages: a catalogue of 100,000 sessions in SQLite, on the server that acts."""
+"""Actions beside people who look at the pages: a catalogue of 100,000 sessions in SQLite, on the server that acts.
+
+With BENCH_UI_DATABASE, the URL of a PostgreSQL database, empty or filled by an earlier run, it has 1,000,000.
+"""
 
 import asyncio
 import itertools
+import os
 import tempfile
 from collections.abc import Iterator
 from functools import partial
@@ -16,6 +20,8 @@ from bench.seeing_rows import FIRST, LAST_RUN, fill
 from bench.subject import Bench, Served, served
 from bench.trainer import Clock
 from sandbox_server.catalogue.database import Database
+from sandbox_server.catalogue.insight.listing import Listing
+from sandbox_server.catalogue.insight.records import SessionFilter
 
 _ACTING = 16
 _REFRESH_S = 10.0
@@ -29,9 +35,12 @@ async def measure(bench: Bench) -> None:
     one, rows = sample(), bench.of(100_000, 20_000)
     folder = Path(bench.until_end.enter_context(tempfile.TemporaryDirectory(prefix="bench-ui-")))
     url = f"sqlite:///{folder / 'catalogue.sqlite3'}"
+    if given := os.environ.get("BENCH_UI_DATABASE"):
+        url, rows = given, 1_000_000
     database = Database(url)
     await database.migrate()
-    await fill(database, rows)
+    if not await Listing(database).sessions(SessionFilter(), limit=1):
+        await fill(database, rows)
     await database.dispose()
     async with served(bench, [one.row], SANDBOX_DATABASE_URL=url) as server:
         sids = [await server.client.start(one.instance_id) for _ in range(_ACTING)]

@@ -14,4 +14,20 @@ case ${SANDBOX_NODE_URL:-} in
     export SANDBOX_NODE_URL="${SANDBOX_NODE_URL%%"{address}"*}${address%% *}${SANDBOX_NODE_URL#*"{address}"}"
     ;;
 esac
+# SANDBOX_RUN_AS (a user id): the server gives up root, all capabilities and the way back, and keeps the group of the
+# engine's socket. Whoever reaches that socket is still as much as root; a file that a server is made to write is not.
+if [ -n "${SANDBOX_RUN_AS:-}" ] && [ "$(id -u)" = 0 ]; then
+    socket=${DOCKER_HOST:-/var/run/docker.sock}
+    groups=--clear-groups
+    [ -S "${socket#unix://}" ] && groups="--groups=$(stat -Lc %g "${socket#unix://}")"
+    chown -R "$SANDBOX_RUN_AS:$SANDBOX_RUN_AS" "$SANDBOX_DATA_DIR"
+    if [ -d /run/sandbox-server ] && [ -z "${SANDBOX_FIFO_DIR:-}" ]; then
+        export SANDBOX_FIFO_DIR="/run/sandbox-server/$SANDBOX_RUN_AS"
+        chmod 0711 /run/sandbox-server
+        mkdir -p -m 0711 "$SANDBOX_FIFO_DIR"
+        chown "$SANDBOX_RUN_AS:$SANDBOX_RUN_AS" "$SANDBOX_FIFO_DIR"
+    fi
+    exec setpriv --reuid="$SANDBOX_RUN_AS" --regid="$SANDBOX_RUN_AS" "$groups" --inh-caps=-all --bounding-set=-all \
+        --no-new-privs -- env HOME=/tmp sandbox-server "$@"
+fi
 exec sandbox-server "$@"

@@ -59,6 +59,8 @@ def test_up_is_ready_and_stays_on_loopback(compose, engine):
 def test_opening_it_without_keys_takes_two_steps(compose, engine, bind, insecure, starts):
     """One careless variable must not put a service that runs any command on the network."""
     settings = {"SANDBOX_BIND": bind, "SANDBOX_ALLOW_INSECURE": insecure, "SANDBOX_NODE_ID": "sandbox-test-open"}
+    user = "10001" if bind == "127.0.0.1" else ""  # one of them also gives up root
+    settings["SANDBOX_RUN_AS"] = user
     socket_volume = ["/var/run/docker.sock:/var/run/docker.sock"]
     container = engine.containers.run(
         SERVER_IMAGE, environment=settings, volumes=socket_volume, network_mode="none", detach=True
@@ -66,6 +68,9 @@ def test_opening_it_without_keys_takes_two_steps(compose, engine, bind, insecure
     try:
         if starts:
             assert json.loads(http_get_inside(container)) is not None
+            status = container.exec_run(["cat", "/proc/1/status"]).output.decode()
+            assert ("CapBnd:\t0000000000000000" in status) == bool(user)
+            assert f"\nUid:\t{user or 0}\t" in status
         else:
             assert container.wait(timeout=60)["StatusCode"] != 0
             assert b"SANDBOX_API_KEYS" in container.logs()

@@ -115,7 +115,7 @@ def _compile() -> None:
 
 @functools.cache
 def warm() -> Future[None]:
-    """Begin once to load the templates, which a new installation compiles: 200 ms of CPU, in pieces that hold the GIL."""
+    """Begin once to load the templates; a new installation compiles them, 200 ms of CPU in pieces that hold the GIL."""
     thread = ThreadPoolExecutor(1, "templates")
     compiled = thread.submit(_compile)
     thread.shutdown(wait=False)
