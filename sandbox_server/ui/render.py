@@ -74,7 +74,7 @@ class _Compiled(BytecodeCache):
 
     def load_bytecode(self, bucket: Bucket) -> None:
         """Read it, if it is of this source, Jinja and Python."""
-        with suppress(OSError), (self._FOLDER / bucket.key).open("rb") as file:
+        with suppress(OSError), self._file(bucket).open("rb") as file:
             bucket.load_bytecode(file)
 
     def dump_bytecode(self, bucket: Bucket) -> None:
@@ -83,9 +83,12 @@ class _Compiled(BytecodeCache):
             return
         with suppress(OSError):
             self._FOLDER.mkdir(exist_ok=True)
-            begun = self._FOLDER / f"{bucket.key}.{os.getpid()}"
+            begun = self._FOLDER / f"{bucket.key}.{os.getpid()}.pyc"
             begun.write_bytes(bucket.bytecode_to_string())
-            begun.replace(self._FOLDER / bucket.key)
+            begun.replace(self._file(bucket))
+
+    def _file(self, bucket: Bucket) -> Path:
+        return self._FOLDER / f"{bucket.key}.pyc"
 
 
 _ENVIRONMENT = Environment(
