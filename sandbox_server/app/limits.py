@@ -16,6 +16,7 @@ from sandbox_server.sandbox.base import Limits
 from sandbox_server.sandbox.config import OWN_SECCOMP, RuntimeConfig
 from sandbox_server.sandbox.egress import Egress, Target
 from sandbox_server.sandbox.image_names import tagged
+from sandbox_server.sandbox.services import ServiceBounds
 from sandbox_server.settings import Settings
 
 
@@ -76,6 +77,14 @@ def runtime_config(settings: Settings, guest: str) -> RuntimeConfig:
         egress_image=settings.egress_image,
         login_cache=settings.box_login_cache,
         meter_cpu=settings.run_cpu_s > 0,
+        services=ServiceBounds(
+            memory_mb=settings.service_memory_mb,
+            cpus=settings.service_cpus,
+            pids=settings.service_pids,
+            volume_mb=settings.service_volume_mb,
+            start_s=settings.service_start_s,
+            networks=settings.service_networks,
+        ),
     )
 
 

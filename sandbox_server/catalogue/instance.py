@@ -86,6 +86,52 @@ class ImageBuild(_Record):
         return f"{_BUILT}{hashlib.sha256(said.encode()).hexdigest()[:24]}"
 
 
+class Health(_Record):
+    """How a service says that it can be used: a command in its container that ends with 0."""
+
+    test: tuple[str, ...]
+    """argv."""
+    interval_s: float = 1.0
+    """Pause between two runs; none follows the first one that succeeds."""
+    timeout_s: float = 30.0
+    """A run that takes longer has failed."""
+
+
+class Service(_Record):
+    """A container beside the task's own, on a network with it; its name is a host name there."""
+
+    name: str
+    images: tuple[str, ...]
+    build: ImageBuild | None = None
+    """Builds the first of `images`."""
+    aliases: tuple[str, ...] = ()
+    """Other host names of it."""
+    hostname: str = ""
+    """Its own idea of its name; "": `name`."""
+    command: tuple[str, ...] | None = None
+    """None: the image's."""
+    entrypoint: tuple[str, ...] | None = None
+    """None: the image's."""
+    env: dict[str, str] = {}
+    workdir: str = ""
+    user: str = ""
+    files: str = ""
+    """Placed in it before its start: a gzipped tar archive, in base64, whose names are relative to /; "" for none."""
+    volumes: dict[str, str] = {}
+    """Path -> name of a volume that services of the same sandbox share; its content goes with the sandbox."""
+    tmpfs: tuple[str, ...] = ()
+    health: Health | None = None
+    """None: the image's own, if any."""
+    after: dict[str, Literal["started", "healthy", "completed"]] = {}
+    """Service -> what is waited for before this one is started."""
+    restart: bool = False
+    """The engine starts it again if it ends."""
+    memory_mb: int | None = None
+    """SANDBOX_SERVICE_MEMORY_MB bounds it."""
+    cpus: float | None = None
+    """SANDBOX_SERVICE_CPUS bounds it."""
+
+
 class Collect(_Record):
     """A command that runs in the agent's container once the agent is done, whatever comes of it."""
 
@@ -118,6 +164,8 @@ class HarborGrader(_Record):
     """Put running state into files before they are taken."""
     network: Literal["none", "bridge"] = "none"
     """Network of the tests."""
+    services: bool = True
+    """The sandbox's services run beside the tests too, each in a fresh container."""
     solution: str = ""
     """The task's `solution` folder, as `tests`; "" for none. Never leaves the server; used by `instances verify`."""
     solution_env: dict[str, str] = {}
@@ -203,6 +251,11 @@ class SandboxSpec(_Record):
     """Run once as root in the workdir, in the image that sessions and gradings start from."""
     hidden_paths: tuple[str, ...] = ()
     """Removed for the agent, present in gradings."""
+    services: tuple[Service, ...] = ()
+    """Containers beside it, in the order of their starts."""
+    awaits: dict[str, Literal["started", "healthy", "completed"]] = {}
+    """Service -> what is waited for before the task's own container starts; without an entry: that it runs, and is
+    healthy if it can say so."""
     memory_mb: int | None = None
     cpus: float | None = None
     pids: int | None = None

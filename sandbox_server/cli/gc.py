@@ -30,4 +30,5 @@ async def _remove(settings: Settings) -> int:
     async with open_runtime(settings) as runtime:
         found = await runtime.list()
         await asyncio.gather(*(runtime.remove(container.container_id) for container in found))
+        await runtime.remove_leftovers()
         return len(found)

@@ -19,6 +19,7 @@ from sandbox_server.grading.disk import disk_bounded
 from sandbox_server.sandbox.base import ContainerSpec, ImageInfo, Limits, Role, Runtime, Sandbox
 from sandbox_server.sandbox.faults import Faults
 from sandbox_server.sandbox.outside import Outside
+from sandbox_server.sandbox.services import ServiceSpec
 from sandbox_server.tasks import TaskSet
 
 log = telemetry.logger(__name__)
@@ -93,6 +94,8 @@ class Sealing:
     """Gives the instance's sealed image, and builds it if it is not there."""
     at_once: int = 1
     """Images that `Containers.make_image` builds at a time."""
+    services: Callable[[TaskInstance], Awaitable[tuple[ServiceSpec, ...]]] | None = None
+    """Gives what stands beside each sandbox of the instance; None: instances have no services."""
 
 
 class Containers:
@@ -124,6 +127,7 @@ class Containers:
         self._most_ahead = ahead.most
         self._faults = faults or Faults()
         self._sealed = sealing.seal if sealing else None
+        self._services = sealing.services if sealing else None
         self._sealing = asyncio.Semaphore(sealing.at_once if sealing else 1)
         self._known = set[str]()
         """Instances whose sealed image has been present once; if it is gone since, the grading itself rebuilds it."""
@@ -185,7 +189,8 @@ class Containers:
         try:
             async with asyncio.timeout(self._bounds.create_s):
                 image = await (self._sealed(instance) if self._sealed else self._resolved(instance))
-                sandbox = await self._runtime.create(self._spec(instance, image.name, sid, lasts_s, env or {}))
+                spec = self._spec(instance, image.name, sid, lasts_s, env or {})
+                sandbox = await self._runtime.create(await self._with_services(spec, instance))
         except TimeoutError:
             raise EngineUnavailable(f"no grading container within {self._bounds.create_s:.0f} s") from None
         created = time.monotonic()
@@ -295,6 +300,14 @@ class Containers:
             with_shell=False,
             cpu_shares=self._cpu_shares,
         )
+
+    async def _with_services(self, spec: ContainerSpec, instance: TaskInstance) -> ContainerSpec:
+        """Fresh ones: nothing that an agent did to those of its session is here."""
+        wanted = isinstance(instance.grader, HarborGrader) and instance.grader.services and instance.sandbox.services
+        if not wanted or self._services is None:
+            return spec
+        awaits = tuple(instance.sandbox.awaits.items())
+        return replace(spec, services=await self._services(instance), awaits=awaits)
 
     def _network_of(self, instance: TaskInstance) -> str:
         asked = instance.grader.network if isinstance(instance.grader, HarborGrader) else self.network

@@ -20,7 +20,9 @@ from sandbox_server.images import carried
 from sandbox_server.images.built_images import BuiltImages
 from sandbox_server.images.preparing import REPOSITORY, Preparing
 from sandbox_server.images.repository_images import LEFT_OUT_LABEL, RepositoryImages
+from sandbox_server.images.services import service_specs
 from sandbox_server.sandbox.base import ContainerSpec, ImageInfo, Limits, Role, Runtime, Sandbox
+from sandbox_server.sandbox.services import ServiceSpec
 
 TASK_IMAGE_LABEL = "sandbox.task_image"
 """Names the task image that a prepared image was made from, in the form in which nodes report it."""
@@ -65,7 +67,7 @@ class Workspaces:
         self._search_image = search_image
 
     async def prepared(self, instance: TaskInstance) -> Prepared:
-        """The image that sessions of `instance` start from; makes it if necessary.
+        """The image that sessions of `instance` start from; makes it, and those of its services, if necessary.
 
         Raises:
             ImageUnavailable: the task image is missing or cannot be prepared; RepositoryUnavailable: its repository
@@ -75,7 +77,16 @@ class Workspaces:
         base = await self._base(instance)
         name = _name(instance, base)
         made = await self._preparing.once(name, partial(self._make, instance, base, name))
+        await self.services(instance)
         return Prepared(name, made.labels.get(_BASE_LABEL, ""), made.labels.get(LEFT_OUT_LABEL, ""))
+
+    async def services(self, instance: TaskInstance) -> tuple[ServiceSpec, ...]:
+        """What stands beside each sandbox of `instance`; makes the images if necessary.
+
+        Raises:
+            ImageUnavailable, EngineUnavailable.
+        """
+        return await service_specs(instance, self._runtime, self._built)
 
     async def fetch(self, instances: Sequence[TaskInstance]) -> None:
         """Fetch the repositories of the unprepared instances, each once; `prepared` reports a failed fetch.
@@ -150,6 +161,8 @@ class Workspaces:
             activate=own.activate,
             network=own.network,
             limits=replace(self._limits, **{name: value for name, value in named.items() if value is not None}),
+            services=await self.services(instance),
+            awaits=tuple(own.awaits.items()),
         )
 
     async def _base(self, instance: TaskInstance) -> ImageInfo:

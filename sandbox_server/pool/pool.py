@@ -144,10 +144,11 @@ class Pool:
     def want(self, name: str, spec: ContainerSpec, count: int, *, for_s: float, now: bool) -> None:
         """Expect `count` starts under `name` within `for_s` seconds; replaces the previous want of that name.
 
-        `now`: the starts may come at any moment, so they take precedence over wants for later.
+        `now`: the starts may come at any moment, so they take precedence over wants for later. Containers with
+        services are not parked: each would hold the memory of several.
         """
         self._wants.pop(name, None)
-        if count > 0 and self._config.size:
+        if count > 0 and self._config.size and not spec.services:
             self._wants[name] = _Want(self._bucket(spec), count, time.monotonic() + for_s, now)
         self._changed.set()
 
@@ -311,7 +312,7 @@ class Pool:
             if not waiter.done():
                 waiter.set_result(Taken(made.sid, made.sandbox, False))
                 return
-        if self._closed or self._count() >= min(self._config.size, self._room()):
+        if self._closed or bucket.spec.services or self._count() >= min(self._config.size, self._room()):
             self._remove(made.sandbox)
         else:
             bucket.parked.append(made)
@@ -362,7 +363,7 @@ class Pool:
 
     def _bucket(self, spec: ContainerSpec) -> PoolBucket:
         of_image = (spec.image, spec.workdir, tuple(sorted(spec.env.items())), spec.activate, spec.with_shell)
-        key = (*of_image, spec.network, spec.egress, spec.limits, spec.setuid)
+        key = (*of_image, spec.network, spec.egress, spec.limits, spec.setuid, spec.services, spec.awaits)
         return self._buckets.setdefault(key, PoolBucket(spec))
 
     def _count(self) -> int:

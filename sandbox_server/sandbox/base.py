@@ -247,10 +247,12 @@ class Runtime(Protocol):
     async def create(self, spec: ContainerSpec) -> Sandbox:
         """Create and start a container; if it has a shell, the shell is ready when this returns.
 
-        Leaves no container behind when it raises or the caller is cancelled.
+        Its services run and are healthy before it starts. Leaves no container behind when it raises or the caller is
+        cancelled.
 
         Raises:
-            ImageUnavailable: the image is not on the engine, or its container ended before the shell was ready.
+            ImageUnavailable: the image is not on the engine, its container ended before the shell was ready, or a
+                service did not come up.
             EgressUnavailable: the network restrictions could not be applied.
             SandboxDiskFull: the engine's disk is full.
 
@@ -272,7 +274,14 @@ class Runtime(Protocol):
         ...
 
     async def remove(self, container_id: str) -> None:
-        """Kill and remove the container; no error if it is already gone."""
+        """Kill and remove the container, then its services; no error if it is already gone."""
+        ...
+
+    async def remove_leftovers(self) -> int:
+        """Remove services, volumes and networks of this node's sandboxes that are gone; returns of how many sandboxes.
+
+        Those that are being made in this process are not touched.
+        """
         ...
 
     async def assign(self, container_id: str, sid: str) -> None:

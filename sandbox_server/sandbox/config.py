@@ -1,10 +1,11 @@
 """The configuration of a runtime, and what it reports of its engine."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 from sandbox_server.sandbox.egress import Egress
+from sandbox_server.sandbox.services import ServiceBounds
 
 OWN_SECCOMP = Path(__file__).with_name("seccomp.json")
 """The system calls that this project's containers may make, in the format of Docker's own profile."""
@@ -33,6 +34,7 @@ class RuntimeConfig:
     """Skip a login shell's profile when its effect is known from earlier identical logins."""
     meter_cpu: bool = False
     """Read sessions' containers once more before they are removed (`Runtime.take_last_cpu_times`)."""
+    services: ServiceBounds = field(default_factory=ServiceBounds)
 
 
 @dataclass(frozen=True, slots=True)

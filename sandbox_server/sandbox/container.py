@@ -6,6 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from sandbox_server.sandbox.egress import Egress
+from sandbox_server.sandbox.services import Condition, ServiceSpec
 
 DEFAULT_ACTIVATION = "[[ -f /opt/miniconda3/bin/activate ]] && . /opt/miniconda3/bin/activate testbed 2> /dev/null"
 """Used if `activate` is empty: the conda environment `testbed`, if the image has it."""
@@ -60,6 +61,11 @@ class ContainerSpec:
     container's root has. Otherwise no process gains any by executing a program."""
     mounts: Mapping[str, str] = field(default_factory=dict)
     """Folder on the engine's host -> path in the container; only folders that the engine itself has named."""
+    services: tuple[ServiceSpec, ...] = ()
+    """Containers beside it, in the order of their starts; they exist as long as it does."""
+    awaits: tuple[tuple[str, Condition], ...] = ()
+    """(service, what is waited for before this container starts); the others run, and are healthy if they can say
+    so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,10 +71,11 @@ class Egress:
         return frozenset(target.host for target in (*self.allow, *self.deny) if target.is_name)
 
 
-def ruleset(parties: Sequence[Egress], addresses: Mapping[str, Sequence[str]]) -> str:
+def ruleset(parties: Sequence[Egress], addresses: Mapping[str, Sequence[str]], *, beside: str = "") -> str:
     """The `nft` script that allows what every one of `parties` allows; it replaces all earlier rules atomically.
 
-    `addresses`: host name -> its addresses, for every name in the rules. Loopback is always allowed, except the
+    `addresses`: host name -> its addresses, for every name in the rules. `beside`: range of the sandbox's services,
+    which it always reaches. Loopback is always allowed, except the
     engine's resolver on 127.0.0.11: the queries that it forwards could carry data out.
     """
     stages, sixth = [], False
@@ -89,6 +90,7 @@ def ruleset(parties: Sequence[Egress], addresses: Mapping[str, Sequence[str]]) -
         "type filter hook output priority 0; policy drop;",
         f"ip daddr 127.0.0.11 {_REFUSE}",
         'oifname "lo" accept',
+        *([f"ip daddr {beside} accept"] if beside else []),
         *([_NEIGHBOURS] if sixth else []),
         *(f"jump party{number}" for number in range(len(stages))),
         "accept",

@@ -112,6 +112,7 @@ class Checkpointing:
         Raises:
             NotForkable: what is in the sandbox cannot be carried. SandboxLost, InfrastructureError.
         """
+        _refuse_services(instance)
         began = time.monotonic()
         prepared = await self._workspaces.prepared(instance)
         async with self._checkpoints.writing() as writing:
@@ -150,8 +151,9 @@ class Checkpointing:
         `whole`: only by checkpoints that leave nothing out, because actions that run again begin their programs anew.
 
         Raises:
-            NotForkable: it would take too long.
+            NotForkable: it would take too long, or the task has services.
         """
+        _refuse_services(instance)
         image = (await self._workspaces.prepared(instance)).image
         undone = undone_at(parent.undone, len(actions))
         checkpoint, of, most = None, parent, len(actions)
@@ -203,3 +205,9 @@ class Checkpointing:
             differences=[*(checkpoint.differences if checkpoint else ()), *replayed.differences],
             checkpoint=checkpoint,
         )
+
+
+def _refuse_services(instance: TaskInstance) -> None:
+    if services := instance.sandbox.services:
+        names = ", ".join(service.name for service in services)
+        raise NotForkable(f"the state of the task's services ({names}) is in no checkpoint")

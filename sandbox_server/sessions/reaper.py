@@ -83,6 +83,7 @@ class Reaper:
             if self._is_orphan(c, sessions, left_behind)
         ]
         await asyncio.gather(*due)
+        await self._runtime.remove_leftovers()
         for kind in self._kinds.values():
             await kind.follow(containers, list(sessions.values()))
 

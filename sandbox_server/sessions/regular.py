@@ -42,7 +42,7 @@ class RegularCheckpoints:
     def acted(self, sid: str, sandbox: Sandbox, instance: TaskInstance, duration_s: float) -> None:
         """An action of the session ended after `duration_s`, and is acknowledged. Returns at once."""
         every, every_s = self._config.every, self._config.every_s
-        if not (every or every_s) or instance.localizes:
+        if not (every or every_s) or instance.localizes or instance.sandbox.services:
             return
         since = self._since.setdefault(sandbox, _Since())
         since.actions += 1

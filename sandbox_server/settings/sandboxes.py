@@ -1,5 +1,6 @@
 """The container engine, and the sandboxes of tasks."""
 
+from ipaddress import IPv4Network
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -43,6 +44,19 @@ class SandboxSettings(BaseModel):
     """Limit on open files of a process; the Docker daemon's own hard limit also applies."""
     disk_mb: int = 10240
     """Size limit of one file, and of a container's writable layer; a grading that exceeds it is stopped."""
+    service_memory_mb: Annotated[int, Field(ge=16)] = 1024
+    """Memory limit of each service beside a sandbox (a task with several containers); a task may set less."""
+    service_cpus: Annotated[float, Field(gt=0)] = 1.0
+    """CPU limit of each service; a task may set less."""
+    service_pids: Annotated[int, Field(ge=8)] = 256
+    """Limit on processes and threads of each service."""
+    service_volume_mb: Annotated[int, Field(ge=1)] = 256
+    """Size limit of each volume of services. Volumes are in memory, and count as that of the services that write."""
+    service_start_s: Annotated[float, Field(gt=0)] = 120.0
+    """Limit on the start of a sandbox's services, until all of them are healthy; then the start fails."""
+    service_networks: IPv4Network = IPv4Network("10.213.0.0/16")
+    """Range of which each sandbox with services has 16 addresses for its own network, from which neither the host nor
+    anything else is reached."""
     disk_watch_s: float = 60.0
     """Interval between measurements of the writable layers; a session past SANDBOX_DISK_MB ends, and its patch is
     graded."""

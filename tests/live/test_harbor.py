@@ -14,14 +14,14 @@ from tests.conftest import ROOT
 from .serving import Server, docker
 
 TASKS = ROOT / "examples" / "harbor"
-NAMES = {"hello": "hello", "scores": "samples/scores", "separate": "samples/separate", "history": "samples/history"}
+NAMES = {"hello": "hello"} | {name: f"samples/{name}" for name in ("scores", "separate", "history", "services")}
 
 
 @pytest.fixture(scope="module")
 def harbor(live: Server) -> Server:
     """The shared server, with the tasks."""
     told = live.cli("instances", "import", "--family", "harbor", str(TASKS))
-    assert re.search(r": (4 new|0 new, 0 updated, 4 unchanged)", told), told
+    assert re.search(r": (5 new|0 new, 0 updated, 5 unchanged)", told), told
     return live
 
 

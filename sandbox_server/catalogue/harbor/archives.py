@@ -5,6 +5,7 @@ import gzip
 import io
 import os
 import tarfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 MOST_BYTES = 8 << 20
@@ -54,3 +55,58 @@ def _add(archive: tarfile.TarFile, entry: tarfile.TarInfo, path: Path) -> None:
             archive.addfile(entry, content)
     else:
         archive.addfile(entry)
+
+
+class Folder:
+    """A packed folder, read."""
+
+    def __init__(self, packed_folder: str) -> None:
+        self._members: dict[str, tuple[tarfile.TarInfo, bytes]] = {}
+        if packed_folder:
+            with tarfile.open(fileobj=io.BytesIO(unpacked(packed_folder)), mode="r:gz") as archive:
+                for entry in archive:
+                    content = archive.extractfile(entry) if entry.isfile() else None
+                    self._members[entry.name] = (entry, content.read() if content else b"")
+
+    def text(self, name: str) -> str | None:
+        """The text of a file; None if there is none."""
+        entry, content = self._members.get(name, (None, b""))
+        return content.decode("utf-8", "replace") if entry is not None and entry.isfile() else None
+
+    def below(self, name: str) -> "Folder":
+        """The folder `name` in it; "." is itself."""
+        if name == ".":
+            return self
+        found = Folder("")
+        for path, (entry, content) in self._members.items():
+            if path.startswith(f"{name}/"):
+                found._members[path.removeprefix(f"{name}/")] = (entry, content)
+        return found
+
+    def packed(self) -> str:
+        """As `packed` gives it."""
+        return _archive([(path, entry, content) for path, (entry, content) in self._members.items()])
+
+    def placed(self, files: Mapping[str, str]) -> str:
+        """Packed: absolute path -> file or folder here. Raises ValueError: there is none."""
+        chosen = []
+        for target, name in files.items():
+            found = [
+                (target + path[len(name) :] if name != "." else f"{target}/{path}", entry, content)
+                for path, (entry, content) in self._members.items()
+                if name == "." or path == name or path.startswith(f"{name}/")
+            ]
+            if not found:
+                raise ValueError(f"environment/{name} does not exist")
+            chosen += [(path.lstrip("/"), entry, content) for path, entry, content in found]
+        return _archive(chosen)
+
+
+def _archive(members: Sequence[tuple[str, tarfile.TarInfo, bytes]]) -> str:
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for path, entry, content in members:
+            named = tarfile.TarInfo(path)
+            named.type, named.mode, named.linkname, named.size = entry.type, entry.mode, entry.linkname, len(content)
+            archive.addfile(named, io.BytesIO(content))
+    return base64.b64encode(gzip.compress(whole.getvalue(), mtime=0)).decode()

@@ -19,8 +19,16 @@ class Dockerfile:
 
     workdir: str
     """"" if it names none, or by a variable."""
-    unsupported: tuple[str, ...]
-    """What cannot be built or would not be run here, each in a few words."""
+    unbuildable: tuple[str, ...]
+    """What cannot be built, each in a few words."""
+    entrypoint: bool
+    """It names a program that a task's own container would not run."""
+
+    @property
+    def unsupported(self) -> tuple[str, ...]:
+        """What cannot be built or would not be run in a task's own container."""
+        more = ("an ENTRYPOINT in its Dockerfile, which would not be run",) if self.entrypoint else ()
+        return (*self.unbuildable, *more)
 
 
 def read(text: str) -> Dockerfile:
@@ -45,9 +53,7 @@ def read(text: str) -> Dockerfile:
         if _HEREDOC.search(rest) and instruction in _BUILDKIT and not found:
             found = ["a here-document"]
         unsupported += [f"{instruction} with {word} in its Dockerfile (BuildKit only)" for word in found[:1]]
-    if entrypoint:
-        unsupported.append("an ENTRYPOINT in its Dockerfile, which would not be run")
-    return Dockerfile(workdir, tuple(dict.fromkeys(unsupported)))
+    return Dockerfile(workdir, tuple(dict.fromkeys(unsupported)), entrypoint)
 
 
 def _joined(before: str, path: str) -> str:

@@ -10,7 +10,9 @@ from sandbox_server.errors import MalformedRequest, RowRejected
 CONFIG = "task.toml"
 ROW = "harbor"
 """Column that holds the task: texts by the name of their file, archives (`archives.packed`) by that of their folder."""
-_TEXTS = (CONFIG, "instruction.md", "environment/Dockerfile", "tests/Dockerfile")
+COMPOSE = "environment/docker-compose.yaml"
+"""The one that Harbor reads."""
+_TEXTS = (CONFIG, "instruction.md", "environment/Dockerfile", "tests/Dockerfile", COMPOSE)
 _FOLDERS = ("environment", "tests", "solution")
 _COMPOSE = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml")
 
@@ -39,7 +41,7 @@ def _task(folder: Path) -> dict[str, str]:
     for name in _FOLDERS:
         content[name] = packed(folder / name)
         for compose in _COMPOSE:
-            if (folder / name / compose).is_file():
+            if (folder / name / compose).is_file() and f"{name}/{compose}" != COMPOSE:
                 content[f"{name}/{compose}"] = ""
     if "[[steps]]" not in content[CONFIG] and not (folder / "tests" / "test.sh").is_file():
         raise ValueError("tests/test.sh is missing")

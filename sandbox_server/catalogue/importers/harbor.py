@@ -5,9 +5,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
-from sandbox_server.catalogue.harbor import dockerfile
+from sandbox_server.catalogue.harbor import compose, dockerfile
+from sandbox_server.catalogue.harbor.archives import MOST_BYTES
 from sandbox_server.catalogue.harbor.config import Config, Environment, resolved
-from sandbox_server.catalogue.harbor.folders import CONFIG, ROW
+from sandbox_server.catalogue.harbor.folders import COMPOSE, CONFIG, ROW
 from sandbox_server.catalogue.instance import Collect, HarborGrader, ImageBuild, SandboxSpec, TaskInstance
 from sandbox_server.catalogue.rows import OldRowConverter, SourceRow
 
@@ -55,14 +56,17 @@ class _Task:
     def instance(self) -> TaskInstance:
         config = self.config
         separate = config.verifier.separate
-        unsupported = [*config.unsupported(), *self._unsupported("environment")]
+        env = resolved(config.environment.env, "[environment.env]")
+        composed = self._composed(env)
+        unsupported = [*composed.unsupported, *config.unsupported(), *self._unsupported("environment")]
         if separate:
             unsupported += self._unsupported("tests")
         if unsupported:
             raise ValueError(f"not supported: {'; '.join(unsupported)}")
-        workdir = self._workdir(config.environment, "environment")
+        workdir = posixpath.normpath(composed.workdir) if composed.workdir else ""
+        workdir = workdir or self._workdir(config.environment, "environment")
         images, build = self._image(config.environment, "environment")
-        return TaskInstance(
+        instance = TaskInstance(
             instance_id=self.own_id,
             dataset="harbor",
             repo=self.own_id,
@@ -73,7 +77,9 @@ class _Task:
                 images=images,
                 build=build,
                 workdir=workdir,
-                env=resolved(config.environment.env, "[environment.env]"),
+                env={**composed.env, **env},
+                services=composed.services,
+                awaits=dict(composed.awaits),
                 network=_network(config.agent.network_mode or config.environment.network),
                 **config.environment.size,
             ),
@@ -81,6 +87,16 @@ class _Task:
             eval_timeout_s=config.verifier.timeout_sec,
             row_sha256=self.sha256,
         )
+        if composed.services and len(instance.model_dump_json()) > MOST_BYTES:
+            raise ValueError(f"with its services it takes more than {MOST_BYTES >> 20} MiB; use prebuilt images")
+        return instance
+
+    def _composed(self, env: Mapping[str, str]) -> compose.Composed:
+        text = self.content.get(COMPOSE)
+        if text is None:
+            return compose.Composed()
+        image = self.config.environment.docker_image or ""
+        return compose.read(text, self.content["environment"], env, docker_image=image)
 
     def _grader(self, workdir: str, *, separate: bool) -> HarborGrader:
         config, own = self.config, self.config.verifier.environment
@@ -101,6 +117,7 @@ class _Task:
             collect=tuple(Collect(command=one.command, timeout_s=one.timeout_sec) for one in config.verifier.collect),
             env=resolved({**(own.env if own else {}), **config.verifier.env}, "[verifier.env]"),
             network=_network(network),
+            services=not separate,
             solution=self.content.get("solution", ""),
             solution_env=resolved(config.solution.env, "[solution.env]"),
         )
@@ -134,7 +151,7 @@ class _Task:
         found = [
             f"{name} (several containers)"
             for name in self.content
-            if name.startswith(f"{folder}/") and "compose" in name
+            if name.startswith(f"{folder}/") and "compose" in name and name != COMPOSE
         ]
         if own is None or not own.docker_image:
             found += dockerfile.read(self.content.get(f"{folder}/Dockerfile", "")).unsupported

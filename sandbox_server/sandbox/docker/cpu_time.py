@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ class CpuTimes:
         """Container -> its file; None: there is none that can be read here."""
         self._sids: dict[str, str] = {}
         """Container -> sid, of those whose last reading is wanted."""
+        self._joined: dict[str, tuple[str, ...]] = {}
+        """Container -> its services, whose use is its own."""
         self._last: deque[CpuTime] = deque(maxlen=_KEPT)
         self._asking = asyncio.Semaphore(_ASKED)
 
@@ -32,9 +34,21 @@ class CpuTimes:
         """The container is (now) that of session `sid`: read it once more before it is removed."""
         self._sids[container_id] = sid
 
+    def join(self, container_id: str, services: Iterable[str]) -> None:
+        """What these containers use counts as the container's."""
+        self._joined[container_id] = tuple(services)
+
     async def of(self, container_ids: Iterable[str]) -> dict[str, float]:
-        """Seconds since each container's start; without those that do not run."""
+        """Seconds since each container's start, its services' included; without those that do not run."""
         ids = list(container_ids)
+        found = await self._each([*ids, *(service for one in ids for service in self._joined.get(one, ()))])
+        return {
+            one: found[one] + sum(found.get(service, 0.0) for service in self._joined.get(one, ()))
+            for one in ids
+            if one in found
+        }
+
+    async def _each(self, ids: Sequence[str]) -> dict[str, float]:
         await asyncio.gather(*(self._find(one) for one in ids if one not in self._files))
         files = {one: path for one in ids if (path := self._files.get(one)) is not None}
         found = await asyncio.to_thread(_read, files) if files else {}
@@ -51,7 +65,8 @@ class CpuTimes:
             with suppress(ServiceError):
                 for cpu_s in (await self.of([container_id])).values():
                     self._last.append(CpuTime(container_id, sid, cpu_s))
-        self._files.pop(container_id, None)
+        for one in (container_id, *self._joined.pop(container_id, ())):
+            self._files.pop(one, None)
 
     def take_last(self) -> list[CpuTime]:
         """The last readings of containers that were removed since the last call."""

@@ -8,14 +8,14 @@ from typing import Any
 
 import docker.types
 
-from sandbox_server.sandbox.base import ContainerSpec
+from sandbox_server.sandbox.base import ContainerSpec, Limits
 from sandbox_server.sandbox.bash import boot
 from sandbox_server.sandbox.bash.fifos import TARGET
 from sandbox_server.sandbox.config import RuntimeConfig
-from sandbox_server.sandbox.docker.labels import DEADLINE, EGRESS, NODE, ROLE, SID, TOKEN
+from sandbox_server.sandbox.docker.labels import DEADLINE, EGRESS, GROUP, NODE, ROLE, SID, TOKEN
 
 # Root's capabilities that package managers, test suites and git need; no raw sockets, devices, tracing or namespaces.
-_CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "SYS_CHROOT"]
+CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "SYS_CHROOT"]
 
 # The hosts file that the engine gives every container connected to a network, `none` included.
 _HOSTS = r"""printf '%s\t%s\n' 127.0.0.1 localhost ::1 'localhost ip6-localhost ip6-loopback' \
@@ -36,6 +36,32 @@ class Own:
     """Lines of its hosts file, `name:address`."""
     seccomp: Sequence[str]
     """Security options for its system calls."""
+    beside: "Place | None" = None
+    """Where its services are, if it has any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in the network of a sandbox's services."""
+
+    group: str
+    network: str
+    address: str
+
+
+NO_NAME_SERVER = "192.0.2.1"
+"""In a range that no network has (RFC 5737). A network of services has the engine's name server, which would forward
+other names to the host's."""
+NAME_OPTIONS = ("timeout:1", "attempts:1")  # else a look-up takes 20 s
+
+
+def ulimits(limits: Limits) -> list[Any]:
+    """Limits on each process of a container."""
+    return [
+        docker.types.Ulimit(name="nofile", soft=limits.open_files, hard=limits.open_files),
+        docker.types.Ulimit(name="fsize", soft=limits.disk_mb << 20, hard=limits.disk_mb << 20),
+        docker.types.Ulimit(name="core", soft=0, hard=0),
+    ]
 
 
 def create(api: Any, spec: ContainerSpec, own: Own, folder: Path | None) -> str:
@@ -47,20 +73,18 @@ def create(api: Any, spec: ContainerSpec, own: Own, folder: Path | None) -> str:
     host = api.create_host_config(
         # a grading's tests may kill everything they can: there bash itself is the init and survives that
         init=spec.with_shell,
-        network_mode=spec.network,
+        network_mode=own.beside.network if own.beside else spec.network,
+        dns=[NO_NAME_SERVER] if own.beside and spec.network == "none" else None,
+        dns_opt=list(NAME_OPTIONS) if own.beside and spec.network == "none" else None,
         extra_hosts=list(own.hosts),
         mem_limit=f"{limits.memory_mb}m",
         memswap_limit=f"{limits.memory_mb}m",
         nano_cpus=int(limits.cpus * 1e9),
         cpu_shares=spec.cpu_shares or None,
         pids_limit=limits.pids,
-        ulimits=[
-            docker.types.Ulimit(name="nofile", soft=limits.open_files, hard=limits.open_files),
-            docker.types.Ulimit(name="fsize", soft=limits.disk_mb << 20, hard=limits.disk_mb << 20),
-            docker.types.Ulimit(name="core", soft=0, hard=0),
-        ],
+        ulimits=ulimits(limits),
         cap_drop=["ALL"],
-        cap_add=_CAPABILITIES,
+        cap_add=CAPABILITIES,
         # with SELinux, another container's files carry that container's label
         security_opt=[
             *([] if spec.setuid else ["no-new-privileges"]),
@@ -76,12 +100,13 @@ def create(api: Any, spec: ContainerSpec, own: Own, folder: Path | None) -> str:
     # Without the engine's network `none`: a container without any network also gets a namespace with only lo, but
     # starts in less than half the time (111 against 273 ms) and avoids a deadlock when many end at once (20.10:
     # libnetwork's watchLoop and getSvcRecords take the same two locks in opposite order).
-    unconnected = spec.network == "none"
+    unconnected = spec.network == "none" and own.beside is None
     program, *arguments = boot.command(spec, first=_HOSTS if unconnected else "")
     created: dict[str, Any] = api.create_container(
         spec.image,
         command=arguments,
         network_disabled=unconnected,
+        networking_config=endpoint(api, own.beside) if own.beside else None,
         entrypoint=[program],  # Podman takes an empty one to mean the image's own
         user="0",
         working_dir=spec.workdir,
@@ -96,7 +121,13 @@ def create(api: Any, spec: ContainerSpec, own: Own, folder: Path | None) -> str:
             DEADLINE: spec.deadline.astimezone(UTC).isoformat(),
             TOKEN: own.token,
             **({EGRESS: own.egress} if own.egress else {}),
+            **({GROUP: own.beside.group} if own.beside else {}),
         },
         host_config=host,
     )
     return str(created["Id"])
+
+
+def endpoint(api: Any, place: Place) -> Any:
+    """The networking configuration of a container at this place."""
+    return api.create_networking_config({place.network: api.create_endpoint_config(ipv4_address=place.address)})

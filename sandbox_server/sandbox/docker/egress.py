@@ -54,17 +54,17 @@ class Guard:
         """Container -> rules to apply whenever it is started."""
         self._removing = TaskSet("egress helpers")
 
-    async def rules_of(self, spec: ContainerSpec) -> tuple[str, list[str]]:
+    async def rules_of(self, spec: ContainerSpec, *, beside: str = "") -> tuple[str, list[str]]:
         """Return the rules for `apply`, and `name:address` lines for the container's hosts file: it may have no name
         server.
 
-        The rules are "" if nothing restricts it.
+        The rules are "" if nothing restricts it. `beside`: the range of its services, which it always reaches.
 
         Raises:
             EgressUnavailable: a host name has no address that a container could reach.
         """
         parties = self._parties(spec.egress, session=spec.restricted or spec.role is Role.SESSION)
-        return await self._rules(parties) if parties and spec.network != "none" else ("", [])
+        return await self._rules(parties, beside) if parties and spec.network != "none" else ("", [])
 
     async def change(self, container_id: str, egress: Egress | None) -> None:
         """Change a running session's restrictions. Raises as `apply`."""
@@ -89,10 +89,10 @@ class Guard:
     def _parties(self, egress: Egress | None, *, session: bool) -> list[Egress]:
         return [party for party in (self._ceiling if session else None, egress) if party is not None]
 
-    async def _rules(self, parties: Sequence[Egress]) -> tuple[str, list[str]]:
+    async def _rules(self, parties: Sequence[Egress], beside: str = "") -> tuple[str, list[str]]:
         names = sorted({name for party in parties for name in party.names})
         found = dict(zip(names, await asyncio.gather(*map(_addresses, names)), strict=True))
-        text = ruleset(parties, found)
+        text = ruleset(parties, found, beside=beside)
         if len(text) > _MAX_RULES:
             raise EgressUnavailable("the sandbox has too many egress rules; use address ranges")
         return text, [f"{name}:{address}" for name, addresses in found.items() for address in addresses]

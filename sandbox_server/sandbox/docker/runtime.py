@@ -24,8 +24,10 @@ from sandbox_server.sandbox.docker.creation import Own, create
 from sandbox_server.sandbox.docker.egress import Guard
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.freezing import freeze, is_frozen, thaw
+from sandbox_server.sandbox.docker.group import Group
 from sandbox_server.sandbox.docker.images import Images
-from sandbox_server.sandbox.docker.labels import ASSIGNED, DEADLINE, EGRESS, NODE, ROLE, SID, TOKEN
+from sandbox_server.sandbox.docker.labels import ASSIGNED, DEADLINE, EGRESS, GROUP, NODE, ROLE, SERVICE, SID, TOKEN
+from sandbox_server.sandbox.docker.neighbours import Neighbours
 from sandbox_server.sandbox.docker.outside import DockerOutside
 from sandbox_server.sandbox.egress import Egress
 
@@ -60,6 +62,9 @@ class DockerRuntime:
             self._fifos.give_up(f"not known to work with {config.oci_runtime or 'this engine'}")
         self._open: dict[str, BashSandbox] = {}
         self._cpu = CpuTimes(engine)
+        self._neighbours = Neighbours(engine, config, self._seccomp, self._boots)
+        self._groups: dict[str, str] = {}
+        """Container -> its group, of those that have services and are open."""
         own_token = secrets.token_hex(16)
         self._held = {own_token}  # tokens of the containers that are being created or are open
         self._guard = Guard(
@@ -79,21 +84,34 @@ class DockerRuntime:
         # not for a grading: its channels become commands whose exit status only the engine knows for certain
         folder = self._fifos.make() if spec.with_shell or spec.role is Role.SESSION else None
         try:
-            async with self._looks if spec.mounts else self._boots:
-                sandbox = await self._boot_container(spec, token, folder)
+            async with self._neighbours.beside(spec) as group, self._looks if spec.mounts else self._boots:
+                sandbox = await self._boot_container(spec, token, folder, group)
         except BaseException:
             self._held.discard(token)
             if folder is not None:
                 Fifos(folder).remove()
             raise
         self._open[sandbox.container_id] = sandbox
+        if group is not None:
+            self._groups[sandbox.container_id] = group.place.group
+            self._cpu.join(sandbox.container_id, group.services)
         self._meter(sandbox.container_id, spec.role, spec.sid)
         return sandbox
 
-    async def _boot_container(self, spec: ContainerSpec, token: str, folder: Path | None) -> BashSandbox:
+    async def _boot_container(
+        self, spec: ContainerSpec, token: str, folder: Path | None, group: Group | None
+    ) -> BashSandbox:
         began = time.monotonic()
-        rules, hosts = await self._guard.rules_of(spec)
-        creating = asyncio.ensure_future(self._created(spec, token, rules, hosts, folder))
+        rules, hosts = await self._guard.rules_of(spec, beside=group.subnet if group else "")
+        own = Own(
+            self._config,
+            token=token,
+            egress=rules,
+            hosts=[*hosts, *(group.hosts if group else ())],
+            seccomp=self._seccomp,
+            beside=group.place if group else None,
+        )
+        creating = asyncio.ensure_future(self._created(spec, own, folder))
         try:
             container_id = await asyncio.shield(creating)
         except ImageUnavailable:
@@ -139,6 +157,10 @@ class DockerRuntime:
             await self._guard.found(container_id, rules, found["State"], with_shell=found["Config"]["Tty"])
             self._guard.keep(container_id, rules)
         self._held.add(labels[TOKEN])
+        if group := labels.get(GROUP, ""):
+            self._neighbours.keep(group)
+            self._groups[container_id] = group
+            self._cpu.join(container_id, await self._neighbours.services(group))
         source = next((mount["Source"] for mount in found["Mounts"] if mount["Destination"] == TARGET), None)
         folder = Path(source) if source else None
         if folder is not None:
@@ -154,6 +176,7 @@ class DockerRuntime:
         found: list[dict[str, Any]] = await self._engine.call(
             lambda api: api.containers(all=True, filters={"label": [NODE, ROLE]})
         )
+        found = [container for container in found if container["Labels"][ROLE] != SERVICE]
         mounts = {mount.get("Source", "") for container in found for mount in container.get("Mounts", ())}
         await asyncio.to_thread(self._fifos.remove_left, mounts)
         infos = [_info(c | {"Image": self._images.named(c["Image"])}, self._held) for c in found]
@@ -170,17 +193,26 @@ class DockerRuntime:
         """See `sandbox.base.Runtime.remove`."""
         self._guard.forget(container_id)
         sandbox = self._open.pop(container_id, None)
+        group = self._groups.pop(container_id, "")
         if sandbox is not None:
             sandbox.close()
         try:
             async with self._removals:
+                if sandbox is None and not group:  # that of another server
+                    group = await self._neighbours.of(container_id)
                 await self._cpu.removing(container_id)
                 await self._remove(container_id)
+                if group:
+                    await self._neighbours.remove(group)
         finally:
             if sandbox is not None:
                 self._held.discard(sandbox.token)
                 if sandbox.fifos is not None:
                     sandbox.fifos.remove()
+
+    async def remove_leftovers(self) -> int:
+        """See `sandbox.base.Runtime.remove_leftovers`."""
+        return await self._neighbours.remove_leftovers()
 
     async def assign(self, container_id: str, sid: str) -> None:
         """See `sandbox.base.Runtime.assign`. A label cannot be changed, a name can."""
@@ -342,14 +374,25 @@ class DockerRuntime:
     async def disk_usage(self, container_id: str = "") -> dict[str, int]:
         """Bytes in the writable layer by container id: of every container of this node, or of the one given.
 
-        The engine walks each layer: some 0.1 s for a container with ten thousand files. Call it when the engine is
-        idle.
+        Those of its services count too. The engine walks each layer: some 0.1 s for a container with ten thousand
+        files. Call it when the engine is idle.
         """
+        group = self._groups.get(container_id, "")
         which = {"id": container_id} if container_id else {"label": f"{NODE}={self._config.node}"}
         found: list[dict[str, Any]] = await self._engine.call(
-            lambda api: api.containers(all=True, size=True, filters=which), timeout_s=_DISK_USAGE_S
+            lambda api: api.containers(all=True, size=True, filters={"label": f"{GROUP}={group}"} if group else which),
+            timeout_s=_DISK_USAGE_S,
         )
-        return {container["Id"]: container.get("SizeRw", 0) for container in found}
+        used = {
+            container["Id"]: container.get("SizeRw", 0)
+            for container in found
+            if container["Labels"].get(ROLE) != SERVICE
+        }
+        owners = {container["Labels"].get(GROUP): container["Id"] for container in found if container["Id"] in used}
+        for container in found:
+            if container["Id"] not in used and (owner := owners.get(container["Labels"].get(GROUP))):
+                used[owner] += container.get("SizeRw", 0)
+        return used
 
     def _sandbox(self, container_id: str, token: str, role: Role, folder: Path | None) -> BashSandbox:
         own = folder if role is Role.SESSION else None
@@ -362,11 +405,14 @@ class DockerRuntime:
             fifos=Fifos(folder) if folder else None,
         )
 
-    async def _created(
-        self, spec: ContainerSpec, token: str, rules: str, hosts: Sequence[str], folder: Path | None
-    ) -> str:
+    async def _created(self, spec: ContainerSpec, own: Own, folder: Path | None) -> str:
         """Create the container; returns its id."""
-        own = Own(self._config, token=token, egress=rules, hosts=hosts, seccomp=self._seccomp)
+        container_id = await self._created_in_one_network(spec, own, folder)
+        if own.beside is not None and spec.network != "none":
+            await self._engine.call(lambda api: api.connect_container_to_network(container_id, self._engine.network))
+        return container_id
+
+    async def _created_in_one_network(self, spec: ContainerSpec, own: Own, folder: Path | None) -> str:
         try:
             return await self._engine.call(lambda api: create(api, spec, own, folder))
         except ServiceError as e:

@@ -5,6 +5,9 @@ Podman's `init_path` must name an init that forwards signals to a process group:
 
 from pathlib import Path
 
+from sandbox_server.errors import ImageUnavailable
+from sandbox_server.sandbox.base import ContainerSpec
+from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sandbox.podman.container import PodmanContainer
 from sandbox_server.sandbox.podman.images import PodmanImages
@@ -24,3 +27,13 @@ class PodmanRuntime(DockerRuntime):
     def _seccomp_option(profile: Path) -> tuple[str, ...]:
         """The security option for a profile: its path, because Podman's service reads the file itself."""
         return (f"seccomp={profile}",)
+
+    async def create(self, spec: ContainerSpec) -> BashSandbox:
+        """See `sandbox.base.Runtime.create`; Podman has no network without an address of the host."""
+        if spec.services:
+            raise ImageUnavailable("tasks with services need the engine docker (SANDBOX_ENGINE)", absent=True)
+        return await super().create(spec)
+
+    async def remove_leftovers(self) -> int:
+        """None: no container has services here."""
+        return 0

@@ -1,0 +1,344 @@
+"""Starts the services of a sandbox: their network, volumes and containers, each after what it waits for.
+
+The network has no address on the host (`inhibit_ipv4`) and is internal, so nothing leads from it to the host, to
+another sandbox or out. Names are in the containers' hosts files; the name server given cannot be reached, because the
+engine would forward other names to the host's.
+"""
+
+import asyncio
+import io
+import secrets
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC
+from functools import partial
+from ipaddress import IPv4Network
+from typing import Any
+
+import docker.types
+
+from sandbox_server import telemetry
+from sandbox_server.errors import EngineUnavailable, ImageUnavailable, SandboxLost, ServiceError
+from sandbox_server.sandbox.base import ContainerSpec
+from sandbox_server.sandbox.bash import boot
+from sandbox_server.sandbox.config import RuntimeConfig
+from sandbox_server.sandbox.docker.creation import CAPABILITIES, NAME_OPTIONS, NO_NAME_SERVER, Place, endpoint, ulimits
+from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.sandbox.docker.labels import DEADLINE, GROUP, NODE, ROLE, SERVICE, SID, TOKEN
+from sandbox_server.sandbox.services import Condition, HealthCheck, ServiceSpec
+
+log = telemetry.logger(__name__)
+
+_MAIN = "main"
+_BITS = 28  # of a network: 13 containers
+_TRIES = 20  # networks, until one is free
+_LOOK_S = 0.1
+_LOG_BYTES = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The services of one sandbox, running."""
+
+    place: Place
+    """Of the sandbox's own container."""
+    subnet: str
+    hosts: tuple[str, ...]
+    """`name:address` lines for its hosts file."""
+    services: tuple[str, ...]
+    """Container ids."""
+
+
+class Making:
+    """One group in the making."""
+
+    def __init__(
+        self, engine: Engine, config: RuntimeConfig, seccomp: Sequence[str], boots: asyncio.Semaphore, name: str
+    ) -> None:
+        self._engine = engine
+        self._config = config
+        self._bounds = config.services
+        self._seccomp = seccomp
+        self._boots = boots
+        self._name = name
+        self._network_name = f"sandbox-{name}"
+        self._ids: dict[str, str] = {}
+        self._checks: dict[str, HealthCheck | None] = {}
+        self._well = set[tuple[str, Condition]]()
+        self._stage = "its network"
+
+    async def make(self, spec: ContainerSpec) -> Group:
+        """Start all services of `spec`, and wait until they are ready. What it made stays when it raises.
+
+        Raises:
+            ImageUnavailable: a service did not come up within SANDBOX_SERVICE_START_S. EngineUnavailable.
+        """
+        try:
+            async with asyncio.timeout(self._bounds.start_s):
+                return await self._make(spec)
+        except TimeoutError:
+            raise ImageUnavailable(
+                f"the task's services are not ready within {self._bounds.start_s:g} s (SANDBOX_SERVICE_START_S):"
+                f" waited for {self._stage}{await self._said()}"
+            ) from None
+
+    async def _make(self, spec: ContainerSpec) -> Group:
+        labels = {
+            NODE: self._config.node,
+            GROUP: self._name,
+            # an image that was made from one of our containers has its labels
+            ROLE: SERVICE,
+            SID: "",
+            TOKEN: "",
+            DEADLINE: spec.deadline.astimezone(UTC).isoformat(),
+        }
+        subnet = await self._network(labels)
+        own, *others = [str(host) for host in list(subnet.hosts())[1 : len(spec.services) + 2]]
+        addresses = dict(zip((service.name for service in spec.services), others, strict=True))
+        names = {_MAIN: own} | {
+            alias: addresses[service.name] for service in spec.services for alias in (service.name, *service.aliases)
+        }
+        hosts = tuple(f"{name}:{address}" for name, address in names.items())
+        volumes = await self._volumes(spec)
+        if volumes:
+            await self._hold(spec, {volume for own in volumes.values() for volume in own.values()}, labels)
+        for service in spec.services:
+            for other, condition in service.after:
+                await self._until(other, condition)
+            self._stage = f"the container of {service.name}"
+            async with self._boots:
+                place = Place(self._name, self._network_name, addresses[service.name])
+                await self._start(service, spec, labels, hosts, place, volumes.get(service.name, {}))
+        awaited = dict(spec.awaits)
+        for service in spec.services:
+            await self._until(service.name, awaited.get(service.name, "healthy"))
+        return Group(Place(self._name, self._network_name, own), str(subnet), hosts, tuple(self._ids.values()))
+
+    async def _network(self, labels: dict[str, str]) -> IPv4Network:
+        whole = self._bounds.networks
+        for _ in range(_TRIES):
+            number = secrets.randbelow(1 << (_BITS - whole.prefixlen))
+            subnet = IPv4Network((int(whole.network_address) + (number << (32 - _BITS)), _BITS))
+            try:
+                await self._engine.call(partial(_create_network, self._network_name, subnet, labels))
+            except EngineUnavailable as error:
+                if "overlap" not in error.detail:
+                    raise
+                continue
+            return subnet
+        raise EngineUnavailable(f"no free network in {whole} (SANDBOX_SERVICE_NETWORKS)")
+
+    async def _volumes(self, spec: ContainerSpec) -> dict[str, dict[str, str]]:
+        """Path -> volume, of each service that has any."""
+        volumes: dict[str, dict[str, str]] = {}
+        for service in spec.services:
+            config = (await self._engine.call(partial(_image, service.image)))["Config"] or {}
+            self._checks[service.name] = service.health or _own_check(config.get("Healthcheck") or {})
+            # those that its image declares would be on the host's disk, without a bound
+            declared = sorted(config.get("Volumes") or ())
+            own = {path: f"image-{service.name}-{number}" for number, path in enumerate(declared)}
+            if own or service.volumes:
+                volumes[service.name] = {**own, **dict(service.volumes)}
+        return volumes
+
+    async def _hold(self, spec: ContainerSpec, volumes: set[str], labels: dict[str, str]) -> None:
+        """Keep the volumes mounted: one in memory is emptied when no running container has it."""
+        await self._engine.call(partial(self._create_holder, spec, sorted(volumes), labels))
+
+    def _create_holder(self, spec: ContainerSpec, volumes: Sequence[str], labels: dict[str, str], api: Any) -> None:
+        options = {"type": "tmpfs", "device": "tmpfs", "o": f"size={self._bounds.volume_mb}m,mode=0755"}
+        for volume in volumes:
+            api.create_volume(self._volume(volume), driver="local", driver_opts=options, labels=labels)
+        program, *arguments = boot.command(replace(spec, with_shell=False))
+        host = api.create_host_config(
+            # no_copy: the content of a new volume comes from the image of the service that has it
+            mounts=[
+                docker.types.Mount(f"/held/{number}", self._volume(volume), type="volume", no_copy=True)
+                for number, volume in enumerate(volumes)
+            ],
+            mem_limit="32m",
+            pids_limit=8,
+            cap_drop=["ALL"],
+            security_opt=["no-new-privileges", *self._seccomp],
+            log_config=docker.types.LogConfig(type="none"),
+            runtime=self._config.oci_runtime,
+        )
+        created = api.create_container(
+            spec.image,
+            entrypoint=[program],
+            command=arguments,
+            user="65534",
+            network_disabled=True,
+            healthcheck={"test": ["NONE"]},
+            labels=labels,
+            host_config=host,
+        )
+        api.start(created["Id"])
+
+    def _volume(self, name: str) -> str:
+        return f"{self._network_name}-{name}"
+
+    async def _start(
+        self,
+        service: ServiceSpec,
+        spec: ContainerSpec,
+        labels: dict[str, str],
+        hosts: Sequence[str],
+        place: Place,
+        volumes: dict[str, str],
+    ) -> None:
+        self._ids[service.name] = container_id = await self._engine.call(
+            partial(self._create, service, spec, labels, hosts, place, volumes)
+        )
+        if service.files:
+            await self._engine.call(lambda api: api.put_archive(container_id, "/", io.BytesIO(service.files)))
+        try:
+            await self._engine.call(lambda api: api.start(container_id))
+        except (EngineUnavailable, SandboxLost) as error:
+            if "answered 400" in error.detail or "executable file not found" in error.detail:
+                raise ImageUnavailable(f"the service {service.name} cannot be started: {error.detail}") from error
+            raise
+
+    def _create(
+        self,
+        service: ServiceSpec,
+        spec: ContainerSpec,
+        labels: dict[str, str],
+        hosts: Sequence[str],
+        place: Place,
+        volumes: dict[str, str],
+        api: Any,
+    ) -> str:
+        bounds = self._bounds
+        memory_mb = min(service.memory_mb or bounds.memory_mb, bounds.memory_mb)
+        host = api.create_host_config(
+            network_mode=self._network_name,
+            extra_hosts=list(hosts),
+            dns=[NO_NAME_SERVER],
+            dns_opt=list(NAME_OPTIONS),
+            mem_limit=f"{memory_mb}m",
+            memswap_limit=f"{memory_mb}m",
+            nano_cpus=int(min(service.cpus or bounds.cpus, bounds.cpus) * 1e9),
+            pids_limit=bounds.pids,
+            ulimits=ulimits(spec.limits),
+            cap_drop=["ALL"],
+            cap_add=CAPABILITIES,
+            security_opt=["no-new-privileges", *self._seccomp],
+            # the end of its output goes into the error of one that does not come up
+            log_config=docker.types.LogConfig(type="json-file", config={"max-size": "1m", "max-file": "1"}),
+            tmpfs=dict.fromkeys(service.tmpfs, f"size={bounds.volume_mb}m"),
+            mounts=[docker.types.Mount(path, self._volume(volume), type="volume") for path, volume in volumes.items()],
+            restart_policy={"Name": "on-failure", "MaximumRetryCount": 10} if service.restart else None,
+            runtime=self._config.oci_runtime,
+        )
+        created: dict[str, Any] = api.create_container(
+            service.image,
+            command=None if service.command is None else list(service.command),
+            # an empty list would mean the image's own
+            entrypoint=None if service.entrypoint is None else list(service.entrypoint) or [""],
+            user=service.user or None,
+            working_dir=service.workdir or None,
+            hostname=service.hostname or service.name,
+            environment=dict(service.env),
+            labels=labels,
+            healthcheck={"test": ["NONE"]},  # run by us until it succeeds; the engine would run it for ever
+            networking_config=endpoint(api, place),
+            host_config=host,
+        )
+        return str(created["Id"])
+
+    async def _until(self, name: str, condition: Condition) -> None:
+        """Wait until the service is so far. Raises ImageUnavailable: it ended before."""
+        if condition == "started" or (name, condition) in self._well:
+            return
+        self._stage = f"{name} to be {condition}"
+        if condition == "completed":
+            await self._engine.call(
+                partial(_wait, self._ids[name], self._bounds.start_s), timeout_s=self._bounds.start_s
+            )
+            await self._ended_well(name)
+        else:
+            await self._healthy(name)
+        self._well.add((name, condition))
+
+    async def _healthy(self, name: str) -> None:
+        """It runs and its check, if it has one, succeeded; or it has done its work and ended with 0."""
+        check = self._checks[name]
+        while True:
+            if not (await self._state(name))["Running"]:
+                return await self._ended_well(name)
+            if check is None or await self._succeeds(self._ids[name], check):
+                return None
+            await asyncio.sleep(check.interval_s)
+
+    async def _succeeds(self, container_id: str, check: HealthCheck) -> bool:
+        ends = asyncio.get_running_loop().time() + check.timeout_s
+        try:
+            made: dict[str, Any] = await self._engine.call(lambda api: api.exec_create(container_id, list(check.test)))
+            await self._engine.call(lambda api: api.exec_start(made["Id"], detach=True))
+            while asyncio.get_running_loop().time() < ends:
+                found: dict[str, Any] = await self._engine.call(lambda api: api.exec_inspect(made["Id"]))
+                if not found["Running"]:
+                    return bool(found["ExitCode"] == 0)
+                await asyncio.sleep(_LOOK_S)
+        except ServiceError as error:  # it ended, or its image has no such program; the next look tells which
+            log.info("health check not run", code=error.code, error=error.detail)
+        return False
+
+    async def _state(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(self._ids[name]))
+        state: dict[str, Any] = found["State"]
+        return state
+
+    async def _ended_well(self, name: str) -> None:
+        state = await self._state(name)
+        if state["ExitCode"] != 0:
+            out = ", out of memory (SANDBOX_SERVICE_MEMORY_MB)" if state["OOMKilled"] else ""
+            raise ImageUnavailable(
+                f"the task's service {name} ended with {state['ExitCode']}{out}{await self._said([name])}"
+            )
+
+    async def _said(self, names: Iterable[str] | None = None) -> str:
+        """The end of their output, for an error."""
+        told = ""
+        for name in names or self._ids:
+            with suppress(ServiceError):
+                text: bytes = await self._engine.call(partial(_end_of_log, self._ids[name]))
+                told += f"; {name} said: {text.decode('utf-8', 'replace').strip()[-_LOG_BYTES:]}" if text else ""
+        return told
+
+
+def _own_check(found: dict[str, Any]) -> HealthCheck | None:
+    """The image's health check."""
+    test = found.get("Test") or ["NONE"]
+    if test[0] == "NONE":
+        return None
+    argv = ("/bin/sh", "-c", test[1]) if test[0] == "CMD-SHELL" else tuple(test[1:])
+    return HealthCheck(argv, timeout_s=(found.get("Timeout") or 30_000_000_000) / 1e9)
+
+
+def _create_network(name: str, subnet: IPv4Network, labels: dict[str, str], api: Any) -> None:
+    pool = docker.types.IPAMPool(subnet=str(subnet), gateway=str(subnet.network_address + 1))
+    api.create_network(
+        name,
+        driver="bridge",
+        internal=True,
+        labels=labels,
+        ipam=docker.types.IPAMConfig(pool_configs=[pool]),
+        options={"com.docker.network.bridge.inhibit_ipv4": "true"},
+    )
+
+
+def _image(name: str, api: Any) -> dict[str, Any]:
+    found: dict[str, Any] = api.inspect_image(name)
+    return found
+
+
+def _wait(container_id: str, timeout_s: float, api: Any) -> None:
+    api.wait(container_id, timeout=timeout_s)
+
+
+def _end_of_log(container_id: str, api: Any) -> bytes:
+    text: bytes = api.logs(container_id, tail=10)
+    return text

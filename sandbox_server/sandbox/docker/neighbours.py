@@ -1,0 +1,144 @@
+"""Groups of containers: a sandbox with its services, their network and volumes, made before it and removed after it.
+
+A group is everything that carries the same label. What a killed server left has a group without a sandbox's container,
+and `remove_leftovers` finds it by that.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime
+from typing import Any
+
+from sandbox_server import clock, telemetry
+from sandbox_server.errors import EngineUnavailable, SandboxLost, ServiceError
+from sandbox_server.sandbox.base import ContainerSpec
+from sandbox_server.sandbox.config import RuntimeConfig
+from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.sandbox.docker.group import Group, Making
+from sandbox_server.sandbox.docker.labels import DEADLINE, GROUP, NODE, ROLE, SERVICE
+
+log = telemetry.logger(__name__)
+
+_LEFT_S = 60.0  # between two looks for leftovers
+
+
+class Neighbours:
+    """Makes and removes groups on one engine."""
+
+    def __init__(self, engine: Engine, config: RuntimeConfig, seccomp: Sequence[str], boots: asyncio.Semaphore) -> None:
+        """`boots` bounds the containers that are created at a time."""
+        self._engine = engine
+        self._config = config
+        self._bounds = config.services
+        self._seccomp = seccomp
+        self._boots = boots
+        self._made = set[str]()
+        """Groups that this process makes or uses."""
+        self._look_at = 0.0
+        """Loop time of the next look for leftovers."""
+
+    @asynccontextmanager
+    async def beside(self, spec: ContainerSpec) -> AsyncIterator[Group | None]:
+        """The running services of `spec`; None if it has none. If the body raises, they are removed.
+
+        Raises:
+            ImageUnavailable: a service did not come up within SANDBOX_SERVICE_START_S. EngineUnavailable.
+        """
+        if not spec.services:
+            yield None
+            return
+        name = secrets.token_hex(8)
+        self._made.add(name)
+        try:
+            yield await Making(self._engine, self._config, self._seccomp, self._boots, name).make(spec)
+        except BaseException:
+            await asyncio.shield(self._give_up(name))
+            raise
+
+    async def _give_up(self, group: str) -> None:
+        with suppress(ServiceError):  # else the reaper finds it
+            await self.remove(group)
+
+    async def remove(self, group: str) -> None:
+        """Remove all of the group; no error for what is already gone."""
+        self._made.discard(group)  # if this fails, it is a leftover
+        wanted = {"label": f"{GROUP}={group}"}
+        found = await self._engine.call(lambda api: api.containers(all=True, filters=wanted))
+        await asyncio.gather(*(self._gone(_container, one["Id"]) for one in found))
+        volumes = await self._engine.call(lambda api: api.volumes(filters=wanted))
+        await asyncio.gather(*(self._gone(_volume, one["Name"]) for one in volumes["Volumes"] or ()))
+        networks = await self._engine.call(lambda api: api.networks(filters=wanted))
+        await asyncio.gather(*(self._gone(_network, one["Id"]) for one in networks))
+
+    async def _gone(self, remove: Any, what: str) -> None:
+        try:
+            await self._engine.call(lambda api: remove(api, what))
+        except EngineUnavailable as error:
+            if "answered 404" not in error.detail:
+                raise
+        except SandboxLost:
+            pass
+
+    async def of(self, container_id: str) -> str:
+        """The group of the sandbox in this container; "" for none, or if it does not exist."""
+        with suppress(SandboxLost):
+            found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))
+            return str((found["Config"]["Labels"] or {}).get(GROUP, ""))
+        return ""
+
+    async def services(self, group: str) -> list[str]:
+        """Ids of the group's containers but the sandbox's own."""
+        wanted = {"label": f"{GROUP}={group}"}
+        found = await self._engine.call(lambda api: api.containers(all=True, filters=wanted))
+        return [one["Id"] for one in found if one["Labels"].get(ROLE) == SERVICE]
+
+    def keep(self, group: str) -> None:
+        """Spare the group, which another process made and this one uses."""
+        self._made.add(group)
+
+    async def remove_leftovers(self) -> int:
+        """Remove the groups of this node whose sandbox is gone, and expired ones of a CLI command; how many.
+
+        Looks at most every `_LEFT_S`: only a killed server or a failed removal leaves any.
+        """
+        now = asyncio.get_running_loop().time()
+        if now < self._look_at:
+            return 0
+        containers = await self._engine.call(lambda api: api.containers(all=True, filters={"label": GROUP}))
+        volumes = await self._engine.call(lambda api: api.volumes(filters={"label": GROUP}))
+        networks = await self._engine.call(lambda api: api.networks(filters={"label": GROUP}))
+        kept = self._made | {one["Labels"][GROUP] for one in containers if one["Labels"].get(ROLE) != SERVICE}
+        parts = [*containers, *(volumes["Volumes"] or ()), *networks]
+        left = {part["Labels"][GROUP] for part in parts if self._may_go(part["Labels"])} - kept
+        removed = 0
+        for group in sorted(left):
+            try:
+                await self.remove(group)
+            except ServiceError as error:
+                log.warning("services not removed", group=group, code=error.code, error=error.detail)
+            else:
+                removed += 1
+                log.info("services of a sandbox that is gone removed", group=group)
+        self._look_at = now + (_LEFT_S if removed == len(left) else 0)
+        return removed
+
+    def _may_go(self, labels: dict[str, str]) -> bool:
+        node = labels.get(NODE, "")
+        if node == self._config.node:
+            return True
+        # as for containers: CLI commands on this node remove their own, unless they were killed
+        return node.startswith(f"{self._config.node}+") and datetime.fromisoformat(labels[DEADLINE]) < clock.today()
+
+
+def _container(api: Any, container_id: str) -> None:
+    api.remove_container(container_id, force=True, v=True)
+
+
+def _volume(api: Any, name: str) -> None:
+    api.remove_volume(name, force=True)
+
+
+def _network(api: Any, network_id: str) -> None:
+    api.remove_network(network_id)
