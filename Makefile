@@ -1,6 +1,6 @@
 # Each target works alone and first, also on a fresh Debian 12 as root; a second run does only what is left to do.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-search test podman check unit lint accept bench bench-quick chaos soak hacks images search-image metrics ecosystem sbom audit pins docs pictures lock clean
+.PHONY: help setup demo demo-search test podman clients check unit lint accept bench bench-quick chaos soak hacks images search-image metrics ecosystem sbom audit pins docs pictures lock clean
 
 engine := scripts/with-engine.sh
 bin := .venv/bin
@@ -32,6 +32,9 @@ test: setup ## run all tests
 podman: setup ## run the conformance list of sandboxes on Podman, as root
 	@$(engine) sh -c 'scripts/images.sh && scripts/with-podman.sh $(bin)/pytest -n $(or $(TEST_WORKERS),2) --dist loadfile \
 	    tests/conformance/sandbox $(PYTEST_ARGS)'
+
+clients: setup ## run Harbor's own client on the sample tasks, as root; it needs a newer Python than Debian 12 has
+	@$(engine) sh -c 'scripts/images.sh && scripts/with-harbor.sh $(bin)/pytest -q tests/live/test_harbor_client.py $(PYTEST_ARGS)'
 
 check: setup ## lint and unit tests: about a minute, no root, no Docker
 	@$(MAKE) --no-print-directory --output-sync=target -j 2 lint unit

@@ -184,6 +184,10 @@ class Server:
             self.kill(signal.SIGTERM)
         # as `sandbox-server gc`, without starting Python
         until(self._cleared, what="its containers gone")
+        for volume in engine().volumes(filters={"label": f"sandbox.node={self.node}"})["Volumes"] or ():
+            engine().remove_volume(volume["Name"], force=True)
+        for network in engine().networks(filters={"label": f"sandbox.node={self.node}"}):
+            engine().remove_network(network["Id"])
         end_orphan(self.folder / "data")
 
     def _cleared(self) -> bool:

@@ -3,15 +3,18 @@
 import io
 import json
 import re
+import socket
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from tests.conftest import ROOT
 
-from .serving import Server, docker
+from .serving import Server, docker, until
 
 TASKS = ROOT / "examples" / "harbor"
 NAMES = {"hello": "hello"} | {name: f"samples/{name}" for name in ("scores", "separate", "history", "services")}
@@ -155,3 +158,86 @@ def _archive(files: bytes) -> list[str]:
     _, folders, within = head.split()
     with tarfile.open(fileobj=io.BytesIO(rest[int(folders) + int(within) :]), mode="r:gz") as archive:
         return archive.getnames()
+
+
+def _left(server: Server) -> list[str]:
+    """What the engine has of the services of this server's sandboxes."""
+    labels = ["--filter", f"label=sandbox.node={server.node}", "--filter", "label=sandbox.group", "-q"]
+    lists = (docker("ps", "-a", *labels), docker("network", "ls", *labels), docker("volume", "ls", *labels))
+    return " ".join(lists).split()
+
+
+def _services(server: Server, sid: str) -> dict[str, dict[str, Any]]:
+    """The engine's description of the services of a session, by host name."""
+    group = docker("inspect", "-f", '{{index .Config.Labels "sandbox.group"}}', server.container(sid)).strip()
+    found = docker("ps", "-q", "--filter", f"label=sandbox.group={group}", "--filter", "label=sandbox.role=service")
+    return {one["Config"]["Hostname"]: one for one in json.loads(docker("inspect", *found.split()))}
+
+
+def test_services_are_isolated_and_leave_nothing(serve: Callable[..., Server]) -> None:
+    """A service is a way to the host, to another sandbox, or to a better grade; or it outlives its sandbox."""
+    server = serve(reaper_period_s=1)
+    server.cli("instances", "import", str(TASKS / "services"))
+    sid, other = server.begin("samples/services"), server.begin("samples/services")
+
+    rates, host = _services(server, sid)["rates"], _services(server, other)["rates"]
+    limits = rates["HostConfig"]
+    assert (limits["Memory"], limits["NanoCpus"], limits["PidsLimit"]) == (128 << 20, 500_000_000, 256)
+    assert limits["CapDrop"] == ["ALL"] and "no-new-privileges" in limits["SecurityOpt"]
+    assert not limits["Binds"] and not limits["PortBindings"] and not limits["Privileged"]
+    (network,) = rates["NetworkSettings"]["Networks"].values()
+    (others,) = host["NetworkSettings"]["Networks"].values()
+    ask = "python3 -c 'import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=3).read())'"
+    assert "b'0.9" in server.run(sid, f"{ask} http://rates:8080/USD")
+    bridge = docker("network", "inspect", "-f", "{{(index .IPAM.Config 0).Gateway}}", "bridge").strip()
+    with socket.create_server(("0.0.0.0", 0)) as listener:  # of this host, on all its addresses
+        port = listener.getsockname()[1]
+        for target in (
+            f"{others['IPAddress']}:8080",
+            f"{network['Gateway']}:{port}",
+            f"{bridge}:{port}",
+            "example.com",
+        ):
+            assert "URLError" in server.run(sid, f"{ask} http://{target}/USD 2>&1 | tail -1"), target
+    forked = server.post(f"/v1/sessions/{sid}/fork", {"n": 1})
+    assert forked.status_code == 409 and "services (seed, rates)" in forked.text, forked.text
+
+    # the server dies; meanwhile one sandbox is gone
+    server.kill()
+    docker("rm", "-f", server.container(other))
+    server.start()
+    until(lambda: len(_groups(server)) == 1, 60, "the services of the lost sandbox gone")
+    assert "b'0.9" in server.run(sid, f"{ask} http://rates:8080/USD")
+    # what the agent does to its service makes its wrong answer right there, not in the grading
+    change = 'import urllib.request as r; r.urlopen(r.Request("http://rates:8080/USD", b"9", method="PUT"))'
+    server.run(sid, f"python3 -c '{change}'")
+    assert "b'9'" in server.run(sid, f"{ask} http://rates:8080/USD")
+    solve(server, sid, "services")
+    assert "112.20" in server.run(sid, "cat /app/total.txt")
+    server.finish(sid)
+    got = server.reward(sid)
+    assert (got["reward"], got["verdict"], got["mask"]) == (0.0, "unresolved", False), got
+    until(lambda: not _left(server), 60, "nothing left")
+
+
+def _groups(server: Server) -> set[str]:
+    named = ["--filter", f"label=sandbox.node={server.node}", "--format", '{{.Label "sandbox.group"}}']
+    return set((docker("network", "ls", *named) + docker("ps", "-a", *named)).split())
+
+
+def test_a_service_that_does_not_come_up_says_why(harbor: Server, tmp_path: Path) -> None:
+    """The start of a task fails after two minutes, with nothing that its author could mend."""
+    task = tmp_path / "failing"
+    for folder in ("environment", "tests"):
+        (task / folder).mkdir(parents=True)
+    (task / "task.toml").write_text("")
+    (task / "instruction.md").write_text("Nothing.")
+    (task / "tests" / "test.sh").write_text("exit 1\n")
+    (task / "environment" / "Dockerfile").write_text("FROM sandbox-samples/base:latest\nWORKDIR /app\n")
+    compose = "services: {db: {image: 'sandbox-samples/base:latest', command: bash -c 'echo no licence; exit 3'}}"
+    (task / "environment" / "docker-compose.yaml").write_text(compose)
+    harbor.cli("instances", "import", str(task))
+    answer = harbor.post("/start_instance", {"instance_hash": "failing"}, timeout=300)
+    assert answer.status_code == 503, answer.text
+    assert "service db ended with 3; db said: no licence" in answer.text, answer.text
+    until(lambda: not _left(harbor), 60, "nothing left")

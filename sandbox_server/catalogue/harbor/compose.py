@@ -106,7 +106,11 @@ class _Reading:
             for name, entry in self._document["services"].items()
             if not (isinstance(entry, dict) and entry.get("profiles") and name != MAIN)  # not started without a word
         }
-        if bad := [name for name, entry in entries.items() if not isinstance(entry, dict) or not _NAME.fullmatch(name)]:
+        if bad := [
+            name
+            for name, entry in entries.items()
+            if not isinstance(entry, dict) or not _NAME.fullmatch(name) or name == "localhost"
+        ]:
             return Composed(unsupported=(f"services {', '.join(map(repr, bad))} that cannot be read",))
         main = entries.pop(MAIN, {})
         if len(entries) > MOST_SERVICES:
@@ -169,7 +173,10 @@ class _Reading:
             source = mount.get("source", "") if isinstance(mount, dict) else str(mount)
             if not str(source).startswith(_LOGS):
                 self._refuse(f"{name}: the volume {str(source)[:80]}, as nothing of it could be graded")
-        return _environment(entry.get("environment")), str(entry.get("working_dir") or "")
+        workdir = posixpath.normpath(str(entry["working_dir"])) if entry.get("working_dir") else ""
+        if workdir and not workdir.startswith("/"):
+            self._refuse(f"{name}: working_dir {workdir}")
+        return _environment(entry.get("environment")), workdir
 
     # ---- a service
 

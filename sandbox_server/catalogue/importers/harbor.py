@@ -63,8 +63,7 @@ class _Task:
             unsupported += self._unsupported("tests")
         if unsupported:
             raise ValueError(f"not supported: {'; '.join(unsupported)}")
-        workdir = posixpath.normpath(composed.workdir) if composed.workdir else ""
-        workdir = workdir or self._workdir(config.environment, "environment")
+        workdir = composed.workdir or self._workdir(config.environment, "environment")
         images, build = self._image(config.environment, "environment")
         instance = TaskInstance(
             instance_id=self.own_id,

@@ -34,6 +34,7 @@ _MAIN = "main"
 _BITS = 28  # of a network: 13 containers
 _TRIES = 20  # networks, until one is free
 _LOOK_S = 0.1
+_SETTLE_S = 0.5  # within which a service without a health check ends if it cannot run
 _LOG_BYTES = 500
 
 
@@ -64,6 +65,7 @@ class Making:
         self._name = name
         self._network_name = f"sandbox-{name}"
         self._ids: dict[str, str] = {}
+        self._started: dict[str, float] = {}
         self._checks: dict[str, HealthCheck | None] = {}
         self._well = set[tuple[str, Condition]]()
         self._stage = "its network"
@@ -193,6 +195,7 @@ class Making:
         )
         if service.files:
             await self._engine.call(lambda api: api.put_archive(container_id, "/", io.BytesIO(service.files)))
+        self._started[service.name] = asyncio.get_running_loop().time()
         try:
             await self._engine.call(lambda api: api.start(container_id))
         except (EngineUnavailable, SandboxLost) as error:
@@ -265,6 +268,8 @@ class Making:
     async def _healthy(self, name: str) -> None:
         """It runs and its check, if it has one, succeeded; or it has done its work and ended with 0."""
         check = self._checks[name]
+        if check is None:
+            await asyncio.sleep(self._started[name] + _SETTLE_S - asyncio.get_running_loop().time())
         while True:
             if not (await self._state(name))["Running"]:
                 return await self._ended_well(name)

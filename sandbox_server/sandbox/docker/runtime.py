@@ -80,13 +80,16 @@ class DockerRuntime:
         """See `sandbox.base.Runtime.create`."""
         token = secrets.token_hex(16)
         self._held.add(token)
-        self._images.used(spec.image)
+        for image in (spec.image, *(service.image for service in spec.services)):
+            self._images.used(image)
         # not for a grading: its channels become commands whose exit status only the engine knows for certain
         folder = self._fifos.make() if spec.with_shell or spec.role is Role.SESSION else None
         try:
             async with self._neighbours.beside(spec) as group, self._looks if spec.mounts else self._boots:
                 sandbox = await self._boot_container(spec, token, folder, group)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, ImageUnavailable):
+                self._images.forget()
             self._held.discard(token)
             if folder is not None:
                 Fifos(folder).remove()
@@ -114,9 +117,6 @@ class DockerRuntime:
         creating = asyncio.ensure_future(self._created(spec, own, folder))
         try:
             container_id = await asyncio.shield(creating)
-        except ImageUnavailable:
-            self._images.forget()
-            raise
         except asyncio.CancelledError:
             # the daemon may create the container all the same: wait for its answer, then remove it
             await asyncio.shield(self._undo(creating))

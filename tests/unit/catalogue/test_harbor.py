@@ -50,7 +50,7 @@ def test_the_examples_in_full() -> None:
     assert (hello[0].sandbox.memory_mb, hello[0].sandbox.disk_mb, hello[0].sandbox.cpus) == (1024, 2048, 1.0)
     assert (hello[0].sandbox.network, hello[0].sandbox.workdir) == ("bridge", "/app")
     assert (scores[0].sandbox.network, scores[0].sandbox.workdir) == ("none", "/srv/text")
-    assert (scores[0].sandbox.memory_mb, scores[0].sandbox.disk_mb, scores[0].sandbox.cpus) == (512, 1024, 0.5)
+    assert (scores[0].sandbox.memory_mb, scores[0].sandbox.disk_mb, scores[0].sandbox.cpus) == (512, 1024, 1.0)
     assert (scores[0].version, scores[0].eval_timeout_s) == ("2", 60.0)
     assert scores[0].sandbox.env == {"LANGUAGE_CODE": "en"}
     grader = tasks["samples/separate"][1]
@@ -97,7 +97,8 @@ def test_what_is_not_supported_is_named(make: Make, toml: str) -> None:
 @pytest.mark.parametrize(
     ("file", "text", "why"),
     [
-        ("environment/docker-compose.yaml", "services: {}", "docker-compose.yaml (several containers)"),
+        ("environment/docker-compose.yml", "services: {}", "docker-compose.yml (several containers)"),
+        ("tests/docker-compose.yaml", "services: {}", "tests/docker-compose.yaml (several containers)"),
         ("environment/Dockerfile", "FROM a\nWORKDIR /a\nRUN --mount=type=cache,target=/c make\n", "RUN with --mount"),
         ("environment/Dockerfile", "FROM a\nWORKDIR /a\nRUN <<EOF\ntrue\nEOF\n", "a here-document"),
         ("environment/Dockerfile", 'FROM a\nWORKDIR /a\nENTRYPOINT ["/start"]\n', "an ENTRYPOINT"),
