@@ -205,6 +205,23 @@ trainer.train(
         by_hand="1.0.4: its request and response types, with a scripted engine",
     ),
     Client(
+        "[Harbor](instances.md#harbor)",
+        [],
+        "",
+        "its environment `e2b`: templates from Dockerfiles, agents, separate verifiers, artifacts, collect hooks",
+        "tasks of several containers, which its environment `e2b` has none of: import them",
+        "Harbor grades by itself",
+        """\
+```sh
+pip install 'harbor[e2b]'                              # Python 3.12 or newer
+export E2B_API_KEY=e2b_... E2B_API_URL=$SANDBOX_URL E2B_SANDBOX_URL=$SANDBOX_URL
+harbor run --path examples/harbor --agent oracle --env e2b
+```
+
+`make clients` does so in a container.""",
+        by_hand="0.24.0, `make clients`: oracle 1.0 and nop 0.0 on four sample tasks",
+    ),
+    Client(
         "NeMo Gym",
         [],
         "",

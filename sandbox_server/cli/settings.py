@@ -4,6 +4,7 @@ import inspect
 import json
 import re
 import types
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Annotated, Literal, Union, get_args, get_origin
 
@@ -64,7 +65,15 @@ def _type(annotation: object) -> str:
         return "list"
     if get_origin(annotation) is dict:
         return "JSON object"
-    names = {str: "text", SecretStr: "text", int: "integer", float: "number", bool: "0 or 1", Path: "path"}
+    names: dict[type, str] = {
+        str: "text",
+        SecretStr: "text",
+        int: "integer",
+        float: "number",
+        bool: "0 or 1",
+        Path: "path",
+    }
+    names[IPv4Network] = "address range"
     return names[annotation] if isinstance(annotation, type) else str(annotation)
 
 

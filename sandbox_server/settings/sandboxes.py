@@ -3,7 +3,13 @@
 from ipaddress import IPv4Network
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+
+def _divisible(networks: IPv4Network) -> IPv4Network:
+    if networks.prefixlen > 28:
+        raise ValueError("a range of at least 16 addresses is needed, such as 10.213.0.0/16")
+    return networks
 
 
 class SandboxSettings(BaseModel):
@@ -54,7 +60,7 @@ class SandboxSettings(BaseModel):
     """Size limit of each volume of services. Volumes are in memory, and count as that of the services that write."""
     service_start_s: Annotated[float, Field(gt=0)] = 120.0
     """Limit on the start of a sandbox's services, until all of them are healthy; then the start fails."""
-    service_networks: IPv4Network = IPv4Network("10.213.0.0/16")
+    service_networks: Annotated[IPv4Network, AfterValidator(_divisible)] = IPv4Network("10.213.0.0/16")
     """Range of which each sandbox with services has 16 addresses for its own network, from which neither the host nor
     anything else is reached."""
     disk_watch_s: float = 60.0
