@@ -72,11 +72,13 @@ class Composed:
     """What is refused, each in a few words."""
 
 
-def read(text: str, context: str, variables: Mapping[str, str], *, docker_image: str = "") -> Composed:
+def read(
+    text: str, context: str, variables: Mapping[str, str], *, docker_image: str = "", build_timeout_s: float = 600.0
+) -> Composed:
     """Read the file.
 
     `context`: the task's folder `environment`, packed. `variables`: the task's own, for `${NAME}`. `docker_image`: the
-    task's prebuilt image, if it has one.
+    task's prebuilt image, if it has one. `build_timeout_s`: limit on the build of each image.
 
     Raises:
         ValueError: it is no Compose file.
@@ -88,14 +90,17 @@ def read(text: str, context: str, variables: Mapping[str, str], *, docker_image:
         document = Interpolation({**variables, **_HARBOR}).of(document)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ValueError(f"docker-compose.yaml: {' '.join(str(error).split())[:200]}") from None
-    return _Reading(document, Folder(context), {"harbor-main", docker_image}).composed()
+    return _Reading(document, Folder(context), {"harbor-main", docker_image}, build_timeout_s).composed()
 
 
 class _Reading:
-    def __init__(self, document: Mapping[str, Any], folder: Folder, main_images: set[str]) -> None:
+    def __init__(
+        self, document: Mapping[str, Any], folder: Folder, main_images: set[str], build_timeout_s: float
+    ) -> None:
         self._document = document
         self._folder = folder
         self._main_images = main_images
+        self._build_timeout_s = build_timeout_s
         self._refused: list[str] = []
         self._volumes = set[str]()
 
@@ -233,7 +238,7 @@ class _Reading:
             raise ValueError(f"its build context has no {file}")
         for what in dockerfile.read(text).unbuildable:
             self._refuse(f"{name}: {what}")
-        made = ImageBuild(context=context.packed(), dockerfile=file)
+        made = ImageBuild(context=context.packed(), dockerfile=file, timeout_s=self._build_timeout_s)
         return made, (made.image,)
 
     def _mounts(self, name: str, entries: Sequence[Any]) -> tuple[dict[str, str], str]:

@@ -94,8 +94,9 @@ class _Task:
         text = self.content.get(COMPOSE)
         if text is None:
             return compose.Composed()
-        image = self.config.environment.docker_image or ""
-        return compose.read(text, self.content["environment"], env, docker_image=image)
+        own = self.config.environment
+        image, timeout_s = own.docker_image or "", own.build_timeout_sec
+        return compose.read(text, self.content["environment"], env, docker_image=image, build_timeout_s=timeout_s)
 
     def _grader(self, workdir: str, *, separate: bool) -> HarborGrader:
         config, own = self.config, self.config.verifier.environment

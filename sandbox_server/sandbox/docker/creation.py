@@ -70,12 +70,14 @@ def create(api: Any, spec: ContainerSpec, own: Own, folder: Path | None) -> str:
     `folder`: on the engine's host, with the FIFOs of its shell.
     """
     limits = spec.limits
+    # rules would forbid the engine's name server, but are in place only after the start
+    nameless = own.beside is not None and (spec.network == "none" or bool(own.egress))
     host = api.create_host_config(
         # a grading's tests may kill everything they can: there bash itself is the init and survives that
         init=spec.with_shell,
         network_mode=own.beside.network if own.beside else spec.network,
-        dns=[NO_NAME_SERVER] if own.beside and spec.network == "none" else None,
-        dns_opt=list(NAME_OPTIONS) if own.beside and spec.network == "none" else None,
+        dns=[NO_NAME_SERVER] if nameless else None,
+        dns_opt=list(NAME_OPTIONS) if nameless else None,
         extra_hosts=list(own.hosts),
         mem_limit=f"{limits.memory_mb}m",
         memswap_limit=f"{limits.memory_mb}m",
