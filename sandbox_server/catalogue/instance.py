@@ -254,8 +254,8 @@ class SandboxSpec(_Record):
     services: tuple[Service, ...] = ()
     """Containers beside it, in the order of their starts."""
     awaits: dict[str, Literal["started", "healthy", "completed"]] = {}
-    """Service -> what is waited for before the task's own container starts; without an entry: that it runs, and is
-    healthy if it can say so."""
+    """Service -> what is waited for before the task's own container starts; at least that it runs, and is healthy if it
+    can say so."""
     memory_mb: int | None = None
     cpus: float | None = None
     pids: int | None = None

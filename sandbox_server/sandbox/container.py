@@ -64,8 +64,8 @@ class ContainerSpec:
     services: tuple[ServiceSpec, ...] = ()
     """Containers beside it, in the order of their starts; they exist as long as it does."""
     awaits: tuple[tuple[str, Condition], ...] = ()
-    """(service, what is waited for before this container starts); the others run, and are healthy if they can say
-    so."""
+    """(service, what is waited for before this container starts). All run, and are healthy if they can say so, except
+    those that have completed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ TASKS = ("hello", "history", "scores", "separate")  # its environment `e2b` has 
 
 
 @pytest.mark.skipif(not IMAGE, reason="SANDBOX_TEST_HARBOR names no image (make clients)")
+@pytest.mark.timeout(1000)
 @pytest.mark.parametrize(("agent", "reward"), [("oracle", 1.0), ("nop", 0.0)])
 def test_harbor_runs_on_boxes(serve: Callable[..., Server], tmp_path: Path, agent: str, reward: float) -> None:
     """Harbor stops at a call that is not answered, or grades what its tasks' authors did not mean."""

@@ -112,9 +112,9 @@ class Making:
             async with self._boots:
                 place = Place(self._name, self._network_name, addresses[service.name])
                 await self._start(service, spec, labels, hosts, place, volumes.get(service.name, {}))
-        awaited = dict(spec.awaits)
+        completed = {name for name, condition in spec.awaits if condition == "completed"}
         for service in spec.services:
-            await self._until(service.name, awaited.get(service.name, "healthy"))
+            await self._until(service.name, "completed" if service.name in completed else "healthy")
         return Group(Place(self._name, self._network_name, own), str(subnet), hosts, tuple(self._ids.values()))
 
     async def _network(self, labels: dict[str, str]) -> IPv4Network:
