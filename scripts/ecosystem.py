@@ -209,7 +209,7 @@ trainer.train(
         [],
         "",
         "its environment `e2b`: templates from Dockerfiles, agents, separate verifiers, artifacts, collect hooks",
-        "tasks of several containers, which its environment `e2b` has none of: import them",
+        "tasks of several containers, and Dockerfiles of several stages, which E2B's SDK refuses: import them",
         "Harbor grades by itself",
         """\
 ```sh
@@ -219,7 +219,7 @@ harbor run --path examples/harbor --agent oracle --env e2b
 ```
 
 `make clients` does so in a container.""",
-        by_hand="0.24.0, `make clients`: oracle 1.0 and nop 0.0 on four sample tasks",
+        by_hand="0.24.0, `make clients`: oracle 1.0 and nop 0.0 on three sample tasks",
     ),
     Client(
         "NeMo Gym",
