@@ -98,7 +98,6 @@ def test_what_is_not_supported_is_named(make: Make, toml: str) -> None:
     ("file", "text", "why"),
     [
         ("environment/docker-compose.yml", "services: {}", "docker-compose.yml (several containers)"),
-        ("tests/docker-compose.yaml", "services: {}", "tests/docker-compose.yaml (several containers)"),
         ("environment/Dockerfile", "FROM a\nWORKDIR /a\nRUN --mount=type=cache,target=/c make\n", "RUN with --mount"),
         ("environment/Dockerfile", "FROM a\nWORKDIR /a\nRUN <<EOF\ntrue\nEOF\n", "a here-document"),
         ("environment/Dockerfile", 'FROM a\nWORKDIR /a\nENTRYPOINT ["/start"]\n', "an ENTRYPOINT"),

@@ -198,3 +198,13 @@ def test_what_cannot_be_served_is_refused_by_name(make: Make, text: str) -> None
     """The import of a registry breaks, or its task runs without a part of what its file asks for."""
     found, (why,) = read_tasks(make(text))
     assert not found and WHOLE[text] in why, why
+
+
+def test_a_verifier_of_several_containers_is_refused(make: Make) -> None:
+    """A separate verifier runs without the services that its tests ask."""
+    task = make("services: {}")
+    (task / "task.toml").write_text("[verifier]\nenvironment_mode = 'separate'\n")
+    (task / "tests" / "Dockerfile").write_text("FROM debian\nWORKDIR /tests\n")
+    (task / "tests" / "docker-compose.yaml").write_text("services: {}")
+    found, (why,) = read_tasks(task)
+    assert not found and "tests/docker-compose.yaml (several containers)" in why, why
