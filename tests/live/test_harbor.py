@@ -234,7 +234,8 @@ def test_a_service_that_does_not_come_up_says_why(harbor: Server, tmp_path: Path
     (task / "instruction.md").write_text("Nothing.")
     (task / "tests" / "test.sh").write_text("exit 1\n")
     (task / "environment" / "Dockerfile").write_text("FROM sandbox-samples/base:latest\nWORKDIR /app\n")
-    compose = "services: {db: {image: 'sandbox-samples/base:latest', command: bash -c 'echo no licence; exit 3'}}"
+    db = {"image": "sandbox-samples/base:latest", "command": "bash -c 'echo no licence; exit 3'"}
+    compose = json.dumps({"services": {"db": {**db, "healthcheck": {"test": "false"}}}})
     (task / "environment" / "docker-compose.yaml").write_text(compose)
     harbor.cli("instances", "import", str(task))
     answer = harbor.post("/start_instance", {"instance_hash": "failing"}, timeout=300)

@@ -195,13 +195,13 @@ class Making:
         )
         if service.files:
             await self._engine.call(lambda api: api.put_archive(container_id, "/", io.BytesIO(service.files)))
-        self._started[service.name] = asyncio.get_running_loop().time()
         try:
             await self._engine.call(lambda api: api.start(container_id))
         except (EngineUnavailable, SandboxLost) as error:
             if "answered 400" in error.detail or "executable file not found" in error.detail:
                 raise ImageUnavailable(f"the service {service.name} cannot be started: {error.detail}") from error
             raise
+        self._started[service.name] = asyncio.get_running_loop().time()
 
     def _create(
         self,
