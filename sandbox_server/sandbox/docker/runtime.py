@@ -6,11 +6,10 @@ import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from sandbox_server import clock
 from sandbox_server.errors import EngineUnavailable, ImageUnavailable, SandboxLost, ServiceError
 from sandbox_server.sandbox.base import Build, ContainerInfo, ContainerSpec, CpuTime, ImageInfo, Role, StoredImage
 from sandbox_server.sandbox.bash.fifo_stream import discard_left
@@ -26,7 +25,8 @@ from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.freezing import freeze, is_frozen, thaw
 from sandbox_server.sandbox.docker.group import Group
 from sandbox_server.sandbox.docker.images import Images
-from sandbox_server.sandbox.docker.labels import ASSIGNED, DEADLINE, EGRESS, GROUP, NODE, ROLE, SERVICE, SID, TOKEN
+from sandbox_server.sandbox.docker.labels import ASSIGNED, EGRESS, GROUP, NODE, ROLE, TOKEN
+from sandbox_server.sandbox.docker.listing import info_of, layer_bytes, of_node, sandboxes, sid_of
 from sandbox_server.sandbox.docker.neighbours import Neighbours
 from sandbox_server.sandbox.docker.outside import DockerOutside
 from sandbox_server.sandbox.egress import Egress
@@ -168,7 +168,7 @@ class DockerRuntime:
         sandbox = self._sandbox(container_id, labels[TOKEN], Role(labels[ROLE]), folder)
         if found["State"].get("Paused"):
             sandbox.clock.stop()
-        self._meter(container_id, Role(labels[ROLE]), _assigned({"Names": [found["Name"]]}) or labels.get(SID, ""))
+        self._meter(container_id, Role(labels[ROLE]), sid_of([found["Name"]], labels))
         return self._open.setdefault(container_id, sandbox)
 
     async def list(self) -> list[ContainerInfo]:
@@ -176,18 +176,11 @@ class DockerRuntime:
         found: list[dict[str, Any]] = await self._engine.call(
             lambda api: api.containers(all=True, filters={"label": [NODE, ROLE]})
         )
-        found = [container for container in found if container["Labels"][ROLE] != SERVICE]
+        found = sandboxes(found)
         mounts = {mount.get("Source", "") for container in found for mount in container.get("Mounts", ())}
         await asyncio.to_thread(self._fifos.remove_left, mounts)
-        infos = [_info(c | {"Image": self._images.named(c["Image"])}, self._held) for c in found]
-        # CLI commands on this node (node "<node>+...") remove their containers themselves, unless they were killed
-        guests = f"{self._config.node}+"
-        now = clock.today()
-        return [
-            info
-            for info in infos
-            if info.node == self._config.node or (info.node.startswith(guests) and info.deadline < now)
-        ]
+        infos = [info_of(c, self._images.named(c["Image"]), self._held) for c in found]
+        return of_node(infos, self._config.node)
 
     async def remove(self, container_id: str) -> None:
         """See `sandbox.base.Runtime.remove`."""
@@ -383,16 +376,7 @@ class DockerRuntime:
             lambda api: api.containers(all=True, size=True, filters={"label": f"{GROUP}={group}"} if group else which),
             timeout_s=_DISK_USAGE_S,
         )
-        used = {
-            container["Id"]: container.get("SizeRw", 0)
-            for container in found
-            if container["Labels"].get(ROLE) != SERVICE
-        }
-        owners = {container["Labels"].get(GROUP): container["Id"] for container in found if container["Id"] in used}
-        for container in found:
-            if container["Id"] not in used and (owner := owners.get(container["Labels"].get(GROUP))):
-                used[owner] += container.get("SizeRw", 0)
-        return used
+        return layer_bytes(found)
 
     def _sandbox(self, container_id: str, token: str, role: Role, folder: Path | None) -> BashSandbox:
         own = folder if role is Role.SESSION else None
@@ -420,30 +404,3 @@ class DockerRuntime:
                 raise
             self._fifos.give_up(f"the engine's host has no folder {folder.parent}; see SANDBOX_FIFO_DIR")
             return await self._engine.call(lambda api: create(api, spec, own, None))
-
-
-def _info(container: dict[str, Any], held: set[str]) -> ContainerInfo:
-    labels = container["Labels"]
-    try:
-        deadline = datetime.fromisoformat(labels.get(DEADLINE, ""))
-    except ValueError:
-        deadline = datetime.fromtimestamp(container["Created"], UTC)
-    return ContainerInfo(
-        container_id=container["Id"],
-        role=Role(labels[ROLE]),
-        sid=_assigned(container) or labels.get(SID, ""),
-        node=labels[NODE],
-        deadline=deadline,
-        running=container["State"] == "running",
-        image=container["Image"],
-        held=labels.get(TOKEN) in held,
-        paused=container["State"] == "paused",
-    )
-
-
-def _assigned(container: dict[str, Any]) -> str:
-    """The sid in its name; "" if it was not assigned to another session."""
-    for name in container.get("Names") or ():
-        if name.startswith(f"/{ASSIGNED}"):
-            return str(name.removeprefix(f"/{ASSIGNED}").partition("-")[0])
-    return ""

@@ -16,6 +16,7 @@ from sandbox_server.sandbox.base import Limits, Role, ShellOutcome
 from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.docker import cgroup
 from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.sandbox.docker.labels import ROLE
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 
 from .backends import OCI_RUNTIME, Backend
@@ -418,3 +419,17 @@ async def test_containers_of_another_node_are_not_ours(backend: Backend, shared:
     assert await other.list() == []
     with pytest.raises(ServiceError):
         await other.attach(shared.container_id)
+
+
+async def test_what_a_newer_version_made_is_left_alone(
+    runtime: DockerRuntime, engine: Engine, shared: BashSandbox
+) -> None:
+    """A server that is taken back to the version before would not start."""
+    found = await engine.call(lambda api: api.inspect_container(shared.container_id))
+    labels = found["Config"]["Labels"] | {ROLE: "of-a-later-version"}
+    made = await engine.call(lambda api: api.create_container(IMAGE, command=["true"], labels=labels))
+    try:
+        assert shared.container_id in [info.container_id for info in await runtime.list()]
+        assert made["Id"] not in [info.container_id for info in await runtime.list()]
+    finally:
+        await engine.call(lambda api: api.remove_container(made["Id"]))

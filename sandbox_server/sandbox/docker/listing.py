@@ -1,0 +1,58 @@
+"""What the engine's list of containers says of ours, by their labels."""
+
+from collections.abc import Container, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from sandbox_server import clock
+from sandbox_server.sandbox.base import ContainerInfo, Role
+from sandbox_server.sandbox.docker.labels import ASSIGNED, DEADLINE, GROUP, NODE, ROLE, SERVICE, SID, TOKEN
+
+
+def sandboxes(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that are sandboxes; not their services, nor what a newer version of the server made on the same engine."""
+    return [container for container in found if container["Labels"].get(ROLE) in set(Role)]
+
+
+def of_node(infos: Sequence[ContainerInfo], node: str) -> list[ContainerInfo]:
+    """Those of the node, and expired ones of CLI commands on it (node "<node>+..."), which were killed."""
+    guests, now = f"{node}+", clock.today()
+    return [info for info in infos if info.node == node or (info.node.startswith(guests) and info.deadline < now)]
+
+
+def info_of(container: dict[str, Any], image: str, held: Container[str | None]) -> ContainerInfo:
+    """An entry of the list. `held`: tokens of the containers that this process makes or has open."""
+    labels = container["Labels"]
+    try:
+        deadline = datetime.fromisoformat(labels.get(DEADLINE, ""))
+    except ValueError:
+        deadline = datetime.fromtimestamp(container["Created"], UTC)
+    return ContainerInfo(
+        container_id=container["Id"],
+        role=Role(labels[ROLE]),
+        sid=sid_of(container.get("Names") or (), labels),
+        node=labels[NODE],
+        deadline=deadline,
+        running=container["State"] == "running",
+        image=image,
+        held=labels.get(TOKEN) in held,
+        paused=container["State"] == "paused",
+    )
+
+
+def sid_of(names: Sequence[str], labels: dict[str, str]) -> str:
+    """The sid in its name if it was assigned to another session, else the one in its labels."""
+    for name in names:
+        if name.startswith(f"/{ASSIGNED}"):
+            return str(name.removeprefix(f"/{ASSIGNED}").partition("-")[0])
+    return labels.get(SID, "")
+
+
+def layer_bytes(found: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """Container id -> bytes in its writable layer and those of its services."""
+    used = {one["Id"]: one.get("SizeRw", 0) for one in found if one["Labels"].get(ROLE) != SERVICE}
+    owners = {one["Labels"].get(GROUP): one["Id"] for one in found if one["Id"] in used}
+    for one in found:
+        if one["Id"] not in used and (owner := owners.get(one["Labels"].get(GROUP))):
+            used[owner] += one.get("SizeRw", 0)
+    return used
