@@ -136,7 +136,10 @@ async def looks(sandbox: BashSandbox, *, times: bool) -> list[str]:
     tree = files.stdout.text()
     for folder in UNTOLD:
         tree = re.sub(rf"(?m)^({folder}\|d\|.*)\|[0-9.]+$", r"\1", tree)
-    return [*shell.splitlines(), *(tree if times else re.sub(r"\|\d+\.\d{10}", "", tree)).splitlines()]
+    if not times:
+        tree = re.sub(r"\|\d+\.\d{10}", "", tree)
+        tree = re.sub(r"(?m)^\d+ (\d+ \S*/\.git/index)$", r"\1", tree)  # git writes times into it
+    return [*shell.splitlines(), *tree.splitlines()]
 
 
 async def compared(original: BashSandbox, copy: BashSandbox, *, times: bool) -> None:
