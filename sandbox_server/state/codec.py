@@ -38,6 +38,12 @@ def session_fields(values: Mapping[str, object]) -> dict[str, str]:
     return texts
 
 
+def whole(record: SessionRecord) -> list[str]:
+    """All fields of the record, as `flat` has them."""
+    # not asdict(), as in `dump`
+    return flat({name: getattr(record, name) for name in _FIELDS})
+
+
 def flat(values: Mapping[str, object]) -> list[str]:
     """`session_fields` as a flat list: name, value, name, value."""
     return [part for pair in session_fields(values).items() for part in pair]

@@ -4,12 +4,11 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import asdict
 
 from sandbox_server import clock
 from sandbox_server.lifecycle import OVER
 from sandbox_server.records import ActionRecord, InFlight, SessionRecord
-from sandbox_server.state.codec import action_of, dump, flat, session_of
+from sandbox_server.state.codec import action_of, dump, flat, session_of, whole
 from sandbox_server.state.connection import Connection, Script
 from sandbox_server.state.history import RedisEditorHistory
 from sandbox_server.state.image_uses import ImageUses
@@ -127,7 +126,7 @@ class Store:
         await self._connection.script(
             _PUT,
             [self._keys.session(record.sid), self._keys.live(record.node), self._keys.nodes],
-            [_ms(left_s + self._result_ttl_s), record.node, record.sid, "1" if ended else "0", *flat(asdict(record))],
+            [_ms(left_s + self._result_ttl_s), record.node, record.sid, "1" if ended else "0", *whole(record)],
         )
 
     async def drop(self, sid: str) -> None:
@@ -206,7 +205,7 @@ class Store:
         taken = await self._connection.script(
             _ADOPT,
             [keys.session(sid), keys.live(former), keys.live(record.node), keys.nodes, keys.in_flight(sid)],
-            [sid, former, record.node, *flat(asdict(record))],
+            [sid, former, record.node, *whole(record)],
         )
         return bool(taken)
 
