@@ -55,23 +55,27 @@ class Writing:
         """Append `data` to a part. Raises NotForkable: it is too large. DataDiskFull. InfrastructureError."""
         cutter = self._cutters.setdefault(part, Cutter())
         self._sizes[part] += len(data)
-        await self._keep(part, list(cutter.feed(data)))
+        blocks = list(cutter.feed(data))
+        await self._keep([part] * len(blocks), blocks)
 
     async def add_block(self, part: Part, block: bytes) -> None:
         """Append a block of another store to a part, as it is. Raises as `add`."""
         self._sizes[part] += len(block)
-        await self._keep(part, [block])
+        await self._keep([part], [block])
 
     async def end(self) -> tuple[Mapping[Part, tuple[str, ...]], Mapping[Part, int]]:
         """The blocks and the sizes of all parts."""
-        for part, cutter in self._cutters.items():
-            if rest := cutter.rest():
-                await self._keep(part, [rest])
+        rests = {part: rest for part, cutter in self._cutters.items() if (rest := cutter.rest())}
+        await self._keep(list(rests), list(rests.values()))
         return {part: tuple(names) for part, names in self._blocks.items()}, dict(self._sizes)
 
-    async def _keep(self, part: Part, blocks: Sequence[bytes]) -> None:
+    async def _keep(self, parts: Sequence[Part], blocks: Sequence[bytes]) -> None:
+        """Append each block to its part; all in one go, since each takes a thread."""
+        if not blocks:
+            return
         names, written = await self._store.put(blocks)
-        self._blocks.setdefault(part, []).extend(names)
+        for part, name in zip(parts, names, strict=True):
+            self._blocks.setdefault(part, []).append(name)
         self._written += written
         if self._written > self._store.most_bytes:
             raise NotForkable(
