@@ -77,6 +77,8 @@ class Starts:
         self._spending = spending
         self._slots = FairQueue(config.max_sessions, most_waiting=config.start_queue)
         self._quotas = Quotas(sessions=config.run_sessions, starts_per_min=config.run_starts_per_min)
+        self._shows = False
+        """The gauges will be set in this round of the event loop."""
         self._holders: dict[str, tuple[str, str]] = {}
         """sid -> (run, owner) of each session that holds a slot."""
         self.groups = Groups(first_guess=config.pool_group, window_s=config.pool_group_window_s)
@@ -215,7 +217,7 @@ class Starts:
         """Acquire a slot, which outlasts the body. If the body raises, release the slot and the run's quota."""
         try:
             with _timed(start, "queue"), telemetry.STARTS_WAITING.labels("slots").track_inprogress():
-                asyncio.get_running_loop().call_soon(self._show)  # runs once this start is in the queue
+                self._show()  # once this start is in the queue
                 await self._slots.acquire(start.ticket)
         except BaseException:
             self._quotas.release(start.owner or start.run)
@@ -233,6 +235,12 @@ class Starts:
             raise
 
     def _show(self) -> None:
+        if not self._shows:  # once for all starts of a group
+            self._shows = True
+            asyncio.get_running_loop().call_soon(self._set_gauges)
+
+    def _set_gauges(self) -> None:
+        self._shows = False
         telemetry.SESSIONS_LIVE.set(self.used)
         telemetry.show_runs(self._slots.held, self._slots.waiting_by_run())
 
