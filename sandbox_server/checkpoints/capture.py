@@ -138,7 +138,7 @@ async def _take_files(
             return await hostside.take_files(tree, writing)
         except NotShown as error:
             log.debug("a checkpoint is taken by the container", why=str(error))
-        except OSError as error:
+        except (OSError, OverflowError) as error:  # the latter: a sparse file that got more parts meanwhile
             raise NotForkable(f"its files could not be read: {error}") from error
     return await inside.take_files(sandbox, outside, writing, timeout_s)
 

@@ -41,7 +41,8 @@ async def take_files(tree: Tree, writing: Writing) -> tuple[str, ...]:
     """Write the files and their lists; returns the names of the programs that run.
 
     Raises:
-        NotShown: nothing was written; it is too much for this way. As `Writing.add`. OSError: a file cannot be read.
+        NotShown: nothing was written; it is too much for this way. As `Writing.add`. OSError, OverflowError: a file
+            cannot be read.
     """
     packer, pieces, data = await on_thread(_begun, tree)
     with closing(pieces):

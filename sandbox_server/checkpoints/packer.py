@@ -16,7 +16,7 @@ from sandbox_server.sandbox.tree import Folders, NotShown, Tree
 _PATHS = 4000  # of one checkpoint; each takes some 50 us in which this interpreter does little else
 _NAMES = 50_000  # in the changed folders
 _LONGEST = 4000  # bytes of a path, as a program can open it
-_EXTENTS = 1000  # of one sparse file; what follows is one more
+_EXTENTS = 1000  # of one sparse file
 _PIECE = 1 << 20  # bytes read at once
 _ENOUGH = 4 << 20  # bytes handed over at once
 _SHM = b"/dev/shm"
@@ -36,7 +36,7 @@ class Packer:
             self.contents = b"".join(self._contents())
             self.running = tree.programs()
         except OSError as error:
-            raise NotShown(f"a folder cannot be listed: {error}") from error
+            raise NotShown(f"a folder or a sparse file cannot be read: {error}") from error
         self.folders = b"".join(path + b"\0" for path in self._folders)
         self.done = False
         """The last piece was handed over."""
@@ -96,7 +96,7 @@ class Packer:
     def _file(self, path: bytes, fd: int) -> Iterator[bytes]:
         try:
             seen = os.fstat(fd)
-            extents = _extents(fd, seen.st_size) if seen.st_blocks * 512 < seen.st_size else None
+            extents = _extents(fd, seen.st_size) if _has_holes(seen) else None
             member = _described(path, seen, Kind.FILE, xattrs=_xattrs(fd))
             yield header(member, extents)
             total = 0
@@ -123,9 +123,11 @@ def _changed(root: Folders, at: bytes, mounts: frozenset[bytes]) -> tuple[Sequen
                 if path not in mounts:
                     folders.append(path)
             elif path not in mounts:
-                kind = stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode)
-                if kind not in (stat.S_IFCHR, stat.S_IFSOCK):
+                seen = entry.stat(follow_symlinks=False)
+                if stat.S_IFMT(seen.st_mode) not in (stat.S_IFCHR, stat.S_IFSOCK):
                     others.append(path)
+                if stat.S_ISREG(seen.st_mode) and _has_holes(seen):
+                    _count_extents(root, below)
     # always in the same order, so that checkpoints share blocks
     return sorted(folders), sorted(others)
 
@@ -155,13 +157,31 @@ def _xattrs(fd: int) -> dict[bytes, bytes]:
     return found
 
 
+def _has_holes(seen: os.stat_result) -> bool:
+    return seen.st_blocks * 512 < seen.st_size
+
+
+def _count_extents(files: Folders, path: bytes) -> None:
+    """Raises NotShown: too many. With its holes as bytes, the file could take any size in each copy."""
+    with suppress(FileNotFoundError):
+        fd = files.read(path)
+        try:
+            _extents(fd, os.fstat(fd).st_size)
+        except OverflowError as error:
+            raise NotShown(f"{path!r} has {error}") from error
+        finally:
+            os.close(fd)
+
+
 def _extents(fd: int, size: int) -> list[tuple[int, int]]:
-    """Begin and size of each part of a file that is no hole; its end is in it."""
+    """Begin and size of each part of a file that is no hole; its end is in it. Raises OverflowError: too many."""
     extents, at = list[tuple[int, int]](), 0
     try:
         while at < size:
+            if len(extents) == _EXTENTS:
+                raise OverflowError(f"more than {_EXTENTS} parts between holes")
             begin = os.lseek(fd, at, os.SEEK_DATA)
-            at = min(size, os.lseek(fd, begin, os.SEEK_HOLE)) if len(extents) < _EXTENTS else size
+            at = min(size, os.lseek(fd, begin, os.SEEK_HOLE))
             extents.append((begin, at - begin))
     except OSError as error:
         if error.errno != errno.ENXIO:  # a hole at the end

@@ -216,6 +216,8 @@ class Forking:
     async def _as_copy(self, origin: Origin, first: str, differences: Sequence[str]) -> Origin:
         """The origin of further copies: the state that the first one came to by running actions again."""
         async with self._held(first) as record:
+            if record.actions != origin.at:  # somebody found it in a list and used it: its state is not the parent's
+                return origin
             sandbox = await self._runtime.attach(record.container_id)
             checkpoint = await self._checkpointing.take(
                 record, sandbox, origin.instance, of=origin.parent.sid, differences=differences

@@ -13,6 +13,7 @@ import pytest
 
 from sandbox_server.checkpoints.archive import Kind, Member
 from sandbox_server.checkpoints.hostside import on_thread
+from sandbox_server.checkpoints.packer import Packer
 from sandbox_server.checkpoints.unpacker import Listed, Refused, unpack
 from sandbox_server.sandbox.tree import Folders, NotShown, Tree
 
@@ -123,6 +124,20 @@ def test_folders_too_deep_are_left_alone(folders: Folders, tmp_path: Path) -> No
     with pytest.raises(OSError):
         folders.open(deep)
     assert folders.open(deep[:60])
+
+
+def test_holes_are_not_read_as_bytes(folders: Folders, tmp_path: Path) -> None:
+    """A file with a hole of any size between many small parts is that large in each copy."""
+    with (tmp_path / "root/islands").open("wb") as file:
+        for number in range(1100):
+            file.seek(number << 16)
+            file.write(b"x")
+        file.truncate(1 << 40)
+    shown = SimpleNamespace(upper=folders, files=folders, shm=None, mounts=frozenset(), programs=list)
+    with pytest.raises(NotShown, match="parts between holes"):
+        Packer(cast(Tree, shown))
+    os.truncate(tmp_path / "root/islands", 900 << 16)
+    assert sum(map(len, Packer(cast(Tree, shown)).pieces())) < 8 << 20
 
 
 async def test_a_caller_that_gives_up_stops_the_thread() -> None:
