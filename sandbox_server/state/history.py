@@ -117,7 +117,9 @@ class RedisEditorHistory:
             end = at + 4 + int.from_bytes(exported[at : at + 4], "big")
             words.append(exported[at + 4 : end])
             at = end
-        if len(words) > 1:
+        if len(words) == 1:
+            await self.clear()
+        else:
             await self._connection.script(_PUT, self._keys[:2], words)
 
 

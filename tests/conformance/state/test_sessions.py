@@ -122,6 +122,20 @@ async def test_undo_is_a_stack_per_path_and_session(store: Store) -> None:
     assert await one.pop("/b") == "b1" and await two.pop("/a") == "other"
 
 
+async def test_exported_stacks_replace_what_is_there(store: Store) -> None:
+    """A session that goes on from before its first edit undoes edits that it has not made."""
+    history = store.history("7")
+    empty = await history.export()
+    await history.push("/a", "old")
+    edited = await history.export()
+    await history.push("/a", "new")
+    await history.put(edited)
+    assert (await history.pop("/a"), await history.pop("/a")) == ("old", None)
+    await history.put(edited)
+    await history.put(empty)
+    assert await history.pop("/a") is None
+
+
 async def test_undo_forgets_the_oldest_past_its_bounds(store: Store, connection: Connection, keys: Keys) -> None:
     """One session would fill Redis."""
     await store.put_session(session())
