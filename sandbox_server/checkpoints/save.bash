@@ -36,9 +36,18 @@ __sb_save() {
     builtin printf '#%s\n' "$__sb_open"
     builtin dirs -l -p >| "$__sb_file.list"
     builtin mapfile -t __sb_list < "$__sb_file.list"
-    # a folder that was removed is made for as long as it takes to enter it
-    builtin printf 'builtin cd -- %q || { mkdir -p -- %q && builtin cd -- %q && rmdir -- %q; }\nbuiltin dirs -c\n' \
-      "${__sb_list[0]}" "${__sb_list[0]}" "${__sb_list[0]}" "${__sb_list[0]}"
+    # a folder that was removed is made for as long as it takes to enter it; the one above keeps its time
+    builtin printf '__sb_name=%q\n' "${__sb_list[0]}"
+    builtin printf '%s\n' \
+      'builtin cd -- "$__sb_name" || {' \
+      '  __sb_not=$__sb_name' \
+      '  until [[ -d $__sb_not/ ]]; do __sb_not=${__sb_not%/*}; done' \
+      '  touch -r "$__sb_not/" -- /run/sandbox/shell.list' \
+      '  mkdir -p -- "$__sb_name" && builtin cd -- "$__sb_name" &&' \
+      '    (builtin cd -- "$__sb_not/" && rmdir -p -- "${__sb_name#"$__sb_not"/}")' \
+      '  touch -r /run/sandbox/shell.list -- "$__sb_not/"' \
+      '}' \
+      'builtin dirs -c'
     for ((__sb_name = ${#__sb_list[@]} - 1; __sb_name > 0; __sb_name--)); do
       builtin printf 'builtin pushd -n -- %q\n' "${__sb_list[__sb_name]}"
     done

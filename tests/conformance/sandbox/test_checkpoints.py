@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, note, settings
+from hypothesis import HealthCheck, Phase, example, given, note, settings
 from hypothesis import strategies as st
 
 from sandbox_server.checkpoints.capture import capture, restore
@@ -50,6 +50,8 @@ find / /dev/shm -xdev -type f -size -200k -not -path '/run/sandbox/*' -not -path
 UNTOLD = ["/tmp"] if OCI_RUNTIME == "runsc" else []
 """Folders whose time is not compared: bash keeps a here-document in a file of /tmp where pipes are small."""
 
+GONE = "mkdir -p /w/go/ne; cd /w/go/ne; rm -r /w/go"
+
 name = st.sampled_from(["a", "b", "c d", "-e", "é", "$x", "deep/er", "deep/a", "link"])
 place = st.sampled_from(["/w", "/w/deep", "/etc", "/opt", "/usr/share", "/tmp", "/dev/shm", "/root"])
 value = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
@@ -87,6 +89,7 @@ ACTIONS = st.one_of(
             "cd /w && GIT_COMMITTER_DATE=@1 git -c user.name=a -c user.email=a@b commit -qm x --date=@1 --allow-empty",
             "cd /w/deep 2> /dev/null || cd /tmp",
             "mkdir -p /w/gone; cd /w/gone; rmdir /w/gone",
+            GONE,
             "pushd /usr > /dev/null; pushd /etc > /dev/null",
             "popd > /dev/null",
             'f() { git log; local -A m=([1]=2); cat <<< "$1"; }; export -f f',
@@ -191,6 +194,7 @@ class Way(StrEnum):
     taken=st.sampled_from(Way),
     put=st.sampled_from([Way.HOST, Way.WALKED]),
 )
+@example(before=[GONE], after=["pwd; cd ..; pwd"], taken=Way.HOST, put=Way.HOST)
 async def test_a_copy_is_the_same_bit_for_bit(
     runtime: DockerRuntime, tmp_path: Path, before: list[str], after: list[str], taken: Way, put: Way
 ) -> None:
