@@ -183,7 +183,7 @@ class Tree:
         self.files = self._folders(os.open("root", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._process))
         """The whole tree, as the container sees it, without what is mounted in it."""
         self.upper = self._folders(os.open(os.fsencode(upper), _FOLDER))
-        """What was changed in it; paths and types only, not for writing."""
+        """What was changed in it; paths, types and holes only, not for writing."""
         self.shm = self._folders(self._below("dev", "shm")) if b"/dev/shm" in points else None
         self.own = self._folders(self._below("run", "sandbox"))
         """/run/sandbox, which is not part of a session."""
