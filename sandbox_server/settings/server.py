@@ -72,7 +72,7 @@ class ServerSettings(BaseModel):
     lock_lease_s: float = 30.0
     """Lease of a session's lock. Its holder renews it, so the lock of a dead server is released after this time."""
     journal_flush_s: float = 0.5
-    """Longest time from acknowledging an action until it is written to SQL."""
+    """Seconds from one write of acknowledged actions to SQL to the next."""
     action_search: bool = False
     """Index the words of actions in SQL, for `/ui/actions` and `/v1/actions/search`. Writing an action to SQL then
     takes four times the CPU (0.4 instead of 0.1 ms); the action does not wait for it."""

@@ -61,7 +61,7 @@ class JournalFlusher:
             self._adopted_at = time.monotonic()
 
     async def drain(self) -> int:
-        """Move all pending entries of this node; returns their number.
+        """Move all entries of this node that are pending now; returns their number.
 
         Raises:
             StateUnavailable, CatalogueUnavailable: the rest stays pending.
@@ -80,7 +80,11 @@ class JournalFlusher:
     async def _drain(self, node: str) -> int:
         run, redis, pending = self._connection.run, self._connection.redis, self._keys.pending(node)
         moved = 0
-        while entries := await run(redis.xrange(pending, count=self._batch)):
+        while True:
+            count = self._batch
+            entries = await run(redis.xrange(pending, count=count))
+            if not entries:
+                return moved
             texts = [fields[b"a"] for _, fields in entries]
             least, most = _BATCH
             self._batch = min(most, max(least, _BATCH_BYTES * len(texts) // sum(map(len, texts))))
@@ -92,7 +96,9 @@ class JournalFlusher:
                 await self._one_by_one(node, texts)
             await run(redis.xdel(pending, *(entry_id for entry_id, _ in entries)))
             moved += len(entries)
-        return moved
+            if len(entries) < count:
+                # actions go on while SQL is written; the next round takes theirs, in one transaction
+                return moved
 
     async def _one_by_one(self, node: str, texts: list[bytes]) -> None:
         run, redis, rejected = self._connection.run, self._connection.redis, self._keys.rejected(node)

@@ -52,6 +52,25 @@ async def test_acknowledged_actions_reach_the_sink_in_batches(
     assert sink.writes == 2 and await flusher.drain() == 0
 
 
+async def test_actions_that_come_during_a_write_wait_for_the_next_round(
+    store: Store, connection: Connection, keys: Keys, sink: Sink
+) -> None:
+    """Under steady load every few actions had a transaction of their own, one right after the other."""
+    await store.put_session(session())
+    await do(store, 1)
+
+    class Busy(Sink):
+        async def add_actions(self, actions: Sequence[ActionRecord]) -> None:
+            await super().add_actions(actions)
+            if self.writes < 3:
+                await do(store, self.writes + 1)
+
+    busy = Busy()
+    flusher = JournalFlusher(connection, keys, busy, node="n1")
+    assert [await flusher.drain(), busy.writes] == [1, 1]
+    assert [await flusher.drain(), busy.writes, sorted(busy.rows)] == [1, 2, [("7", 1), ("7", 2)]]
+
+
 async def test_a_database_that_is_down_loses_nothing(
     store: Store, connection: Connection, keys: Keys, sink: Sink
 ) -> None:
