@@ -82,6 +82,8 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
         lifespan=lifespan,
         routes=[Route("/openapi.json", _describe)],
         openapi_url=None,  # FastAPI's own routes: one blocks the loop, and its pages load scripts from another host
+        # traces and metrics are our own: FastAPI would look at each request whether somebody has set up OpenTelemetry
+        telemetry={"tracing": False, "metrics": False, "logs": False},
         responses={422: {"model": Refused}, 401: {"model": Refused}, 413: {"model": Refused}},
     )
     guards = [Depends(rights.admit_routed)] if settings.api_keys else []

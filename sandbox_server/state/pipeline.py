@@ -26,13 +26,15 @@ class _Broken(Exception):
     """The connection ended before the reply came; it is unknown whether the command arrived."""
 
 
+_pack = cast(Callable[[tuple[Word, ...]], bytes], hiredis.pack_command)  # its own type hint says a tuple of one
+
+
 def packed(words: Sequence[Word]) -> bytes:
     """A command in Redis's wire format."""
-    pack = cast(Callable[[tuple[Word, ...]], bytes], hiredis.pack_command)  # its own type hint says a tuple of one
     try:
-        return pack(tuple(words))
+        return _pack(tuple(words))
     except UnicodeEncodeError:  # a cwd may hold bytes that are not UTF-8
-        return pack(tuple(word.encode("utf-8", "surrogatepass") if isinstance(word, str) else word for word in words))
+        return _pack(tuple(word.encode("utf-8", "surrogatepass") if isinstance(word, str) else word for word in words))
 
 
 class _Link(asyncio.Protocol):

@@ -86,18 +86,17 @@ class Scanner:
             yield data[start:held], None
 
 
-def _path(shown: str | None) -> str:
-    return (shown or "").replace("\r\n", "\n")  # the terminal turns every line feed into \r\n
+def _path(shown: bytes) -> str:
+    return shown.decode("utf-8", "replace").replace("\r\n", "\n")  # the terminal turns every line feed into \r\n
 
 
 def _mark(match: re.Match[bytes]) -> Mark:
-    begin, end, status, euid, flag, cwd, python, prompt, user, notice = (
-        None if group is None else group.decode("utf-8", "replace") for group in match.groups()
-    )
-    if begin is not None:
-        return Begin(begin)
-    if end is not None:
-        return End(end, int(status or 0), int(euid or 0), flag == "t", flag == "c", _path(cwd), _path(python))
-    if prompt is not None:
-        return Prompt(prompt, user or "")
-    return Notice(tuple((notice or "").split()))
+    # each is decoded alone: a shell prints three of them around every action
+    if begin := match[1]:
+        return Begin(begin.decode())
+    if end := match[2]:
+        status, euid, flag, cwd, python = match.group(3, 4, 5, 6, 7)
+        return End(end.decode(), int(status), int(euid), flag == b"t", flag == b"c", _path(cwd), _path(python))
+    if prompt := match[8]:
+        return Prompt(prompt.decode(), match[9].decode("utf-8", "replace"))
+    return Notice(tuple(match[10].decode().split()))
