@@ -45,17 +45,19 @@ __sb_p() {
     [[ -t 2 ]] && flags=t
     # after `exec >&-` by the policy: a shell without stdout or stderr is replaced
     [[ -e /dev/fd/1 && -e /dev/fd/2 ]] || flags=c
-    builtin hash python 2> /dev/null && python=${BASH_CMDS[python]-}
-    __sb_s 2> /dev/null
-    builtin printf -v report '\036I%s %s %s %s \037%s\037%s\036' "$nonce" "$1" "$EUID" "$flags" "$cwd" "$python"
-    # (after a syntax error bash shows the prompt that it had before)
-    if [[ $1 == 0 && $flags == t && $BASHOPTS == *promptvars* ]] &&
-      builtin declare -g "PS1=\${__sb_i}"$'\036'"P$nonce \\u"$'\036' 2> /dev/null; then # it may be read-only
-      __sb_i=$report
-    else
-      builtin printf '%s' "$report" > /dev/tty
-      builtin declare -g PS1=$'\036'"P$nonce \\u"$'\036' 2> /dev/null
-    fi
+    { # one redirection for all of this: it takes ten system calls
+      builtin hash python && python=${BASH_CMDS[python]-}
+      __sb_s
+      builtin printf -v report '\036I%s %s %s %s \037%s\037%s\036' "$nonce" "$1" "$EUID" "$flags" "$cwd" "$python"
+      # (after a syntax error bash shows the prompt that it had before)
+      if [[ $1 == 0 && $flags == t && $BASHOPTS == *promptvars* ]] &&
+        builtin declare -g "PS1=\${__sb_i}"$'\036'"P$nonce \\u"$'\036'; then # it may be read-only
+        __sb_i=$report
+      else
+        builtin printf '%s' "$report" > /dev/tty
+        builtin declare -g PS1=$'\036'"P$nonce \\u"$'\036'
+      fi
+    } 2> /dev/null
     [[ $flags == c ]] && builtin exit 0
   fi
   if [[ ${__sb_x-} ]]; then __sb_x= && builtin set -x; fi
