@@ -18,28 +18,34 @@ hypothesis.settings.load_profile("untimed")
 ROOT = Path(__file__).parent
 
 ALONE = (
-    # they change what all share: the engine's settings, its images, the host's network and mounts
-    "tests/test_haproxy.py",
-    "tests/test_swarm.py",
-    "tests/chaos/test_short.py",
-    "tests/live/test_userns.py",
-    "tests/conformance/sandbox/test_images.py",
-    "tests/conformance/images/test_repository_images.py",
-    "tests/regressions/test_engine_disk.py",
-    # they measure time, on a machine that must be theirs
-    "tests/live/test_loop.py",
+    "tests/test_swarm.py",  # it changes the engine's settings and the host's network
+    "tests/chaos/test_short.py",  # its faults have bounds
+    "tests/conformance/sandbox/test_images.py",  # any change of any image on the engine counts
+    "tests/live/test_loop.py",  # measures time, on a machine that must be its own
 )
 """Files and folders whose tests run one after the other, with nothing beside them."""
 
 FIRST = (
+    "tests/test_compose.py",  # long before test_haproxy, which needs the images that it builds
+    "tests/live/test_verl.py",
     "tests/honest",
+    "tests/conformance/grading/test_confirming.py",
+    "tests/live/test_e2b.py",
+    "tests/live/test_open.py",
+    "tests/conformance/grading/test_sealed.py",
+    "tests/conformance/sandbox/test_shell_timeouts.py",
+    "tests/live/test_forks.py",
+    "tests/conformance/sandbox/test_shell_state.py",
+    "tests/test_haproxy.py",
+    "tests/live/test_load.py",
+    "tests/live/test_pool.py",
+    "client/tests/test_client_generations.py",
     "tests/hacks",
     "tests/live",
     "tests/regressions",
     "tests/conformance/sandbox",
     "tests/conformance/grading",
     "tests/conformance",
-    "tests/test_compose.py",
     "tests/test_samples.py",
 )
 """Files and folders that take longest, in this order; begun last they would run on while other workers idle."""

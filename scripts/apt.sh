@@ -17,16 +17,20 @@ if [ "$(id -u)" != 0 ]; then
     exit 1
 fi
 
+# apt-get waits for another one's lock of the packages, but not for that of the lists
+mkdir -p /run/lock
+exec 9>/run/lock/sandbox-apt
+flock -w 900 9
 echo "installing:$missing" >&2
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 export DEBIAN_FRONTEND=noninteractive
-install() {
+install() { # without the lock, which a daemon that a package starts would keep
     # shellcheck disable=SC2086 # a list of words
-    apt-get -o DPkg::Lock::Timeout=120 install -y --no-install-recommends $missing >"$log" 2>&1 </dev/null
+    apt-get -o DPkg::Lock::Timeout=120 install -y --no-install-recommends $missing >"$log" 2>&1 </dev/null 9>&-
 }
 # A fresh machine has no package lists, an old one has stale ones: one update fixes both.
-install || { apt-get update >/dev/null 2>&1 </dev/null && install; } || {
+install || { apt-get update >/dev/null 2>&1 </dev/null 9>&- && install; } || {
     tail -n 20 "$log" >&2
     echo "apt-get could not install:$missing" >&2
     exit 1

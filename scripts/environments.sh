@@ -5,6 +5,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 kind=$1 folder=$2 only=${3:-*}
+export UV_LINK_MODE="${UV_LINK_MODE:-hardlink}" # 2 GB less to write; uv copies where its cache is on another file system
 
 # A lock lists all dependencies. Modules that are not imported are not compiled: with veRL, most of them.
 install() { scripts/install.sh "$at/bin/python" --no-compile --require-hashes --no-deps "$@"; }
@@ -24,6 +25,9 @@ link_torch() {
         [ ! -d "$part" ] || ln -sfn "$PWD/$part" "$(echo "$at"/lib/python*/site-packages)/"
     done
 }
+
+mkdir -p "$folder"
+! command -v flock >/dev/null 2>&1 || { exec 9>"$folder/.making" && flock 9; } # one that runs beside us makes the same ones
 
 python=
 for lock in requirements/"$kind"-$only.txt; do

@@ -25,7 +25,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/sicken":
             state["sick"] = True
         elif self.path == "/slow":
-            time.sleep(8)
+            while not os.path.exists("/tmp/released"):
+                time.sleep(0.05)
         elif self.path == "/take":  # and never answer
             state["taken"] += 1
             self.connection.shutdown(socket.SHUT_RDWR)

@@ -57,6 +57,8 @@ def stand(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand]:
 
 
 SAMPLES = Path(__file__).resolve().parents[2] / "examples"
+LEAN = {"SANDBOX_POOL_SIZE": "0", "SANDBOX_CONFIRM": "off"}
+"""Without containers for the rest of a group that never comes and confirming runs: no client sees a difference."""
 
 
 @pytest.fixture(scope="session")
@@ -69,7 +71,7 @@ def live_server() -> Iterator[Service]:
         pytest.skip("the samples are not built: make images")
     rows = [json.loads(line) for line in (SAMPLES / "instances.jsonl").read_text().splitlines()]
     gold = next(row["patch"] for row in rows if row["instance_id"] == "samples__ledger-12")
-    with local.local_server(SAMPLES / "instances.jsonl") as server:
+    with local.local_server(SAMPLES / "instances.jsonl", LEAN) as server:
         yield Service(server.url, "samples__ledger-12", f"git apply - <<'END_OF_GOLD'\n{gold}END_OF_GOLD")
 
 

@@ -30,7 +30,7 @@ PLAYS = (
 def player(sample_images: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Player]:
     """Of one server, whose confirming runs are on."""
     rows = write_rows(tmp_path_factory.mktemp("hacks"))
-    with local_server(rows, {**SETTINGS, "SANDBOX_CONFIRM": "resolved"}) as server:
+    with local_server(rows, {**SETTINGS, "SANDBOX_CONFIRM": "resolved", "SANDBOX_POOL_SIZE": "0"}) as server:
         player = Player(server.url)
         yield player
         player.close()

@@ -17,7 +17,7 @@ from .patches import WITHOUT_ALL, Honest, chosen, every_patch
 def server(sample_images: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Of these tests' own, with the confirming run that a trainer gets."""
     folder, rows = tmp_path_factory.mktemp("honest"), ROOT / "examples" / "instances.jsonl"
-    with serving(folder, rows, pool_size=2, confirm="resolved") as server:
+    with serving(folder, rows, pool_size=0, confirm="resolved") as server:
         yield server
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,16 @@ from sandbox_server.images.built_images import BuiltImages
 from sandbox_server.images.preparing import REPOSITORY, Preparing
 from sandbox_server.images.repository_images import LEFT_OUT_LABEL, RepositoryImages
 from sandbox_server.images.workspaces import Workspaces
-from sandbox_server.sandbox.base import ContainerSpec, Limits, Role, Sandbox
+from sandbox_server.sandbox.base import ContainerSpec, ImageInfo, Limits, Role, Sandbox
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime, RuntimeConfig
 from tests.deployment import BASE_IMAGE
 from tests.repository import BUG_PATCH, FIX, Repository, make_repository
 
 LIMITS = Limits(memory_mb=512, cpus=2.0, pids=256, disk_mb=256)
+
+COMMITTED: set[str] = set()
+"""Every name that an image was committed as; other tests make images on this engine meanwhile."""
 
 
 @pytest.fixture(scope="module")
@@ -32,15 +35,20 @@ async def runtime(sample_images: dict[str, str]) -> AsyncIterator[DockerRuntime]
     runtime = DockerRuntime(
         Engine(None, timeout_s=60), RuntimeConfig(node=f"test-sources-{secrets.token_hex(4)}", pull=False)
     )
-    before = {image.name for image in await runtime.images()}
+    commit = runtime.commit
+
+    async def noted(container_id: str, name: str, labels: Mapping[str, str]) -> ImageInfo:
+        COMMITTED.add(name)
+        return await commit(container_id, name, labels)
+
+    runtime.commit = noted  # type: ignore[method-assign]
     yield runtime
     left = await runtime.list()
     await asyncio.gather(*(runtime.remove(container.container_id) for container in left))
-    made = [image.name for image in await runtime.images() if image.name not in before]
     # children first
-    for name in sorted(made, key=lambda name: (":repository-" in name, ":sealed-" in name)):
-        if name.startswith(REPOSITORY):
-            await runtime.remove_image(name)
+    for name in sorted(COMMITTED, key=lambda name: (":repository-" in name, ":sealed-" in name)):
+        assert name.startswith(REPOSITORY)
+        await runtime.remove_image(name)
     runtime.close()
     assert not left, f"{len(left)} containers were left behind"
 
@@ -98,6 +106,11 @@ async def said(sandbox: Sandbox, script: str) -> str:
     done = await sandbox.exec(["bash", "-c", script], timeout_s=60, cwd="/testbed", merge_streams=True)
     assert done.exit_code == 0, done.stdout.text()
     return done.stdout.text().rstrip("\n")
+
+
+async def images(runtime: DockerRuntime) -> set[str]:
+    """The images there are of those that were committed here."""
+    return {image.name for image in await runtime.images()} & COMMITTED
 
 
 async def prepare_containers(runtime: DockerRuntime) -> int:
@@ -172,10 +185,10 @@ async def test_eight_at_once(
     start: Callable[[TaskInstance], Any], workspaces: Workspaces, remote: Repository, runtime: DockerRuntime
 ) -> None:
     """One preparation, eight separate trees."""
-    before = {image.name for image in await runtime.images()}
+    before = await images(runtime)
     task = instance(remote)
     sandboxes = await asyncio.gather(*(start(task) for _ in range(8)))
-    made = {image.name for image in await runtime.images()} - before
+    made = await images(runtime) - before
     assert len(made) == 2 and len([name for name in made if ":repository-" in name]) == 1, made
     await asyncio.gather(*(said(one, f"echo {n} > src/sum.py") for n, one in enumerate(sandboxes)))
     shown = await asyncio.gather(*(said(one, "cat src/sum.py; git diff --numstat") for one in sandboxes))
@@ -185,7 +198,7 @@ async def test_eight_at_once(
         update={"version": "2", "sandbox": task.sandbox.model_copy(update={"hidden_paths": ("x",)})}
     )
     await workspaces.prepared(other)
-    assert len({image.name for image in await runtime.images()} - before) == 3
+    assert len(await images(runtime) - before) == 3
 
 
 async def test_failures_are_not_kept(
@@ -216,7 +229,7 @@ async def test_ended_in_the_middle(
     """If the container is killed while an image is made: reported, no image of that name, complete the next time."""
     task = instance(remote)
     await workspaces.sealed(task)
-    before = {image.name for image in await runtime.images()}
+    before = await images(runtime)
     slow = task.sandbox.model_copy(update={"setup_commands": ("sleep 60",)})
     task = task.model_copy(update={"sandbox": slow})
     making = asyncio.create_task(workspaces.prepared(task))
@@ -228,7 +241,7 @@ async def test_ended_in_the_middle(
     await runtime._engine.call(lambda api: api.kill(running[0]))
     with pytest.raises(ImageUnavailable, match="broke off"):
         await making
-    assert {image.name for image in await runtime.images()} == before
+    assert await images(runtime) == before
     assert await prepare_containers(runtime) == 0
     again = task.sandbox.model_copy(update={"setup_commands": ()})
     assert (await workspaces.prepared(task.model_copy(update={"sandbox": again}))).base_commit == remote.base
