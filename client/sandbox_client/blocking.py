@@ -41,6 +41,10 @@ class BlockingClient:
         """As `SandboxClient.rollback`."""
         return self._call(lambda client: client.rollback(sid, to))
 
+    def token(self, sid: str) -> str:
+        """As `SandboxClient.token`."""
+        return self._call(lambda client: client.token(sid))
+
     def finish(self, sid: str) -> None:
         """As `SandboxClient.finish`."""
         return self._call(lambda client: client.finish(sid))

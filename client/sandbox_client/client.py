@@ -142,6 +142,18 @@ class SandboxClient:
         )
         return str(answer.get("notice", ""))
 
+    async def token(self, sid: str) -> str:
+        """A token for an agent, which opens the session's tools by MCP and nothing else; the one before is void.
+
+        Raises:
+            UnknownSession, RequestRejected (`code` session_ended).
+        """
+        bounds = self._timeouts
+        answer = await self._transport.post(
+            f"/v1/sessions/{sid}/tokens", {}, timeout_s=bounds.action_s, retry_s=bounds.retry_s, any_of=("token",)
+        )
+        return str(answer["token"])
+
     async def look_ahead(self, instances: Sequence[str | int]) -> int:
         """Announce the instances that will be started next, in order, so that the service can prepare them.
 

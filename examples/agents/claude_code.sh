@@ -10,12 +10,13 @@ field() { python3 -c "import json, sys; print(json.load(sys.stdin)['$1'])"; }
 
 sid=$(ask /start_instance "{\"instance_hash\": \"$instance\"}" | field sid)
 problem=$(curl -fsS -H "X-API-Key: $key" "$url/v1/instances/$instance" | field problem_statement)
+token=$(ask "/v1/sessions/$sid/tokens" "" | field token) # opens this session's tools alone
 config=$(mktemp)
 trap 'rm -f "$config"' EXIT
 cat >"$config" <<END
-{"mcpServers": {"sandbox": {"type": "http", "url": "$url/mcp/sessions/$sid", "headers": {"X-API-Key": "$key"}}}}
+{"mcpServers": {"sandbox": {"type": "http", "url": "$url/mcp/sessions/$sid", "headers": {"X-API-Key": "$token"}}}}
 END
-# --tools "": none of its own, which would act on this machine and could read the key
+# --tools "": none of its own, which would act on this machine
 claude -p "$problem" --mcp-config "$config" --strict-mcp-config --tools "" --allowedTools mcp__sandbox || echo "claude: $?" >&2
 ask /postprocess "{\"sid\": \"$sid\"}" >/dev/null
 ask /compute_reward "{\"sid\": \"$sid\"}"

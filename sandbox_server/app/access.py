@@ -9,7 +9,7 @@ import ipaddress
 import json
 import re
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers
@@ -25,6 +25,8 @@ from sandbox_server.ui.login import Role
 OPEN_PATHS = frozenset({"/healthz"})
 _NAMED = re.compile(r"(?P<name>[A-Za-z0-9._:/@+-]{1,100})=(?P<key>.{8,})")
 """An entry `name=key`. The minimum length keeps base64 padding at the end of a plain key from counting as a key."""
+OfToken = Callable[[str, Sequence[bytes]], Awaitable[Mapping[str, object] | None]]
+"""Path and offered texts -> the entries in the request's scope of the session whose token is among them."""
 _DRAINED = 4
 """Multiple of the bound that is read and discarded, so that a client that is still sending can read the 413."""
 
@@ -37,9 +39,15 @@ class RequireKey:
     otherwise the text after its first `=` is a valid key as well, if it is long enough.
     """
 
-    def __init__(self, app: ASGIApp, keys: Sequence[str], view_keys: Sequence[str] = ()) -> None:
-        """`view_keys`: keys for reading only. Raises ValueError if one of them is also one of `keys`."""
+    def __init__(
+        self, app: ASGIApp, keys: Sequence[str], view_keys: Sequence[str] = (), *, of_token: OfToken | None = None
+    ) -> None:
+        """`view_keys`: keys for reading only. `of_token`: finds the session whose token a request offers.
+
+        Raises ValueError if a key for reading is also one of `keys`.
+        """
         self._app = app
+        self._of_token = of_token
         named = [match for key in keys if (match := _NAMED.fullmatch(key))]
         # the whole entry is a key without a name, but its holder knows the named key: it gets the same owner
         owners = {match.string: match["name"] for match in named}
@@ -56,26 +64,22 @@ class RequireKey:
         """As ASGI."""
         if scope["type"] == "lifespan" or scope["path"] in OPEN_PATHS or has(scope, "opens"):
             await self._app(scope, receive, send)
-        elif (key := self._key(Headers(scope=scope))) is not None:
+            return
+        offered = _offered(Headers(scope=scope))
+        if (key := self.knows(offered)) is not None:
             await self._app({**scope, **key.scope}, receive, send)
+            return
+        try:
+            session = await self._of_token(scope["path"], offered) if self._of_token and has(scope, "token") else None
+        except ServiceError as error:
+            await send_error(scope, send, error)
+            return
+        if session is not None:
+            await self._app({**scope, **session}, receive, send)
         else:
-            error = Unauthorized("Send an API key: Authorization: Bearer, X-API-Key, or https://user:KEY@host.")
+            closed = Unauthorized("Send an API key: Authorization: Bearer, X-API-Key, or https://user:KEY@host.")
             headers = [(b"www-authenticate", b'Basic realm="sandbox-server", Bearer')]
-            await send_error(scope, send if scope["type"] == "http" else refusing(send), error, headers)
-
-    def _key(self, headers: Headers) -> "_Key | None":
-        """The valid key in the request; None if there is none."""
-        offered = [headers.get("x-api-key", "").encode("latin-1")]
-        scheme, _, rest = headers.get("authorization", "").partition(" ")
-        credentials = rest.strip().encode("latin-1")
-        if scheme.lower() == "bearer":
-            offered.append(credentials)
-        elif scheme.lower() == "basic":
-            try:
-                offered.append(base64.b64decode(credentials, validate=True).partition(b":")[2])
-            except binascii.Error:
-                return None
-        return self.knows(offered)
+            await send_error(scope, send if scope["type"] == "http" else refusing(send), closed, headers)
 
     def knows(self, offered: Sequence[bytes]) -> "_Key | None":
         """The first valid key among the offered texts; None if there is none."""
@@ -84,6 +88,21 @@ class RequireKey:
             (key, hmac.compare_digest(_digest(text), digest)) for text in offered if text for digest, key in self._keys
         ]
         return next((key for key, matched in matches if matched), None)
+
+
+def _offered(headers: Headers) -> list[bytes]:
+    """What the request offers as a key; nothing, if it is malformed."""
+    offered = [headers.get("x-api-key", "").encode("latin-1")]
+    scheme, _, rest = headers.get("authorization", "").partition(" ")
+    credentials = rest.strip().encode("latin-1")
+    if scheme.lower() == "bearer":
+        offered.append(credentials)
+    elif scheme.lower() == "basic":
+        try:
+            offered.append(base64.b64decode(credentials, validate=True).partition(b":")[2])
+        except binascii.Error:
+            return []
+    return offered
 
 
 @dataclass(frozen=True, slots=True)

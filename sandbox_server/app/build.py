@@ -13,6 +13,7 @@ from sandbox_server.app.sandboxes import Sandboxes, open_sandboxes
 from sandbox_server.catalogue.insight.counts import Counts
 from sandbox_server.catalogue.insight.listing import Listing
 from sandbox_server.catalogue.insight.search import ActionSearch
+from sandbox_server.catalogue.session_tokens import SessionTokens
 from sandbox_server.fleet.heartbeat import Heartbeat, NodeRequests
 from sandbox_server.insight.overview import Insight
 from sandbox_server.pool.lookahead import TOGETHER as lookahead_together
@@ -148,6 +149,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             templates=sandboxes.templates,
             grading=gradings.batches,
             rollouts=gradings.localizing.rollouts,
+            session_tokens=SessionTokens(database),
             processes=work.processes,
             commands=work.commands,
             blobs=work.blobs,

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import cast
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
@@ -22,6 +23,7 @@ from sandbox_server.app.loop_watch import watched_loop
 from sandbox_server.app.parts import Build, Parts
 from sandbox_server.app.paths import Paths
 from sandbox_server.app.rates import Rates
+from sandbox_server.app.session_token import session_of_token
 from sandbox_server.app.traced import Heard
 from sandbox_server.boxes.tunnels import Tunnels
 from sandbox_server.grading.localization import composition
@@ -62,6 +64,7 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
             app.state.instances = parts.instances
             app.state.grading = parts.grading
             app.state.rollouts = parts.rollouts
+            app.state.session_tokens = parts.session_tokens
             app.state.runs = parts.runs
             app.state.forking = parts.forking
             app.state.rollback = parts.rollback
@@ -127,7 +130,7 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
         app.add_middleware(
             Rates, requests_per_min=settings.run_requests_per_min, sent_mb_per_min=settings.run_sent_mb_per_min
         )
-        app.add_middleware(RequireKey, keys=keys, view_keys=view_keys)
+        app.add_middleware(RequireKey, keys=keys, view_keys=view_keys, of_token=partial(session_of_token, app.state))
     if traces.wanted(os.environ):
         app.add_middleware(Heard)
     traits = [*TRAITS, *(trait for given in _given("TRAITS") for trait in cast(Sequence[Trait], given))]

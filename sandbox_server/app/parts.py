@@ -20,6 +20,7 @@ from sandbox_server.boxes.templates import TemplateBuilds
 from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.catalogue.rollouts import Rollouts
+from sandbox_server.catalogue.session_tokens import SessionTokens
 from sandbox_server.insight.overview import Insight
 from sandbox_server.scoring.batch_grading import BatchGrading
 from sandbox_server.sessions.base import Sessions
@@ -60,6 +61,8 @@ class Parts:
     grading: BatchGrading | None = None
     """Grading of batches without a session."""
     rollouts: Rollouts | None = None
+    session_tokens: SessionTokens | None = None
+    """What agents may hold in place of an API key."""
     processes: Processes | None = None
     """The commands of this node's boxes."""
     commands: Commands | None = None

@@ -2,7 +2,7 @@
 
 An operator (a key without a name, or a server without keys) may do everything. A tenant (a key with a name) acts for
 itself; other owners' sessions do not exist for it. A viewer sees what an operator sees, but changes nothing. A route
-that is not in the table requires an operator's key.
+that is not in the table requires an operator's key. The token of a session opens only the routes of OWN_AGENT.
 """
 
 from enum import Enum
@@ -11,7 +11,7 @@ from starlette.requests import HTTPConnection
 
 from sandbox_server.errors import Forbidden
 from sandbox_server.protocols._caller import check_receipt, check_session, owner_of_caller
-from sandbox_server.protocols._wire import KEY_VIEWS
+from sandbox_server.protocols._wire import KEY_SESSION, KEY_VIEWS
 
 
 class Right(Enum):
@@ -21,6 +21,7 @@ class Right(Enum):
     ACT = "any key but a viewer's; what the route then starts, lists or names in its body is the tenant's own"
     OWN_LOOK = "the session or the receipt in the path is the key's"
     OWN_ACT = "as OWN_LOOK, and no viewer's key"
+    OWN_AGENT = "as OWN_ACT, or the token of the session in the path"
     ALL_LOOK = "an operator's or a viewer's key: it shows all runs"
     ALL_ACT = "an operator's key"
     ITSELF = "no key: the route sees who may pass"
@@ -28,7 +29,7 @@ class Right(Enum):
 
 _LOOKS = (Right.LOOK, Right.OWN_LOOK, Right.ALL_LOOK, Right.ITSELF)
 _ALL = (Right.ALL_LOOK, Right.ALL_ACT)
-_OWN = (Right.OWN_LOOK, Right.OWN_ACT)
+_OWN = (Right.OWN_LOOK, Right.OWN_ACT, Right.OWN_AGENT)
 
 RIGHTS: dict[str, Right] = {
     "GET /healthz": Right.ITSELF,
@@ -41,7 +42,7 @@ RIGHTS: dict[str, Right] = {
     "POST /compute_reward": Right.ACT,
     # MCP: the route looks only among the caller's sessions
     "POST /mcp": Right.ACT,
-    "POST /mcp/sessions/{sid}": Right.OWN_ACT,
+    "POST /mcp/sessions/{sid}": Right.OWN_AGENT,
     # OpenEnv: as MCP; a websocket's messages are also requests of its key
     "GET /openenv/health": Right.LOOK,
     "GET /openenv/metadata": Right.LOOK,
@@ -56,6 +57,7 @@ RIGHTS: dict[str, Right] = {
     "GET /v1/sessions": Right.LOOK,
     "POST /v1/sessions/{sid}/fork": Right.OWN_ACT,
     "POST /v1/sessions/{sid}/open": Right.ALL_ACT,
+    "POST /v1/sessions/{sid}/tokens": Right.OWN_ACT,
     "GET /v1/sessions/{sid}/tree": Right.OWN_LOOK,
     "POST /v1/sessions/{sid}/rollback": Right.OWN_ACT,
     "GET /v1/sessions/{sid}": Right.OWN_LOOK,
@@ -161,6 +163,10 @@ async def admit(request: HTTPConnection, path: str) -> None:
         Forbidden. UnknownSession, UnknownReceipt: it belongs to another owner. StateUnavailable, CatalogueUnavailable.
     """
     right = RIGHTS.get(f"{request.scope.get('method', 'WEBSOCKET')} {path}", Right.ALL_ACT)
+    if (only := request.scope.get(KEY_SESSION)) is not None:
+        if right is not Right.OWN_AGENT or request.path_params.get("sid") != only:
+            raise Forbidden("The token of a session opens that session's tools alone.")
+        return
     if request.scope.get(KEY_VIEWS, False) and right not in _LOOKS:
         raise Forbidden("A key of SANDBOX_VIEW_KEYS only looks.")
     if owner_of_caller(request) is None:

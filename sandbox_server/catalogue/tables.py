@@ -371,3 +371,13 @@ class SnapshotRow(Base):
     created_at: Mapped[float]
     size_bytes: Mapped[int]
     body: Mapped[str] = mapped_column(Text)
+
+
+class SessionTokenRow(Base):
+    """The token by which an agent uses one session."""
+
+    __tablename__ = "session_tokens"
+
+    sid: Mapped[str] = mapped_column(String(40), primary_key=True)
+    sha256: Mapped[str] = mapped_column(String(64))
+    """Of the token, in hexadecimal digits."""

@@ -37,3 +37,5 @@ class Trait:
     """Formats an error for these paths, given the request's headers; None: the default format."""
     sockets: bool = False
     """They are reached by websockets; such a handshake for any other path is answered as a request."""
+    token: bool = False
+    """The token of the session in the path is accepted in place of an API key."""

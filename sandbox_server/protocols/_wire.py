@@ -27,6 +27,8 @@ KEY_OWNER = "sandbox_server.key_owner"
 """Key in the ASGI scope of the owner of the request's runs; "" for a key without a name, which may use all runs."""
 KEY_VIEWS = "sandbox_server.key_views"
 """Key in the ASGI scope of whether the request's API key is read-only."""
+KEY_SESSION = "sandbox_server.key_session"
+"""Key in the ASGI scope of the only session that the request may use: it came with that session's token, not a key."""
 _MAX_KEY = 200
 RUN = r"[A-Za-z0-9._:/@+-]{1,100}"
 _MOST_TEXTS = 4_000_000  # strings in a body that is checked on a thread

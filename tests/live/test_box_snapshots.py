@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sandbox_client.boxes import Box
+from sandbox_client.errors import RequestRejected, UnknownImage
 
-from .e2b import TEMPLATES, Control, sdk
+from .e2b import BASE, TEMPLATES, Control, sdk
 from .fleet import fleet
 from .serving import Server, serving, until
 from .test_copies_killed import BUSY_S, FILL, LOOK, cut, nothing_left
@@ -169,6 +171,32 @@ def test_an_idle_box_sleeps(server: Server, control: Control) -> None:
     assert run(control, quiet, "cat /opt/f") == "kept\n"
     control.kill(quiet, busy)
     assert standing(server) == []
+
+
+async def test_our_own_client(server: Server, control: Control) -> None:
+    """A snapshot or a copy is not what the box was, or cannot be used as a box."""
+    async with Box(BASE, base_url=server.url, lifetime_s=300) as box:
+        await box.write("/opt/kept", b"1")
+        taken = await box.snapshot("ours:v1")
+        assert (taken.name, taken.sid) == ("ours:v1", box.sid)
+        assert await box.snapshots("ours:v1") == await box.snapshots() == [taken]
+        await box.write("/opt/kept", b"2")
+        (copy,) = await box.fork(lifetime_s=200)
+        async with Box(snapshot="ours:v1", base_url=server.url) as other:
+            assert [await one.read("/opt/kept") for one in (box, copy, other)] == [b"2", b"2", b"1"]
+        await copy.pause()
+        assert control.call("GET", f"/v1/boxes/{copy.sid}").json()["paused"]
+        await copy.resume(100)
+        assert (await copy.run("cat /opt/kept")).stdout == "2"
+        await copy.kill()
+        await copy.aclose()
+        await box.delete_snapshot(taken.id)
+        with pytest.raises(RequestRejected, match="no snapshot"):
+            await box.delete_snapshot("ours:v1")
+        with pytest.raises(UnknownImage):
+            async with Box(snapshot="ours:v1", base_url=server.url):
+                pass
+    assert control.ids() == [] and standing(server) == []
 
 
 def test_a_key_has_so_many_snapshots(server: Server, control: Control) -> None:

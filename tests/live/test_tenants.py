@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi.routing import APIRoute
+from sandbox_client.blocking import BlockingClient
 
 from sandbox_server import plugins, protocols
 from sandbox_server.app import create_app
@@ -151,6 +152,7 @@ MATRIX = (
     Row("DELETE /v1/snapshots/{snapshot}", HIDDEN, NO, 204),
     Row("DELETE /sandboxes/{sid}", HIDDEN, NO, 204),
     Row("DELETE /v1/boxes/{sid}", HIDDEN, NO, 204),
+    Row("POST /v1/sessions/{sid}/tokens", HIDDEN, NO, 201),  # the token from before opens nothing after it
     Row("DELETE /v1/sessions/{sid}", HIDDEN, NO, 200),
     Row("DELETE /v1/runs/{run}/sessions", NO, NO, 200),
 )
@@ -176,6 +178,7 @@ class Service:
         command = {"cmd": "echo alices", "wait_s": 20}
         self.command = self.own("POST", f"/v1/boxes/{self.box}/commands", command).json()["id"]
         self.own("PUT", f"/v1/blobs/{SHA}", BLOB)
+        self.token = self.own("POST", f"/v1/sessions/{self.live}/tokens").json()["token"]
 
     def own(self, method: str, path: str, body: object = None) -> httpx.Response:
         answer = self.send(method, path, KEYS["own"], body)
@@ -295,6 +298,43 @@ def test_another_run_has_no_door_to_a_session_by_mcp_and_openenv(service: Servic
             assert "unknown_session" in json.dumps(told), told
 
 
+def test_a_sessions_token_opens_that_sessions_tools_alone(service: Service) -> None:
+    """An agent with a token starts sessions, acts in others, or the token can be read from a stolen database.
+
+    That no other route takes it is in the matrix.
+    """
+
+    def says(sid: str, token: str, tool: str = "bash", **headers: str) -> httpx.Response:
+        params = {"name": tool, "arguments": {"command": "echo alices"}}
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        return service.send("POST", f"/mcp/sessions/{sid}", token, call, **headers)
+
+    sid = str(service.own("POST", "/start_instance", {"instance_hash": "samples__ledger-12"}).json()["sid"])
+    first = service.own("POST", f"/v1/sessions/{sid}/tokens").json()["token"]
+    token = BlockingClient(service.server.url, api_key=KEYS["own"]).token(sid)
+    assert says(sid, token).json()["result"]["content"][0]["text"] == "alices"
+    assert says(sid, "", Authorization=f"Bearer {token}").json()["result"]["content"][0]["text"] == "alices"
+    for tool in ("start", "reward", "end"):
+        assert says(sid, token, tool).json()["result"]["isError"]
+    refused = (says(sid, first), says(service.live, token), says("0" + sid, token), says(sid, token[:-1]))
+    assert [answer.status_code for answer in refused] == [401] * 4
+    assert refused[0].json()["error"]["data"]["code"] == "unauthorized"
+    assert service.send("DELETE", f"/mcp/sessions/{sid}", token).status_code == 405
+    stored = b"".join(path.read_bytes() for path in (service.server.folder / "data").glob("catalogue*"))
+    assert hashlib.sha256(token.encode()).hexdigest().encode() in stored and token.encode() not in stored
+    assert token not in service.server.log.read_text()
+    # an operator's session has no owner: its token must not become an operator's key
+    theirs = service.send("POST", "/start_instance", KEYS["operator"], {"instance_hash": "samples__ledger-12"}).json()
+    ours = service.send("POST", f"/v1/sessions/{theirs['sid']}/tokens", KEYS["operator"]).json()["token"]
+    assert says(theirs["sid"], ours).json()["result"]["content"][0]["text"] == "alices"
+    assert (says(sid, ours).status_code, service.send("GET", "/v1/nodes", ours).status_code) == (401, 401)
+    for one in (sid, theirs["sid"]):
+        assert service.send("DELETE", f"/v1/sessions/{one}", KEYS["operator"]).status_code == 200
+        assert service.send("POST", f"/v1/sessions/{one}/tokens", KEYS["operator"]).json()["code"] == "session_ended"
+    assert says(sid, token).json()["result"]["_meta"]["sandbox/error"] == "session_ended"
+    assert service.send("POST", f"/v1/sessions/{service.box}/tokens", KEYS["own"]).json()["code"] == "is_box"
+
+
 def test_the_keys_are_in_no_log(service: Service) -> None:
     """Everybody who reads a cluster's logs would have the keys."""
     service.send("GET", "/v1/sessions", KEYS["other"])
@@ -312,12 +352,13 @@ def test_the_matrix(service: Service) -> None:
         method, path, body = row.route.partition(" ")[0], service.path(row), service.body(row)
         keyless = 200 if row.route == "GET /healthz" else 401
         wanted = {"none": keyless, "wrong": keyless, "other": row.other, "viewer": row.viewer, "operator": row.operator}
+        wanted["token"] = 200 if row.route == "POST /mcp/sessions/{sid}" else keyless
         for who, status in wanted.items():
-            key = {"none": "", "wrong": KEYS["own"] + "x"}.get(who) or KEYS.get(who, "")
+            key = {"none": "", "wrong": KEYS["own"] + "x", "token": service.token}.get(who) or KEYS.get(who, "")
             answer = service.send(method, path, key, body)
             if answer.status_code != status:
                 wrong.append(f"{row.route}: {who} {answer.status_code}, not {status}: {answer.text[:200]}")
-            if who in ("none", "wrong", "other") and "alices" in answer.text:
+            if who in ("none", "wrong", "other", "token") and "alices" in answer.text:
                 wrong.append(f"{row.route}: {who} reads what is alice's")
     assert not wrong, "\n".join(wrong)
     until(lambda: not service.server.containers("role=session"), 60, "the operator ended what there was")

@@ -32,6 +32,7 @@ from sandbox_server.catalogue.insight.search import ActionSearch
 from sandbox_server.catalogue.instance import SandboxSpec, ScriptGrader, TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.catalogue.rollouts import Rollouts
+from sandbox_server.catalogue.session_tokens import SessionTokens
 from sandbox_server.errors import (
     CapacityError,
     EngineUnavailable,
@@ -303,6 +304,7 @@ class Wire:
                     blobs=Blobs(Path(folder), most_bytes=2**20),
                     grading=grading,
                     rollouts=rollouts,
+                    session_tokens=SessionTokens(database),
                     runs=cast(Runs, NoRuns()),
                     copies=cast(Copies, NoCopies()),
                     snapshots=cast(BoxSnapshots, NoSnapshots()),

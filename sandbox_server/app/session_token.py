@@ -1,0 +1,30 @@
+"""The token of a session in place of an API key, on the paths that take one (`Trait.token`)."""
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from starlette.datastructures import State
+
+from sandbox_server.catalogue.session_tokens import SessionTokens, is_token
+from sandbox_server.protocols._caller import NO_SESSION, canonical_sid
+from sandbox_server.protocols._wire import KEY_NAME, KEY_OWNER, KEY_SESSION, KEY_VIEWS
+from sandbox_server.sessions.base import Sessions
+
+
+async def session_of_token(state: State, path: str, offered: Sequence[bytes]) -> Mapping[str, object] | None:
+    """The scope of a request with the token of the session at the path's end; None if none of `offered` is it.
+
+    It counts as its owner's, but `app.rights` admits it to that session alone. `state`: the application's.
+
+    Raises:
+        StateUnavailable, CatalogueUnavailable.
+    """
+    sid = canonical_sid(path.rpartition("/")[2])
+    tokens = [text for text in (raw.decode("latin-1") for raw in offered) if is_token(text)]
+    if sid == NO_SESSION or not tokens:
+        return None
+    for token in tokens:
+        if await cast(SessionTokens, state.session_tokens).opens(sid, token):
+            owner = await cast(Sessions, state.sessions).owner(sid)
+            return None if owner is None else {KEY_NAME: "", KEY_OWNER: owner, KEY_VIEWS: False, KEY_SESSION: sid}
+    return None

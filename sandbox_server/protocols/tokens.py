@@ -1,0 +1,45 @@
+"""Our own endpoint for tokens of sessions: an agent by MCP then holds no API key."""
+
+from typing import cast
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, ConfigDict
+
+from sandbox_server.catalogue.session_tokens import SessionTokens
+from sandbox_server.errors import IsBox, SessionOver
+from sandbox_server.lifecycle import SessionState
+from sandbox_server.protocols._wire import json_answer
+from sandbox_server.protocols.v1 import Refused, Sid
+from sandbox_server.records import SessionKind
+from sandbox_server.sessions.base import Sessions
+
+
+class SessionToken(BaseModel):
+    """A token that opens one session's tools."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    token: str
+    """Accepted wherever an API key is, on `path` alone. It is told only now: the server keeps its hash."""
+    path: str
+    """`/mcp/sessions/{sid}`."""
+
+
+ROUTER = APIRouter(prefix="/v1", tags=["v1"])
+
+
+@ROUTER.post(
+    "/sessions/{sid}/tokens",
+    response_model=SessionToken,
+    status_code=201,
+    responses={404: {"model": Refused}, 409: {"model": Refused}},
+)
+async def issue_token(request: Request, sid: Sid) -> Response:
+    """Make the session's token, for an agent; the one before is no longer valid. 409 once the session has ended."""
+    record = (await cast(Sessions, request.app.state.sessions).view(sid)).record
+    if record.kind is SessionKind.BOX:
+        raise IsBox(f"session {sid} is a box: it has no tools")
+    if record.state != SessionState.LIVE:
+        raise SessionOver("The session has ended; a token would open nothing.")
+    token = await cast(SessionTokens, request.app.state.session_tokens).issue(sid)
+    return json_answer({"token": token, "path": f"/mcp/sessions/{sid}"}, 201)
