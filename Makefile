@@ -1,14 +1,15 @@
 # Each target works alone and first, also on a fresh Debian 12 as root; a second run does only what is left to do.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-search test podman clients check unit lint accept bench bench-quick chaos soak hacks images search-image metrics ecosystem sbom audit pins docs pictures lock clean
+.PHONY: help setup demo demo-search test podman clients check unit lint accept bench bench-quick chaos soak hacks e2b-suite images search-image metrics ecosystem sbom audit pins docs pictures lock clean
 
 engine := scripts/with-engine.sh
 bin := .venv/bin
 acceptance := ../shared/acceptance/swedev.py
+e2b_suite_needs := chromium haproxy iproute2 openssl util-linux
 chaos_needs := haproxy libfaketime iproute2 iptables util-linux
 
 help: ## show the targets
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile
+	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' Makefile
 
 setup: ## make .venv with everything that is locked
 	@scripts/venv.sh
@@ -71,6 +72,10 @@ soak: setup ## steady rollouts on two nodes for MINUTES (10), as root; what must
 
 hacks: setup ## try every hack on every grader, the benchmark's harness beside; writes hacks/results/ and docs/trust.md (HACKS_ARGS)
 	@$(engine) sh -c 'scripts/images.sh && $(bin)/python -m hacks $(HACKS_ARGS)'
+
+e2b-suite: setup ## run E2B's own test suites of a checkout, SUITE=PATH, as root; needs PyPI and npm (E2B_SUITE_ARGS)
+	@scripts/apt.sh $(e2b_suite_needs)
+	@$(engine) sh -c 'scripts/images.sh && PYTHONPATH=. $(bin)/python scripts/e2b_suite.py $(SUITE) $(E2B_SUITE_ARGS)'
 
 ecosystem: setup ## remake docs/ecosystem.md from its lines and from the releases in the lock files
 	@$(bin)/python scripts/ecosystem.py >docs/ecosystem.md

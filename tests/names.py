@@ -1,12 +1,14 @@
-"""Names and a certificate authority made on the spot: a domain whose every name is one loopback address."""
+"""Names, an authority and the shipped balancer, made on the spot: a domain whose every name is one loopback address."""
 
 import socket
 import struct
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+SHIPPED = Path(__file__).resolve().parent.parent / "deploy" / "haproxy"
 
 
 @contextmanager
@@ -41,8 +43,11 @@ def _serve(wire: socket.socket, address: str, domain: str) -> None:
         wire.sendto(head + question + (answer if found else b""), asker)
 
 
-def certificate(folder: Path, domain: str) -> tuple[Path, str]:
-    """A new authority's certificate, and certificate and key for `*.domain` that it has signed, in one text."""
+def certificate(folder: Path, domain: str, also: Sequence[str] = ()) -> tuple[Path, str]:
+    """A new authority's certificate, and certificate and key for `*.domain` that it has signed, in one text.
+
+    `also`: further names and addresses, as OpenSSL writes them, e.g. `IP:10.0.0.1`.
+    """
 
     def openssl(*words: str) -> None:
         subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True, timeout=60)
@@ -50,7 +55,19 @@ def certificate(folder: Path, domain: str) -> tuple[Path, str]:
     key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
     openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=authority")
     openssl("req", *key, "-keyout", "own.key", "-out", "own.csr", "-subj", f"/CN={domain}")
-    (folder / "own.ext").write_text(f"subjectAltName=DNS:*.{domain}\nextendedKeyUsage=serverAuth\n")
+    listed = ",".join([f"DNS:*.{domain}", *also])
+    (folder / "own.ext").write_text(f"subjectAltName={listed}\nextendedKeyUsage=serverAuth\n")
     signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "own.ext")
     openssl("x509", "-req", "-in", "own.csr", *signed, "-out", "own.pem")
     return folder / "ca.pem", (folder / "own.pem").read_text() + (folder / "own.key").read_text()
+
+
+def balancer(address: str, ports: Mapping[str, int]) -> tuple[str, str]:
+    """haproxy.cfg and boxes.cfg as shipped, on `address`, with `ports` for 5000 and 8404, before one server.
+
+    The server is that of SANDBOX_SERVERS, `host:port`: one without DNS in place of a hundred by name.
+    """
+    text = (SHIPPED / "haproxy.cfg").read_text().replace(' 100 "${SANDBOX_SERVERS}"', ' 1 "${SANDBOX_SERVERS}"')
+    for name, port in ports.items():
+        text = text.replace(f"bind :{name}\n", f"bind {address}:{port}\n")
+    return text, (SHIPPED / "boxes.cfg").read_text().replace("bind :443", f"bind {address}:443")

@@ -14,11 +14,10 @@ import pytest
 from tests.deployment import BALANCER_IMAGE, BUILD_TIMEOUT_S, ROOT
 from tests.live.e2b import KEY, SDKS, TEMPLATES
 from tests.live.serving import free_port, serving, until
-from tests.names import certificate, names
+from tests.names import balancer, certificate, names
 from tests.test_haproxy import archive, in_rotation, reachable
 
 DOMAIN = "boxes.test"
-SHIPPED = ROOT / "deploy" / "haproxy"
 PROGRAM = r"""
 import base64, hashlib, http.server
 
@@ -94,12 +93,8 @@ def test_the_sdk_needs_a_domain_alone(
     (tmp_path / "program.py").write_text(PROGRAM)
     rows = ROOT / "examples" / "instances.jsonl"
     with serving(data, rows, box_templates=TEMPLATES, box_domain=DOMAIN) as server, names(address, DOMAIN):
-        # the shipped configuration but for its addresses, and one server without DNS in place of a hundred by name
-        text = (SHIPPED / "haproxy.cfg").read_text().replace(' 100 "${SANDBOX_SERVERS}"', ' 1 "${SANDBOX_SERVERS}"')
-        for name, port in ports.items():
-            text = text.replace(f"bind :{name}\n", f"bind {address}:{port}\n")
-        tls = (SHIPPED / "boxes.cfg").read_text().replace("bind :443", f"bind {address}:443")
-        balancer = engine.containers.create(
+        text, tls = balancer(address, ports)
+        haproxy = engine.containers.create(
             BALANCER_IMAGE,
             ["haproxy", "-W", "-db", "-f", "/etc/haproxy/haproxy.cfg", "-f", "/etc/haproxy/boxes.cfg"],
             environment={"SANDBOX_SERVERS": server.url.removeprefix("http://"), "SANDBOX_BOX_DOMAIN": DOMAIN},
@@ -108,10 +103,10 @@ def test_the_sdk_needs_a_domain_alone(
         )
         try:
             for name, content in (("haproxy.cfg", text), ("boxes.cfg", tls), ("certificates/boxes.pem", pem)):
-                balancer.put_archive("/etc/haproxy", archive(name, content.encode()))
-            balancer.start()
+                haproxy.put_archive("/etc/haproxy", archive(name, content.encode()))
+            haproxy.start()
             operations = f"http://{address}:{ports['8404']}"
-            until(lambda: reachable(operations) and in_rotation(operations), what=f"in rotation: {balancer.logs()}")
+            until(lambda: reachable(operations) and in_rotation(operations), what=f"in rotation: {haproxy.logs()}")
             done = subprocess.run(
                 [
                     *("unshare", "-m", "sh", "-c", 'mount --bind "$0" /etc/resolv.conf && exec "$@"'),
@@ -125,7 +120,7 @@ def test_the_sdk_needs_a_domain_alone(
                 timeout=120,
                 check=False,
             )
-            assert done.returncode == 0, (done.stderr[-3000:], balancer.logs(tail=20).decode())
+            assert done.returncode == 0, (done.stderr[-3000:], haproxy.logs(tail=20).decode())
             assert json.loads(done.stdout.splitlines()[-1]) == {
                 "host": DOMAIN,
                 "said": "copied\n",
@@ -137,4 +132,4 @@ def test_the_sdk_needs_a_domain_alone(
                 "deleted": 204,
             }
         finally:
-            balancer.remove(force=True, v=True)
+            haproxy.remove(force=True, v=True)

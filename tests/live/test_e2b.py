@@ -26,9 +26,15 @@ FROM sandbox-samples/base:latest
 RUN useradd -m -s /bin/bash user && useradd -m -s /bin/bash agent \\
  && mkdir -p /opt/tools/bin && printf '#!/bin/sh\\necho found\\n' > /opt/tools/bin/only-on-the-images-path \\
  && chmod 755 /opt/tools/bin/only-on-the-images-path
+COPY mcp-gateway /usr/local/bin/
 ENV PATH=/opt/tools/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 """
-"""A stand-in for E2B's own template: its user, another, and a program that only the image's PATH leads to."""
+"""A stand-in for E2B's own template: its user, another, and programs: one that only the image's PATH leads to."""
+GATEWAY = """#!/bin/sh
+mkdir /etc/mcp-gateway
+printf %s "$GATEWAY_ACCESS_TOKEN" >/etc/mcp-gateway/.token
+printf %s "$2" >/tmp/mcp.json
+"""
 SETTINGS = {
     "box_templates": json.dumps({"base": IMAGE}),
     "box_user": "user",
@@ -50,6 +56,8 @@ def box_image(sample_images: dict[str, str], tmp_path_factory: pytest.TempPathFa
     """The image behind template `base`."""
     folder = tmp_path_factory.mktemp("image")
     (folder / "Dockerfile").write_text(DOCKERFILE)
+    (folder / "mcp-gateway").write_text(GATEWAY)
+    (folder / "mcp-gateway").chmod(0o755)
     docker("build", "-q", "-t", IMAGE, str(folder))
     return IMAGE
 

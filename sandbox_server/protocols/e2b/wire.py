@@ -53,7 +53,6 @@ class NewSandbox(Message):
     autoPauseMemory: bool | None = None
     autoResume: AutoResume = AutoResume()
     network: Network = Network()
-    mcp: dict[str, object] | None = None
     iam: dict[str, object] | None = None
     volumeMounts: list[object] | None = None
 
@@ -61,7 +60,6 @@ class NewSandbox(Message):
 def absent(body: NewSandbox) -> str:
     """The field of a create that asks for what is not there; "" for none. To ignore it would promise it."""
     asked = {
-        "mcp": body.mcp,
         "iam": body.iam,
         "volumeMounts": body.volumeMounts,
         "network.rules": body.network.rules,

@@ -239,6 +239,16 @@ def check_life(_):
     assert isinstance(error, SandboxException), repr(error)
 
 
+def check_mcp(_):
+    """The client runs the template's own gateway; the server only has to create the box."""
+    box = Sandbox.create("base", mcp={"time": {}}, timeout=60)
+    try:
+        assert box.files.read("/tmp/mcp.json") == '{"time": {}}'
+        assert box.files.read("/etc/mcp-gateway/.token", user="root") == box.get_mcp_token() != ""
+    finally:
+        box.kill()
+
+
 def check_the_token_is_needed(box):
     stranger = urllib.request.Request(
         os.environ["E2B_SANDBOX_URL"] + "/filesystem.Filesystem/Stat",
