@@ -314,7 +314,6 @@ def environment(folder: Path) -> dict[str, str]:
         "SSL_CERT_FILE": str(bundle),
         "NODE_EXTRA_CA_CERTS": str(folder / "ca.pem"),
         "no_proxy": "*",
-        "CI": "1",
     }
 
 
@@ -403,6 +402,7 @@ def main() -> None:
                     "SANDBOX_BOX_TEMPLATES": json.dumps({"base": BASE}),
                     "SANDBOX_BOX_DOMAIN": DOMAIN,
                     "SANDBOX_BOX_USER": "user",
+                    "SANDBOX_BOX_ORIGINS": "*",  # the suite has a test in a browser
                     "SANDBOX_BOX_SUDO_IMAGES": BASE,
                     "SANDBOX_MAX_SESSIONS": "40",
                     "SANDBOX_TEMPLATE_BUILDS": "2",

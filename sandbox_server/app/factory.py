@@ -20,6 +20,7 @@ from sandbox_server.app.box_use import InUse
 from sandbox_server.app.direct import Direct, bare_routes
 from sandbox_server.app.forward import Forward
 from sandbox_server.app.loop_watch import watched_loop
+from sandbox_server.app.origins import Origins
 from sandbox_server.app.parts import Build, Parts
 from sandbox_server.app.paths import Paths
 from sandbox_server.app.rates import Rates
@@ -131,6 +132,8 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
             Rates, requests_per_min=settings.run_requests_per_min, sent_mb_per_min=settings.run_sent_mb_per_min
         )
         app.add_middleware(RequireKey, keys=keys, view_keys=view_keys, of_token=partial(session_of_token, app.state))
+    if settings.box_origins:
+        app.add_middleware(Origins, origins=settings.box_origins)
     if traces.wanted(os.environ):
         app.add_middleware(Heard)
     traits = [*TRAITS, *(trait for given in _given("TRAITS") for trait in cast(Sequence[Trait], given))]

@@ -63,6 +63,7 @@ class Settings(
         "box_raw_images",
         "box_sudo_images",
         "box_egress",
+        "box_origins",
         "agent_origins",
         "repository_folders",
         "repository_protocols",

@@ -93,6 +93,10 @@ class BoxSettings(BaseModel):
     box_domain: Annotated[str, Field(pattern=r"^([A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*(:[0-9]+)?)?$")] = ""
     """Domain for box ports: requests to the host `<port>-<sandbox id>.` plus this domain go to that port of the box.
     E2B's clients are told the domain. Needs DNS and TLS in front (docs/boxes.md). Unset: no such names."""
+    box_origins: Annotated[tuple[str, ...], NoDecode] = ()
+    """Comma-separated origins (https://host:port; `*`: any) of web pages that may use the server from a browser, as
+    E2B's JavaScript SDK does there. They need an API key like everybody: without SANDBOX_API_KEYS, any such page
+    that is open in a browser of the network could start boxes. Unset: browsers keep pages from reading answers."""
     box_port_connections: Annotated[int, Field(gt=0)] = 64
     """Concurrent requests to ports of one box; more get 503. Each uses some processes of the box."""
     box_port_open_s: Annotated[float, Field(gt=0)] = 30.0

@@ -109,6 +109,7 @@ def servers(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[li
         "box_templates": TEMPLATES,
         "box_domain": DOMAIN,
         "box_port_idle_s": 3,
+        "box_origins": "https://app.example",
         "box_port_connections": 3,
         "pool_size": 0,
         "max_body_mb": 1,
@@ -381,3 +382,25 @@ def test_ports_by_headers(server: Server, box: Box) -> None:
     assert closed.status_code == 502 and closed.json()["port"] == 8002
     health = {"Host": own, **named, **token, "E2b-Sandbox-Port": "49983"}
     assert box.ask(server, "GET", "/health", headers=health).status_code == 204
+
+
+def test_web_pages_of_named_origins(servers: list[Server], box: Box) -> None:
+    """A browser keeps E2B's SDK from reading answers, or lets any page; or a program does not answer for itself."""
+    asks = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-api-key,content-type"}
+
+    def preflight(origin: str, **host: str) -> httpx.Response:
+        headers = {"Origin": origin, **asks, **host}
+        return httpx.options(f"{servers[0].url}/v2/sandboxes", headers=headers, timeout=30, trust_env=False)
+
+    ours, other = preflight("https://app.example"), preflight("https://elsewhere.example")
+    assert (ours.status_code, other.status_code) == (200, 400)
+    assert ours.headers["access-control-allow-origin"] == "https://app.example"
+    assert "x-api-key" in ours.headers["access-control-allow-headers"]
+    assert "access-control-allow-origin" not in other.headers
+    envd = preflight("https://app.example", Host=box.host(49983))
+    assert envd.headers["access-control-allow-origin"] == "https://app.example"
+    listed = box.control.call("GET", "/v2/sandboxes")
+    assert "access-control-allow-origin" not in listed.headers  # no browser
+    theirs = Control(servers[0], Origin="https://app.example").call("GET", "/v2/sandboxes")
+    assert theirs.headers["access-control-allow-origin"] == "https://app.example"
+    assert preflight("https://app.example", Host=box.host()).status_code == 501  # the program's own answer
