@@ -20,7 +20,8 @@ _LABELS = {
     "line": "line",
     "lines": "line",
 }
-_LABELLED = re.compile(rf"(?:[-*+•]\s+)?\**({'|'.join(_LABELS)})\**\s*:\**(.*)", re.IGNORECASE)
+_BULLET = re.compile(r"[-*+•\s]*(?:\d{1,4}[.)]\s+)?")
+_LABELLED = re.compile(rf"(?:(?:[-*+•]|\d{{1,4}}[.)])\s+)?\**({'|'.join(_LABELS)})\**\s*:\**(.*)", re.IGNORECASE)
 _PATH = re.compile(r"[^\s:#]*(?:\.[A-Za-z0-9_+-]+|/[^\s:#/]+)")
 _COMMENT = re.compile(r"#\s|#+$|//\s|<!--")
 _REMARK = re.compile(r"[(\[#]|[-\u2013\u2014]+\s|//|<-|\u2190")
@@ -121,7 +122,7 @@ def _file_line(line: str, into: Locations) -> tuple[str, bool]:
 
     Its path, "" for prose; and whether all of it was read.
     """
-    plain = line.lstrip("-*+• \t").strip("`' \t,*")
+    plain = _BULLET.sub("", line, count=1).strip("`' \t,*")
     if plain.startswith('"'):  # as git and JSON write a path with odd characters
         path = into.file(plain)
         return path, bool(path)

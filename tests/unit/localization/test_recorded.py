@@ -93,6 +93,7 @@ def call(name: str, arguments: object) -> str:
         (fence("src/a.py: the parser", "function: f"), "f"),
         (fence("**src/a.py**", "**Function**: f"), "f"),
         (fence("files: src/a.py"), ""),
+        (fence("1. src/a.py", "2) class: C", "3. function: f"), "C C.f"),
         (fence("- file: src/a.py", "  class: C", "  function: f", language="yaml"), "C C.f"),
         (fence("src/a.py", "class: Outer", "function: Inner.f"), "Outer Outer.Inner Outer.Inner.f"),
         ("Here:\n" + fence('[{"file": "src/a.py", "function": "f"}]', language="json"), "f"),
