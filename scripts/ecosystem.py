@@ -67,8 +67,9 @@ CLIENTS = (
         [("sdk-e2b-newest.txt", "e2b"), ("sdk-e2b-older.txt", "e2b"), ("sdk-e2b-oldest.txt", "e2b")],
         "tests/live/test_e2b.py::test_",
         "boxes, templates, files, commands, ports and their websockets, pause, snapshots, fork, metrics, logs",
-        "volumes, secrets and what asserts E2B's own hosts ([boxes.md](boxes.md))",
+        "volumes, secrets, egress rules by `*` or by what a request says ([boxes.md](boxes.md#exceptions))",
         "no rewards",
+        by_hand="its own suites, whole: Python 2.45.1, JavaScript 2.45.0 (`make e2b-suite`)",
     ),
     Client(
         "[MCP](agents.md#mcp): Claude Code, OpenHands, any SDK",
