@@ -15,10 +15,8 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
-import tomllib
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -28,11 +26,10 @@ from pathlib import Path
 import httpx
 
 from sandbox_server.cli.local_server import local_server
+from scripts.e2b_packages import ROOT, WORK, JavaScript, Python
 from tests.live.serving import free_port, until
 from tests.names import balancer, certificate, names
 
-ROOT = Path(__file__).resolve().parent.parent
-WORK = ROOT / ".cache" / "e2b-suite"
 DOMAIN = "boxes.test"
 ADDRESS = "127.7.7.7"
 BASE, ALSO = "sandbox-e2b-suite/base:latest", ("ubuntu:22.04", "e2bdev/base:latest")
@@ -40,7 +37,7 @@ BASE, ALSO = "sandbox-e2b-suite/base:latest", ("ubuntu:22.04", "e2bdev/base:late
 STAND_INS = {"1.1.1.1": 301, "8.8.8.8": 302, "192.0.0.204": 204}
 """Address -> the status that its HTTPS answers with."""
 NAMED = {"connectivitycheck.gstatic.com": "192.0.0.204"}
-RUN_S, TEST_S = 3600.0, 180
+RUN_S = 3600.0
 DOCKERFILE = """
 FROM sandbox-samples/base:latest
 COPY certificates/ /usr/local/share/ca-certificates/
@@ -50,31 +47,14 @@ COPY own/ca.pem /usr/local/share/ca-certificates/suite.crt
 RUN update-ca-certificates
 COPY own/curlrc /home/user/.curlrc
 """
-BROWSER = """
-import { defineConfig } from 'vitest/config'
-import { playwright } from '@vitest/browser-playwright'
-const launchOptions = { executablePath: '/usr/bin/chromium', args: ['--no-sandbox', '--ignore-certificate-errors'] }
-export default defineConfig({
-  test: {
-    include: ['tests/runtimes/browser/**/*.{test,spec}.tsx'],
-    browser: {
-      enabled: true,
-      headless: true,
-      instances: [{ browser: 'chromium' }],
-      provider: playwright({ launchOptions }),
-    },
-    provide: { E2B_API_KEY: process.env.E2B_API_KEY, E2B_DOMAIN: process.env.E2B_DOMAIN },
-  },
-})
-"""
-"""The browser project of the suite's own configuration, with the machine's chromium and any authority."""
 
 
 @dataclass
 class Outcome:
     """How one run of tests ended: names `file::test`."""
 
-    passed: set[str] = field(default_factory=set)
+    passed: list[str] = field(default_factory=list)
+    """Some names are those of several tests."""
     failed: dict[str, str] = field(default_factory=dict)
     skipped: set[str] = field(default_factory=set)
 
@@ -97,109 +77,10 @@ def read(report: Path) -> Outcome:
         elif case.find("skipped") is not None:
             outcome.skipped.add(name)
         else:
-            outcome.passed.add(name)
-    outcome.passed -= set(outcome.failed)  # a test whose end failed too
+            outcome.passed.append(name)
+    # a test whose end failed too
+    outcome.passed = [name for name in outcome.passed if name not in outcome.failed]
     return outcome
-
-
-class Python:
-    """packages/python-sdk with pytest."""
-
-    name = "Python"
-
-    def __init__(self, checkout: Path) -> None:
-        self.package = checkout / "packages" / "python-sdk"
-        self.at = WORK / "python"
-
-    def prepare(self) -> None:
-        """Its environment: the checkout's own SDK, since the suite replaces parts of it."""
-        about = tomllib.loads((self.package / "pyproject.toml").read_text())
-        self.version = about["project"]["version"]
-        shutil.rmtree(self.at / "package", ignore_errors=True)
-        shutil.copytree(self.package, self.at / "package")
-        tools = [one for one in about["dependency-groups"]["dev"] if not one.startswith(("ruff", "ty"))]
-        wanted = [str(self.at / "package"), *tools]
-        if not (python := self.at / "env" / "bin" / "python").exists():
-            subprocess.run([sys.executable, "-m", "venv", str(self.at / "env")], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "-q", *wanted], check=True)
-        shutil.rmtree(self.at / "suite", ignore_errors=True)
-        (self.at / "suite").mkdir()
-        shutil.copytree(self.package / "tests", self.at / "suite" / "tests")
-        shutil.copy(self.package / "pytest.ini", self.at / "suite")
-
-    def command(self, report: Path, only: Sequence[str], workers: int) -> tuple[list[str], Path]:
-        """The command that runs all tests, or those of `only`, and its folder."""
-        words = [str(self.at / "env" / "bin" / "python"), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-        # limits are those of a quiet machine
-        words += ["-W", "ignore", "-n", str(workers), "-o", f"timeout={TEST_S}", f"--junitxml={report}"]
-        return [*words, *map(self.node, only)], self.at / "suite"
-
-    @staticmethod
-    def node(name: str) -> str:
-        """The name of a report as pytest takes it."""
-        path, _, test = name.partition("::")
-        parts = path.split(".")
-        files = [at for at, part in enumerate(parts) if part.startswith("test_")]
-        at = files[0] if files else len(parts) - 1
-        return "::".join(["/".join(parts[: at + 1]) + ".py", *parts[at + 1 :], test])
-
-
-class JavaScript:
-    """packages/js-sdk with vitest."""
-
-    name = "JavaScript"
-
-    def __init__(self, checkout: Path) -> None:
-        self.package = checkout / "packages" / "js-sdk"
-        self.at = WORK / "javascript"
-
-    def prepare(self) -> None:
-        """A copy with what its tests import: no tools that generate code or deploy."""
-        about = json.loads((self.package / "package.json").read_text())
-        self.version = about["version"]
-        needless = re.compile(r"cloudflare|redocly|wrangler|knip|json-schema|openapi-typescript|npm-run-all|native")
-        about["devDependencies"] = {
-            name: version for name, version in about["devDependencies"].items() if not needless.search(name)
-        }
-        self.at.mkdir(parents=True, exist_ok=True)
-        for part in self.at.iterdir():
-            if part.name not in ("node_modules", "package-lock.json"):
-                shutil.rmtree(part) if part.is_dir() else part.unlink()
-        shutil.copytree(self.package, self.at, dirs_exist_ok=True)
-        (self.at / "package.json").write_text(json.dumps(about))
-        (self.at / "browser.config.mts").write_text(BROWSER)
-        subprocess.run(
-            ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"],
-            cwd=self.at,
-            check=True,
-        )
-
-    def command(self, report: Path, only: Sequence[str], workers: int) -> tuple[list[str], Path]:
-        """The command that runs all tests, or the files that have those of `only`, and its folder."""
-        run = f"npx vitest run --reporter=dot --reporter=junit --testTimeout={TEST_S * 1000}"
-        files = sorted({name.partition("::")[0] for name in only})
-        parts = [("unit", [file for file in files if "browser/" not in file])]
-        if not only or any("browser/" in file for file in files):
-            parts.append(("browser", []))
-        words = {
-            "unit": "--project unit --project connectionConfig --project template",
-            "browser": "--config browser.config.mts",
-        }
-        script = "\n".join(
-            f"{run} --maxWorkers={workers} --outputFile.junit={report}.{part} {words[part]} {' '.join(chosen)}"
-            for part, chosen in parts
-            if chosen or not only or part == "browser"
-        )
-        join = f"import sys; sys.path[:0] = [{str(ROOT)!r}]; from scripts.e2b_suite import join; join({str(report)!r})"
-        return ["sh", "-c", f"{script}\n{sys.executable} -c {json.dumps(join)}"], self.at
-
-
-def join(report: str) -> None:
-    """Make one report of those whose names begin so."""
-    root = ElementTree.Element("testsuites")
-    for part in sorted(Path(report).parent.glob(Path(report).name + ".*")):
-        root.extend(ElementTree.parse(part).getroot())
-    ElementTree.ElementTree(root).write(report)
 
 
 def exceptions(suite: str) -> dict[str, str]:
@@ -346,12 +227,12 @@ def run(suite: Python | JavaScript, folder: Path, only: Sequence[str], workers: 
     return read(report)
 
 
-def judge(suite: Python | JavaScript, first: Outcome, again: Outcome) -> bool:
-    """Say what failed and why; whether all is as documented."""
+def judge(suite: Python | JavaScript, first: Outcome, again: Outcome, *, whole: bool) -> bool:
+    """Say what failed and why; whether all is as documented. `whole`: the exceptions must all have failed."""
     known = exceptions(suite.name)
     steady = {name: text for name, text in first.failed.items() if name not in again.passed}
     unforeseen = {name: text for name, text in steady.items() if not matching(name, known)}
-    stale = [pattern for pattern in known if not any(matching(name, {pattern: ""}) for name in steady)]
+    stale = [pattern for pattern in known if whole and not any(matching(name, {pattern: ""}) for name in steady)]
     say(
         f"{suite.name} {suite.version}: {len(first.passed)} passed, {len(first.failed)} failed, "
         f"{len(first.skipped)} skipped; of those that failed {len(first.failed) - len(steady)} passed by themselves, "
@@ -419,7 +300,7 @@ def main() -> None:
             first = run(suite, folder, given.only, given.workers)
             again = run(suite, folder, sorted(first.failed), 1) if first.failed else Outcome()
             say(f"{suite.name}: {time.monotonic() - began:.0f} s")
-            good = judge(suite, first, again) and good
+            good = judge(suite, first, again, whole=not given.only) and good
         shutil.copy(server.log, WORK / "server.log")
     raise SystemExit(0 if good else 1)
 
