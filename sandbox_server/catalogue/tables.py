@@ -21,7 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
-REVISION = "0018"
+REVISION = "0019"
 """The migration that creates these tables; a test compares it with alembic's head."""
 
 
