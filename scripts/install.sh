@@ -9,7 +9,7 @@ python=$1
 shift
 
 case " $* " in
-*" --no-compile "*) ;;
+*" --no-compile "*) unset UV_COMPILE_BYTECODE ;; # uv refuses both, whatever the variable says
 *) export UV_COMPILE_BYTECODE="${UV_COMPILE_BYTECODE:-1}" ;;
 esac
 "$here/uv.sh" pip install -q --python "$python" "$@" || {
