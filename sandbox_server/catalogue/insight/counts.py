@@ -64,7 +64,7 @@ class Counts:
                 func.min(began_at),
                 last,
             )
-            .where(VerdictRow.graded_at >= since)
+            .where(VerdictRow.graded_at >= since, of_run.is_not(None))
             .group_by(of_run, VerdictRow.instance_id)
             .order_by(last.desc(), VerdictRow.instance_id)
             .limit(limit)
@@ -83,7 +83,7 @@ class Counts:
             return None
         newest = (
             select(of_run.label("run"), VerdictRow.instance_id, VerdictRow.graded_at)
-            .where(VerdictRow.graded_at >= since)
+            .where(VerdictRow.graded_at >= since, of_run.is_not(None))
             .order_by(VerdictRow.graded_at.desc())
             .limit(_MEMBERS * groups)
             .subquery()
@@ -193,7 +193,7 @@ class Counts:
         return found.where(of_run == run)
 
     async def _of_session(self, since: float) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
-        """(run, begin of the session) of the verdicts since then."""
+        """(run, begin of the session) of the verdicts since then; null if there is no such session."""
         beside = (VerdictRow.run, VerdictRow.began_at)
         unknown = select(VerdictRow.sid).where(VerdictRow.graded_at >= since, VerdictRow.run.is_(None)).limit(1)
         if not await self._all(unknown):

@@ -134,6 +134,10 @@ async def test_verdicts_of_an_older_version(counts: Counts, database: Database) 
         await connection.execute(text("UPDATE verdicts SET run = NULL, began_at = NULL WHERE instance_id = 'x-1'"))
     again = (await counts.groups(0), await counts.groups(0, run="a"), await counts.groups(0, limit=2))
     assert (*again, await counts.verdicts(0, 2000, "b")) == everything
+    async with database.writing() as connection:
+        await connection.execute(text("DELETE FROM sessions WHERE instance_id = 'x-1'"))
+    known = [group for group in everything[0] if group.instance_id != "x-1"]
+    assert known and await counts.groups(0) == known  # a verdict without a session is in no group
 
 
 async def test_instances_in_use_that_are_not_sound(counts: Counts, database: Database) -> None:
