@@ -5,6 +5,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -85,3 +86,8 @@ def sdk_process(url: str, release: str, script: str) -> Iterator[subprocess.Pope
             yield process
         finally:
             process.kill()
+
+
+def ends_at(control: Control, sid: str) -> float:
+    """When the box ends (Unix seconds)."""
+    return datetime.fromisoformat(control.call("GET", f"/sandboxes/{sid}").json()["endAt"]).timestamp()
