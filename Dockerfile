@@ -18,7 +18,8 @@ RUN python3 -m venv /opt/sandbox-server \
 COPY pyproject.toml LICENSE README.md ./
 COPY sandbox_server/ sandbox_server/
 RUN /opt/sandbox-server/bin/pip install --no-deps --no-build-isolation . \
-    && cd / && /opt/sandbox-server/bin/python -c "from sandbox_server.ui.render import warm; warm().result()"
+    && cd / && /opt/sandbox-server/bin/python -c "from sandbox_server.ui.render import warm; warm().result()" \
+    && chmod -R a+rX /opt/sandbox-server/lib/python3*/site-packages/sandbox_server/ui/templates
 
 FROM ${BASE_IMAGE}
 # git, and the authorities of the servers that repositories are fetched from.

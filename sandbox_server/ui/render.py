@@ -3,7 +3,6 @@
 import asyncio
 import functools
 import math
-import os
 import sys
 import time
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlencode
 
-from jinja2 import BytecodeCache, Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
 from jinja2.bccache import Bucket
 from markupsafe import Markup
 from starlette.requests import Request
@@ -67,33 +66,20 @@ def _query(values: Mapping[str, object], **changes: object) -> str:
     return "?" + urlencode({name: text.plain(value) for name, value in kept.items()}) if kept else "?"
 
 
-class _Compiled(BytecodeCache):
+class _Compiled(FileSystemBytecodeCache):
     """Compiled templates in a folder beside them, as Python keeps modules; without it where it cannot be written."""
 
-    _FOLDER = FOLDER / "templates" / "__pycache__"
-
-    def load_bytecode(self, bucket: Bucket) -> None:
-        """Read it, if it is of this source, Jinja and Python."""
-        with suppress(OSError), self._file(bucket).open("rb") as file:
-            bucket.load_bytecode(file)
-
     def dump_bytecode(self, bucket: Bucket) -> None:
-        """Write it, all or nothing."""
-        if sys.dont_write_bytecode:
-            return
-        with suppress(OSError):
-            self._FOLDER.mkdir(exist_ok=True)
-            begun = self._FOLDER / f"{bucket.key}.{os.getpid()}.pyc"
-            begun.write_bytes(bucket.bytecode_to_string())
-            begun.replace(self._file(bucket))
-
-    def _file(self, bucket: Bucket) -> Path:
-        return self._FOLDER / f"{bucket.key}.pyc"
+        """Write it, unless Python shall not write modules either."""
+        if not sys.dont_write_bytecode:
+            with suppress(OSError):
+                Path(self.directory).mkdir(exist_ok=True)
+                super().dump_bytecode(bucket)
 
 
 _ENVIRONMENT = Environment(
     loader=FileSystemLoader(FOLDER / "templates"),
-    bytecode_cache=_Compiled(),
+    bytecode_cache=_Compiled(str(FOLDER / "templates" / "__pycache__"), "%s.pyc"),
     autoescape=True,
     undefined=StrictUndefined,
     finalize=_harmless,
