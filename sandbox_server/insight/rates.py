@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sandbox_server import clock
 from sandbox_server.catalogue.insight.counts import Counts
 from sandbox_server.catalogue.insight.records import PassRate
+from sandbox_server.tasks import TaskSet
 
 DAY_S = 86_400.0
 BASE_DAYS = 7
@@ -35,6 +36,7 @@ class PassRates:
         self._counts = counts
         self._base: _Base | None = None
         self._counting: asyncio.Task[_Base] | None = None
+        self._tasks = TaskSet("pass rates")
 
     async def now(self) -> list[PassRate]:
         """Every instance with an unmasked verdict within the eight days. Raises CatalogueUnavailable."""
@@ -55,7 +57,7 @@ class PassRates:
     def _count(self) -> "asyncio.Task[_Base]":
         """The count that is under way, or a new one."""
         if self._counting is None:
-            self._counting = asyncio.create_task(self._counted(), name="pass-rates")
+            self._counting = self._tasks.start(self._counted(), name="pass-rates")
             self._counting.add_done_callback(self._ended)
         return self._counting
 
