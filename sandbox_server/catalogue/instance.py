@@ -86,6 +86,10 @@ class ImageBuild(_Record):
         return f"{_BUILT}{hashlib.sha256(said.encode()).hexdigest()[:24]}"
 
 
+Condition = Literal["started", "healthy", "completed"]
+"""What a container waits for: that a service was started, that its health check succeeded, that it ended with 0."""
+
+
 class Health(_Record):
     """How a service says that it can be used: a command in its container that ends with 0."""
 
@@ -122,7 +126,7 @@ class Service(_Record):
     tmpfs: tuple[str, ...] = ()
     health: Health | None = None
     """None: the image's own, if any."""
-    after: dict[str, Literal["started", "healthy", "completed"]] = {}
+    after: dict[str, Condition] = {}
     """Service -> what is waited for before this one is started."""
     restart: bool = False
     """The engine starts it again if it ends."""
@@ -253,7 +257,7 @@ class SandboxSpec(_Record):
     """Removed for the agent, present in gradings."""
     services: tuple[Service, ...] = ()
     """Containers beside it, in the order of their starts."""
-    awaits: dict[str, Literal["started", "healthy", "completed"]] = {}
+    awaits: dict[str, Condition] = {}
     """Service -> what is waited for before the task's own container starts; at least that it runs, and is healthy if it
     can say so."""
     memory_mb: int | None = None

@@ -11,14 +11,14 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
 from sandbox_server.catalogue.harbor import dockerfile
 from sandbox_server.catalogue.harbor.archives import Folder
 from sandbox_server.catalogue.harbor.interpolation import Interpolation
-from sandbox_server.catalogue.instance import Health, ImageBuild, Service
+from sandbox_server.catalogue.instance import Condition, Health, ImageBuild, Service
 
 MAIN = "main"
 MOST_SERVICES = 8
@@ -47,7 +47,7 @@ _OF_SERVICE |= {"cpus", "entrypoint", "healthcheck", "hostname", "mem_limit", "r
 _WAITS = re.compile(r"(sh|bash|/bin/sh|/bin/bash)? ?(-l?c )?(sleep (infinity|\d+[smhd]?)|tail -f /dev/null)")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _TIME = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?(?:(\d+)ms)?")
-_CONDITIONS: dict[str, Literal["started", "healthy", "completed"]] = {
+_CONDITIONS: dict[str, Condition] = {
     "service_started": "started",
     "service_healthy": "healthy",
     "service_completed_successfully": "completed",
@@ -62,7 +62,7 @@ class Composed:
 
     services: tuple[Service, ...] = ()
     """Without `main`, in the order of their starts."""
-    awaits: Mapping[str, Literal["started", "healthy", "completed"]] = field(default_factory=dict)
+    awaits: Mapping[str, Condition] = field(default_factory=dict)
     """`depends_on` of `main`."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Of `main`."""
@@ -260,11 +260,11 @@ class _Reading:
                 self._volumes.add(volume)
         return volumes, self._folder.placed(files) if files else ""
 
-    def _after(self, name: str, entry: Mapping[str, Any]) -> dict[str, Literal["started", "healthy", "completed"]]:
+    def _after(self, name: str, entry: Mapping[str, Any]) -> dict[str, Condition]:
         wanted = entry.get("depends_on") or {}
         if not isinstance(wanted, dict):
             wanted = {str(other): {} for other in wanted}
-        found: dict[str, Literal["started", "healthy", "completed"]] = {}
+        found: dict[str, Condition] = {}
         for other, how in wanted.items():
             condition = (how or {}).get("condition", "service_started")
             if condition not in _CONDITIONS or set(how or ()) - {"condition", "restart", "required"}:

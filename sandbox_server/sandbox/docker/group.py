@@ -55,75 +55,87 @@ class Making:
     """One group in the making."""
 
     def __init__(
-        self, engine: Engine, config: RuntimeConfig, seccomp: Sequence[str], boots: asyncio.Semaphore, name: str
+        self,
+        engine: Engine,
+        config: RuntimeConfig,
+        seccomp: Sequence[str],
+        boots: asyncio.Semaphore,
+        spec: ContainerSpec,
     ) -> None:
+        """`spec`: of the sandbox. `boots` bounds the containers that are created at a time."""
+        self.name = secrets.token_hex(8)
         self._engine = engine
         self._config = config
         self._bounds = config.services
         self._seccomp = seccomp
         self._boots = boots
-        self._name = name
-        self._network_name = f"sandbox-{name}"
-        self._ids: dict[str, str] = {}
-        self._started: dict[str, float] = {}
-        self._checks: dict[str, HealthCheck | None] = {}
-        self._well = set[tuple[str, Condition]]()
-        self._stage = "its network"
-
-    async def make(self, spec: ContainerSpec) -> Group:
-        """Start all services of `spec`, and wait until they are ready. What it made stays when it raises.
-
-        Raises:
-            ImageUnavailable: a service did not come up within SANDBOX_SERVICE_START_S. EngineUnavailable.
-        """
-        try:
-            async with asyncio.timeout(self._bounds.start_s):
-                return await self._make(spec)
-        except TimeoutError:
-            raise ImageUnavailable(
-                f"the task's services are not ready within {self._bounds.start_s:g} s (SANDBOX_SERVICE_START_S):"
-                f" waited for {self._stage}{await self._said()}"
-            ) from None
-
-    async def _make(self, spec: ContainerSpec) -> Group:
-        labels = {
-            NODE: self._config.node,
-            GROUP: self._name,
+        self._spec = spec
+        self._network_name = f"sandbox-{self.name}"
+        self._labels = {
+            NODE: config.node,
+            GROUP: self.name,
             # an image that was made from one of our containers has its labels
             ROLE: SERVICE,
             SID: "",
             TOKEN: "",
             DEADLINE: spec.deadline.astimezone(UTC).isoformat(),
         }
-        subnet = await self._network(labels)
+        self._hosts: tuple[str, ...] = ()
+        """Lines of each container's hosts file, once the network is there."""
+        self._ids: dict[str, str] = {}
+        self._started: dict[str, float] = {}
+        self._checks: dict[str, HealthCheck | None] = {}
+        self._well = set[tuple[str, Condition]]()
+        self._stage = "its network"
+
+    async def make(self) -> Group:
+        """Start all services, and wait until they are ready. What it made stays when it raises.
+
+        Raises:
+            ImageUnavailable: a service did not come up within SANDBOX_SERVICE_START_S. EngineUnavailable.
+        """
+        try:
+            async with asyncio.timeout(self._bounds.start_s):
+                return await self._make()
+        except TimeoutError:
+            raise ImageUnavailable(
+                f"the task's services are not ready within {self._bounds.start_s:g} s (SANDBOX_SERVICE_START_S):"
+                f" waited for {self._stage}{await self._said()}"
+            ) from None
+
+    async def _make(self) -> Group:
+        spec = self._spec
+        subnet = await self._network()
         own, *others = [str(host) for host in list(subnet.hosts())[1 : len(spec.services) + 2]]
         addresses = dict(zip((service.name for service in spec.services), others, strict=True))
         names = {_MAIN: own} | {
             alias: addresses[service.name] for service in spec.services for alias in (service.name, *service.aliases)
         }
-        hosts = tuple(f"{name}:{address}" for name, address in names.items())
-        volumes = await self._volumes(spec)
+        self._hosts = tuple(f"{name}:{address}" for name, address in names.items())
+        volumes = await self._volumes()
         if volumes:
-            await self._hold(spec, {volume for own in volumes.values() for volume in own.values()}, labels)
+            await self._hold({volume for own in volumes.values() for volume in own.values()})
         for service in spec.services:
             for other, condition in service.after:
                 await self._until(other, condition)
             self._stage = f"the container of {service.name}"
             async with self._boots:
-                place = Place(self._name, self._network_name, addresses[service.name])
-                await self._start(service, spec, labels, hosts, place, volumes.get(service.name, {}))
+                await self._start(service, addresses[service.name], volumes.get(service.name, {}))
         completed = {name for name, condition in spec.awaits if condition == "completed"}
         for service in spec.services:
             await self._until(service.name, "completed" if service.name in completed else "healthy")
-        return Group(Place(self._name, self._network_name, own), str(subnet), hosts, tuple(self._ids.values()))
+        return Group(self._place(own), str(subnet), self._hosts, tuple(self._ids.values()))
 
-    async def _network(self, labels: dict[str, str]) -> IPv4Network:
+    def _place(self, address: str) -> Place:
+        return Place(self.name, self._network_name, address)
+
+    async def _network(self) -> IPv4Network:
         whole = self._bounds.networks
         for _ in range(_TRIES):
             number = secrets.randbelow(1 << (_BITS - whole.prefixlen))
             subnet = IPv4Network((int(whole.network_address) + (number << (32 - _BITS)), _BITS))
             try:
-                await self._engine.call(partial(_create_network, self._network_name, subnet, labels))
+                await self._engine.call(partial(_create_network, self._network_name, subnet, self._labels))
             except EngineUnavailable as error:
                 if "overlap" not in error.detail:
                     raise
@@ -131,10 +143,10 @@ class Making:
             return subnet
         raise EngineUnavailable(f"no free network in {whole} (SANDBOX_SERVICE_NETWORKS)")
 
-    async def _volumes(self, spec: ContainerSpec) -> dict[str, dict[str, str]]:
+    async def _volumes(self) -> dict[str, dict[str, str]]:
         """Path -> volume, of each service that has any."""
         volumes: dict[str, dict[str, str]] = {}
-        for service in spec.services:
+        for service in self._spec.services:
             config = (await self._engine.call(partial(_image, service.image)))["Config"] or {}
             self._checks[service.name] = service.health or _own_check(config.get("Healthcheck") or {})
             # those that its image declares would be on the host's disk, without a bound
@@ -144,15 +156,15 @@ class Making:
                 volumes[service.name] = {**own, **dict(service.volumes)}
         return volumes
 
-    async def _hold(self, spec: ContainerSpec, volumes: set[str], labels: dict[str, str]) -> None:
+    async def _hold(self, volumes: set[str]) -> None:
         """Keep the volumes mounted: one in memory is emptied when no running container has it."""
-        await self._engine.call(partial(self._create_holder, spec, sorted(volumes), labels))
+        await self._engine.call(partial(self._create_holder, sorted(volumes)))
 
-    def _create_holder(self, spec: ContainerSpec, volumes: Sequence[str], labels: dict[str, str], api: Any) -> None:
+    def _create_holder(self, volumes: Sequence[str], api: Any) -> None:
         options = {"type": "tmpfs", "device": "tmpfs", "o": f"size={self._bounds.volume_mb}m,mode=0755"}
         for volume in volumes:
-            api.create_volume(self._volume(volume), driver="local", driver_opts=options, labels=labels)
-        program, *arguments = boot.command(replace(spec, with_shell=False))
+            api.create_volume(self._volume(volume), driver="local", driver_opts=options, labels=self._labels)
+        program, *arguments = boot.command(replace(self._spec, with_shell=False))
         host = api.create_host_config(
             # no_copy: the content of a new volume comes from the image of the service that has it
             mounts=[
@@ -167,13 +179,13 @@ class Making:
             runtime=self._config.oci_runtime,
         )
         created = api.create_container(
-            spec.image,
+            self._spec.image,
             entrypoint=[program],
             command=arguments,
             user="65534",
             network_disabled=True,
             healthcheck={"test": ["NONE"]},
-            labels=labels,
+            labels=self._labels,
             host_config=host,
         )
         api.start(created["Id"])
@@ -181,17 +193,9 @@ class Making:
     def _volume(self, name: str) -> str:
         return f"{self._network_name}-{name}"
 
-    async def _start(
-        self,
-        service: ServiceSpec,
-        spec: ContainerSpec,
-        labels: dict[str, str],
-        hosts: Sequence[str],
-        place: Place,
-        volumes: dict[str, str],
-    ) -> None:
+    async def _start(self, service: ServiceSpec, address: str, volumes: dict[str, str]) -> None:
         self._ids[service.name] = container_id = await self._engine.call(
-            partial(self._create, service, spec, labels, hosts, place, volumes)
+            partial(self._create, service, address, volumes)
         )
         if service.files:
             await self._engine.call(lambda api: api.put_archive(container_id, "/", io.BytesIO(service.files)))
@@ -203,28 +207,19 @@ class Making:
             raise
         self._started[service.name] = asyncio.get_running_loop().time()
 
-    def _create(
-        self,
-        service: ServiceSpec,
-        spec: ContainerSpec,
-        labels: dict[str, str],
-        hosts: Sequence[str],
-        place: Place,
-        volumes: dict[str, str],
-        api: Any,
-    ) -> str:
+    def _create(self, service: ServiceSpec, address: str, volumes: dict[str, str], api: Any) -> str:
         bounds = self._bounds
         memory_mb = min(service.memory_mb or bounds.memory_mb, bounds.memory_mb)
         host = api.create_host_config(
             network_mode=self._network_name,
-            extra_hosts=list(hosts),
+            extra_hosts=list(self._hosts),
             dns=[NO_NAME_SERVER],
             dns_opt=list(NAME_OPTIONS),
             mem_limit=f"{memory_mb}m",
             memswap_limit=f"{memory_mb}m",
             nano_cpus=int(min(service.cpus or bounds.cpus, bounds.cpus) * 1e9),
             pids_limit=bounds.pids,
-            ulimits=ulimits(spec.limits),
+            ulimits=ulimits(self._spec.limits),
             cap_drop=["ALL"],
             cap_add=CAPABILITIES,
             security_opt=["no-new-privileges", *self._seccomp],
@@ -244,9 +239,9 @@ class Making:
             working_dir=service.workdir or None,
             hostname=service.hostname or service.name,
             environment=dict(service.env),
-            labels=labels,
+            labels=self._labels,
             healthcheck={"test": ["NONE"]},  # run by us until it succeeds; the engine would run it for ever
-            networking_config=endpoint(api, place),
+            networking_config=endpoint(api, self._place(address)),
             host_config=host,
         )
         return str(created["Id"])

@@ -5,7 +5,6 @@ and `remove_leftovers` finds it by that.
 """
 
 import asyncio
-import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
@@ -49,12 +48,12 @@ class Neighbours:
         if not spec.services:
             yield None
             return
-        name = secrets.token_hex(8)
-        self._made.add(name)
+        making = Making(self._engine, self._config, self._seccomp, self._boots, spec)
+        self._made.add(making.name)
         try:
-            yield await Making(self._engine, self._config, self._seccomp, self._boots, name).make(spec)
+            yield await making.make()
         except BaseException:
-            await asyncio.shield(self._give_up(name))
+            await asyncio.shield(self._give_up(making.name))
             raise
 
     async def _give_up(self, group: str) -> None:
