@@ -29,6 +29,8 @@ BLOB = b"what alice stored"
 SHA = hashlib.sha256(BLOB).hexdigest()
 ENVD = ("/process.Process/", "/filesystem.Filesystem/", "/files", "/health", "/templates-upload/")
 """Path prefixes of E2B's data plane and uploads, which need a token instead of a key."""
+ROUTERS = plugins.discover(protocols, "ROUTER")
+"""Imported before any test runs, as tests/protocols/stub_service.py says."""
 
 
 @dataclass(frozen=True)
@@ -235,7 +237,7 @@ def test_every_route_has_a_row(tmp_path: Path) -> None:
     documented = {f"{method.upper()} {path}" for path, methods in app.openapi()["paths"].items() for method in methods}
     hidden = {
         f"{method} {route.path}"
-        for router in plugins.discover(protocols, "ROUTER").values()
+        for router in ROUTERS.values()
         for route in router.routes
         if isinstance(route, APIRoute) and not route.include_in_schema and route.endpoint.__name__ != "_refused"
         for method in route.methods

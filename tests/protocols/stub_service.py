@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import uvicorn
 
+from sandbox_server import plugins, protocols
 from sandbox_server.actions.batch import Command, CommandResult
 from sandbox_server.app import Parts, create_app
 from sandbox_server.app.upgraded import Upgraded
@@ -64,6 +65,10 @@ from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import NodeRecord
 
 from .stub_parts import NoBoxes, NoCopies, NoCreation, NoRuns, NoSnapshots
+
+# Import the routes before any test runs. Pydantic parses the source of each model; before CPython 3.11.8 (gh-106905)
+# this fails if the garbage collector, at that moment, logs the traceback of a task that failed in an earlier test.
+plugins.discover(protocols, "ROUTER")
 
 INSTANCE = TaskInstance(
     instance_id="a__b-1",
