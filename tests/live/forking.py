@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,7 @@ from sandbox_server.grading.localization import composition
 
 _ROOT = Path(__file__).resolve().parents[2]
 _MOST = 1 << 17  # longest message in bytes
+_END_S = 250.0  # for a command that runs to its end; below pytest's timeout of a test
 _IMPORTS = (
     "sandbox_server.cli.serve",
     "sandbox_server.cli.instances",
@@ -103,6 +105,16 @@ class _Forker:
             return told["pid"]
         self._ended[told["pid"]] = told["status"]
         return None
+
+
+def run(
+    words: Sequence[str], environment: Mapping[str, str], timeout_s: float = 300
+) -> subprocess.CompletedProcess[str]:
+    """Run the server's command to its end, with its output captured as UTF-8. Raises TimeoutError."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        status = forker().start(words, environment, out.fileno(), err.fileno()).wait(_END_S)
+        said, faults = (os.pread(stream.fileno(), 1 << 24, 0).decode() for stream in (out, err))
+    return subprocess.CompletedProcess(list(words), status, said, faults)
 
 
 @functools.cache

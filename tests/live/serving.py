@@ -24,7 +24,7 @@ from docker.errors import APIError
 
 from sandbox_server.state.embedded import end_orphan
 
-from .forking import Forked, forker
+from .forking import Forked, forker, run
 
 _MOST_S = 200.0
 """Below pytest's timeout of a test, because this error says more."""
@@ -95,11 +95,9 @@ def _clean() -> dict[str, str]:
 
 
 def _cli(environment: Mapping[str, str], *verb: str, code: int = 0) -> str:
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        status = forker().start(verb, environment, out.fileno(), err.fileno()).wait(300)
-        said = [os.pread(stream.fileno(), 1 << 24, 0).decode() for stream in (out, err)]
-    assert status == code, (verb, status, said[0][-2000:], said[1][-2000:])
-    return said[0]
+    done = run(verb, environment)
+    assert done.returncode == code, (verb, done.returncode, done.stdout[-2000:], done.stderr[-2000:])
+    return done.stdout
 
 
 class Server:

@@ -33,21 +33,28 @@ def postgres() -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def templates(tmp_path_factory: pytest.TempPathFactory) -> "Templates":
+    return Templates(tmp_path_factory.mktemp("migrated") / "catalogue.sqlite3")
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
-async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
-    """URL of an empty database."""
+async def url(request: pytest.FixtureRequest, tmp_path: Path, templates: "Templates") -> AsyncIterator[str]:
+    """URL of an empty database, or of a migrated one for tests that use `database`."""
+    migrated = "database" in request.fixturenames
     if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'data' / 'catalogue.sqlite3'}"
+        file = tmp_path / "data" / "catalogue.sqlite3"
+        if migrated:
+            file.parent.mkdir(mode=0o700)
+            shutil.copy(await templates.sqlite(), file)
+        yield f"sqlite:///{file}"
         return
     server: str = request.getfixturevalue("postgres")
     name = f"test_{uuid.uuid4().hex}"
-    admin = create_async_engine(f"{server}/postgres".replace("://", "+asyncpg://"), isolation_level="AUTOCOMMIT")
-    async with admin.connect() as connection:
-        await connection.execute(text(f"CREATE DATABASE {name}"))
+    template = f"TEMPLATE {await templates.postgresql(server)}" if migrated else ""
+    await _administer(server, f"CREATE DATABASE {name} {template}")
     yield f"{server}/{name}"
-    async with admin.connect() as connection:
-        await connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
-    await admin.dispose()
+    await _administer(server, f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture
@@ -57,6 +64,42 @@ async def database(url: str) -> AsyncIterator[Database]:
     await database.migrate()
     yield database
     await database.dispose()
+
+
+class Templates:
+    """Migrated databases for tests to copy: a migration from nothing costs 0.1 to 0.5 s of CPU."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._name = ""
+
+    async def sqlite(self) -> Path:
+        """A SQLite file that no process has open."""
+        if not self._file.exists():
+            await _migrate(f"sqlite:///{self._file}")
+            assert [path.name for path in self._file.parent.iterdir()] == [self._file.name], "not at rest"
+        return self._file
+
+    async def postgresql(self, server: str) -> str:
+        """Name of a database of `server`."""
+        if not self._name:
+            self._name = "migrated"
+            await _administer(server, f"CREATE DATABASE {self._name}")
+            await _migrate(f"{server}/{self._name}")
+        return self._name
+
+
+async def _migrate(url: str) -> None:
+    database = Database(url)
+    await database.migrate()
+    await database.dispose()
+
+
+async def _administer(server: str, statement: str) -> None:
+    admin = create_async_engine(f"{server}/postgres".replace("://", "+asyncpg://"), isolation_level="AUTOCOMMIT")
+    async with admin.connect() as connection:
+        await connection.execute(text(statement))
+    await admin.dispose()
 
 
 @contextmanager
