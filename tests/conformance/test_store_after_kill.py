@@ -3,8 +3,6 @@
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,6 +14,7 @@ from sandbox_server.errors import CatalogueUnavailable, SessionBusy
 from sandbox_server.records import ActionRecord, InFlight
 from sandbox_server.settings import Settings
 from sandbox_server.tasks import Loops
+from tests.live.forking import forker
 
 from .state_backends import external
 
@@ -67,12 +66,13 @@ def killed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str,
 
     def kill_one(values: dict[str, object]) -> dict[str, object]:
         environment = {f"SANDBOX_{name.upper()}": str(value) for name, value in values.items()}
-        environment["PYTHONPATH"] = str(Path(__file__).parents[2])
-        with subprocess.Popen(
-            [sys.executable, "-c", DYING], env=os.environ | environment, stdout=subprocess.PIPE, text=True
-        ) as process:
-            assert "holding\n" in iter(process.stdout.readline, "")  # after what it logs
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+        with open(reading) as said:
+            process = forker().start(["-c", DYING], os.environ | environment, writing, writing)
+            os.close(writing)
+            assert "holding\n" in iter(said.readline, "")  # after what it logs
             process.send_signal(signal.SIGKILL)
+            assert process.wait(20) == -signal.SIGKILL
         return values
 
     data = {"data_dir": tmp_path / "data"}

@@ -1,9 +1,11 @@
 """Start the server's command without the 3 s of CPU for its imports, by forking a process that has done them.
 
 `python -m tests.live.forking FD` is that process; each test process has one, and talks to it over the socket FD. After
-the imports everything is as in a start from the shell: arguments, environment, output, signals, exit.
+the imports everything is as in a start from the shell: arguments, environment, output, signals, exit. In place of the
+command it runs a program: the arguments `-c`, its text and its own arguments.
 """
 
+import fcntl
 import functools
 import gc
 import importlib
@@ -15,9 +17,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +46,7 @@ _IMPORTS = (
     "httpcore",
     "anyio._backends._asyncio",
 )
+_FIRST = threading.Lock()  # threads that ask at once get the same one
 _PLUGINS = ((protocols, "ROUTER"), (dialects, "DIALECT"), (tools, "TOOL"), (graders, "GRADER"), (rewards, "REWARD"))
 
 
@@ -82,10 +87,14 @@ class _Forker:
             command = [sys.executable, "-m", "tests.live.forking", str(other.fileno())]
             self._process = subprocess.Popen(command, cwd=_ROOT, pass_fds=[other.fileno()])
 
-    def start(self, words: Sequence[str], environment: Mapping[str, str], out: int, err: int) -> Forked:
+    def start(
+        self, words: Sequence[str], environment: Mapping[str, str], out: int, err: int, given: int | None = None
+    ) -> Forked:
+        """`out`, `err`, `given`: descriptors of its output and input. A terminal as input becomes its own."""
         request = json.dumps({"words": list(words), "environment": dict(environment)})
         with self._turn:
-            socket.send_fds(self._socket, [request.encode()], [out, err])
+            streams = [out, err] if given is None else [out, err, given]
+            socket.send_fds(self._socket, [request.encode()], streams)
             while (pid := self._read()) is None:
                 pass
         return Forked(self, pid)
@@ -108,18 +117,33 @@ class _Forker:
 
 
 def run(
-    words: Sequence[str], environment: Mapping[str, str], timeout_s: float = 300
+    words: Sequence[str], environment: Mapping[str, str], text: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run the server's command to its end, with its output captured as UTF-8. Raises TimeoutError."""
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        status = forker().start(words, environment, out.fileno(), err.fileno()).wait(_END_S)
+    """Run the server's command, or a program, to its end, with its output captured as UTF-8. Raises TimeoutError.
+
+    `text` is its stdin: at most what a pipe holds.
+    """
+    with ExitStack() as stack:
+        out, err = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+        given = None
+        if text is not None:
+            given, writing = os.pipe2(os.O_CLOEXEC)
+            stack.callback(os.close, given)
+            with open(writing, "w") as pipe:
+                pipe.write(text)
+        status = forker().start(words, environment, out.fileno(), err.fileno(), given).wait(_END_S)
         said, faults = (os.pread(stream.fileno(), 1 << 24, 0).decode() for stream in (out, err))
     return subprocess.CompletedProcess(list(words), status, said, faults)
 
 
-@functools.cache
 def forker() -> _Forker:
     """This test process's forker; it ends when the socket closes, with every process it started."""
+    with _FIRST:
+        return _forker()
+
+
+@functools.cache
+def _forker() -> _Forker:
     return _Forker()
 
 
@@ -136,7 +160,7 @@ def _serve(requests: socket.socket) -> list[str]:
             _tell_ended(requests, running)
         if requests not in ready:
             continue
-        said, streams, _, _ = socket.recv_fds(requests, _MOST, 2)
+        said, streams, _, _ = socket.recv_fds(requests, _MOST, 3)
         if not said:
             for pid in running:
                 os.kill(pid, signal.SIGKILL)
@@ -148,7 +172,7 @@ def _serve(requests: socket.socket) -> list[str]:
             requests.close()
             os.close(ended)
             os.close(woken)
-            return _become(json.loads(said), *streams)
+            return _become(json.loads(said), streams)
         for stream in streams:
             os.close(stream)
         running.add(pid)
@@ -164,11 +188,15 @@ def _tell_ended(requests: socket.socket, running: set[int]) -> None:
         requests.send(json.dumps({"pid": pid, "status": os.waitstatus_to_exitcode(status)}).encode())
 
 
-def _become(request: dict[str, Any], out: int, err: int) -> list[str]:
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for stream, number in ((nothing, 0), (out, 1), (err, 2)):
+def _become(request: dict[str, Any], streams: Sequence[int]) -> list[str]:
+    out, err, *rest = streams
+    given = rest[0] if rest else os.open(os.devnull, os.O_RDONLY)
+    for stream, number in ((given, 0), (out, 1), (err, 2)):
         os.dup2(stream, number)
         os.close(stream)
+    if os.isatty(0):
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # it is told of changes of the terminal's size
     os.environ.clear()
     os.environ.update(request["environment"])
     words: list[str] = request["words"]
@@ -185,6 +213,10 @@ def main() -> None:
     assert threading.active_count() == 1, "a fork would lose the other threads"
     gc.freeze()  # garbage collection in a fork would copy shared pages
     words = _serve(socket.socket(fileno=int(sys.argv[1])))
+    if words[0] == "-c":
+        sys.argv = ["-c", *words[2:]]
+        exec(compile(words[1], "<program>", "exec"), {"__name__": "__main__"})
+        return
     sys.argv[1:] = words
     importlib.import_module("sandbox_server.cli").main()
 

@@ -1,10 +1,9 @@
 """Migrations, faults and concurrency, on each database."""
 
 import asyncio
+import os
 import random
 import signal
-import subprocess
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from sandbox_server.catalogue.history import History
 from sandbox_server.catalogue.tables import REVISION, Base, ReceiptRow, SessionRow
 from sandbox_server.errors import CatalogueUnavailable
 from sandbox_server.records import SessionRecord
+from tests.live import forking
 
 MIGRATE = """
 import asyncio, sys
@@ -106,12 +106,8 @@ async def test_a_database_of_the_first_release_is_brought_here(url: str) -> None
 
 async def test_several_servers_start_at_once(url: str) -> None:
     """Replicas that start together must not create the tables twice, nor fail because another one does."""
-    starting = [
-        await asyncio.create_subprocess_exec(sys.executable, "-c", MIGRATE, url, stderr=asyncio.subprocess.PIPE)
-        for _ in range(4)
-    ]
-    outcomes = [(await process.communicate())[1] for process in starting]
-    assert [(process.returncode, stderr) for process, stderr in zip(starting, outcomes, strict=True)] == [(0, b"")] * 4
+    starting = [asyncio.to_thread(forking.run, ["-c", MIGRATE, url], os.environ) for _ in range(4)]
+    assert [(done.returncode, done.stderr) for done in await asyncio.gather(*starting)] == [(0, "")] * 4
 
 
 async def test_a_database_of_a_newer_release_is_refused(database: Database) -> None:
@@ -202,7 +198,7 @@ async def test_a_commit_survives_kill_9(url: str) -> None:
         "        await connection.execute(text(\"INSERT INTO receipts VALUES ('r', '1', 1.0, '{}')\"))\n"
         "    import os; os.kill(os.getpid(), 9)",
     )
-    died = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", program, url], check=False)
+    died = await asyncio.to_thread(forking.run, ["-c", program, url], os.environ)
     assert died.returncode == -signal.SIGKILL
     async with database.reading() as connection:
         assert (await connection.execute(text("SELECT count(*) FROM receipts"))).scalar_one() == 1

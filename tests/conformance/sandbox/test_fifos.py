@@ -4,7 +4,6 @@ concerns another one."""
 import asyncio
 import os
 import stat
-import sys
 import time
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from sandbox_server.sandbox.base import ShellOutcome
 from sandbox_server.sandbox.bash.fifos import TARGET
 from sandbox_server.sandbox.bash.sandbox import BashSandbox
+from tests.live import forking
 
 from .backends import Backend
 from .specs import say, shown, spec, there
@@ -106,9 +106,8 @@ async def test_a_command_outlives_the_server_that_started_it(backend: Backend) -
     node = runtime._config.node
     command = "yes | head -c 1000000; touch /tmp/all"  # more than a FIFO holds
     try:
-        argv = [sys.executable, "-c", KILLED_SERVER, sandbox.container_id, node, command]
-        killed = await asyncio.create_subprocess_exec(*argv)
-        assert await asyncio.wait_for(killed.wait(), 60) == 0
+        argv = ["-c", KILLED_SERVER, sandbox.container_id, node, command]
+        assert (await asyncio.to_thread(forking.run, argv, os.environ)).returncode == 0
         next_one = backend.runtime(node)
         await there(await next_one.attach(sandbox.container_id), "/tmp/all")
         next_one._open.popitem()[1].close()

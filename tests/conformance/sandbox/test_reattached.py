@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-import subprocess
-import sys
+import os
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -14,6 +13,7 @@ from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.labels import ROLE
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
+from tests.live import forking
 
 from .backends import Backend
 from .specs import IMAGE, gone, running, say, shown
@@ -48,8 +48,8 @@ async def _killed_server(runtime: DockerRuntime, command: str = "") -> str:
     deadline = datetime.now(UTC) + timedelta(minutes=5)
     kind = type(runtime)
     own = (kind.__module__, kind.__name__, runtime._engine._url, runtime._config.node)
-    argv = [sys.executable, "-c", SERVER, *own, IMAGE, deadline.isoformat(), command]
-    ended = await asyncio.to_thread(subprocess.run, argv, stdout=subprocess.PIPE, check=False)
+    argv = ["-c", SERVER, *own, IMAGE, deadline.isoformat(), command]
+    ended = await asyncio.to_thread(forking.run, argv, os.environ)
     assert ended.returncode == -9
     return str(json.loads(ended.stdout))
 
