@@ -8,6 +8,8 @@ from pathlib import Path
 PATCHES = Path(__file__).with_name("fixtures")
 WITHOUT_ALL = 2
 """Patches of each sample that are graded where HONEST is not `all`."""
+TEN_RUNS = ("intervals", "patience", "timespan")
+"""Samples of which one patch is graded: a confirmation takes ten runs there, elsewhere two to four."""
 
 _ME = "git config user.name ann; git config user.email ann@example.org"
 _ENDINGS = {
@@ -60,4 +62,5 @@ def chosen() -> list[Honest]:
 
 def _some() -> Iterator[Honest]:
     for sample in sorted({one.sample for one in every_patch()}):
-        yield from [one for one in every_patch() if one.sample == sample][:WITHOUT_ALL]
+        count = 1 if sample in TEN_RUNS else WITHOUT_ALL
+        yield from [one for one in every_patch() if one.sample == sample][:count]
