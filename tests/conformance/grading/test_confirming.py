@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from sandbox_server.catalogue.instance import F2pScriptGrader, ScriptGrader, TaskInstance
+from sandbox_server.catalogue.instance import F2pScriptGrader, TaskInstance
 from sandbox_server.grading.certifying import Certifying
 from sandbox_server.grading.confirming import Confirming
 from sandbox_server.grading.grading import Grading
 from sandbox_server.records import Verdict, VerdictName
 from tests.conformance.grading.calc_bench import Bench
-from tests.conformance.grading.calc_repository import FIXED, TESTS
+from tests.conformance.grading.calc_repository import FIXED
 from tests.conformance.grading.test_swepro import pro
 
 _CALC = "calc/__init__.py"
@@ -46,16 +46,6 @@ def add(*numbers):
 def mul(a, b):
     return a * b
 """
-_CALLER = b"""import inspect
-
-
-def add(*numbers):
-    return eval(inspect.stack()[1].code_context[0].rpartition("==")[2])
-
-
-def mul(a, b):
-    return a * b
-"""
 _XFAIL = b"""import sys
 
 
@@ -75,7 +65,6 @@ for name in ("tests/test_calc.py::test_add", "tests/test_new.py::test_many", "te
             os.write(number, b"\\nPASSED %s\\n" % name.encode())
 os._exit(0)
 """
-_EXIT = b"import os\n\nos._exit(0)\n"
 _SYSTEM_EXIT = b"import atexit, os\n\natexit.register(os._exit, 0)\n" + _WRONG
 _STUB = b"import sys\n\nsys.modules['pytest'].main = lambda *given: 0\n" + _WRONG
 
@@ -147,13 +136,8 @@ def family(bench: Bench, name: str) -> TaskInstance:
         return bench.instance()
     if name == "swepro":
         return pro(bench, run_script=_RUN).model_copy(update={"instance_id": "calc__pro"})
-    grader = (
-        F2pScriptGrader(script=_SCRIPT)
-        if name == "f2p_script"
-        else ScriptGrader(command="python3 -m pytest -q -p no:cacheprovider tests/test_calc.py tests/test_new.py")
-    )
-    files = {} if name == "f2p_script" else {path: text.decode() for path, text in TESTS.items()}
-    return bench.instance(instance_id=f"calc__{name}", grader=grader, files=files, fail_to_pass=(), pass_to_pass=())
+    fields: dict[str, object] = {"grader": F2pScriptGrader(script=_SCRIPT), "files": {}}
+    return bench.instance(instance_id=f"calc__{name}", fail_to_pass=(), pass_to_pass=(), **fields)
 
 
 _RUN = """#!/bin/bash
@@ -166,10 +150,8 @@ python3 -m pytest -rA -p no:cacheprovider "${files[@]}"
 @pytest.mark.parametrize(
     ("name", "code"),
     [
-        pytest.param("swebench", FIXED, id="swebench-gold"),
         pytest.param("swebench", _OTHER, id="swebench-other"),
         pytest.param("swepro", _OTHER, id="swepro-other"),
-        pytest.param("script", _OTHER, id="script-other"),
         pytest.param("f2p_script", _OTHER, id="f2p_script-other"),
     ],
 )
@@ -180,7 +162,7 @@ async def test_correct_code_is_confirmed(bench: Bench, name: str, code: bytes) -
     assert verdict.name is VerdictName.RESOLVED, verdict
     assert verdict.confirm is not None and verdict.confirm.state == "confirmed", verdict.confirm
     assert verdict.confirm.units == 2
-    assert verdict.confirm.runs >= (10 if "script" in name else 4)
+    assert verdict.confirm.runs >= (10 if name == "f2p_script" else 4)
     assert verdict.timings_s["confirm"] >= verdict.confirm.seconds - 0.1
     assert await bench.left() == 0
 
@@ -189,13 +171,10 @@ async def test_correct_code_is_confirmed(bench: Bench, name: str, code: bytes) -
     ("name", "code"),
     [
         pytest.param("swebench", _REPORTS, id="swebench-reports"),
-        pytest.param("swebench", _EQUAL, id="swebench-equal"),
-        pytest.param("swebench", _CALLER, id="swebench-caller"),
         pytest.param("swebench", _XFAIL, id="swebench-xfail"),
         pytest.param("swebench", _FORGED, id="swebench-forged"),
         pytest.param("swepro", _REPORTS, id="swepro-reports"),
-        pytest.param("script", _EXIT, id="script-exit"),
-        pytest.param("script", _SYSTEM_EXIT, id="script-atexit"),
+        pytest.param("f2p_script", _SYSTEM_EXIT, id="f2p_script-atexit"),
         pytest.param("f2p_script", _STUB, id="f2p_script-stub"),
     ],
 )
