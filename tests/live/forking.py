@@ -5,7 +5,6 @@ the imports everything is as in a start from the shell: arguments, environment, 
 command it runs a program: the arguments `-c`, its text and its own arguments.
 """
 
-import fcntl
 import functools
 import gc
 import importlib
@@ -17,7 +16,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import termios
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -90,7 +88,7 @@ class _Forker:
     def start(
         self, words: Sequence[str], environment: Mapping[str, str], out: int, err: int, given: int | None = None
     ) -> Forked:
-        """`out`, `err`, `given`: descriptors of its output and input. A terminal as input becomes its own."""
+        """`out`, `err`, `given`: descriptors of its output and input."""
         request = json.dumps({"words": list(words), "environment": dict(environment)})
         with self._turn:
             streams = [out, err] if given is None else [out, err, given]
@@ -194,9 +192,6 @@ def _become(request: dict[str, Any], streams: Sequence[int]) -> list[str]:
     for stream, number in ((given, 0), (out, 1), (err, 2)):
         os.dup2(stream, number)
         os.close(stream)
-    if os.isatty(0):
-        os.setsid()
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # it is told of changes of the terminal's size
     os.environ.clear()
     os.environ.update(request["environment"])
     words: list[str] = request["words"]

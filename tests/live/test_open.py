@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 import pytest
 
+from . import forking
 from .fleet import fleet, on
 from .serving import Server, serving, until
 
@@ -97,10 +98,7 @@ class Person:
 
 def script(server: Server, text: str, *words: str) -> "subprocess.CompletedProcess[str]":
     """Run the command with `text` as its stdin."""
-    command = [sys.executable, "-m", "sandbox_server.cli", "sessions", "open", *words]
-    return subprocess.run(
-        command, input=text, capture_output=True, text=True, env=server.environment, timeout=150, check=False
-    )
+    return forking.run(["sessions", "open", *words], server.environment, text)
 
 
 def test_a_person_looks_around(server: Server, finished: str) -> None:
