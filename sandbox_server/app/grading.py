@@ -78,6 +78,7 @@ def grading_of(
             Certificates(database),
             claims,
             budget_s=settings.certify_timeout_s,
+            yield_s=settings.certify_yield_s,
             at_once=settings.certifications,
         ),
         mode=settings.confirm,

@@ -45,6 +45,8 @@ async def open_gradings(settings: Settings, base: Foundation) -> AsyncIterator[G
             grading, data.history, concurrency=settings.gradings, claims=data.store, used=spending.graded
         )
         stack.push_async_callback(queue.close)
+        if grading.confirming is not None:
+            grading.confirming.certifying.go_behind(queue.uncrowded)
         localizing = localizing_of(settings, data)
         receipts = Receipts(data.history, load_rewards(), reward=settings.reward, node=settings.node_id)
         rewards = Rewards(

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
+from sandbox_server.catalogue.diff import file_sections
 from sandbox_server.catalogue.instance import ScriptGrader, SwebenchGrader, SweproGrader, TaskInstance
 from sandbox_server.grading.base import TestRun
 from sandbox_server.grading.variants.base import Edit, Unit, Variant, edited
@@ -31,8 +32,11 @@ _INLINE = re.compile(r"""python[\d.]* -c (["'])(?P<text>.+?)\1""", re.DOTALL)
 class Runs(Protocol):
     """Runs an instance's tests, each time in a fresh container."""
 
-    async def test_files(self, instance: TaskInstance) -> Mapping[str, bytes]:
-        """The files that hold its tests, path -> content. Raises ServiceError."""
+    async def read(self, instance: TaskInstance, paths: Iterable[str]) -> "Texts":
+        """The files that hold its tests, and the text files among `paths` before the tests' set-up.
+
+        All of them are read in one container. Raises ServiceError.
+        """
         ...
 
     async def run_altered(
@@ -53,6 +57,16 @@ class Runs(Protocol):
     async def files_with(self, instance: TaskInstance, patch: bytes, paths: Iterable[str]) -> Mapping[str, bytes]:
         """The text files among `paths`, as they are in the repository with `patch`. Raises ServiceError."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Files of the unpatched tree, path -> content."""
+
+    tests: Mapping[str, bytes]
+    """The files that hold the tests, after the tests' own set-up."""
+    base: Mapping[str, bytes]
+    """The files that were asked for, as they are in the repository."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +122,17 @@ VERSION = 3
 def names_tests(instance: TaskInstance) -> bool:
     """Whether its grader tells which tests passed; other graders have one exit code only."""
     return isinstance(instance.grader, SwebenchGrader | SweproGrader) and bool(instance.fail_to_pass)
+
+
+def test_paths(instance: TaskInstance) -> list[str]:
+    """The files that hold the tests of a grader that names them, as far as the row tells."""
+    if isinstance(instance.grader, SweproGrader):
+        named = [re.split("::| ", name)[0] for name in instance.fail_to_pass]
+        return [*instance.grader.selected_test_files, *named]
+    if isinstance(instance.grader, SwebenchGrader):
+        sections = file_sections(instance.test_patch.encode())
+        return sorted(frozenset[str]().union(*(section.new for section in sections)))
+    return []
 
 
 def inline(instance: TaskInstance) -> bytes | None:

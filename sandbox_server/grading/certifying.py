@@ -6,8 +6,8 @@ Many variants are tried in one run; a run that gives anything else is split in h
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from random import Random
 from typing import Any, Protocol
@@ -26,12 +26,14 @@ from sandbox_server.grading.altering import (
     inline,
     names_tests,
     run_under,
+    test_paths,
     together,
 )
 from sandbox_server.grading.base import Aside, TestRun
 from sandbox_server.grading.odds import patterns
 from sandbox_server.grading.reasons import failures, of, right
-from sandbox_server.grading.stubbing import limited, read_fix, stub_passes
+from sandbox_server.grading.stubbing import fix_changes, limited, read_fix, stub_passes
+from sandbox_server.grading.turns import Turns
 from sandbox_server.grading.variants.base import Unit, Variant
 from sandbox_server.grading.variants.making import MOST_VARIANTS, module_unit, units, unnamed_units
 from sandbox_server.records import VerdictName
@@ -80,18 +82,30 @@ class Certifying:
         claims: Claims | None = None,
         *,
         budget_s: float = 900.0,
+        yield_s: float = 0.0,
         at_once: int = 1,
     ) -> None:
         """After `budget_s` seconds no further run starts, and what was found until then counts.
 
-        At most `at_once` instances have their variants made at a time.
+        At most `at_once` instances have their variants made at a time. The runs of one instance let gradings go first
+        for `yield_s` seconds in all; see `go_behind`.
         """
         self._runs = runs
         self._store = store
         self._claims = claims
         self._budget_s = budget_s
+        self._yield_s = yield_s
+        self._uncrowded: Callable[[], Awaitable[None]] | None = None
         self._room = asyncio.Semaphore(at_once)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def go_behind(self, uncrowded: Callable[[], Awaitable[None]]) -> None:
+        """Start no run, within the bound, before `uncrowded` returns: it does once no grading waits for a slot.
+
+        A grading of an instance with a certificate, or one that earns nothing, needs a second; a certificate needs a
+        dozen runs. In the other order all of their rewards would wait for it.
+        """
+        self._uncrowded = uncrowded
 
     async def variants(self, instance: TaskInstance, key: Any, aside: Aside = nullcontext) -> Variants:
         """The variants stored under `key`; if there are none, make them, or wait for who does, within `aside`.
@@ -125,7 +139,8 @@ class Certifying:
         """Make the variants anew and store them. Raises as `variants`."""
         async with self._room:
             began = time.monotonic()
-            made = await _Making(self._runs, instance, began + self._budget_s).variants()
+            turns = Turns(self._uncrowded, self._yield_s)
+            made = await _Making(self._runs, instance, began + self._budget_s, turns).variants()
         made = replace(made, seconds=round(time.monotonic() - began, 2))
         await self._store.update(key, PART, made.to_json())
         log.info(
@@ -143,16 +158,27 @@ class Certifying:
         return None if document is None else Variants.from_json(document)
 
 
+def _expected_files(instance: TaskInstance) -> dict[str, None]:
+    """The files that its tests are read from, and those that gold changes, as far as the row tells, in this order."""
+    paths = dict.fromkeys(test_paths(instance))
+    with suppress(UnreadablePatch):  # `_stubs` reports it
+        paths |= dict.fromkeys(fix_changes(instance))
+    return paths
+
+
 class _Making:
     """Makes the variants of one instance."""
 
-    def __init__(self, runs: Runs, instance: TaskInstance, deadline: float) -> None:
+    def __init__(self, runs: Runs, instance: TaskInstance, deadline: float, turns: Turns) -> None:
         self._runs = runs
+        self._turns = turns
         self._instance = instance
         self._gold = instance.gold_patch.encode()
         self._deadline = deadline
         self._count = 0
         self._files: dict[str, str] = {}
+        self._base_files: Mapping[str, bytes] = {}
+        """Of the unpatched tree: the files with tests, and those that gold changes."""
         self._units: list[Unit] = []
         self._kept: dict[int, list[Variant]] = {}
         self._named = names_tests(instance)
@@ -187,11 +213,12 @@ class _Making:
         instance = limited(self._instance, self._gold_s or self._instance.eval_timeout_s)
 
         async def run(patch: bytes, altered: Mapping[str, bytes]) -> TestRun:
+            await self._turns.next()
             self._count += 1
             return await self._runs.run_altered(instance, patch, altered)
 
         try:
-            fix = await read_fix(self._runs, instance)
+            fix = await read_fix(self._runs, instance, self._base_files)
         except UnreadablePatch as error:
             log.warning("no stubs", instance_id=instance.instance_id, error=str(error))
             return ()
@@ -202,10 +229,15 @@ class _Making:
     async def _read(self) -> None:
         """Read the test files and find all units in them that can be altered."""
         instance = self._instance
-        files = dict(await self._runs.test_files(instance))
+        expected = _expected_files(instance)
+        texts = await self._runs.read(instance, expected)
+        files = dict(texts.tests)
+        self._base_files = texts.base
         seed = f"{instance.instance_id}:{instance.row_sha256}"
         if self._named:
-            base = await self._runs.files_with(instance, b"", files)
+            base = {path: text for path, text in texts.base.items() if path in files}
+            if unexpected := files.keys() - expected:
+                base |= await self._runs.files_with(instance, b"", sorted(unexpected))
             fixed, kept = instance.fail_to_pass, instance.pass_to_pass
             self._units = await asyncio.to_thread(units, files, fixed, kept, seed=seed, base=base)
         else:
@@ -317,6 +349,7 @@ class _Making:
                 yield at
 
     async def _run(self, patch: bytes, chosen: Chosen, focus: str = "") -> TestRun:
+        await self._turns.next()
         self._count += 1
         # Without alterations the tests keep the row's names.
         units = self._units if chosen or focus else ()
@@ -336,4 +369,4 @@ class _Making:
         return [variant for variant in variants if variant.kind != "swap" or variant.site not in sites]
 
     def _over(self) -> bool:
-        return self._count >= _MOST_RUNS or time.monotonic() >= self._deadline
+        return self._count >= _MOST_RUNS or time.monotonic() - self._turns.waited_s >= self._deadline

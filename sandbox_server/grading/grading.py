@@ -9,7 +9,7 @@ from dataclasses import replace
 from sandbox_server import telemetry
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import GraderBroken, ServiceError
-from sandbox_server.grading.altering import Room
+from sandbox_server.grading.altering import Room, Texts
 from sandbox_server.grading.assay import Finding, without
 from sandbox_server.grading.assays import Assays
 from sandbox_server.grading.attempts import Altered, Attempts, Retries
@@ -165,14 +165,20 @@ class Grading:
                 raise GraderBroken(patched.failure.cause)
             return await read_texts(patched.box.sandbox, instance.sandbox.workdir, paths)
 
-    async def test_files(self, instance: TaskInstance) -> Mapping[str, bytes]:
-        """The files that hold the instance's tests, path -> text. Raises ServiceError."""
+    async def read(self, instance: TaskInstance, paths: Iterable[str]) -> Texts:
+        """The files that hold the instance's tests, and those among `paths` before the tests' set-up.
+
+        Raises:
+            ServiceError.
+
+        """
         assert instance.grader is not None  # instances without a grader are answered before this
         async with self._attempts.patched(instance, b"") as patched:
             if patched.failure is not None:
                 raise GraderBroken(patched.failure.cause)
-            grader = self._graders[instance.grader.kind]
-            return await grader.test_files(instance, patched.box.sandbox, timeout_s=self._bounds.setup_s)
+            sandbox, grader = patched.box.sandbox, self._graders[instance.grader.kind]
+            base = await read_texts(sandbox, instance.sandbox.workdir, paths)
+            return Texts(await grader.test_files(instance, sandbox, timeout_s=self._bounds.setup_s), base)
 
     async def _verdict(self, request: GradeRequest, aside: Aside) -> Verdict:
         instance = request.instance

@@ -128,6 +128,10 @@ class GradingQueue:
         """Raise the priority of the grading of `sid` while in the block: somebody is waiting for its verdict."""
         return self._slots.awaited(sid)
 
+    async def uncrowded(self) -> None:
+        """Return once no grading of this node waits for a slot."""
+        await self._slots.uncrowded()
+
     @property
     def count(self) -> int:
         """Gradings that run or wait on this node."""

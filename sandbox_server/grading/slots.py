@@ -46,6 +46,9 @@ class SlotQueue:
     def __init__(self, slots: int) -> None:
         self._free = slots
         self._waiting: list[Ticket] = []
+        self._uncrowded = asyncio.Event()
+        """Set while no grading waits for a slot."""
+        self._uncrowded.set()
         self._awaited: Counter[str] = Counter()
         self._running: Counter[str] = Counter()
         """Slots held, by run."""
@@ -68,6 +71,10 @@ class SlotQueue:
             if not self._awaited[sid]:
                 del self._awaited[sid]
 
+    async def uncrowded(self) -> None:
+        """Return once no grading waits for a slot."""
+        await self._uncrowded.wait()
+
     async def enter(self, ticket: Ticket) -> None:
         """Wait for a slot; `leave` gives it back. If the caller is cancelled, it holds no slot."""
         self._waiting.append(ticket)
@@ -80,6 +87,7 @@ class SlotQueue:
                 self.leave(ticket)
             else:
                 self._waiting.remove(ticket)
+                self._note_crowd()
             raise
 
     def leave(self, ticket: Ticket) -> None:
@@ -135,3 +143,10 @@ class SlotQueue:
                 self._served.popitem(last=False)
             telemetry.GRADINGS_RUNNING.inc()
             ticket.granted.set()
+        self._note_crowd()
+
+    def _note_crowd(self) -> None:
+        if self._waiting:
+            self._uncrowded.clear()
+        else:
+            self._uncrowded.set()

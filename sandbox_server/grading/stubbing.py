@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from sandbox_server.catalogue.changes import read_changes
+from sandbox_server.catalogue.changes import DoesNotApply, FileChange, applied, located, read_changes
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.grading.base import TestRun
 from sandbox_server.grading.mutants import stubs
@@ -51,22 +51,49 @@ class Fix:
         }
 
 
-async def read_fix(reads: Reads, instance: TaskInstance) -> Fix | None:
-    """Read gold's fix; None if gold changes no Python outside of the tests. Raises UnreadablePatch, ServiceError."""
+def fix_changes(instance: TaskInstance) -> dict[str, FileChange]:
+    """Gold's changes of Python files outside of the tests, by path. Raises UnreadablePatch."""
     tests = {change.new for change in read_changes(instance.test_patch)} if instance.test_patch.strip() else set()
+    return {
+        change.new: change
+        for change in read_changes(instance.gold_patch)
+        if change.new is not None and change.new.endswith(".py") and change.new not in tests and change.blocks
+    }
+
+
+async def read_fix(reads: Reads, instance: TaskInstance, base: Mapping[str, bytes] | None = None) -> Fix | None:
+    """Read gold's fix; None if gold changes no Python outside of the tests.
+
+    `base`: the files of `fix_changes` on the unpatched tree, if the caller has read them. Gold's text is computed from
+    it; a container with gold is only needed where a hunk does not fit exactly.
+
+    Raises:
+        UnreadablePatch, ServiceError.
+
+    """
+    changes = fix_changes(instance)
+    if not changes:
+        return None
     lines = {
-        change.new: Lines(
+        path: Lines(
             [line for block in change.blocks for line in block.old_lines],
             [line for block in change.blocks for line in block.new_lines],
         )
-        for change in read_changes(instance.gold_patch)
-        if change.new is not None and change.new.endswith(".py") and change.new not in tests
+        for path, change in changes.items()
     }
-    lines = {path: found for path, found in lines.items() if found.new or found.old}
-    if not lines:
-        return None
-    gold = await reads.files_with(instance, instance.gold_patch.encode(), list(lines))
-    return Fix(lines, gold, await reads.files_with(instance, b"", list(lines))) if gold else None
+    if base is None:
+        base = await reads.files_with(instance, b"", list(lines))
+    try:
+        gold = {path: _fixed(change, base.get(path)) for path, change in changes.items()}
+    except DoesNotApply:
+        gold = dict(await reads.files_with(instance, instance.gold_patch.encode(), list(lines)))
+    return Fix(lines, gold, {path: base[path] for path in lines if path in base}) if gold else None
+
+
+def _fixed(change: FileChange, base: bytes | None) -> bytes:
+    if (base is None) is not (change.old is None):
+        raise DoesNotApply(f"{change.new} is renamed, or no text")
+    return applied(located(change, base or b""), base or b"")
 
 
 async def stub_passes(run: Run, fix: Fix, names: Iterable[str]) -> dict[str, tuple[str, ...]]:

@@ -3,10 +3,10 @@
 import time
 from collections.abc import Callable, Mapping
 
-from sandbox_server.catalogue.diff import file_sections
 from sandbox_server.catalogue.eval_script import END_MARKER, START_MARKER, EvalScript, split, without_files
 from sandbox_server.catalogue.instance import SwebenchGrader, TaskInstance
 from sandbox_server.errors import GraderBroken
+from sandbox_server.grading.altering import test_paths
 from sandbox_server.grading.base import CleanSandbox, Grader, Judging, TestRun
 from sandbox_server.grading.library import LibraryReport, SwebenchLibrary, UnjudgeableLog
 from sandbox_server.grading.supervised import Plan, Supervised, placed, read_texts, supervise, unplaced
@@ -102,9 +102,7 @@ class Swebench:
         run = await _supervise(instance, sandbox, _plan(_cut(instance).setup), timeout_s)
         if run.exit_code is None:
             raise GraderBroken(f"the set-up of the tests did not end: {run.setup_log[-300:]}")
-        sections = file_sections(instance.test_patch.encode())
-        paths = sorted(frozenset().union(*(section.new for section in sections)))
-        return await read_texts(sandbox, instance.sandbox.workdir, paths)
+        return await read_texts(sandbox, instance.sandbox.workdir, test_paths(instance))
 
     def _without_results(self, name: VerdictName, cause: str, run: Supervised, end: str = "") -> TestRun:
         return TestRun(

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from shlex import quote
@@ -10,6 +9,7 @@ from shlex import quote
 from sandbox_server.catalogue.instance import SweproGrader, TaskInstance
 from sandbox_server.catalogue.swepro import TESTS_FOLDER, tests_checkout_of
 from sandbox_server.errors import GraderBroken
+from sandbox_server.grading.altering import test_paths
 from sandbox_server.grading.base import CleanSandbox, Grader, Judging, TestRun
 from sandbox_server.grading.supervised import Plan, Supervised, placed, read_texts, supervise, unplaced
 from sandbox_server.records import VerdictName
@@ -111,15 +111,12 @@ class Swepro:
 
     async def test_files(self, instance: TaskInstance, sandbox: Sandbox, *, timeout_s: float) -> Mapping[str, bytes]:
         """The selected files, and the files that F2P test names begin with."""
-        grader = instance.grader
-        assert isinstance(grader, SweproGrader)  # the registry chose by kind
         cwd = instance.sandbox.workdir
         plan = Plan("", _setup(instance))
         run = await supervise(sandbox, plan, timeout_s=timeout_s, cwd=cwd, env={"HOME": "/root"}, keep_bytes=1 << 16)
         if run.exit_code is None:
             raise GraderBroken(f"the tests could not be laid into the tree: {run.setup_log[-300:]}")
-        named = [re.split("::| ", name)[0] for name in instance.fail_to_pass]
-        return await read_texts(sandbox, instance.sandbox.workdir, [*grader.selected_test_files, *named])
+        return await read_texts(sandbox, instance.sandbox.workdir, test_paths(instance))
 
 
 def _setup(instance: TaskInstance) -> str:

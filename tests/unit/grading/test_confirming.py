@@ -12,15 +12,18 @@ import pytest
 
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import GraderBroken, InfrastructureError
-from sandbox_server.grading.altering import focus_on
+from sandbox_server.grading.altering import Texts, focus_on
+from sandbox_server.grading.base import GradeRequest
 from sandbox_server.grading.base import TestRun as Run
 from sandbox_server.grading.certifying import Certifying
 from sandbox_server.grading.confirming import Confirming, ConfirmMode
 from sandbox_server.grading.rewards.f2p_if_p2p_kept import f2p_if_p2p_kept as partial
+from sandbox_server.grading.slots import SlotQueue, Ticket
 from sandbox_server.grading.variants.base import Unit
 from sandbox_server.records import Verdict, VerdictName
 
 PATH = "tests/test_a.py"
+_TESTS = f"--- a/{PATH}\n+++ b/{PATH}\n@@ -0,0 +1 @@\n+# the tests\n"
 
 
 def task(count: int) -> TaskInstance:
@@ -34,6 +37,7 @@ def task(count: int) -> TaskInstance:
             "fail_to_pass": names,
             "pass_to_pass": ("kept",),
             "gold_patch": "gold",
+            "test_patch": _TESTS,
         }
     )
 
@@ -58,13 +62,17 @@ class Runs:
         self.count = count
         self.passes = passes
         self.done = 0
+        self.read_apart = 0
         self.base = b""
         self.result: dict[bytes, VerdictName] = {}
 
-    async def test_files(self, instance: TaskInstance) -> Mapping[str, bytes]:
-        return {PATH: text(self.count).encode()}
+    async def read(self, instance: TaskInstance, paths: Iterable[str]) -> Texts:
+        self.read_at_once = list(paths)
+        base = {PATH: self.base, "calc.py": b"def f(number):\n    return number\n"}
+        return Texts({PATH: text(self.count).encode()}, {path: base[path] for path in self.read_at_once})
 
     async def files_with(self, instance: TaskInstance, patch: bytes, paths: Iterable[str]) -> Mapping[str, bytes]:
+        self.read_apart += 1
         return {PATH: self.base}
 
     async def run_altered(self, instance: TaskInstance, patch: bytes, altered: Mapping[str, bytes], **how: Any) -> Run:
@@ -254,6 +262,37 @@ async def test_rows_that_are_not_sound_have_no_variants(gold: VerdictName, empty
     assert (made.units, made.why.startswith(why)) == ((), True)
 
 
+async def test_gradings_that_wait_for_a_slot_go_before_the_runs_of_a_certificate() -> None:
+    """64 rewards waited for 16 certificates of a dozen runs each, half of them without need: the patches were wrong."""
+    slots, runs = SlotQueue(1), Runs(2)
+    tested, waits = (Ticket(GradeRequest(task(2), b"x", sid), 0.0, {sid}) for sid in ("tested", "waits"))
+    await slots.enter(tested)
+    waiting = asyncio.create_task(slots.enter(waits))
+    await asyncio.sleep(0)
+    certifying = Certifying(runs, Kept(), yield_s=600)
+    certifying.go_behind(slots.uncrowded)
+    making = asyncio.create_task(certifying.variants(task(2), "k"))
+    await asyncio.wait({making}, timeout=0.05)
+    assert runs.done == 0
+    slots.leave(tested)
+    await waiting
+    assert (await making).units and runs.done
+    slots.leave(waits)
+
+
+async def test_a_certificate_waits_for_gradings_no_longer_than_it_may() -> None:
+    """Gradings that keep coming must not starve the reward that waits for it."""
+    certifying = Certifying(Runs(2), Kept(), yield_s=0.01)
+    certifying.go_behind(SlotQueue(1).uncrowded)
+    assert (await certifying.variants(task(2), "free")).units
+
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    certifying.go_behind(never)
+    assert (await certifying.variants(task(2), "k")).units
+
+
 async def test_gold_without_results_is_a_fault() -> None:
     """It must not count as an instance without variants, whose rewards are all paid unconfirmed."""
     runs, kept = Runs(2), Kept()
@@ -334,10 +373,6 @@ async def test_a_stub_earns_nothing_where_nobody_certified_the_instance() -> Non
     """What stubs pass is found out when a patch first earns a part: a function that only raises is no fix."""
 
     class Stubbed(Runs):
-        async def files_with(self, instance: TaskInstance, patch: bytes, paths: Iterable[str]) -> Mapping[str, bytes]:
-            base = b"def f(number):\n    return number\n"
-            return {"calc.py": base.replace(b"number\n", b"number + 10\n") if patch else base}
-
         async def run_altered(
             self, instance: TaskInstance, patch: bytes, altered: Mapping[str, bytes], **how: Any
         ) -> Run:
@@ -352,6 +387,7 @@ async def test_a_stub_earns_nothing_where_nobody_certified_the_instance() -> Non
     passes_1 = replace(passes_1, f2p_failed=(f"{PATH}::test_0", f"{PATH}::test_2"))
     assert partial(instance, passes_1) > 0
     found = await confirming.confirm(instance, b"patch", passes_1)
+    assert (runs.read_at_once, runs.read_apart) == ([PATH, "calc.py"], 0), "each container costs a second"
     assert (found.f2p_stubs, found.confirm, partial(instance, found)) == ((f"{PATH}::test_1",), None, 0.0)
 
     passes_2 = replace(passes_1, f2p_failed=(f"{PATH}::test_0", f"{PATH}::test_1"))
