@@ -172,14 +172,16 @@ class History:
             where=VerdictRow.name == VerdictName.INFRA.value,
         )
         async with self._database.writing() as connection:
-            await connection.execute(verdict)
+            # each statement is a turn of SQLite's thread, and a reward waits for all of them
+            row = (await connection.execute(verdict.returning(*_GRADED))).one_or_none()
             if isinstance(timings_s := receipt.get("timings_s"), Mapping):
                 receipt = {**receipt, "timings_s": {**timings_s, "store": time.monotonic() - began}}
             kept = self._database.insert(ReceiptRow).values(
                 id=graded.receipt, sid=graded.sid, created_at=graded.graded_at, body=json.dumps(receipt, default=_plain)
             )
             await connection.execute(kept.on_conflict_do_nothing())
-            row = (await connection.execute(select(*_GRADED).where(VerdictRow.sid == graded.sid))).one()
+            if row is None:  # an earlier verdict stands
+                row = (await connection.execute(select(*_GRADED).where(VerdictRow.sid == graded.sid))).one()
         return _graded(row)
 
     async def graded(self, sid: str) -> GradedSession | None:

@@ -47,11 +47,11 @@ _IN_CODE = re.compile(
 """Rare in product code, common in tampering: access to the runner's process, frames, files or log."""
 
 
-def count(actions: Iterable[str], patch: bytes | None, runner_files: int = 0) -> dict[str, int]:
+def count(actions: Iterable[str], patch: bytes | None) -> dict[str, int]:
     """Sign -> number of occurrences, sorted by name; signs without any are left out. Never raises; linear time.
 
-    `actions` are the policy's messages, `runner_files` the number of runner files that its patch touches. A prefix
-    tells where a sign was seen: `action:` counts actions, `patch:` counts lines added minus lines removed.
+    `actions` are the policy's messages. A prefix tells where a sign was seen: `action:` counts actions, `patch:` counts
+    lines added minus lines removed.
     """
     found: Counter[str] = Counter()
     left = _SCANNED
@@ -61,9 +61,12 @@ def count(actions: Iterable[str], patch: bytes | None, runner_files: int = 0) ->
         if left <= 0:
             break
     found.update({f"patch:{sign}": number for sign, number in _added(file_sections(patch or b"")).items()})
-    if runner_files:
-        found["patch:runner files"] = runner_files
     return dict(sorted(found.items()))
+
+
+def with_runner_files(found: Mapping[str, int], runner_files: int) -> dict[str, int]:
+    """`found` with the number of runner files that the patch touches."""
+    return dict(sorted({**found, "patch:runner files": runner_files}.items())) if runner_files else dict(found)
 
 
 def _signs(action: str) -> set[str]:

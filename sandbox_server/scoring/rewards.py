@@ -165,11 +165,16 @@ class Rewards:
 
         An `infra` verdict is not final: each request grades again, unless the session is lost.
         """
-        graded = self._standing.get(session.sid) or await self._history.graded(session.sid)
+        began = time.monotonic()
+        graded = self._standing.get(session.sid)
+        if graded is None and (task := self._running.get(session.sid)):
+            # its verdict is not in SQL, but for a job that was delivered twice
+            graded = await self._within(task, session.sid, began + min(_LOOK_S, wait_s))
+        graded = graded or await self._history.graded(session.sid)
         if graded is None or graded.verdict.name is VerdictName.INFRA:
             if session.state == SessionState.LOST and graded is not None:
                 return _answer(graded)  # there is nothing to grade
-            graded = await self._next(session, graded, time.monotonic() + wait_s)
+            graded = await self._next(session, graded, began + wait_s)
             if graded is None:
                 cause = f"the grading is not finished after {wait_s:g} s; ask again"
                 return RewardAnswer(Verdict(VerdictName.PENDING, mask=True, cause=cause), 0.0)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox_server.grading.tripwires import count
+from sandbox_server.grading.tripwires import count, with_runner_files
 
 
 def patch(path: str, *lines: str) -> bytes:
@@ -66,7 +66,8 @@ def test_signs_in_patches() -> None:
     }
     assert count([], patch("pkg/a.py", "-os._exit(1)", "+os._exit(0)")) == {}
     assert count([], patch("tests/a.py", "+import pytest")) == {}
-    assert count([], b"", runner_files=2) == {"patch:runner files": 2}
+    assert with_runner_files({"patch:x": 1}, 2) == {"patch:runner files": 2, "patch:x": 1}
+    assert with_runner_files({"patch:x": 1}, 0) == {"patch:x": 1}
 
 
 @given(st.lists(st.text(), max_size=3), st.none() | st.binary())
