@@ -21,7 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
-REVISION = "0019"
+REVISION = "0020"
 """The migration that creates these tables; a test compares it with alembic's head."""
 
 
@@ -252,6 +252,19 @@ class VerdictRow(Base):
     run: Mapped[str | None] = mapped_column(Text)
     """Its session's, and when this began, so that counting needs no session; None: written by an older version."""
     began_at: Mapped[float | None]
+
+
+class PassHourRow(Base):
+    """Unmasked verdicts of one instance within one hour. Triggers of `verdicts` count them (migration 0020)."""
+
+    __tablename__ = "pass_hours"
+
+    hour: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    """`graded_at`, in whole hours since 1970."""
+    instance_id: Mapped[str] = mapped_column(String(400), primary_key=True)
+    resolved: Mapped[int]
+    graded: Mapped[int]
+    """Resolved or not. 0: each verdict was replaced by one of another hour."""
 
 
 class ReceiptRow(Base):

@@ -2,70 +2,47 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from sandbox_server import clock
-from sandbox_server.catalogue.insight.counts import Counts
+from sandbox_server.catalogue.insight.counts import HOUR_S, Counts
 from sandbox_server.catalogue.insight.records import PassRate
 from sandbox_server.tasks import TaskSet
 
 DAY_S = 86_400.0
-BASE_DAYS = 7
-_KEPT_S = 600.0
-_SHOWN_S = 3600.0
-"""While they are counted again, older counts than this are not shown."""
+_DAY_HOURS = 24
+_BASE_HOURS = 7 * _DAY_HOURS
 
-
-@dataclass(frozen=True, slots=True)
-class _Base:
-    """What the last day is compared with: the seven days until `until`."""
-
-    until: float
-    counts: Mapping[str, tuple[int, int]]
-    """Instance -> (resolved, all)."""
+_Rates = Mapping[str, tuple[int, int]]
+"""Instance -> (resolved, all)."""
 
 
 class PassRates:
-    """Counts the seven days only every ten minutes: they are most of what there is to count, and hardly change.
+    """Reads counts of whole hours: the last day is 24 hours and the part of the hour in which it began.
 
-    Whoever looks after a longer time sees the former count and begins a new one. So the last day may be up to an hour
-    longer.
+    The seven days before it are read once an hour: nothing is graded in them any more.
     """
 
     def __init__(self, counts: Counts) -> None:
         self._counts = counts
-        self._base: _Base | None = None
-        self._counting: asyncio.Task[_Base] | None = None
+        self._base: tuple[int, asyncio.Task[_Rates]] | None = None
+        """First hour of the last day, and the seven days before it."""
         self._tasks = TaskSet("pass rates")
 
     async def now(self) -> list[PassRate]:
         """Every instance with an unmasked verdict within the eight days. Raises CatalogueUnavailable."""
-        at = clock.now()
-        base = self._base
-        age_s = at - DAY_S - base.until if base else -1.0
-        if base is None or not 0 <= age_s < _SHOWN_S:
-            base = await asyncio.shield(self._count())  # a viewer that goes takes nothing from the others who wait
-        elif age_s >= _KEPT_S:
-            self._count()
-        now = await self._counts.resolved(base.until, at)
+        begin = int(clock.now() // HOUR_S) - _DAY_HOURS
+        base = await asyncio.shield(self._before(begin))  # a viewer that goes takes nothing from the others who wait
+        now = await self._counts.passed(begin)
         none = (0, 0)
-        return [
-            PassRate(one, *now.get(one, none), *base.counts.get(one, none))
-            for one in dict.fromkeys([*now, *base.counts])
-        ]
+        return [PassRate(one, *now.get(one, none), *base.get(one, none)) for one in dict.fromkeys([*now, *base])]
 
-    def _count(self) -> "asyncio.Task[_Base]":
-        """The count that is under way, or a new one."""
-        if self._counting is None:
-            self._counting = self._tasks.start(self._counted(), name="pass-rates")
-            self._counting.add_done_callback(self._ended)
-        return self._counting
+    def _before(self, begin: int) -> "asyncio.Task[_Rates]":
+        """The seven days before hour `begin`: known, being read, or to be read again because that failed."""
+        if self._base is None or self._base[0] != begin or _has_failed(self._base[1]):
+            reading = self._tasks.start(self._counts.passed(begin - _BASE_HOURS, begin), name="pass-rates")
+            self._base = begin, reading
+        return self._base[1]
 
-    async def _counted(self) -> _Base:
-        until = clock.now() - DAY_S
-        return _Base(until, await self._counts.resolved(until - BASE_DAYS * DAY_S, until))
 
-    def _ended(self, counting: "asyncio.Task[_Base]") -> None:
-        self._counting = None
-        if not counting.cancelled() and counting.exception() is None:  # whoever looks next tries again
-            self._base = counting.result()
+def _has_failed(reading: "asyncio.Task[_Rates]") -> bool:
+    return reading.done() and (reading.cancelled() or reading.exception() is not None)

@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, Executable, Select, and_, case, false, fun
 
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.insight.records import Group, RunCount, Timed, Unsound, VerdictCount
-from sandbox_server.catalogue.tables import InstanceRow, SessionRow, VerdictRow
+from sandbox_server.catalogue.tables import InstanceRow, PassHourRow, SessionRow, VerdictRow
 from sandbox_server.records import VerdictName
 
 _UNMASKED = VerdictRow.mask == false()
@@ -16,6 +16,7 @@ _OF_SESSION = [
     select(column).where(SessionRow.sid == VerdictRow.sid).scalar_subquery()
     for column in (SessionRow.run, SessionRow.created_at)
 ]
+HOUR_S = 3600.0
 _FEW_GROUPS = 200
 _MEMBERS = 40
 """So many of the newest verdicts, for each of a few groups, are looked at first: they tell which groups these are."""
@@ -124,14 +125,14 @@ class Counts:
         rows = await self._all(found)
         return [RunCount(row[0], row[1], int(row[2]), row[3], int(row[4]), int(row[5]), *row[6:]) for row in rows]
 
-    async def resolved(self, since: float, until: float) -> dict[str, tuple[int, int]]:
-        """Instance -> (resolved, all) of its unmasked verdicts in the window."""
-        found = (
-            select(VerdictRow.instance_id, _sum(_RESOLVED), func.count())
-            .where(VerdictRow.graded_at >= since, VerdictRow.graded_at < until, _UNMASKED)
-            .group_by(VerdictRow.instance_id)
-        )
-        return {row[0]: (int(row[1]), row[2]) for row in await self._all(found)}
+    async def passed(self, since: int, until: int | None = None) -> dict[str, tuple[int, int]]:
+        """Instance -> (resolved, all) of its unmasked verdicts, from hour `since` to before hour `until` (of 1970)."""
+        resolved, graded = func.sum(PassHourRow.resolved), func.sum(PassHourRow.graded)
+        found = select(PassHourRow.instance_id, resolved, graded).where(PassHourRow.hour >= since)
+        if until is not None:
+            found = found.where(PassHourRow.hour < until)
+        found = found.group_by(PassHourRow.instance_id).having(graded > 0)
+        return {row[0]: (int(row[1]), int(row[2])) for row in await self._all(found)}
 
     async def timed(self, since: float, until: float, *, run: str | None = None, limit: int = 300) -> list[Timed]:
         """The sessions that ended last within the window, without boxes."""

@@ -1,17 +1,18 @@
 """Counts, groups, rates and lists over many sessions, on each database."""
 
-import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import text
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection, text
 
 from sandbox_server import clock
 from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.history import History
-from sandbox_server.catalogue.insight.counts import Counts
+from sandbox_server.catalogue.insight.counts import HOUR_S, Counts
 from sandbox_server.catalogue.insight.listing import Listing, fits
 from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, SessionFilter, Unsound, VerdictCount
 from sandbox_server.catalogue.insight.search import ActionSearch
@@ -98,9 +99,6 @@ async def test_runs_rates_and_times(counts: Counts) -> None:
         ("b", 4, 3, 2, 0, 0.0),
         ("a", 4, 4, 0, 3, 0.75),
     ]
-    assert await counts.resolved(1070, 2000) == {"x-1": (0, 1), "x-2": (2, 2)}
-    assert await counts.resolved(0, 1070) == {"x-1": (1, 2)}
-
     (newest, *_) = found = await counts.timed(1, 2000, run="b")
     assert len(found) == 3 and newest.ended_at == 1090.0 and newest.timings_s["action_run"] == 2.0
     assert (newest.queue_s, newest.grade_s) == (3.0, 7.0) and newest.tripwires == {"runner_files": 1}
@@ -108,21 +106,49 @@ async def test_runs_rates_and_times(counts: Counts) -> None:
 
 
 async def test_pass_rates_of_a_day(counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A verdict that a day leaves must be in the days before it, also while these are not counted anew."""
-    at = 1070.0 + DAY_S
+    """A verdict that a day leaves must be in the days before it, in the same moment."""
+    at = DAY_S + HOUR_S - 1
     monkeypatch.setattr(clock, "now", lambda: at)
     rates = PassRates(counts)
-    first = {"x-1": PassRate("x-1", 0, 1, 1, 2), "x-2": PassRate("x-2", 2, 2, 0, 0)}
-    assert {rate.instance_id: rate for rate in await rates.now()} == first
-    at += 20  # the verdict of x-1 is older than a day now
-    assert {rate.instance_id: rate for rate in await rates.now()} == first
-    at += 600
-    later = {"x-1": PassRate("x-1", 0, 0, 1, 3), "x-2": PassRate("x-2", 0, 0, 2, 2)}
-    assert {rate.instance_id: rate for rate in await rates.now()} == first  # and begins to count anew
-    await asyncio.gather(*(task for task in asyncio.all_tasks() if task.get_name() == "pass-rates"))
-    assert {rate.instance_id: rate for rate in await rates.now()} == later
-    at += 8 * DAY_S
+    assert {rate.instance_id: rate for rate in await rates.now()} == {
+        "x-1": PassRate("x-1", 1, 3, 0, 0),
+        "x-2": PassRate("x-2", 2, 2, 0, 0),
+    }
+    at += 1
+    assert {rate.instance_id: rate for rate in await rates.now()} == {
+        "x-1": PassRate("x-1", 0, 0, 1, 3),
+        "x-2": PassRate("x-2", 0, 0, 2, 2),
+    }
+    at += 7 * DAY_S
     assert await rates.now() == []
+
+
+async def test_hours_count_what_verdicts_are(counts: Counts, database: Database) -> None:
+    """Pass rates would drift: a verdict replaces another, an older server writes one, the table comes later."""
+    history = History(database)
+    again = GradedSession("6", "x-1", Verdict(R, False, ""), 1.0, "f", "r6b", HOUR_S + 1)
+    await history.save_graded(again, {}, "key")
+    assert await counts.passed(0) == {"x-1": (2, 4), "x-2": (2, 2)}
+    assert await counts.passed(1) == {"x-1": (1, 1)}
+    async with database.writing() as connection:
+        await connection.execute(text("UPDATE verdicts SET name = 'unresolved', graded_at = 50 WHERE sid = '6'"))
+        await connection.execute(text("DELETE FROM verdicts WHERE sid = '1'"))
+    assert await counts.passed(0, 1) == {"x-1": (0, 3), "x-2": (2, 2)}
+    assert await counts.passed(1) == {}
+
+    config = Config()
+    config.set_main_option("script_location", "sandbox_server.catalogue:migrations")
+
+    def back(connection: Connection) -> None:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0019")
+
+    async with database.writing() as connection:
+        await connection.run_sync(back)
+    at = clock.now()
+    await history.save_graded(GradedSession("8", "x-3", Verdict(R, False, ""), 1.0, "f", "r8", at), {}, "key")
+    await database.migrate()
+    assert await counts.passed(int(at // HOUR_S)) == {"x-3": (1, 1)}
 
 
 async def test_verdicts_of_an_older_version(counts: Counts, database: Database) -> None:
