@@ -16,6 +16,7 @@ from sandbox_server.insight import word
 from sandbox_server.insight.rates import DAY_S, PassRates
 from sandbox_server.insight.wall import Wall, wall_by_run, wall_of
 from sandbox_server.insight.word import Evidence, Finding, Word
+from sandbox_server.slices import sliced
 from sandbox_server.state.nodes import NodeRecord
 
 _FRESH_S = 5.0
@@ -112,8 +113,11 @@ class Insight:
         timed_before = await counts.timed(day_ago - window_s, day_ago, run=run)
         unsound = await counts.unsound(since, run)
         fell, rose, rated = word.jumps(await rates)
-        nodes, wall = await self._nodes(), wall_of(timed)
+        nodes = await self._nodes()
+        wall, wall_before = await sliced(wall_of(some) for some in (timed, timed_before))
+        kinds = Counter(await sliced(group.kind for group in groups))
         found = word.findings(Evidence(now, before, causes, ends, groups, wall, nodes, unsound, fell, rated, run))
+        await asyncio.sleep(0)  # actions wait for the event loop too
         return Overview(
             at=at,
             window_s=window_s,
@@ -124,10 +128,10 @@ class Insight:
             before=before,
             causes=causes,
             ends=ends,
-            groups=dict(Counter(group.kind for group in groups)),
+            groups=dict(kinds),
             masked_members=sum(group.masked for group in groups if _has_unmasked(group)),
             wall=wall,
-            wall_before=wall_of(timed_before),
+            wall_before=wall_before,
             wall_by_run=wall_by_run(timed),
             fell=fell[:_SHOWN],
             rose=rose[:_SHOWN],

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from sandbox_server import clock
 from sandbox_server.catalogue.insight.counts import HOUR_S, Counts
 from sandbox_server.catalogue.insight.records import PassRate
+from sandbox_server.slices import sliced
 from sandbox_server.tasks import TaskSet
 
 DAY_S = 86_400.0
@@ -34,7 +35,8 @@ class PassRates:
         base = await asyncio.shield(self._before(begin))  # a viewer that goes takes nothing from the others who wait
         now = await self._counts.passed(begin)
         none = (0, 0)
-        return [PassRate(one, *now.get(one, none), *base.get(one, none)) for one in dict.fromkeys([*now, *base])]
+        instances = dict.fromkeys([*now, *base])
+        return await sliced(PassRate(one, *now.get(one, none), *base.get(one, none)) for one in instances)
 
     def _before(self, begin: int) -> "asyncio.Task[_Rates]":
         """The seven days before hour `begin`: known, being read, or to be read again because that failed."""

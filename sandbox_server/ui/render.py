@@ -18,12 +18,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from sandbox_server import clock
+from sandbox_server.slices import sliced
 from sandbox_server.ui import text
 from sandbox_server.ui.drawing import stacked, timeline
 from sandbox_server.ui.login import Logins
 
 FOLDER = Path(__file__).parent
-_SLICE_S = 0.00025  # an action takes some eight rounds of the event loop, each of which a page may hold up by this
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self';"
     " form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
@@ -111,16 +111,13 @@ def warm() -> Future[None]:
     return compiled
 
 
-def rendered(template: str, **values: object) -> str:
-    """Render the template."""
-    return _ENVIRONMENT.get_template(template).render(values)
+async def rendered(template: str, **values: object) -> str:
+    """Render the template, in slices: a page can take a second, and actions wait for the same event loop."""
+    return "".join(await sliced(_ENVIRONMENT.get_template(template).generate(values)))
 
 
 async def page(request: Request, template: str, status: int = 200, **values: object) -> Response:
-    """A rendered page as the response to `request`.
-
-    It is made in slices: what a policy wrote can take a second to colour, and actions wait for the same event loop.
-    """
+    """A rendered page as the response to `request`."""
     logins: Logins = request.app.state.logins
     known = {
         "path": request.url.path,
@@ -129,10 +126,4 @@ async def page(request: Request, template: str, status: int = 200, **values: obj
         "role": logins.role(request),
     }
     await asyncio.wrap_future(warm())  # meanwhile the first page's queries ran
-    pieces, began = [], time.perf_counter()
-    for piece in _ENVIRONMENT.get_template(template).generate(**known, **values):
-        pieces.append(piece)
-        if time.perf_counter() - began > _SLICE_S:
-            await asyncio.sleep(0)
-            began = time.perf_counter()
-    return HTMLResponse("".join(pieces), status, HEADERS)
+    return HTMLResponse(await rendered(template, **known, **values), status, HEADERS)

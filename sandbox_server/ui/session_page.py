@@ -20,7 +20,7 @@ from sandbox_server.sessions.base import Sessions, SessionView
 from sandbox_server.ui.pages import form_of, logins_of, seen_by
 from sandbox_server.ui.render import FOLDER, HEADERS, page, rendered
 from sandbox_server.ui.route import PageRoute
-from sandbox_server.ui.text import MOST, MOST_ALONE, cut, terminal
+from sandbox_server.ui.text import MOST, MOST_ALONE, cut
 
 ROUTER = APIRouter(
     prefix="/ui/sessions", include_in_schema=False, dependencies=[Depends(seen_by)], route_class=PageRoute
@@ -83,9 +83,7 @@ async def action(request: Request, sid: Sid, seq: Annotated[int, Path(ge=1, le=2
     found = await _sessions(request).actions(sid, after=seq - 1, limit=1)
     if not found or found[0].seq != seq:
         raise UnknownSession(f"session {sid} has no action {seq}")
-    texts = (found[0].content, found[0].observation)
-    call, seen = await asyncio.to_thread(lambda: [terminal(text, MOST_ALONE) for text in texts])  # takes up to 2 s
-    return await page(request, "action.html", action=found[0], record=view.record, call=call, seen=seen)
+    return await page(request, "action.html", action=found[0], record=view.record, most=MOST_ALONE)
 
 
 @ROUTER.get("/{sid}/export")
@@ -94,7 +92,7 @@ async def export(request: Request, sid: Sid) -> Response:
     view = await _sessions(request).view(sid)
     actions = await _shown(_sessions(request), view.record, 0, _EXPORTED)
     style = Markup((FOLDER / "static" / "style.css").read_text())
-    text = await asyncio.to_thread(rendered, "export.html", **_facts(view, actions), style=style)
+    text = await rendered("export.html", **_facts(view, actions), style=style)
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     named = {"Content-Disposition": f'attachment; filename="session-{sid}.html"'}
     return HTMLResponse(text, headers={**HEADERS, **named, "Content-Security-Policy": policy})
@@ -129,8 +127,9 @@ async def _events(sessions: Sessions, record: SessionRecord, after: int, followe
             for one in new:
                 shown = _cut(one, last if last is not None else record.created_at)
                 last, after = one.started_at + one.duration_s, one.seq
-                piece = rendered("_action.html", action=shown, sid=record.sid).replace("\n", "\ndata: ")
-                yield f"id: {one.seq}\nevent: action\ndata: {piece}\n\n"
+                piece = await rendered("_action.html", action=shown, sid=record.sid)
+                data = piece.replace("\n", "\ndata: ")
+                yield f"id: {one.seq}\nevent: action\ndata: {data}\n\n"
             if over and not new:
                 yield "event: over\ndata: \n\n"
                 return

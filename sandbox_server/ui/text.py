@@ -1,10 +1,11 @@
 """Makes HTML of text that a policy may have written. Pure.
 
 On top of `insight.harmless`, terminal colours become classes. HTML leaves this module as `Markup`, with everything in
-it escaped.
+it escaped, in pieces that a page is made of one by one: to colour what a policy wrote can take a second.
 """
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 
 from markupsafe import Markup, escape
@@ -35,23 +36,22 @@ def cut(text: str, most: int) -> tuple[str, int, str]:
     return text[:head], len(text) - head - tail, text[-tail:]
 
 
-def terminal(text: str, most: int = MOST) -> Markup:
-    """Terminal output as HTML; at most about `most` characters of it."""
+def terminal(text: str, most: int = MOST) -> Iterator[Markup]:
+    """Terminal output as HTML, in pieces; at most about `most` characters of it."""
     head, left_out, tail = cut(text, most)
-    if not left_out:
-        return _coloured(head)
-    note = Markup('\n<span class="cut">… {} characters left out …</span>\n').format(f"{left_out:,}")
-    return _coloured(head) + note + _coloured(tail)
+    yield from _coloured(head)
+    if left_out:
+        yield Markup('\n<span class="cut">… {} characters left out …</span>\n').format(f"{left_out:,}")
+        yield from _coloured(tail)
 
 
-def diff(patch: bytes) -> Markup:
-    """A patch with a class for each kind of line."""
+def diff(patch: bytes) -> Iterator[Markup]:
+    """A patch with a class for each kind of line, in pieces."""
     lines = patch[:_DIFF_BYTES].decode("utf-8", "replace").split("\n")
-    made = [Markup('<span class="{}">{}</span>').format(_kind(line), plain(line)) for line in lines[:_DIFF_LINES]]
+    for number, line in enumerate(lines[:_DIFF_LINES]):
+        yield Markup('{}<span class="{}">{}</span>').format("\n" if number else "", _kind(line), plain(line))
     if len(patch) > _DIFF_BYTES or len(lines) > _DIFF_LINES:
-        note = Markup('<span class="cut">… the rest of {} bytes is not shown …</span>')
-        made.append(note.format(f"{len(patch):,}"))
-    return Markup("\n").join(made)
+        yield Markup('\n<span class="cut">… the rest of {} bytes is not shown …</span>').format(f"{len(patch):,}")
 
 
 def _kind(line: str) -> str:
@@ -60,20 +60,16 @@ def _kind(line: str) -> str:
     return {"+": "add", "-": "del", "@": "hunk"}.get(line[:1], "same")
 
 
-def _coloured(text: str) -> Markup:
+def _coloured(text: str) -> Iterator[Markup]:
     text = last_written(text)
-    if "\x1b" not in text:
-        return escape(plain(text))
-    pieces: list[Markup] = []
     style = _Style()
     at = 0
     for found in SEQUENCE.finditer(text):
-        pieces.append(style.dress(text[at : found.start()]))
+        yield style.dress(text[at : found.start()])
         at = found.end()
         if found["sgr"] is not None:
             style.obey(found["sgr"])
-    pieces.append(style.dress(text[at:]))
-    return Markup("").join(pieces)
+    yield style.dress(text[at:])
 
 
 class _Style:

@@ -1,7 +1,7 @@
 """Counts, groups and rates over many sessions. A window includes `since` and excludes `until`."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Executable, Select, and_, case, false, func, literal_column, select, true
 
@@ -9,6 +9,9 @@ from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.insight.records import Group, RunCount, Timed, Unsound, VerdictCount
 from sandbox_server.catalogue.tables import InstanceRow, PassHourRow, SessionRow, VerdictRow
 from sandbox_server.records import VerdictName
+from sandbox_server.slices import sliced
+
+T = TypeVar("T")
 
 _UNMASKED = VerdictRow.mask == false()
 _MASKED = VerdictRow.mask == true()
@@ -36,14 +39,14 @@ class Counts:
         found = found.where(VerdictRow.graded_at >= since, VerdictRow.graded_at < until)
         found = await self._of_run(found, run, since)
         found = found.group_by(VerdictRow.name, VerdictRow.mask).order_by(count.desc(), VerdictRow.name)
-        return [VerdictCount(*row) for row in await self._all(found)]
+        return await self._all(found, lambda row: VerdictCount(*row))
 
     async def masked_causes(self, since: float, until: float, run: str | None = None) -> dict[str, int]:
         """Kind of cause (`kind_of`) -> masked verdicts of the window."""
         found = select(VerdictRow.cause_kind, func.count())
         found = found.where(VerdictRow.graded_at >= since, VerdictRow.graded_at < until, _MASKED)
         found = (await self._of_run(found, run, since)).group_by(VerdictRow.cause_kind)
-        return {row[0]: row[1] for row in await self._all(found)}
+        return dict(await self._all(found, tuple))
 
     async def groups(
         self, since: float, *, run: str | None = None, instance: str | None = None, limit: int = 1000
@@ -76,7 +79,7 @@ class Counts:
             found = found.where(VerdictRow.instance_id == instance)
         if among is not None:
             found = found.where(VerdictRow.instance_id.in_(among))
-        return [Group(row[0], row[1], row[2], int(row[3]), *row[4:]) for row in await self._all(found)]
+        return await self._all(found, lambda row: Group(row[0], row[1], row[2], int(row[3]), *row[4:]))
 
     async def _graded_last(self, since: float, groups: int, of_run: ColumnElement[Any]) -> set[str] | None:
         """Instances of the groups that were graded last; None: the newest verdicts are of too few groups to tell."""
@@ -96,8 +99,8 @@ class Counts:
             .order_by(last.desc(), newest.c.instance_id)
             .limit(groups)
         )
-        rows = await self._all(found)
-        return {row[0] for row in rows} if len(rows) == groups else None
+        instances = await self._all(found, lambda row: str(row[0]))
+        return set(instances) if len(instances) == groups else None
 
     async def runs(self, since: float, *, limit: int = 200) -> list[RunCount]:
         """Runs of the sessions started since then, without boxes; the run with the newest session first."""
@@ -122,8 +125,9 @@ class Counts:
             .order_by(last.desc(), SessionRow.run)
             .limit(limit)
         )
-        rows = await self._all(found)
-        return [RunCount(row[0], row[1], int(row[2]), row[3], int(row[4]), int(row[5]), *row[6:]) for row in rows]
+        return await self._all(
+            found, lambda row: RunCount(row[0], row[1], int(row[2]), row[3], int(row[4]), int(row[5]), *row[6:])
+        )
 
     async def passed(self, since: int, until: int | None = None) -> dict[str, tuple[int, int]]:
         """Instance -> (resolved, all) of its unmasked verdicts, from hour `since` to before hour `until` (of 1970)."""
@@ -132,7 +136,7 @@ class Counts:
         if until is not None:
             found = found.where(PassHourRow.hour < until)
         found = found.group_by(PassHourRow.instance_id).having(graded > 0)
-        return {row[0]: (int(row[1]), int(row[2])) for row in await self._all(found)}
+        return dict(await self._all(found, lambda row: (row[0], (int(row[1]), int(row[2])))))
 
     async def timed(self, since: float, until: float, *, run: str | None = None, limit: int = 300) -> list[Timed]:
         """The sessions that ended last within the window, without boxes."""
@@ -155,7 +159,7 @@ class Counts:
         )
         if run is not None:
             found = found.where(_is_run(run))
-        return [Timed(*row) for row in await self._all(found)]
+        return await self._all(found, lambda row: Timed(*row))
 
     async def ends(self, since: float, until: float, run: str | None = None) -> dict[str, int]:
         """End reason -> number of sessions that ended in the window."""
@@ -164,7 +168,7 @@ class Counts:
         )
         if run is not None:
             found = found.where(_is_run(run))
-        return {row[0]: row[1] for row in await self._all(found.group_by(SessionRow.end_reason))}
+        return dict(await self._all(found.group_by(SessionRow.end_reason), tuple))
 
     async def unsound(self, since: float, run: str | None = None) -> list[Unsound]:
         """Instances with sessions started since then although their last check found them useless."""
@@ -185,7 +189,7 @@ class Counts:
         )
         if run is not None:
             found = found.where(SessionRow.run == run)
-        return [Unsound(*row) for row in await self._all(found)]
+        return await self._all(found, lambda row: Unsound(*row))
 
     async def _of_run(self, found: Select[*tuple[Any, ...]], run: str | None, since: float) -> Select[*tuple[Any, ...]]:
         if run is None:
@@ -197,15 +201,15 @@ class Counts:
         """(run, begin of the session) of the verdicts since then; null if there is no such session."""
         beside = (VerdictRow.run, VerdictRow.began_at)
         unknown = select(VerdictRow.sid).where(VerdictRow.graded_at >= since, VerdictRow.run.is_(None)).limit(1)
-        if not await self._all(unknown):
+        if not await self._all(unknown, tuple):
             return beside[0].expression, beside[1].expression
         # an older version, which does not write them, graded some: looking up these is slower for all
         run, began_at = (func.coalesce(*pair) for pair in zip(beside, _OF_SESSION, strict=True))
         return run, began_at
 
-    async def _all(self, statement: Executable) -> "Sequence[Any]":
+    async def _all(self, statement: Executable, made: Callable[[Any], T]) -> list[T]:
         async with self._database.reading() as connection:
-            return (await connection.execute(statement)).all()
+            return await sliced(map(made, await connection.execute(statement)))
 
 
 def _is_run(run: str) -> ColumnElement[bool]:

@@ -10,6 +10,7 @@ from sandbox_server.catalogue.database import Database
 from sandbox_server.catalogue.insight.records import Seen, SessionFilter, Standing
 from sandbox_server.catalogue.tables import SessionRow, VerdictRow
 from sandbox_server.records import SessionRecord
+from sandbox_server.slices import sliced
 
 _SESSION = [getattr(SessionRow, field.name) for field in fields(SessionRecord)]
 _STANDING = [VerdictRow.name, VerdictRow.mask, VerdictRow.reward, VerdictRow.graded_at]
@@ -42,8 +43,10 @@ class Listing:
                 some = select(VerdictRow.sid).where(*asked).limit(_RARE + 1)
                 sids = list((await connection.execute(some)).scalars())
                 page = page.where(SessionRow.sid.in_(sids)) if len(sids) <= _RARE else page
-            rows: Any = (await connection.execute(page)).all()
-        return [Seen(SessionRecord(*row[: len(_SESSION)]), _standing(row[len(_SESSION) :])) for row in rows]
+            rows: Any = await connection.execute(page)
+            return await sliced(
+                Seen(SessionRecord(*row[: len(_SESSION)]), _standing(row[len(_SESSION) :])) for row in rows
+            )
 
     async def family(self, sid: str) -> list[Seen]:
         """The session, those that it was copied from, and all their copies, the oldest first; [] if it is unknown.

@@ -12,6 +12,7 @@ from sqlalchemy import text
 from sandbox_server.catalogue.action_words import LONGEST_WORD, WORD, lowered
 from sandbox_server.catalogue.database import Database
 from sandbox_server.errors import CatalogueUnavailable, MalformedRequest
+from sandbox_server.slices import sliced
 
 _MOST_S = 10.0
 """How long one search may take."""
@@ -103,8 +104,7 @@ class ActionSearch:
         except TimeoutError:
             why = f"the search took longer than {_MOST_S:g} s: ask for rarer words"
             raise CatalogueUnavailable(why) from None
-        # 200 hits have up to 14 MB to look through
-        return await asyncio.to_thread(lambda: [_hit(terms, row) for row in rows])
+        return await sliced(_hit(terms, row) for row in rows)  # 200 hits have up to 14 MB to look through
 
 
 def terms_of(query: str) -> list[Term]:

@@ -1,0 +1,29 @@
+"""Long work on the event loop lets others have a turn."""
+
+import asyncio
+import time
+
+from sandbox_server.slices import sliced
+
+
+def _slowly(count: int) -> "list[int]":
+    began = time.thread_time()
+    while time.thread_time() - began < 0.001:
+        pass
+    return [count]
+
+
+async def test_others_have_a_turn_after_each_slice() -> None:
+    """An action would wait for a whole page."""
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(other())
+    assert await sliced(_slowly(count) for count in range(20)) == [[count] for count in range(20)]
+    beside.cancel()
+    assert turns >= 20
