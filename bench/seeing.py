@@ -113,6 +113,17 @@ async def measure(database: Database, repeat: int) -> None:
                 f"/ui/groups?kind=all_0&run={LAST_RUN}",
                 "/ui/pass-rates",
                 "/ui/instances/bench__task-5",
+                # words that all actions have, one in 20, in 2,000, in 200,000, in none together; a beginning
+                "/ui/actions?q=observation",
+                "/ui/actions?q=tool_7",
+                "/ui/actions?q=file_77",
+                "/ui/actions?q=symbol_7777",
+                "/ui/actions?q=symbol_7777+symbol_7778",
+                "/ui/actions?q=tool_7+file_77*",
+                f"/ui/actions?q=observation&run={LAST_RUN}",
+                f"/ui/actions?q=tool_7&run={LAST_RUN}",
+                f"/ui/actions?q=file_77&run={LAST_RUN}",
+                f"/ui/actions?q=symbol_7777&run={LAST_RUN}",
             ):
                 first, spent, worked, held = 0.0, [], [], []
                 for number in range(repeat + 1):

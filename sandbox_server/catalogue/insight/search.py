@@ -2,12 +2,13 @@
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sandbox_server.catalogue.action_words import LONGEST_WORD, WORD, lowered
 from sandbox_server.catalogue.database import Database
@@ -21,13 +22,17 @@ _READ = 24_000
 _LINE = 200
 _TERM = re.compile(rf"(?P<word>{WORD.pattern})(?P<prefix>\*?)")
 
+_NEWEST = 200_000
+"""Actions that PostgreSQL looks at one by one, in 50 ms, before it collects all that have the words."""
+
 _FOUND = (
-    "SELECT i.id, i.sid, i.seq, s.run, s.instance_id, a.tool, a.exit_code, a.started_at,"
+    "{collected}SELECT i.id, i.sid, i.seq, s.run, s.instance_id, a.tool, a.exit_code, a.started_at,"
     " substr(a.content, 1, :read), substr(a.observation, 1, :read), {tail} FROM {index}"
     " {join} JOIN sessions s ON s.sid = i.sid {join} JOIN actions a ON a.sid = i.sid AND a.seq = i.seq"
     " WHERE {match}{run}{before} ORDER BY {id} DESC LIMIT :most"
 )
 _SQLITE = {
+    "collected": "",
     "tail": "substr(a.observation, -:read)",
     # CROSS: the index comes first, in its own order, so that a limit ends the search
     "index": "action_words w CROSS JOIN action_index i ON i.id = w.rowid",
@@ -36,11 +41,24 @@ _SQLITE = {
     "id": "w.rowid",
 }
 _POSTGRESQL = {
+    "collected": "",
     "tail": "substr(a.observation, greatest(1, length(a.observation) - :read))",
     "index": "action_index i",
     "join": "",
     "match": "i.words @@ CAST(:words AS tsquery)",
     "id": "i.id",
+}
+# Which words are rare PostgreSQL does not know: it expects each beside so many that looking through the newest actions,
+# all 10,000,000 at worst, seems faster than the index.
+_NEWEST_FIRST = {
+    **_POSTGRESQL,
+    "match": _POSTGRESQL["match"] + " AND i.id >= coalesce(:before, (SELECT max(id) + 1 FROM action_index)) - :newest",
+}
+_COLLECTED = {
+    **_POSTGRESQL,
+    "collected": f"WITH i AS MATERIALIZED (SELECT * FROM action_index i WHERE {_POSTGRESQL['match']}{{before}}) ",
+    "index": "i",
+    "match": "true",
 }
 
 
@@ -90,21 +108,30 @@ class ActionSearch:
         if not terms:
             raise MalformedRequest("the query has no word: letters, digits and _ make words, `word*` is a beginning")
         sqlite = self._database.is_sqlite
-        statement = _FOUND.format(
-            **(_SQLITE if sqlite else _POSTGRESQL),
-            run="" if run is None else " AND s.run = :run",
-            before="" if before is None else f" AND {'w.rowid' if sqlite else 'i.id'} < :before",
-        )
         given = {"words": _sqlite_query(terms) if sqlite else _postgresql_query(terms), "read": _READ, "most": limit}
         given |= {} if run is None else {"run": run}
         given |= {} if before is None else {"before": before}
         try:
             async with asyncio.timeout(_MOST_S), self._database.reading() as connection:
-                rows: Any = (await connection.execute(text(statement), given)).all()
+                if sqlite:
+                    rows = await _rows(connection, _SQLITE, given)
+                elif run is not None:  # its sessions lead to their actions
+                    rows = await _rows(connection, _POSTGRESQL, given)
+                else:
+                    rows = await _rows(connection, _NEWEST_FIRST, given | {"before": before, "newest": _NEWEST})
+                    if len(rows) < limit:
+                        rows = await _rows(connection, _COLLECTED, given)
         except TimeoutError:
             why = f"the search took longer than {_MOST_S:g} s: ask for rarer words"
             raise CatalogueUnavailable(why) from None
         return await sliced(_hit(terms, row) for row in rows)  # 200 hits have up to 14 MB to look through
+
+
+async def _rows(connection: AsyncConnection, parts: Mapping[str, str], given: Mapping[str, Any]) -> Sequence[Any]:
+    before = "" if given.get("before") is None else f" AND {parts['id']} < :before"
+    run = "" if given.get("run") is None else " AND s.run = :run"
+    known = {**parts, "collected": parts["collected"].format(before=before)}
+    return (await connection.execute(text(_FOUND.format(**known, run=run, before=before)), given)).all()
 
 
 def terms_of(query: str) -> list[Term]:
