@@ -30,4 +30,6 @@ if [ -n "${SANDBOX_RUN_AS:-}" ] && [ "$(id -u)" = 0 ]; then
     exec setpriv --reuid="$SANDBOX_RUN_AS" --regid="$SANDBOX_RUN_AS" "$groups" --inh-caps=-all --bounding-set=-all \
         --no-new-privs -- env HOME=/tmp sandbox-server "$@"
 fi
+# An engine that remaps users made the folder for its own root; what is in it belongs to this one.
+if [ "$(id -u)" = 0 ] && [ -d "${SANDBOX_DATA_DIR:-}" ]; then chown 0:0 "$SANDBOX_DATA_DIR" || true; fi
 exec sandbox-server "$@"

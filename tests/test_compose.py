@@ -44,6 +44,7 @@ def test_up_is_ready_and_stays_on_loopback(compose, engine):
     assert becomes_healthy(server, timeout_s=300), server.logs(tail=50).decode(errors="replace")
     ready = httpx.get(f"{base}/readyz", timeout=10.0)
     assert ready.status_code == 200, ready.text
+    assert server.attrs["HostConfig"]["UsernsMode"] == "host", "an engine that remaps users would not let it in"
     published = server.attrs["NetworkSettings"]["Ports"]["5000/tcp"]
     assert [binding["HostIp"] for binding in published] == ["127.0.0.1"]
     for service in ("redis", "postgres"):
