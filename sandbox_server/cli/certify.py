@@ -20,6 +20,7 @@ from sandbox_server.catalogue.certificates import Certificates
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.cli import configuration
+from sandbox_server.cli.progress import Progress, progress
 from sandbox_server.errors import ServiceError
 from sandbox_server.grading.assay import Assay, Finding, finding
 from sandbox_server.grading.assaying import Assaying, Plan
@@ -51,7 +52,7 @@ class _Work:
 class _Certifying:
     """Runs each phase for all instances before the next: quiet runs must not overlap with runs under load."""
 
-    def __init__(self, grading: Grading, assays: Assays, plan: Plan, bar: "_Progress") -> None:
+    def __init__(self, grading: Grading, assays: Assays, plan: Plan, bar: Progress) -> None:
         self._grading = grading
         self._assays = assays
         self._assaying = Assaying(grading, plan, ran=bar.ran)
@@ -121,7 +122,7 @@ async def certify(ids: Sequence[str], *, jobs: int, times: int, mutants: int, ag
             works = [_Work(instance) for instance in found if not instance.localizes]
             for work in works:
                 await _open(work, assays, runtime, again=again)
-            with _bar() as bar:
+            with progress("runs") as bar:
                 certifying = _Certifying(grading, assays, plan, bar)
                 bar.begin(sum(map(certifying.runs, works)))
                 await certifying.certify(works)
@@ -173,41 +174,3 @@ def _busy() -> Iterator[None]:
         for burner in burners:
             burner.kill()
             burner.wait()
-
-
-class _Progress:
-    """Progress of the runs: a bar on a terminal, otherwise a line for each step of each instance."""
-
-    def __init__(self) -> None:
-        self._bar = typer.progressbar(length=1, label="runs", file=sys.stderr, show_pos=True)
-        self._shown = sys.stderr.isatty()
-
-    def begin(self, length: int) -> None:
-        """Start with `length` runs."""
-        self._bar.length = max(1, length)
-        if self._shown:
-            self._bar.render_progress()
-
-    def ran(self) -> None:
-        """One run has ended."""
-        if self._shown:
-            self._bar.update(1)
-
-    def tell(self, step: str) -> None:
-        """A step is done."""
-        if not self._shown:
-            typer.echo(step, err=True)
-
-    def end(self) -> None:
-        """End the bar's line."""
-        if self._shown:
-            self._bar.render_finish()
-
-
-@contextlib.contextmanager
-def _bar() -> Iterator[_Progress]:
-    bar = _Progress()
-    try:
-        yield bar
-    finally:
-        bar.end()

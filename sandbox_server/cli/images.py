@@ -22,6 +22,7 @@ from sandbox_server.app.workspaces import open_workspaces
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.cli import configuration
 from sandbox_server.cli.kit import kit_path
+from sandbox_server.cli.progress import progress
 from sandbox_server.errors import ServiceError
 from sandbox_server.images.engine_disk import last_use
 from sandbox_server.sandbox.base import StoredImage
@@ -124,17 +125,19 @@ async def _prepare(ids: list[str]) -> int:
         for chunk in (wanted[start : start + _TOGETHER] for start in range(0, len(wanted), _TOGETHER)):
             with suppress(ServiceError):  # reported below, by instance
                 await workspaces.fetch([await instances.by_id(instance_id) for instance_id in chunk])
-        for instance_id in wanted:
-            began = time.monotonic()
-            try:
-                prepared = await workspaces.prepared(await instances.by_id(instance_id))
-            except ServiceError as e:
-                failed += 1
-                typer.echo(f"{instance_id}: {e.detail}", err=True)
-                continue
-            typer.echo(f"{instance_id}: {prepared.image} ({time.monotonic() - began:.1f} s)")
-            if prepared.left_out:
-                typer.echo(f"{instance_id}: without {prepared.left_out}", err=True)
+        with progress("images", len(wanted)) as bar:
+            for instance_id in wanted:
+                began = time.monotonic()
+                try:
+                    prepared = await workspaces.prepared(await instances.by_id(instance_id))
+                except ServiceError as e:
+                    failed += 1
+                    bar.print(f"{instance_id}: {e.detail}", err=True)
+                else:
+                    bar.print(f"{instance_id}: {prepared.image} ({time.monotonic() - began:.1f} s)")
+                    if prepared.left_out:
+                        bar.print(f"{instance_id}: without {prepared.left_out}", err=True)
+                bar.ran()
     return failed
 
 

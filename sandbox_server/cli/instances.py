@@ -22,6 +22,7 @@ from sandbox_server.catalogue.localization.trees import CloneFolder
 from sandbox_server.catalogue.localization.truth import AnswerFormat, RewardItem
 from sandbox_server.cli import configuration
 from sandbox_server.cli.localizing import Localizing
+from sandbox_server.cli.progress import progress
 from sandbox_server.errors import RowRejected
 
 TruthSource = Literal["patch", "file_changes"]
@@ -189,7 +190,7 @@ async def _import(files: Sequence[Path], family: str, localizing: Localizing | N
             except RowRejected as error:
                 raise SystemExit(f"error: {file}: {error.detail} (nothing of this file was imported)") from None
             if localizing is not None:
-                found = [localizing(instance) for instance in found]
+                found = _localized(localizing, found)
             report = await instances.add(found)
             typer.echo(f"{file}: {report.new} new, {report.updated} updated, {report.unchanged} unchanged")
             causes = Counter(instance.ungradable_because for instance in found if instance.grader is None)
@@ -201,6 +202,16 @@ async def _import(files: Sequence[Path], family: str, localizing: Localizing | N
         for because, count in localizing.missing.most_common(10):
             mended = f"; give {_TREES}" if because == NO_TREE else ""
             typer.echo(f"  {count} without modules and entities: {because}{mended}")
+
+
+def _localized(localizing: Localizing, found: Sequence[TaskInstance]) -> list[TaskInstance]:
+    """Reads the files that each gold patch changes: seconds for a large repository."""
+    made = []
+    with progress("tasks", len(found)) as bar:
+        for instance in found:
+            made.append(localizing(instance))
+            bar.ran()
+    return made
 
 
 async def _import_folders(folders: Sequence[Path], carry: Sequence[str]) -> None:

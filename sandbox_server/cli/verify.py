@@ -16,6 +16,7 @@ from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.catalogue.localization.truth import RewardItem, Truth
 from sandbox_server.cli import configuration
+from sandbox_server.cli.progress import progress
 from sandbox_server.errors import ServiceError
 from sandbox_server.grading.base import GradeRequest
 from sandbox_server.grading.grading import Grading
@@ -65,13 +66,15 @@ async def verify(ids: list[str], *, jobs: int = 0) -> int:
                     began = time.monotonic()
                     found = await _verify(grading, oracle, await instances.by_id(instance_id))
                     await instances.mark_verified(instance_id, found.gold, found.empty, time.time())
-                typer.echo(
+                bar.print(
                     f"{'ok  ' if found.sound else 'FAIL'}  {instance_id}  gold {found.gold}, empty {found.empty}"
                     f"  {time.monotonic() - began:.1f} s  {found.note}".rstrip()
                 )
+                bar.ran()
                 return found.sound
 
-            unsound = sum(not sound for sound in await asyncio.gather(*map(one, names)))
+            with progress("instances", len(names)) as bar:
+                unsound = sum(not sound for sound in await asyncio.gather(*map(one, names)))
         finally:
             await grading.close()
             await captures.close()
