@@ -93,7 +93,7 @@ class Insight:
         self._kept.clear()
 
     async def _read(self, run: str | None, window_s: float) -> Overview:
-        # the first count of the rates takes longer than all the rest
+        # the first rates of an hour take as long as half of the rest
         rates = asyncio.create_task(self.rates.now())
         rates.add_done_callback(_heard)
         try:
