@@ -74,8 +74,10 @@ async def test_a_stopped_loop_may_finish_its_round() -> None:
     await loop.stop(finish_s=5)
     assert ended.is_set()
     began = time.monotonic()
-    waiting = Loops().start(60, work, name="journal", at_once=False)
-    await waiting.stop(finish_s=5)
+    for lead_s in (0.0, 0.01):  # before its first pause, and in it
+        waiting = Loops().start(60, work, name="journal", at_once=False)
+        await asyncio.sleep(lead_s)
+        await waiting.stop(finish_s=5)
     assert time.monotonic() - began < 4, "a pause is no round: it ends at once"
 
 
