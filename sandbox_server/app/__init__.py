@@ -2,7 +2,7 @@
 
 import gc
 
-# imports free next to nothing, and the collections that their many new objects set off are 15 % of their CPU
+# imports free next to nothing, and the collections that their many new objects set off are a tenth of their CPU
 _collecting = gc.isenabled()
 gc.disable()
 try:
