@@ -25,31 +25,35 @@ class Cutter:
         self._held = bytearray()
         self._looked = 0
 
-    def feed(self, data: bytes) -> Iterator[bytes]:
+    def feed(self, data: bytes | bytearray) -> Iterator[bytes]:
         """Yield the blocks that are complete with `data`; together with `rest` they are the whole stream."""
-        self._held += data
-        while (end := self._end()) is not None:
-            yield bytes(self._held[:end])
-            del self._held[:end]
+        if self._held:
+            self._held += data
+            data = self._held
+        view, begin = memoryview(data), 0
+        while (end := self._end(data, begin)) is not None:
+            yield bytes(view[begin:end])
+            begin = end
             self._looked = 0
+        view.release()
+        if begin or data is not self._held:
+            self._held = bytearray(data[begin:])
 
     def rest(self) -> bytes:
         """The last block, perhaps empty."""
         return bytes(self._held)
 
-    def _end(self) -> int | None:
-        """Where the first block ends, if that is known yet.
+    def _end(self, data: bytes | bytearray, begin: int) -> int | None:
+        """Where the block ends that begins at `begin`, if that is known yet.
 
         Blocks end at multiples of a record, so that the headers of the next block are where this looks for them.
         """
-        held = self._held
-        at = max(self._looked, _LEAST + _MAGIC_AT)
-        while (found := held.find(_MAGIC, at)) >= 0 and found < _MOST:
+        at = begin + max(self._looked, _LEAST + _MAGIC_AT)
+        while (found := data.find(_MAGIC, at)) >= 0 and found < begin + _MOST:
             header = found - _MAGIC_AT
-            if header % _RECORD == 0 and (
-                header >= _ENOUGH or zlib.crc32(held[header : header + _NAME]) % _ONE_IN == 0
-            ):
+            size = header - begin
+            if size % _RECORD == 0 and (size >= _ENOUGH or zlib.crc32(data[header : header + _NAME]) % _ONE_IN == 0):
                 return header
             at = found + 1
-        self._looked = max(at, len(held) - len(_MAGIC) + 1)
-        return _MOST if len(held) >= _MOST else None
+        self._looked = max(at, len(data) - len(_MAGIC) + 1) - begin
+        return begin + _MOST if len(data) - begin >= _MOST else None

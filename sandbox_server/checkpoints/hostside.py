@@ -44,20 +44,29 @@ async def take_files(tree: Tree, writing: Writing) -> tuple[str, ...]:
         NotShown: nothing was written; it is too much for this way. As `Writing.add`. OSError, OverflowError: a file
             cannot be read.
     """
-    packer, pieces, data = await on_thread(_begun, tree)
+    packer, pieces, size, cut = await on_thread(_begun, tree, writing)
     with closing(pieces):
-        await writing.add(Part.FILES, data)
+        await writing.add_cut(Part.FILES, size, cut)
         while not packer.done:
-            await writing.add(Part.FILES, await on_thread(next, pieces))
+            await writing.add_cut(Part.FILES, *await on_thread(_cut, pieces, writing))
     await writing.add(Part.FOLDERS, packer.folders)
     await writing.add(Part.CONTENTS, packer.contents)
     return tuple(packer.running)
 
 
-def _begun(tree: Tree) -> tuple[Packer, Generator[bytes, None, None], bytes]:
+Cut = Sequence[tuple[str | None, bytes]]
+
+
+def _begun(tree: Tree, writing: Writing) -> tuple[Packer, Generator[bytearray, None, None], int, Cut]:
     packer = Packer(tree)
     pieces = packer.pieces()
-    return packer, pieces, next(pieces)
+    return packer, pieces, *_cut(pieces, writing)
+
+
+def _cut(pieces: Iterator[bytearray], writing: Writing) -> tuple[int, Cut]:
+    """The next bytes of the archive: how many, and the blocks that they complete."""
+    data = next(pieces)
+    return len(data), writing.cut(Part.FILES, data)
 
 
 async def put_files(tree: Tree, checkpoint: Checkpoint, store: Checkpoints, own: Mapping[bytes, bytes]) -> None:

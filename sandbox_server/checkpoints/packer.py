@@ -43,8 +43,8 @@ class Packer:
         self._seen: dict[tuple[int, int], bytes] = {}
         """Device and number of files with several names -> their first one."""
 
-    def pieces(self) -> Generator[bytes, None, None]:
-        """The archive."""
+    def pieces(self) -> Generator[bytearray, None, None]:
+        """The archive; each piece is the caller's own."""
         held = bytearray()
         for path in (*self._folders, *self._others):
             # (what has vanished meanwhile is no error)
@@ -52,10 +52,11 @@ class Packer:
                 for data in self._member(path):
                     held += data
                     if len(held) >= _ENOUGH:
-                        yield bytes(held)
-                        held.clear()
+                        yield held
+                        held = bytearray()
         self.done = True
-        yield bytes(held + END)
+        held += END
+        yield held
 
     def _within(self, path: bytes) -> tuple[Folders, bytes]:
         if self._tree.shm is not None and (path == _SHM or path.startswith(_SHM + b"/")):

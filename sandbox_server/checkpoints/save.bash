@@ -69,6 +69,14 @@ __sb_save() {
       [[ $__sb_not == *" $__sb_name "* || $__sb_name == __sb_* ]] || builtin declare -p -- "$__sb_name"
     done
     builtin printf 'SECONDS=%s\n' "$SECONDS"
+    # these are listed with a value once they were asked for
+    builtin declare -p -- BASHPID EPOCHREALTIME EPOCHSECONDS LINENO RANDOM SRANDOM >| "$__sb_file.list"
+    builtin mapfile -t __sb_list < "$__sb_file.list"
+    for __sb_name in "${__sb_list[@]}"; do
+      [[ $__sb_name == *=* ]] || builtin continue
+      __sb_name=${__sb_name%%=*}
+      builtin printf 'builtin : "$%s"\n' "${__sb_name##* }"
+    done
     builtin printf 'builtin '
     builtin umask -p
     for __sb_opt in S H; do

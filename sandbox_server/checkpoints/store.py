@@ -53,31 +53,60 @@ class Writing:
 
     async def add(self, part: Part, data: bytes) -> None:
         """Append `data` to a part. Raises NotForkable: it is too large. DataDiskFull. InfrastructureError."""
-        cutter = self._cutters.setdefault(part, Cutter())
-        self._sizes[part] += len(data)
-        blocks = list(cutter.feed(data))
+        await self.add_cut(part, len(data), [(None, block) for block in self._cutter(part).feed(data)])
+
+    def cut(self, part: Part, data: bytes | bytearray) -> list[tuple[str | None, bytes]]:
+        """Names and contents of the part's next blocks, complete with `data`; for `add_cut`. For use on a thread."""
+        return [(name_of(block), block) for block in self._cutter(part).feed(data)]
+
+    async def add_cut(self, part: Part, size: int, blocks: Sequence[tuple[str | None, bytes]]) -> None:
+        """Append blocks that `size` bytes of the part have completed, with their names if known. Raises as `add`."""
+        self._sizes[part] += size
         await self._keep([part] * len(blocks), blocks)
 
     async def add_block(self, part: Part, block: bytes) -> None:
         """Append a block of another store to a part, as it is. Raises as `add`."""
         self._sizes[part] += len(block)
-        await self._keep([part], [block])
+        await self._keep([part], [(None, block)])
 
-    async def end(self) -> tuple[Mapping[Part, tuple[str, ...]], Mapping[Part, int]]:
-        """The blocks and the sizes of all parts."""
-        rests = {part: rest for part, cutter in self._cutters.items() if (rest := cutter.rest())}
-        await self._keep(list(rests), list(rests.values()))
-        return {part: tuple(names) for part, names in self._blocks.items()}, dict(self._sizes)
+    async def end(self, checkpoint: Checkpoint, path: Path) -> Checkpoint:
+        """Write what is left, and the description of the checkpoint, which is returned. Raises as `add`."""
+        rests = [(part, rest) for part, cutter in self._cutters.items() if (rest := cutter.rest())]
+        named = [(name, rest) for name, (_, rest) in zip(await _named([r for _, r in rests]), rests, strict=True)]
+        blocks = {part: tuple(names) for part, names in self._blocks.items()}
+        for (part, _), (name, _) in zip(rests, named, strict=True):
+            blocks[part] = (*blocks.get(part, ()), name)
+        made = replace(checkpoint, blocks=blocks, sizes=dict(self._sizes))
+        description = json.dumps(made.to_json()).encode()
 
-    async def _keep(self, parts: Sequence[Part], blocks: Sequence[bytes]) -> None:
-        """Append each block to its part; all in one go, since each takes a thread."""
-        if not blocks:
+        def describe(written: int) -> None:
+            if self._fits(written):
+                write(path, description)
+
+        await self._keep([part for part, _ in rests], named, describe)
+        return made
+
+    def _cutter(self, part: Part) -> Cutter:
+        return self._cutters.setdefault(part, Cutter())
+
+    def _fits(self, more: int) -> bool:
+        return self._written + more <= self._store.most_bytes
+
+    async def _keep(
+        self,
+        parts: Sequence[Part],
+        blocks: Sequence[tuple[str | None, bytes]],
+        then: Callable[[int], None] | None = None,
+    ) -> None:
+        """Append each block to its part; all in one go, since each takes a thread. `then`: as in `Checkpoints.put`."""
+        if not blocks and then is None:
             return
-        names, written = await self._store.put(blocks)
+        names, written = await self._store.put(blocks, then)
         for part, name in zip(parts, names, strict=True):
             self._blocks.setdefault(part, []).append(name)
+        fits = self._fits(written)
         self._written += written
-        if self._written > self._store.most_bytes:
+        if not fits:
             raise NotForkable(
                 f"its changed files take more than {self._store.most_bytes >> 20} MiB (SANDBOX_CHECKPOINTS_MB)"
             )
@@ -148,7 +177,7 @@ class Checkpoints:
         if key in self._known:
             self._known[key] = released = replace(checkpoint, stands=False)
             with _stored():
-                await asyncio.to_thread(self._write, self._path_of(released), json.dumps(released.to_json()).encode())
+                await asyncio.to_thread(write, self._path_of(released), json.dumps(released.to_json()).encode())
 
     def stored_bytes(self, checkpoint: Checkpoint) -> int:
         """Bytes of its blocks on the disk, shared ones included."""
@@ -171,14 +200,18 @@ class Checkpoints:
 
     async def keep(self, writing: Writing, checkpoint: Checkpoint) -> Checkpoint:
         """Store the checkpoint with what was written; returns it as it is stored. Raises as `Writing.add`."""
-        blocks, sizes = await writing.end()
-        made = replace(checkpoint, blocks=blocks, sizes=sizes)
+        key, path = (checkpoint.sid, checkpoint.seq), self._path_of(checkpoint)
+        former = self._known.pop(key, None)
+        try:
+            made = await writing.end(checkpoint, path)
+        except BaseException:
+            if former is not None:
+                self._known[key] = former
+            raise
         self._users.update(_names(made))
-        if former := self._known.pop((made.sid, made.seq), None):
+        if former is not None:
             self._let_go(_names(former))
-        self._known[made.sid, made.seq] = made
-        with _stored():
-            await asyncio.to_thread(self._write, self._path_of(made), json.dumps(made.to_json()).encode())
+        self._known[key] = made
         self._make_room()
         if self.total_bytes > self.most_bytes or (made.sid, made.seq) not in self._known:
             self.drop(made)
@@ -213,20 +246,24 @@ class Checkpoints:
             self._path_of(checkpoint).unlink(missing_ok=True)
             self._let_go(_names(checkpoint))
 
-    async def put(self, blocks: Sequence[bytes]) -> tuple[list[str], int]:
-        """Store blocks and hold them for a writing; returns their names, and the bytes of the new ones on the disk."""
-        if sum(map(len, blocks)) < _AT_ONCE:
-            names = list(map(name_of, blocks))
-        else:
-            names = await asyncio.to_thread(lambda: list(map(name_of, blocks)))
+    async def put(
+        self, blocks: Sequence[tuple[str | None, bytes]], then: Callable[[int], None] | None = None
+    ) -> tuple[list[str], int]:
+        """Store blocks, with their names if known, and hold them for a writing.
+
+        `then(written)` is called on the thread that has written them. Returns their names, and the bytes of the new
+        ones on the disk.
+        """
+        unnamed = iter(await _named([block for name, block in blocks if name is None]))
+        names = [name or next(unnamed) for name, _ in blocks]
         self._users.update(names)
-        new = {name: block for name, block in zip(names, blocks, strict=True) if name not in self._sizes}
+        new = {name: block for name, (_, block) in zip(names, blocks, strict=True) if name not in self._sizes}
         sizes: dict[str, int] = {}
         try:
-            if new:
+            if new or then:
                 with _stored():
                     self._room()
-                    await asyncio.to_thread(self._pack, new, sizes)
+                    await asyncio.to_thread(self._pack, new, sizes, then)
         except BaseException:
             self._sizes.update(sizes)
             self._let_go(names)
@@ -268,28 +305,20 @@ class Checkpoints:
                 path.unlink(missing_ok=True)
         return [checkpoint for _, checkpoint in sorted(known, key=lambda pair: pair[0])], sizes
 
-    def _pack(self, blocks: Mapping[str, bytes], sizes: dict[str, int]) -> None:
+    def _pack(self, blocks: Mapping[str, bytes], sizes: dict[str, int], then: Callable[[int], None] | None) -> None:
         """Write the blocks; `sizes` gets the bytes of each that was written."""
         for name, block in blocks.items():
             packed = pack(block)
-            self._write(self._path(name), packed)
+            write(self._path(name), packed)
             sizes[name] = len(packed)
+        if then is not None:
+            then(sum(sizes.values()))
 
     def _load(self, name: str) -> bytes:
         try:
             return unpack(name, self.packed(name))
         except (OSError, ValueError) as error:
             raise Broken(str(error)) from error
-
-    def _write(self, path: Path, data: bytes) -> None:
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        part = path.with_name(f"{secrets.token_hex(8)}.part")
-        try:
-            part.write_bytes(data)
-            part.replace(path)
-        finally:
-            with suppress(OSError):
-                part.unlink(missing_ok=True)
 
     def _path(self, name: str) -> Path:
         return self._folder / "blocks" / name[:2] / name
@@ -327,6 +356,25 @@ class Checkpoints:
             self._kept_bytes += len(block)
         while self._kept_bytes > _KEPT_BYTES:
             self._kept_bytes -= len(self._kept.popitem(last=False)[1])
+
+
+def write(path: Path, data: bytes) -> None:
+    """Make a file, all of it or none. Blocks. Raises OSError."""
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    part = path.with_name(f"{secrets.token_hex(8)}.part")
+    try:
+        part.write_bytes(data)
+        part.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
+
+
+async def _named(blocks: Sequence[bytes]) -> list[str]:
+    if sum(map(len, blocks)) < _AT_ONCE:
+        return list(map(name_of, blocks))
+    return await asyncio.to_thread(lambda: list(map(name_of, blocks)))
 
 
 def _names(checkpoint: Checkpoint) -> list[str]:

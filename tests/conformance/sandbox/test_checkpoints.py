@@ -50,6 +50,7 @@ find / /dev/shm -xdev -type f -size -200k -not -path '/run/sandbox/*' -not -path
 UNTOLD = ["/tmp"] if OCI_RUNTIME == "runsc" else []
 """Folders whose time is not compared: bash keeps a here-document in a file of /tmp where pipes are small."""
 
+COUNTED = "x=$RANDOM$SRANDOM$EPOCHSECONDS$BASHPID; x=3"
 GONE = "mkdir -p /w/go/ne; cd /w/go/ne; rm -r /w/go"
 
 name = st.sampled_from(["a", "b", "c d", "-e", "é", "$x", "deep/er", "deep/a", "link"])
@@ -90,6 +91,7 @@ ACTIONS = st.one_of(
             "cd /w/deep 2> /dev/null || cd /tmp",
             "mkdir -p /w/gone; cd /w/gone; rmdir /w/gone",
             GONE,
+            COUNTED,
             "pushd /usr > /dev/null; pushd /etc > /dev/null",
             "popd > /dev/null",
             'f() { git log; local -A m=([1]=2); cat <<< "$1"; }; export -f f',
@@ -194,6 +196,7 @@ class Way(StrEnum):
     taken=st.sampled_from(Way),
     put=st.sampled_from([Way.HOST, Way.WALKED]),
 )
+@example(before=[COUNTED], after=[], taken=Way.HOST, put=Way.HOST)
 @example(before=[GONE], after=["pwd; cd ..; pwd"], taken=Way.HOST, put=Way.HOST)
 async def test_a_copy_is_the_same_bit_for_bit(
     runtime: DockerRuntime, tmp_path: Path, before: list[str], after: list[str], taken: Way, put: Way
