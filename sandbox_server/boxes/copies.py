@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from sandbox_server import clock, telemetry
 from sandbox_server.boxes.view import BoxView
 from sandbox_server.checkpoints.store import Damaged
+from sandbox_server.errors import InfrastructureError
 from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.records import BoxKind, BoxRecord, SessionRecord
 from sandbox_server.sandbox.base import ContainerSpec, Sandbox
@@ -26,7 +27,7 @@ log = telemetry.logger(__name__)
 
 LIFE_S = 60.0
 """Seconds that a copy lives from its creation, and from each time that its client prolongs it."""
-_DAMAGED = 2  # damaged checkpoints of one request that are replaced by an older one
+_DAMAGED = 3  # damaged checkpoints of one request
 _TOKEN_BYTES = 32
 
 
@@ -79,7 +80,7 @@ class Copies:
         for _ in range(_DAMAGED):
             with suppress(Damaged):
                 return await self._open(sid, at)
-        return await self._open(sid, at)
+        raise InfrastructureError(f"{_DAMAGED} checkpoints were damaged and are removed; send the request again")
 
     async def _open(self, sid: str, at: int | None) -> OpenedCopy:
         origin = await self._forking.origin(sid, at)

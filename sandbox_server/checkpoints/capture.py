@@ -16,8 +16,9 @@ from sandbox_server import telemetry
 from sandbox_server.checkpoints import hostside, inside
 from sandbox_server.checkpoints.archive import Unusable
 from sandbox_server.checkpoints.checkpoint import Checkpoint, Part
-from sandbox_server.checkpoints.store import Checkpoints, Writing
+from sandbox_server.checkpoints.store import Checkpoints
 from sandbox_server.checkpoints.unpacker import Refused
+from sandbox_server.checkpoints.writing import Writing
 from sandbox_server.errors import NotForkable, SandboxDiskFull, SandboxExhausted, ServiceError
 from sandbox_server.sandbox.base import Sandbox, ShellOutcome
 from sandbox_server.sandbox.outside import Outside

@@ -11,8 +11,9 @@ from typing import TypeVar, TypeVarTuple
 from sandbox_server.checkpoints.archive import Member, members
 from sandbox_server.checkpoints.checkpoint import Checkpoint, Part
 from sandbox_server.checkpoints.packer import Packer
-from sandbox_server.checkpoints.store import Broken, Checkpoints, Writing
+from sandbox_server.checkpoints.store import Broken, Checkpoints
 from sandbox_server.checkpoints.unpacker import Listed, Refused, unpack
+from sandbox_server.checkpoints.writing import Writing
 from sandbox_server.sandbox.tree import Tree
 
 T = TypeVar("T")

@@ -10,7 +10,8 @@ from contextlib import suppress
 from importlib import resources
 
 from sandbox_server.checkpoints.checkpoint import Checkpoint, Part
-from sandbox_server.checkpoints.store import Checkpoints, Writing
+from sandbox_server.checkpoints.store import Checkpoints
+from sandbox_server.checkpoints.writing import Writing
 from sandbox_server.errors import NotForkable, ServiceError
 from sandbox_server.sandbox.base import Process, Sandbox, Stream
 from sandbox_server.sandbox.outside import Outside

@@ -9,7 +9,6 @@ import asyncio
 import errno
 import json
 import os
-import secrets
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -18,17 +17,16 @@ from pathlib import Path
 
 from sandbox_server import telemetry
 from sandbox_server.checkpoints.archive import Member
-from sandbox_server.checkpoints.blocks import Cutter
 from sandbox_server.checkpoints.checkpoint import Checkpoint, Part, fits
-from sandbox_server.checkpoints.packing import name_of, pack, unpack
+from sandbox_server.checkpoints.packing import pack, unpack
 from sandbox_server.checkpoints.recent import Recent
 from sandbox_server.checkpoints.unpacker import Listed
+from sandbox_server.checkpoints.writing import Writing, named, write
 from sandbox_server.errors import DataDiskFull, InfrastructureError, NotForkable
 
 log = telemetry.logger(__name__)
 
 _KEPT_BYTES = 64 << 20  # of blocks read last: the copies of a fork read the same ones within a second
-_AT_ONCE = 1 << 16  # bytes whose names are made on the event loop; more on a thread
 _UNPACKED = 4  # small checkpoints that are kept as they are restored
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -40,76 +38,11 @@ class Damaged(Exception):
 class Broken(Exception):
     """A block is gone, or is not what it was."""
 
-
-class Writing:
-    """A checkpoint that is being written."""
-
-    def __init__(self, store: "Checkpoints") -> None:
-        self._store = store
-        self._cutters: dict[Part, Cutter] = {}
-        self._blocks: dict[Part, list[str]] = {}
-        self._sizes: Counter[Part] = Counter()
-        self._written = 0
-
-    async def add(self, part: Part, data: bytes) -> None:
-        """Append `data` to a part. Raises NotForkable: it is too large. DataDiskFull. InfrastructureError."""
-        await self.add_cut(part, len(data), [(None, block) for block in self._cutter(part).feed(data)])
-
-    def cut(self, part: Part, data: bytes | bytearray) -> list[tuple[str | None, bytes]]:
-        """Names and contents of the part's next blocks, complete with `data`; for `add_cut`. For use on a thread."""
-        return [(name_of(block), block) for block in self._cutter(part).feed(data)]
-
-    async def add_cut(self, part: Part, size: int, blocks: Sequence[tuple[str | None, bytes]]) -> None:
-        """Append blocks that `size` bytes of the part have completed, with their names if known. Raises as `add`."""
-        self._sizes[part] += size
-        await self._keep([part] * len(blocks), blocks)
-
-    async def add_block(self, part: Part, block: bytes) -> None:
-        """Append a block of another store to a part, as it is. Raises as `add`."""
-        self._sizes[part] += len(block)
-        await self._keep([part], [(None, block)])
-
-    async def end(self, checkpoint: Checkpoint, path: Path) -> Checkpoint:
-        """Write what is left, and the description of the checkpoint, which is returned. Raises as `add`."""
-        rests = [(part, rest) for part, cutter in self._cutters.items() if (rest := cutter.rest())]
-        named = [(name, rest) for name, (_, rest) in zip(await _named([r for _, r in rests]), rests, strict=True)]
-        blocks = {part: tuple(names) for part, names in self._blocks.items()}
-        for (part, _), (name, _) in zip(rests, named, strict=True):
-            blocks[part] = (*blocks.get(part, ()), name)
-        made = replace(checkpoint, blocks=blocks, sizes=dict(self._sizes))
-        description = json.dumps(made.to_json()).encode()
-
-        def describe(written: int) -> None:
-            if self._fits(written):
-                write(path, description)
-
-        await self._keep([part for part, _ in rests], named, describe)
-        return made
-
-    def _cutter(self, part: Part) -> Cutter:
-        return self._cutters.setdefault(part, Cutter())
-
-    def _fits(self, more: int) -> bool:
-        return self._written + more <= self._store.most_bytes
-
-    async def _keep(
-        self,
-        parts: Sequence[Part],
-        blocks: Sequence[tuple[str | None, bytes]],
-        then: Callable[[int], None] | None = None,
-    ) -> None:
-        """Append each block to its part; all in one go, since each takes a thread. `then`: as in `Checkpoints.put`."""
-        if not blocks and then is None:
-            return
-        names, written = await self._store.put(blocks, then)
-        for part, name in zip(parts, names, strict=True):
-            self._blocks.setdefault(part, []).append(name)
-        fits = self._fits(written)
-        self._written += written
-        if not fits:
-            raise NotForkable(
-                f"its changed files take more than {self._store.most_bytes >> 20} MiB (SANDBOX_CHECKPOINTS_MB)"
-            )
+    def __init__(self, name: str, why: str, *, stays: bool) -> None:
+        """`stays`: it will be no better when it is read again."""
+        super().__init__(why)
+        self.name = name
+        self.stays = stays
 
 
 class Checkpoints:
@@ -235,8 +168,15 @@ class Checkpoints:
             yield self._kept.get(name) or self._load(name)
 
     def damaged(self, checkpoint: Checkpoint, error: Broken) -> Damaged:
-        """Remove the checkpoint; returns what to raise."""
+        """Remove the block, and the checkpoints that have it, except others that stand; returns what to raise.
+
+        The next checkpoint with this content writes the block again: it must not rely on one that is no good.
+        """
         log.error("checkpoint damaged", sid=checkpoint.sid, seq=checkpoint.seq, error=str(error))
+        if error.stays:
+            self._spoil(error.name)
+            for other in [one for one in self._known.values() if not one.stands and error.name in _names(one)]:
+                self.drop(other)
         self.drop(checkpoint)
         return Damaged(str(error))
 
@@ -254,7 +194,7 @@ class Checkpoints:
         `then(written)` is called on the thread that has written them. Returns their names, and the bytes of the new
         ones on the disk.
         """
-        unnamed = iter(await _named([block for name, block in blocks if name is None]))
+        unnamed = iter(await named([block for name, block in blocks if name is None]))
         names = [name or next(unnamed) for name, _ in blocks]
         self._users.update(names)
         new = {name: block for name, (_, block) in zip(names, blocks, strict=True) if name not in self._sizes}
@@ -316,9 +256,13 @@ class Checkpoints:
 
     def _load(self, name: str) -> bytes:
         try:
-            return unpack(name, self.packed(name))
+            packed = self.packed(name)
+        except OSError as error:
+            raise Broken(name, str(error), stays=isinstance(error, FileNotFoundError)) from error
+        try:
+            return unpack(name, packed)
         except (OSError, ValueError) as error:
-            raise Broken(str(error)) from error
+            raise Broken(name, str(error), stays=True) from error
 
     def _path(self, name: str) -> Path:
         return self._folder / "blocks" / name[:2] / name
@@ -346,6 +290,9 @@ class Checkpoints:
         del self._users[name]
         if (block := self._kept.pop(name, None)) is not None:
             self._kept_bytes -= len(block)
+        self._spoil(name)
+
+    def _spoil(self, name: str) -> None:
         if self._sizes.pop(name, None) is not None:
             with suppress(OSError):
                 self._path(name).unlink(missing_ok=True)
@@ -356,25 +303,6 @@ class Checkpoints:
             self._kept_bytes += len(block)
         while self._kept_bytes > _KEPT_BYTES:
             self._kept_bytes -= len(self._kept.popitem(last=False)[1])
-
-
-def write(path: Path, data: bytes) -> None:
-    """Make a file, all of it or none. Blocks. Raises OSError."""
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    part = path.with_name(f"{secrets.token_hex(8)}.part")
-    try:
-        part.write_bytes(data)
-        part.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-        raise
-
-
-async def _named(blocks: Sequence[bytes]) -> list[str]:
-    if sum(map(len, blocks)) < _AT_ONCE:
-        return list(map(name_of, blocks))
-    return await asyncio.to_thread(lambda: list(map(name_of, blocks)))
 
 
 def _names(checkpoint: Checkpoint) -> list[str]:

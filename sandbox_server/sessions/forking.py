@@ -17,6 +17,7 @@ from sandbox_server.catalogue.insight.records import Seen
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.checkpoints.store import Damaged
 from sandbox_server.errors import (
+    InfrastructureError,
     IsBox,
     MalformedRequest,
     NotForkable,
@@ -44,7 +45,7 @@ from sandbox_server.state.runs import RunState
 
 log = telemetry.logger(__name__)
 
-_DAMAGED = 2  # damaged checkpoints of one request that are replaced by an older one
+_DAMAGED = 3  # damaged checkpoints of one request
 
 
 class Forking:
@@ -143,7 +144,10 @@ class Forking:
         for _ in range(_DAMAGED):
             with suppress(Damaged):
                 return await self._fork(parent, instance, n, at)
-        return await self._fork(parent, instance, n, at)
+        raise InfrastructureError(
+            f"{_DAMAGED} checkpoints were damaged and are removed; look at the disk of SANDBOX_DATA_DIR, and send the"
+            " request again"
+        )
 
     async def _fork(
         self, parent: SessionRecord, instance: TaskInstance, n: int, at: int | None

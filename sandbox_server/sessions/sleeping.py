@@ -168,15 +168,17 @@ class Sleeping:
         """A container with the session's state."""
         actions = await self._journals.complete(record)
         spec = await self._workspaces.spec(instance)
-        for _ in range(_DAMAGED):
+        for attempt in range(_DAMAGED + 1):
             try:
                 origin = await self._checkpointing.origin(record, instance, actions[: record.actions])
             except NotForkable as error:
                 raise SandboxLost(f"it was asleep, and its state cannot be had again: {error.detail}") from error
+            if attempt == _DAMAGED:  # all is run again
+                origin = Origin(record, instance, actions[: record.actions], undone=record.undone)
             with suppress(Damaged):
                 async with self._starts.container(spec, record) as sandbox:
                     return sandbox, await self._fill(record, sandbox, origin)
-        raise SandboxLost(f"it was asleep, and {_DAMAGED} of its checkpoints are damaged")
+        raise SandboxLost("it was asleep, and its checkpoints are damaged")
 
     async def _fill(self, record: SessionRecord, sandbox: Sandbox, origin: Origin) -> Filled:
         try:

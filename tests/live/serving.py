@@ -29,6 +29,8 @@ from .forking import Forked, forker, run
 _MOST_S = 200.0
 """Below pytest's timeout of a test, because this error says more."""
 CATALOGUE = ".sqlite3"
+OCI_RUNTIME = os.environ.get("SANDBOX_TEST_RUNTIME")
+"""The OCI runtime of the sandboxes, e.g. runsc; without it the engine's own."""
 
 
 def bash(command: str) -> str:
@@ -116,6 +118,7 @@ class Server:
             "SANDBOX_NODE_ID": self.node,
             "SANDBOX_LOG_FORMAT": "json",
             "SANDBOX_PULL": "never",
+            **({"SANDBOX_RUNTIME": OCI_RUNTIME} if OCI_RUNTIME else {}),
             "SANDBOX_CONFIRM": "off",  # not needed by these tests, and it takes seconds
             # nor are containers for the rest of a group, which would be three of four that a test makes
             **({} if any(name.startswith("SANDBOX_POOL_") for name in settings) else {"SANDBOX_POOL_SIZE": "0"}),

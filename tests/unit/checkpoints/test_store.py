@@ -156,6 +156,24 @@ async def test_a_damaged_block_is_refused(tmp_path: Path, harm: str) -> None:
     assert again.nearest("1", 1, "image") is None
 
 
+async def test_a_damaged_block_is_written_again(tmp_path: Path) -> None:
+    """A new checkpoint relies on a damaged block that others share with it, so that no copy can ever be made."""
+    before, data = Checkpoints(tmp_path, most_bytes=1 << 30), os.urandom(100_000)
+    await before.open()
+    for sid in ("1", "2", "3"):
+        await stored(before, 1, data, sid)
+    (path,) = blocks(tmp_path)
+    path.write_bytes(path.read_bytes()[:-3] + b"bad")
+    store = Checkpoints(tmp_path, most_bytes=1 << 30)
+    await store.open()
+    first = store.find("1", 1)
+    assert first is not None
+    with pytest.raises(Damaged):
+        await read(store, first)
+    assert not store.find("2", 1) and not store.find("3", 1) and not blocks(tmp_path)
+    assert await read(store, await stored(store, 2, data)) == data
+
+
 async def test_a_full_disk_is_told(tmp_path: Path) -> None:
     """A checkpoint fills the last of the disk that running sessions need."""
 
