@@ -82,8 +82,9 @@ async def _small(bench: Bench, server: Served, one: Sample) -> None:
             await asyncio.sleep(0.5)
             ours.append(await _answering(server, sid, _COPIES))
             theirs.append(await _plain(plain, _COPIES))
-        await parked(server, one.instance_id, _COPIES)
         for _ in range(bench.of(10, 3)):
+            await parked(server, one.instance_id, _COPIES)
+            await asyncio.sleep(0.3)  # for the removal of the copy before
             sids, took = await _fork(server, sid, 1)
             takes.append(took["take"])
             restores.append(took["restore"])

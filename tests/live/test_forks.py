@@ -15,7 +15,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-from .serving import Server, bash, editor, serving, until
+from .serving import OCI_RUNTIME, Server, bash, editor, serving, until
 
 FILE = "/workspace/samples__ledger__1.2/n.py"
 
@@ -23,7 +23,8 @@ FILE = "/workspace/samples__ledger__1.2/n.py"
 @pytest.fixture(scope="module")
 def server(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One server for all copies."""
-    bounds = {"checkpoints_mb": 64, "checkpoint_timeout_s": 10, "command_timeout_s": 25}
+    # (gVisor takes ten times as long for the calls that walk a tree)
+    bounds = {"checkpoints_mb": 64, "checkpoint_timeout_s": 120 if OCI_RUNTIME else 10, "command_timeout_s": 25}
     with serving(tmp_path_factory.mktemp("forks"), rows, pool_group=4, **bounds) as server:
         yield server
 
