@@ -45,7 +45,7 @@ from sandbox_server.state.runs import RunState
 
 log = telemetry.logger(__name__)
 
-_DAMAGED = 3  # damaged checkpoints of one request
+_DAMAGED = 3  # damaged checkpoints of one request that are replaced by older ones
 
 
 class Forking:
@@ -141,18 +141,18 @@ class Forking:
     async def _undamaged(
         self, parent: SessionRecord, instance: TaskInstance, n: int, at: int | None
     ) -> tuple[list[str], list[ServiceError]]:
-        for _ in range(_DAMAGED):
+        for attempt in range(_DAMAGED + 1):
             with suppress(Damaged):
-                return await self._fork(parent, instance, n, at)
+                return await self._fork(parent, instance, n, at, anew=attempt == _DAMAGED)
         raise InfrastructureError(
-            f"{_DAMAGED} checkpoints were damaged and are removed; look at the disk of SANDBOX_DATA_DIR, and send the"
-            " request again"
+            f"{_DAMAGED + 1} checkpoints were damaged; look at the disk of SANDBOX_DATA_DIR, and send the request again"
         )
 
     async def _fork(
-        self, parent: SessionRecord, instance: TaskInstance, n: int, at: int | None
+        self, parent: SessionRecord, instance: TaskInstance, n: int, at: int | None, *, anew: bool
     ) -> tuple[list[str], list[ServiceError]]:
-        origin = await self._origin(parent, instance, n, at)
+        """`anew`: without any stored checkpoint."""
+        origin = await self._origin(parent, instance, n, at, anew=anew)
         self._starts.groups.announce(instance.instance_id, n, time.monotonic())
         if not origin.again:
             return await self._copies(origin, n)
@@ -173,12 +173,15 @@ class Forking:
 
     # ---- where copies begin
 
-    async def _origin(self, parent: SessionRecord, instance: TaskInstance, n: int, at: int | None) -> Origin:
-        """Where `n` copies begin."""
+    async def _origin(
+        self, parent: SessionRecord, instance: TaskInstance, n: int, at: int | None, *, anew: bool = False
+    ) -> Origin:
+        """Where `n` copies begin. `anew`: as in `_fork`."""
         if parent.state == SessionState.LIVE and not parent.asleep and at in (None, parent.actions):
             return await self._present(parent.sid, instance, at)
         await self._placement.settle(instance, n)
-        return await self._past(parent, instance, at)
+        origin = await self._past(parent, instance, at)
+        return replace(origin, checkpoint=None) if anew else origin
 
     async def _present(self, sid: str, instance: TaskInstance, at: int | None) -> Origin:
         """A new checkpoint of a live session."""

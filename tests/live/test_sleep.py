@@ -148,6 +148,25 @@ def test_a_sleeper_outlives_the_server_and_redis(serve: Callable[..., Server]) -
     until(lambda: not server.containers(), 20, "no container left")
 
 
+def test_a_disk_that_damages_every_checkpoint(serve: Callable[..., Server]) -> None:
+    """A sleeper is lost, or no copy can be made, though all its actions are known."""
+    server = serve(checkpoint_every=1, **_SLEEPY)
+    sid = server.begin()
+    for number in range(8):
+        server.run(sid, f"x={number}; echo {number} >> /tmp/kept")
+    asleep(server, sid)
+    server.kill()
+    found = list((server.folder / "data" / "checkpoints" / "blocks").glob("*/*"))
+    for path in found:
+        path.write_bytes(path.read_bytes()[:-3] + b"bad")
+    assert len(found) >= 8, "checkpoints that share nothing"
+    server.start()
+    copies = server.post(f"/v1/sessions/{sid}/fork", {"n": 1})
+    assert copies.status_code == 200, copies.text
+    for one in (sid, *copies.json()["sids"]):
+        assert "\r\n7 8[" in server.run(one, "echo $x $(wc -l < /tmp/kept)")
+
+
 def _ids(server: Server) -> list[str]:
     label = f"sandbox.node={server.node}"
     return [str(found["Id"]) for found in engine().containers(all=True, filters={"label": label})]
