@@ -54,7 +54,8 @@ __sb_p() {
         builtin declare -g "PS1=\${__sb_i}"$'\036'"P$nonce \\u"$'\036'; then # it may be read-only
         __sb_i=$report
       else
-        builtin printf '%s' "$report" > /dev/tty
+        # (gVisor's /dev/tty cannot be written)
+        builtin printf '%s' "$report" > /dev/tty || { [[ -t 1 ]] && builtin printf '%s' "$report"; }
         builtin declare -g PS1=$'\036'"P$nonce \\u"$'\036'
       fi
     } 2> /dev/null

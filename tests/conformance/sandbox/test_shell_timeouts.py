@@ -97,6 +97,16 @@ async def test_what_ignores_sigint_is_killed(
         assert await running(sandbox, "sleep 815") == 1
 
 
+async def test_a_timeout_in_a_sandbox_of_its_first_second(
+    sandbox: BashSandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`0.08` without its point is no number to bash: nothing is killed, and the shell is given up."""
+    monkeypatch.setattr("sandbox_server.sandbox.bash.shell._SIGINT_GRACE_S", 0.2)
+    early = r"printf '0.08 1\n0.00 0.00 0.00 1/1 1\n' >| /run/sandbox/mark"
+    result = await sandbox.shell.run(f"{early}; trap '' INT; sleep 4711 & wait", timeout_s=0.5)
+    assert not result.shell_replaced and await gone(sandbox, "4711")
+
+
 async def test_an_action_of_several_commands_is_one(sandbox: BashSandbox) -> None:
     """Background processes of an action's first command would outlive the action's timeout."""
     await sandbox.shell.run("cd /usr; export KEPT=9; sleep 815 &", timeout_s=5)
