@@ -38,9 +38,11 @@ done
 
 # what the engine mounts is not the container's own
 mapfile -t mounts < /proc/self/mountinfo
+memory=(/dev/shm)
 for line in "${mounts[@]}"; do
   line=${line#* * * * }
   printf -v line %b "${line%% *}"
+  [[ $line == /tmp ]] && memory+=(/tmp) # gVisor's own, of which the engine knows nothing
   [[ $line == / || $line == /dev/shm ]] || printf '%s\n' "$line"
 done > "$lists/mounts"
 case $how in
@@ -56,10 +58,11 @@ for list in all others; do
   (($? > 1)) && fail 'its changed files cannot be listed: GNU grep is needed, and room in /run/sandbox'
   mv -- "$lists/own" "$lists/$list"
 done
-if [[ -d /dev/shm ]]; then
-  find /dev/shm -xdev ! -type s \( -type d -fprint0 "$lists/shm" -o -print0 \) >> "$lists/others" 2> /dev/null
+for folder in "${memory[@]}"; do
+  [[ -d $folder ]] || continue
+  find "$folder" -xdev ! -type s \( -type d -fprint0 "$lists/shm" -o -print0 \) >> "$lists/others" 2> /dev/null
   cat "$lists/shm" >> "$lists/all"
-fi
+done
 
 tar -c -f - -P -S --format=posix --pax-option='exthdr.name=%d/PaxHeaders/%f,delete=atime,delete=ctime' --numeric-owner \
   --xattrs --xattrs-include='user.*' --no-recursion --ignore-failed-read --null -T "$lists/all" -T "$lists/others" \
