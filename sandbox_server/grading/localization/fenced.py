@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from sandbox_server.grading.localization import references
 from sandbox_server.grading.localization.locations import Locations, is_span
 
 _LABELS = {
@@ -67,7 +68,8 @@ def read_lines(text: str, into: Locations) -> bool:
     """Read the lines of a block; whether one of them names a file and nothing that could not be read.
 
     A file line alone counts as the file, a class line alone as the class; a function belongs to the class line above
-    it, until a blank line or another file. Comments are skipped; any other line that is no location is a problem.
+    it, until a blank line or another file. A heading (`## src/a.py`) names the file of the lines below it.
+    Comments and titles are skipped; any other line that is no location is a problem.
     """
     path = in_class = ""
     clean = False
@@ -78,6 +80,8 @@ def read_lines(text: str, into: Locations) -> bool:
         elif (labelled := _LABELLED.fullmatch(stripped)) is not None:
             path, in_class = _labelled(_LABELS[labelled[1].lower()], labelled[2], path, in_class, into)
             clean = clean or bool(path)
+        elif (headed := references.heading(stripped)) is not None and headed[0] > 1:
+            path, in_class = _headed(headed[1], into), ""
         elif not _COMMENT.match(stripped):
             found, whole = _file_line(stripped, into)
             if found:
@@ -85,13 +89,22 @@ def read_lines(text: str, into: Locations) -> bool:
     return clean
 
 
+def _headed(text: str, into: Locations) -> str:
+    """Add the file that a heading names; "" for a title. Code and prose have such lines too: no line is read by it."""
+    return _file_line(text, into)[0] if text else ""
+
+
 def _labelled(label: str, text: str, path: str, in_class: str, into: Locations) -> tuple[str, str]:
     """Add the value after a label; returns the file and class for the next lines."""
     if label != "file" and not path:
         into.problem(f"{label} before any file")
         return "", ""
+    if label == "file" and not text.strip():
+        return "", ""  # a title
     for value in _values(text):
-        if label == "file":
+        if label == "file" and path and references.only_lines(value):
+            into.spelled_spans(path, value)
+        elif label == "file":
             path, in_class = into.file(value), ""
         elif label == "class":
             in_class = into.module(path, value)
@@ -126,14 +139,25 @@ def _file_line(line: str, into: Locations) -> tuple[str, bool]:
     if plain.startswith('"'):  # as git and JSON write a path with odd characters
         path = into.file(plain)
         return path, bool(path)
+    plain = references.unlinked(plain)
     place = _PATH.match(plain)
-    rest = plain[place.end() :].lstrip("`'\"*") if place is not None else ""
-    if place is None or not (rest[:1] in ("", ":", "#") or (rest[0] in " \t" and _REMARK.match(rest.strip()))):
+    if place is None:
+        into.problem(f"no location: {line[:80]}")
+        return "", False
+    lines, rest = references.lines_behind(plain[place.end() :].lstrip("`'\"*"))
+    if not (rest[:1] in ("", ":", "#") or (rest[0] in " \t" and _REMARK.match(rest.strip()))) or (
+        lines and rest[:1] in (":", "#")  # as shells begin their errors
+    ):
         into.problem(f"no location: {line[:80]}")
         return "", False
     path = into.file(place[0])
+    if path and lines:
+        into.spelled_spans(path, lines)
     if not path or rest[:1] in ("", " ", "\t"):
         return path, bool(path)
+    spelled, _, remark = rest.partition(" ")
+    if remark and is_span(spelled.strip(":#")) and _remarked(spelled, remark):
+        rest = spelled
     named = rest.strip(":# ")
     if is_span(named):
         into.spelled_span(path, named)
@@ -143,3 +167,8 @@ def _file_line(line: str, into: Locations) -> tuple[str, bool]:
         into.problem(f"not read: {line[:80]}")
         return path, not named[0].isdigit()  # `a.py:10: text` is output of a search
     return path, True
+
+
+def _remarked(spelled: str, remark: str) -> bool:
+    """Whether `remark` is one on the lines before it: not in `a.py:10: text`, which a search prints."""
+    return spelled[0] == "#" or (not spelled.endswith(":") and _REMARK.match(remark.strip()) is not None)

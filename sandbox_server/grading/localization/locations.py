@@ -2,7 +2,8 @@
 
 import re
 
-from sandbox_server.grading.localization.paths import Roots
+from sandbox_server.grading.localization import references
+from sandbox_server.grading.localization.paths import Roots, unbulleted
 from sandbox_server.records import Answer
 
 MAX_LOCATIONS = 5_000
@@ -10,8 +11,6 @@ MAX_LOCATIONS = 5_000
 _MAX_PROBLEMS = 20
 _LAST_LINE = 10**9
 _SPAN = re.compile(r"[(\[]?\s*L?(\d{1,9})(?:\s*(?:-|\u2013|:|,|to)\s*L?(\d{1,9}))?\s*[)\]]?")
-_MARKED = re.compile(r"(.*[^\s:#/])[:#](L?\d{1,9}(?:-L?\d{1,9})?)")
-"""A path with lines behind it: `a.py:10`, `a.py:L10-L12`, `a.py#L10`."""
 _NAME = re.compile(r"(?:(?:async\s+)?def\s+|class\s+)?([^\s(]*)")
 
 
@@ -42,15 +41,16 @@ class Locations:
 
     def file(self, text: str) -> str:
         """Add a file, and lines if they stand behind it; returns its path in the base tree, or "" if there is none."""
-        plain = text.strip().strip("`'")
-        marked = _MARKED.fullmatch(plain[1:-1] if plain[:1] == plain[-1:] == '"' else plain)
-        path = self._roots.relative(marked[1] if marked else text)
+        named = references.unlinked(unbulleted(text))
+        plain = named.strip("`'")
+        spelled, lines = references.split_lines(plain[1:-1] if plain[:1] == plain[-1:] == '"' else plain)
+        path = self._roots.relative(spelled if lines else named)
         if not path:
             self.problem(f"no path: {_shown(text)}")
         elif self._room():
             self._files[path] = None
-            if marked:
-                self.spelled_span(path, marked[2])
+            if lines:
+                self.spelled_spans(path, lines)
         return path
 
     def module(self, path: str, name: str) -> str:
@@ -88,6 +88,11 @@ class Locations:
             self.problem(f"no span of lines: {_shown(text)}")
         else:
             self.span(path, int(spelled[1]), int(spelled[2] or spelled[1]))
+
+    def spelled_spans(self, path: str, text: str) -> None:
+        """Add the spans in `lines 3-9, 12`."""
+        for spelled in references.spans(text):
+            self.spelled_span(path, spelled)
 
     def answer(self, written: str, *, well_formed: bool) -> Answer:
         """The answer; `well_formed`: whether its form was correct."""

@@ -4,6 +4,8 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 
+from sandbox_server.grading.localization.references import heading, links
+
 _BULLET = re.compile(r"(?:[-*+•\u2013]|\d{1,4}[.)])\s+")
 _AT_LINES = re.compile(r":\d{1,9}(?:[-:]\d{1,9})?$")
 _QUOTED = re.compile(r"\"([^\"\n]*)\"|'([^'\n]*)'|`([^`\n]*)`")
@@ -46,13 +48,17 @@ class Roots:
 def entries(body: str) -> Iterator[str]:
     """The entries of a list of paths: JSON, a Python literal, or one per line; not cleaned yet."""
     body = body.strip()
-    if body.startswith(("[", "(", "{")) and body.endswith(("]", ")", "}", ",")):
+    linked = body.startswith("[") and body.startswith(tuple(links(body)[:1]))  # no list, though it looks like one
+    if body.startswith(("[", "(", "{")) and body.endswith(("]", ")", "}", ",")) and not linked:
         yield from _of_list(body)
         return
     for line in body.splitlines():
         if not line.strip() or line.lstrip().startswith("```"):
             continue
-        yield from _of_line(line)
+        if (headed := heading(line)) is None:
+            yield from _of_line(line)
+        elif headed[0] > 1 and headed[1]:
+            yield headed[1]
 
 
 def _of_list(body: str) -> Iterator[str]:
@@ -73,6 +79,9 @@ def _of_list(body: str) -> Iterator[str]:
 
 
 def _of_line(line: str) -> Iterator[str]:
+    if len(linked := links(line)) > 1:
+        yield from linked
+        return
     quoted = _QUOTED.findall(line)
     if len(quoted) > 1:
         yield from ("".join(groups) for groups in quoted)
@@ -88,11 +97,16 @@ def _like_path(text: str) -> bool:
     return ("." in text or "/" in text) and not any(character.isspace() for character in text)
 
 
+def unbulleted(text: str) -> str:
+    """`text` without the mark of a list's item before it."""
+    text = text.strip()
+    bullet = _BULLET.match(text)
+    return text if bullet is None else text[bullet.end() :]
+
+
 def _bare(text: str) -> str:
     """`text` without the quotes and marks that people put around a path."""
-    text = text.strip()
-    if (bullet := _BULLET.match(text)) is not None:
-        text = text[bullet.end() :]
+    text = unbulleted(text)
     if text.startswith("<") and text.endswith(">") and "</" in text:
         text = text[text.find(">") + 1 : text.rfind("</")].strip()  # <file>src/a.py</file>
     if text.startswith("**") and text.endswith("**"):
