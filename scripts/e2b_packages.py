@@ -64,7 +64,10 @@ class Python:
         words = [str(self.at / "env" / "bin" / "python"), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
         # limits are those of a quiet machine
         words += ["-W", "ignore", "-n", str(workers), "-o", f"timeout={TEST_S}", f"--junitxml={report}"]
-        return [*words, *map(self.node, only)], self.at / "suite"
+        # by a thread, a test that takes too long would end its worker, and with it the run
+        words += ["-o", "timeout_method=signal"]
+        # a worker that died is told as `pytest::internal`, which cannot be run again
+        return [*words, *(self.node(name) for name in only if "test_" in name)], self.at / "suite"
 
     @staticmethod
     def node(name: str) -> str:
