@@ -203,12 +203,18 @@ class TemplateBuilds:
         state = await self.store.build(build_id)
         if state is None or state.build.template_id != template.template_id:
             raise UnknownTemplate(f"build {build_id[:100]!r} does not exist")
-        if state.status in (READY, ERROR) or not state.node or await self._is_building(state):
+        if await self._goes_on(state):
+            return state
+        state = await self.store.build(build_id) or state  # it may have ended since it was read
+        if await self._goes_on(state):
             return state
         lost = state.build.model_copy(update={"reason": "the node that built it is gone; build it again"})
         return replace(state, status=ERROR, build=lost)
 
-    async def _is_building(self, state: BuildState) -> bool:
+    async def _goes_on(self, state: BuildState) -> bool:
+        """Whether the build has ended, or somebody builds it or will."""
+        if state.status in (READY, ERROR) or not state.node:
+            return True
         if state.node == self._node:  # not so if SQL could not be told of the end
             return state.build.build_id in self._begun
         return state.node in {node.node for node in await self._alive()}

@@ -100,6 +100,24 @@ async def test_a_build_of_a_node_that_is_gone(database: Database) -> None:
     assert (await builds.build_of("lab", "made", "1")).status == ERROR, "this node does not build it"
 
 
+async def test_a_build_that_ends_while_it_is_asked_for(database: Database) -> None:
+    """A client whose poll meets the end is told that the node is gone, of a build that is ready."""
+    templates = Templates(database)
+    await templates.ensure("a", "lab", "made")
+    build = TemplateBuild(build_id="1", template_id="a", owner="lab", name="made", tags=("v1",), recipe=Recipe())
+    await templates.add(build)
+    await templates.save(build, BUILDING, node="another")
+
+    async def alive() -> Sequence[NodeRecord]:  # asked between the look at the record and the judgement
+        await templates.save(build, READY, node="another")
+        return []
+
+    unused: Any = None
+    bounds = TemplateBounds(1, 1, 1.0, 1.0, 1, 1)
+    builds = TemplateBuilds(unused, templates, unused, unused, bounds, node="here", alive=alive)
+    assert (await builds.build_of("lab", "made", "1")).status == READY
+
+
 def test_uploads_are_few_at_a_time() -> None:
     """Archives that are being uploaded fill the server's memory."""
     unused: Any = None
