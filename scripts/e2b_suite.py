@@ -228,11 +228,14 @@ def run(suite: Python | JavaScript, folder: Path, only: Sequence[str], workers: 
 
 
 def judge(suite: Python | JavaScript, first: Outcome, again: Outcome, *, whole: bool) -> bool:
-    """Say what failed and why; whether all is as documented. `whole`: the exceptions must all have failed."""
+    """Say what failed and why; whether all is as documented. `whole`: no exception may have passed."""
     known = exceptions(suite.name)
     steady = {name: text for name, text in first.failed.items() if name not in again.passed}
     unforeseen = {name: text for name, text in steady.items() if not matching(name, known)}
-    stale = [pattern for pattern in known if whole and not any(matching(name, {pattern: ""}) for name in steady)]
+    gone = {matching(name, known) for name in (*first.passed, *again.passed)} - {
+        matching(name, known) for name in steady
+    }
+    stale = sorted(pattern for pattern in gone if whole and pattern)
     say(
         f"{suite.name} {suite.version}: {len(first.passed)} passed, {len(first.failed)} failed, "
         f"{len(first.skipped)} skipped; of those that failed {len(first.failed) - len(steady)} passed by themselves, "
