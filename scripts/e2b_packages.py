@@ -24,6 +24,7 @@ export default defineConfig({
     browser: {
       enabled: true,
       headless: true,
+      connectTimeout: 300_000,
       instances: [{ browser: 'chromium' }],
       provider: playwright({ launchOptions }),
     },

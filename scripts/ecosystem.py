@@ -72,6 +72,15 @@ CLIENTS = (
         by_hand="its own suites, whole: Python 2.45.1, JavaScript 2.45.0 (`make e2b-suite`)",
     ),
     Client(
+        "[E2B's command line](boxes.md#e2bs-command-line)",
+        [],
+        "",
+        "templates from Dockerfiles, sandboxes, a terminal, logs, pause",
+        "`e2b auth login`, `template publish`",
+        "no rewards",
+        by_hand="2.19.0, `make clients` (`test_e2b_cli.py`)",
+    ),
+    Client(
         "[MCP](agents.md#mcp): Claude Code, OpenHands, any SDK",
         [("sdk-mcp.txt", "mcp"), ("sdk-mcp-older.txt", "mcp")],
         "tests/live/test_mcp.py::test_",
@@ -227,7 +236,7 @@ harbor run --path examples/harbor --agent oracle --env e2b
         [],
         "",
         "a sandbox provider over boxes: create, exec, files, status, close, connect",
-        "PTY and ports; not on PyPI",
+        "PTY and ports; its releases on PyPI (0.4.0) were not tried",
         "a fault is `error_type`, no exit code",
         """\
 ```yaml
