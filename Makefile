@@ -34,9 +34,10 @@ podman: setup ## run the conformance list of sandboxes on Podman, as root
 	@$(engine) sh -c 'scripts/images.sh && scripts/with-podman.sh $(bin)/pytest -n $(or $(TEST_WORKERS),2) --dist loadfile \
 	    tests/conformance/sandbox $(PYTEST_ARGS)'
 
-clients: setup ## run clients that CI has no Python or Node.js for, as root: Harbor, E2B's command line
-	@$(engine) sh -c 'scripts/images.sh && scripts/with-client.sh harbor "harbor[e2b]==0.24.0" scripts/with-e2b-cli.sh \
-	    $(bin)/pytest -q tests/live/test_harbor_client.py tests/live/test_e2b_cli.py $(PYTEST_ARGS)'
+clients: setup ## run clients that CI has no Python or Node.js for, as root: Harbor, OpenHands, E2B's command line
+	@$(engine) sh -c 'scripts/images.sh && scripts/with-client.sh harbor "harbor[e2b]==0.24.0" \
+	    scripts/with-client.sh openhands openhands-sdk==1.58.2 scripts/with-e2b-cli.sh \
+	    $(bin)/pytest -q tests/live/test_harbor_client.py tests/live/test_openhands.py tests/live/test_e2b_cli.py $(PYTEST_ARGS)'
 
 check: setup ## lint and unit tests: about a minute, no root, no Docker
 	@$(MAKE) --no-print-directory --output-sync=target -j 2 lint unit

@@ -81,11 +81,20 @@ CLIENTS = (
         by_hand="2.19.0, `make clients` (`test_e2b_cli.py`)",
     ),
     Client(
-        "[MCP](agents.md#mcp): Claude Code, OpenHands, any SDK",
+        "[OpenHands](agents.md#mcp), its SDK",
+        [],
+        "",
+        "an agent whose only tools are a session's, by MCP (`examples/agents/openhands_agent.py`)",
+        "its runtimes and its agent server were not run on boxes",
+        "the service grades: `mask` in the reward's fields",
+        by_hand="1.58.2, `make clients` (`test_openhands.py`), with a scripted model",
+    ),
+    Client(
+        "[MCP](agents.md#mcp): Claude Code, any SDK",
         [("sdk-mcp.txt", "mcp"), ("sdk-mcp-older.txt", "mcp")],
         "tests/live/test_mcp.py::test_",
         "a session's tools; sessions of the agent's own, with their reward",
-        "Claude Code and OpenHands themselves were not run: they need a model",
+        "Claude Code itself was not run: it needs a model",
         "`mask` in the reward's fields",
     ),
     Client(

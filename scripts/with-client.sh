@@ -2,7 +2,8 @@
 # Runs a command with a client from PyPI in an image: scripts/with-client.sh NAME PACKAGE==RELEASE COMMAND...
 #
 # For clients that need a newer Python than Debian 12 has; the image is made of Debian 13's packages by mmdebstrap. The client is
-# in /opt/NAME, certificates of the host are trusted. SANDBOX_TEST_NAME names the image. Needs root and a Docker engine.
+# in /opt/NAME, by uv, as pip tries each release of some dependencies. Certificates of the host are trusted. SANDBOX_TEST_NAME names
+# the image. Needs root and a Docker engine.
 set -eu
 here=$(dirname "$0")
 name=$1 package=$2
@@ -33,7 +34,8 @@ if ! docker image inspect "$image" >/dev/null 2>&1; then
 FROM $python
 COPY host.crt $bundle
 ENV LANG=C.UTF-8 PIP_CERT=$bundle REQUESTS_CA_BUNDLE=$bundle SSL_CERT_FILE=$bundle LITELLM_LOCAL_MODEL_COST_MAP=True
-RUN python3 -m venv /opt/$name && /opt/$name/bin/pip install -q --no-cache-dir '$package'
+RUN python3 -m venv /opt/$name && /opt/$name/bin/pip install -q --no-cache-dir uv && \\
+    /opt/$name/bin/uv pip install -q --no-cache --python /opt/$name/bin/python '$package'
 DOCKERFILE
     docker build -q --network host -t "$image" "$work" >/dev/null
     rm -rf "$work"
