@@ -55,7 +55,7 @@ async def open_foundation(settings: Settings) -> AsyncIterator[Foundation]:
         await check_name_is_free(settings.node_id, settings.own_url, state.nodes, beat_s=settings.node_beat_s)
         workspaces = await stack.enter_async_context(open_workspaces(settings, runtime))
         data = SessionData(state.store, history, Instances(database), Rollouts(database))
-        await stack.enter_async_context(loops.every(_WATCH_AGAIN_S, runtime.watch_images, name="images"))
+        await stack.enter_async_context(loops.every(_WATCH_AGAIN_S, runtime.images.watch, name="images"))
         await stack.enter_async_context(loops.every(_WATCH_AGAIN_S, runtime.watch_egress, name="egress"))
         probe_s = settings.breaker_probe_s
         probe = partial(runtime.probe_engine, timeout_s=probe_s)

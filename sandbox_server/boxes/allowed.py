@@ -26,7 +26,7 @@ class AllowedImages:
             return
         if self._policy.images:
             raise UnknownImage(f"image {image!r} does not exist for boxes: no pattern of SANDBOX_BOX_IMAGES fits it")
-        if await self._runtime.find_image(image) is None and not await self._may_pull(image):
+        if await self._runtime.images.find(image) is None and not await self._may_pull(image):
             raise UnknownImage(
                 f"image {image!r} does not exist on this engine, nor is it an image of the catalogue; load it there,"
                 " or name it in SANDBOX_BOX_IMAGES to have it pulled"

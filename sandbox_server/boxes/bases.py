@@ -31,7 +31,7 @@ class Bases:
             CatalogueUnavailable.
         """
         for name in (box.base, image_id):
-            found = await self._runtime.find_image(name) if name else None
+            found = await self._runtime.images.find(name) if name else None
             if found is not None and found.digest == image_id:
                 return found
         made = await self._again(box)

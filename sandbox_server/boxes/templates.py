@@ -273,14 +273,14 @@ class TemplateBuilds:
         Raises:
             UnknownImage: it cannot be built any more. CapacityError, InfrastructureError.
         """
-        if found := await self._runtime.find_image(build.result.image):
+        if found := await self._runtime.images.find(build.result.image):
             return found
         try:
             result = await self._once(build, _untold)
         except StepFailed as error:
             raise UnknownImage(f"template {build.name!r} does not exist here any more: {error.detail}") from error
         # resolve it: the result of making it lacks the image's environment
-        return await self._runtime.resolve_image([result.image])
+        return await self._runtime.images.resolve([result.image])
 
     @contextmanager
     def uploading(self) -> Iterator[None]:

@@ -148,7 +148,7 @@ async def _open(work: _Work, assays: Assays, runtime: Runtime, *, again: bool) -
         work.failed = "no gold patch is known"
         return
     try:
-        work.digest = (await runtime.resolve_image(work.instance.sandbox.images)).digest
+        work.digest = (await runtime.images.resolve(work.instance.sandbox.images)).digest
         if not again:
             work.assay = await assays.of(work.instance, work.digest)
     except ServiceError as error:

@@ -184,9 +184,9 @@ async def _images(settings: Settings) -> str:
             instance = await instances.by_id(summary.instance_id)
             if instance.sandbox.source and not instance.sandbox.images:
                 searching += 1
-            elif not any([await runtime.find_image(name) for name in instance.sandbox.images]):
+            elif not any([await runtime.images.find(name) for name in instance.sandbox.images]):
                 missing.append(summary.instance_id)
-        if searching and await runtime.find_image(settings.search_image) is None:
+        if searching and await runtime.images.find(settings.search_image) is None:
             raise _Unwell(
                 f"{searching} of {len(summaries)} instances start from {settings.search_image}, which is missing; build"
                 " it: `sandbox-server images build search`"

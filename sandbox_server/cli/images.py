@@ -156,7 +156,7 @@ async def _remove(settings: Settings, images: Sequence[_Known]) -> int:
     removed = 0
     async with open_runtime(settings) as runtime, _image_uses(settings) as uses:
         for known in images:
-            gone = [name for name in known.image.names if await runtime.remove_image(name)]
+            gone = [name for name in known.image.names if await runtime.images.remove(name)]
             await uses.forget(gone)
             removed += len(gone) == len(known.image.names)
     return removed
@@ -174,7 +174,7 @@ async def _known(settings: Settings) -> list[_Known]:
         used = await uses.all()
         return [
             _Known(image, last_use(image, used))
-            for image in await runtime.stored_images()
+            for image in await runtime.images.stored()
             if rules.is_prepared(image) or not catalogue.isdisjoint(image.names)
         ]
 

@@ -111,7 +111,7 @@ class Heartbeat:
             return
         self._looked_at = now
         present, prepared = set(), set()
-        for image in await self._runtime.images():
+        for image in await self._runtime.images.all():
             source = image.labels.get(TASK_IMAGE_LABEL)
             if source is None:
                 present.add(image.name)

@@ -150,7 +150,7 @@ class Containers:
         """Digest of the instance's image; "" if it is not on the engine (nothing is pulled)."""
         try:
             for name in instance.sandbox.images:
-                if found := await self._runtime.find_image(name):
+                if found := await self._runtime.images.find(name):
                     return found.digest
         except ServiceError as error:  # a later use of the image reports the error
             log.warning("task image not looked up", instance_id=instance.instance_id, error=error.detail)
@@ -270,7 +270,7 @@ class Containers:
             return await self.make(instance, sid, lasts_s=KEPT_S)
 
     async def _resolved(self, instance: TaskInstance) -> ImageInfo:
-        return await self._runtime.resolve_image(instance.sandbox.images)
+        return await self._runtime.images.resolve(instance.sandbox.images)
 
     async def _set_up(self, instance: TaskInstance, sandbox: Sandbox) -> None:
         for command in instance.sandbox.setup_commands:

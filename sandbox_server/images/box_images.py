@@ -60,10 +60,10 @@ class BoxImages:
                 CatalogueUnavailable.
 
         """
-        if is_built(image) and await self._runtime.find_image(image) is None:
+        if is_built(image) and await self._runtime.images.find(image) is None:
             for task in await self._tasks([image]):
                 return await self._workspaces.boxed(task)  # builds it
-        found = await self._runtime.resolve_image([image])
+        found = await self._runtime.images.resolve([image])
         if OWNER_LABEL in found.labels:
             raise UnknownImage(f"image {image!r} does not exist for boxes: it is a template's; name the template")
         if self._is_raw(image, metadata):

@@ -45,7 +45,7 @@ class BuiltImages:
         async with self._turns:
             began = time.monotonic()
             try:
-                made = await self._runtime.build_image(build.image, unpacked(build.context), how)
+                made = await self._runtime.images.build(build.image, unpacked(build.context), how)
             except ImageUnavailable as error:
                 raise ImageUnavailable(f"the image of {what}: {error.detail}") from error
         log.info("task image built", task=what, image=made.name, seconds=round(time.monotonic() - began, 2))

@@ -103,7 +103,7 @@ class EngineDisk:
     async def look(self) -> None:
         """Check the disk once: report whether it is full, remove images if necessary, report again."""
         self._tell()
-        await self._uses.note(self._runtime.take_image_uses())
+        await self._uses.note(self._runtime.images.take_uses())
         if used_pct(self._path) >= self._marks.high:
             await self._clear()
             self._tell()
@@ -124,13 +124,13 @@ class EngineDisk:
         kept: set[str] = set()  # not removed: in use meanwhile
         while used_pct(self._path) >= self._marks.low:
             uses = await self._uses.all()
-            images = [i for i in await self._runtime.stored_images() if i.digest not in kept]
+            images = [i for i in await self._runtime.images.stored() if i.digest not in kept]
             images = [image for image in images if self._rules.may_go(image, catalogue)]
             if not images:
                 log.warning("no image may go", path=str(self._path), used_pct=round(used_pct(self._path), 1))
                 return
             image = min(images, key=lambda image: (not self._rules.is_prepared(image), last_use(image, uses)))
-            gone = [name for name in image.names if await self._runtime.remove_image(name)]
+            gone = [name for name in image.names if await self._runtime.images.remove(name)]
             await self._uses.forget(gone)
             if len(gone) < len(image.names):
                 kept.add(image.digest)

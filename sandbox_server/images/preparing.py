@@ -32,7 +32,7 @@ class Preparing:
             As `make`; the next call tries again.
 
         """
-        if found := await self._runtime.find_image(name):
+        if found := await self._runtime.images.find(name):
             return found
         task = self._running.get(name)
         if task is None:
@@ -69,7 +69,7 @@ class Preparing:
         )
         sandbox = await self._runtime.create(spec)
         try:
-            made = await self._runtime.commit(sandbox.container_id, name, await change(sandbox))
+            made = await self._runtime.images.commit(sandbox.container_id, name, await change(sandbox))
         except (SandboxLost, SandboxDiskFull, SandboxExhausted) as e:
             raise ImageUnavailable(
                 f"preparing an image from {image} broke off: {e.detail}; the next start tries again"

@@ -20,7 +20,7 @@ async def _spec(service: Service, instance: TaskInstance, runtime: Runtime, buil
     if service.build is not None:
         image = await built.image(service.build, f"{instance.instance_id}'s service {service.name}")
     else:
-        image = await runtime.resolve_image(service.images)
+        image = await runtime.images.resolve(service.images)
     return ServiceSpec(
         name=service.name,
         image=image.name,

@@ -189,7 +189,7 @@ class TemplateImages:
         """
         sums = await self._sums(recipe, template_id)
         name = _name(recipe, base, inherited, owner, sums, bounds.network)
-        found = await self._runtime.find_image(name)
+        found = await self._runtime.images.find(name)
         if found is None:
             archive = partial(self._store.file, template_id)  # one at a time: together they may have gigabytes
             await self._make(name, recipe, base, inherited, archive, owner, bounds, tell)
@@ -229,7 +229,7 @@ class TemplateImages:
         async with self._container(base.name, bounds) as sandbox:
             scene = _Scene(base.env, dict(inherited.env), user, workdir, sandbox, lambda: until - loop.time(), archive)
             await self._watched(sandbox, self._steps(recipe, scene, bounds, tell), bounds)
-            await self._runtime.commit(sandbox.container_id, name, {OWNER_LABEL: owner or "-"})
+            await self._runtime.images.commit(sandbox.container_id, name, {OWNER_LABEL: owner or "-"})
 
     async def _sums(self, recipe: Recipe, template_id: str) -> dict[str, str]:
         """SHA-256 of the archives that the recipe copies, by the client's hash."""
@@ -356,7 +356,7 @@ class TemplateImages:
             try:
                 await start_ready(sandbox, result, env=result.env, user=result.user, within_s=bounds.ready_s)
             except RequestError as error:
-                await self._runtime.remove_image(result.image)
+                await self._runtime.images.remove(result.image)
                 raise StepFailed("finalize", error.detail) from error
 
 

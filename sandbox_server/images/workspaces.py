@@ -97,7 +97,7 @@ class Workspaces:
         """
         wanted = []
         for instance in instances:
-            if instance.sandbox.source and not await self._runtime.find_image(
+            if instance.sandbox.source and not await self._runtime.images.find(
                 _name(instance, await self._base(instance))
             ):
                 wanted.append(instance.sandbox.source)
@@ -127,11 +127,11 @@ class Workspaces:
         """
         base = await self._base(instance)
         name = _name(instance, base)
-        if found := await self._runtime.find_image(name):
+        if found := await self._runtime.images.find(name):
             return found
         if instance.carried:
             await self.prepared(instance)
-            return await self._runtime.resolve_image([name])
+            return await self._runtime.images.resolve([name])
         sealed = await self._sealed(instance, base)
         if not sealed.labels.get(_BASE_LABEL):
             if not instance.sandbox.hidden_paths and not setup_commands(instance):
@@ -141,7 +141,7 @@ class Workspaces:
         else:
             await self.prepared(instance)
         # resolve it again: the result of making it lacks the image's environment
-        return await self._runtime.resolve_image([name])
+        return await self._runtime.images.resolve([name])
 
     async def spec(self, instance: TaskInstance) -> ContainerSpec:
         """Prepare the image and return the container spec of a session of `instance`, without sid and deadline.
@@ -170,9 +170,9 @@ class Workspaces:
         if own.build is not None:
             return await self._built.image(own.build, instance.instance_id)
         if own.images or own.source is None:
-            return await self._runtime.resolve_image(own.images)
+            return await self._runtime.images.resolve(own.images)
         try:
-            return await self._runtime.resolve_image((self._search_image,))
+            return await self._runtime.images.resolve((self._search_image,))
         except ImageUnavailable as e:
             what = f"{self._search_image} (SANDBOX_SEARCH_IMAGE), which {instance.instance_id} starts from"
             raise ImageUnavailable(
@@ -185,7 +185,7 @@ class Workspaces:
             return await self._base(instance)
         if grader.build is not None:
             return await self._built.image(grader.build, f"{instance.instance_id}'s verifier")
-        return await self._runtime.resolve_image(grader.images)
+        return await self._runtime.images.resolve(grader.images)
 
     async def _task_image(self, instance: TaskInstance, base: ImageInfo) -> ImageInfo:
         own = instance.sandbox

@@ -18,6 +18,7 @@ from sandbox_server.sandbox.egress import Egress
 from sandbox_server.sandbox.filesystem import FileSystem
 from sandbox_server.sandbox.image import Build as Build
 from sandbox_server.sandbox.image import ImageInfo as ImageInfo
+from sandbox_server.sandbox.image import Images as Images
 from sandbox_server.sandbox.image import StoredImage as StoredImage
 from sandbox_server.sandbox.output import ExecResult as ExecResult
 from sandbox_server.sandbox.output import Output as Output
@@ -142,7 +143,7 @@ class Sandbox(FileSystem, Protocol):
 
 
 class Runtime(Protocol):
-    """Creates, finds and removes containers on one engine, and manages its images; implemented by each backend.
+    """Creates, finds and removes containers on one engine; implemented by each backend.
 
     Every method that calls the engine also raises EngineUnavailable if it does not answer in time.
 
@@ -152,6 +153,11 @@ class Runtime(Protocol):
     @property
     def outside(self) -> Outside:
         """Inspects containers without running anything in them."""
+        ...
+
+    @property
+    def images(self) -> Images:
+        """The engine's images."""
         ...
 
     @property
@@ -266,58 +272,6 @@ class Runtime(Protocol):
         """
         ...
 
-    # ---- images
-
-    async def resolve_image(self, candidates: Sequence[str]) -> ImageInfo:
-        """Return the first of `candidates` that is on the engine, else the first that can be pulled.
-
-        Raises:
-            ImageUnavailable: none of them; its `absent` is true if a registry said that it has none of them.
-
-        """
-        ...
-
-    async def find_image(self, name: str) -> ImageInfo | None:
-        """Return the image if it is on the engine; never pull."""
-        ...
-
-    async def build_image(self, name: str, context: bytes, build: Build) -> ImageInfo:
-        """Build the image `name` from a context, a gzipped tar archive.
-
-        Raises:
-            ImageUnavailable: the build failed or took too long; the detail has the end of its log.
-
-        """
-        ...
-
-    async def images(self) -> Sequence[ImageInfo]:
-        """All images on the engine, one entry per name."""
-        ...
-
-    async def stored_images(self) -> Sequence[StoredImage]:
-        """All images on the engine that have a name."""
-        ...
-
-    async def commit(self, container_id: str, name: str, labels: Mapping[str, str]) -> ImageInfo:
-        """Create the image `name` from the container's files; add `labels` to the labels that it inherits.
-
-        Raises:
-            SandboxLost: there is no such container. SandboxDiskFull: the engine's disk is full.
-
-        """
-        ...
-
-    async def remove_image(self, name: str) -> bool:
-        """Remove the name, and the image with its last name; no error if it is already gone.
-
-        Returns False if it is still there: a container needs it, or the engine failed. Raises nothing.
-        """
-        ...
-
-    def take_image_uses(self) -> dict[str, float]:
-        """Image name -> time (Unix seconds) of its last resolve or start, for images used since the last call."""
-        ...
-
     # ---- the engine
 
     async def ping(self) -> None:
@@ -333,13 +287,6 @@ class Runtime(Protocol):
 
     async def facts(self) -> EngineFacts:
         """The engine's description of itself and its host."""
-        ...
-
-    async def watch_images(self) -> None:
-        """Follow the engine's image events until it ends the stream or does not answer; raises nothing.
-
-        While this runs, a found image is not looked up again until the engine reports a change.
-        """
         ...
 
     async def watch_egress(self) -> None:

@@ -90,7 +90,7 @@ async def watch(
 ) -> AsyncIterator[tuple[EngineDisk, ImageUses, Faults, DockerRuntime]]:
     """The real watch on the real engine; removing an image also frees its part of the small disk."""
     async with open_runtime(settings) as runtime, open_connection(settings) as connection:
-        remove = runtime.remove_image
+        remove = runtime.images.remove
 
         async def and_its_part(name: str) -> bool:
             assert name in images.names, "somebody else's image"
@@ -99,7 +99,7 @@ async def watch(
                 images.removed_one(name)
             return gone
 
-        runtime.remove_image = and_its_part  # type: ignore[method-assign]
+        runtime.images.remove = and_its_part  # type: ignore[method-assign]
         uses = ImageUses(connection, Keys(prefix=f"{images.name}:"), node=settings.node_id)
         faults = Faults()
 
@@ -154,13 +154,13 @@ async def test_an_image_under_a_prepared_one_stays(settings: Settings, images: E
     docker("commit", container, above)
     images.names.append(above)
     async with open_runtime(settings) as runtime:
-        found = {name: image for image in await runtime.stored_images() for name in image.names}
+        found = {name: image for image in await runtime.images.stored() for name in image.names}
         assert found[below].used and not found[above].used
         docker("rm", "-f", container)
-        found = {name: image for image in await runtime.stored_images() for name in image.names}
+        found = {name: image for image in await runtime.images.stored() for name in image.names}
         assert found[below].used, "by the prepared one"
-        assert await runtime.remove_image(above)
-        found = {name: image for image in await runtime.stored_images() for name in image.names}
+        assert await runtime.images.remove(above)
+        found = {name: image for image in await runtime.images.stored() for name in image.names}
         assert not found[below].used and above not in found
         assert not found[below].pulled, "no registry knows it"
 
@@ -169,11 +169,11 @@ async def test_uses_are_told(settings: Settings, images: Engine) -> None:
     """Every image seems unused since the server's start."""
     name = images.make(f"{images.name}-task:latest", "task")
     async with watch(settings, images) as (disk, uses, _, runtime):
-        await runtime.resolve_image([f"{images.name}-absent", f"docker.io/{images.name}-task"][1:])
+        await runtime.images.resolve([f"{images.name}-absent", f"docker.io/{images.name}-task"][1:])
         images.fill(10)
         await disk.look()
         assert list(await uses.all()) == [name]
-        assert runtime.take_image_uses() == {}
+        assert runtime.images.take_uses() == {}
 
 
 @pytest.mark.parametrize(

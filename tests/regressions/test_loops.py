@@ -23,6 +23,7 @@ from sandbox_server.images.engine_disk import EngineDisk
 from sandbox_server.pool.lookahead import Lookahead
 from sandbox_server.pool.pool import Pool
 from sandbox_server.records import SessionKind, SessionRecord
+from sandbox_server.sandbox.docker.images import Images
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sessions.disk import REASON, DiskWatch
 from sandbox_server.sessions.log import SessionLog
@@ -35,7 +36,7 @@ from sandbox_server.state.leases import Leases
 from sandbox_server.state.signals import Signals
 
 ROUNDS: dict[str, tuple[Any, str]] = {
-    "images": (DockerRuntime, "watch_images"),
+    "images": (Images, "watch"),
     "egress": (DockerRuntime, "watch_egress"),
     "engine": (DockerRuntime, "probe_engine"),
     "heartbeat": (Heartbeat, "beat"),

@@ -62,7 +62,7 @@ class Images:
             self._known = {}  # a new dict, so that a lookup under way writes its answer to the old one
 
     async def resolve(self, candidates: Sequence[str]) -> ImageInfo:
-        """See `sandbox.base.Runtime.resolve_image`."""
+        """See `sandbox.image.Images.resolve`."""
         for name in candidates:
             if found := await self.find(name):
                 self.used(name)
@@ -89,7 +89,7 @@ class Images:
         )
 
     async def commit(self, container_id: str, name: str, labels: Mapping[str, str]) -> ImageInfo:
-        """Commit the container's files as image `name`, with the container's labels, overridden by `labels`."""
+        """See `sandbox.image.Images.commit`."""
         repository, _, tag = name.rpartition(":")
         changes = [f"LABEL {key}={json.dumps(value)}" for key, value in labels.items()]
         made: dict[str, Any] = await self._engine.call(
@@ -99,7 +99,7 @@ class Images:
         return ImageInfo(name, made["Id"], labels)
 
     async def build(self, name: str, context: bytes, build: Build) -> ImageInfo:
-        """See `sandbox.base.Runtime.build_image`."""
+        """See `sandbox.image.Images.build`."""
         try:
             await self._engine.call(
                 partial(_build, name=name, context=context, how=build), timeout_s=build.timeout_s + 60
@@ -111,7 +111,7 @@ class Images:
         raise ImageUnavailable(f"the engine built {name} and does not have it")
 
     async def find(self, name: str) -> ImageInfo | None:
-        """See `sandbox.base.Runtime.find_image`."""
+        """See `sandbox.image.Images.find`."""
         known = self._known
         if known is not None and name in known:
             return known[name]
@@ -131,7 +131,7 @@ class Images:
         return info
 
     async def all(self) -> list[ImageInfo]:
-        """See `sandbox.base.Runtime.images`."""
+        """See `sandbox.image.Images.all`."""
         found: list[dict[str, Any]] = await self._engine.call(lambda api: api.images())
         return [
             ImageInfo(self.named(name), image["Id"], image["Labels"] or {})
@@ -141,7 +141,7 @@ class Images:
         ]
 
     async def stored(self) -> list[StoredImage]:
-        """See `sandbox.base.Runtime.stored_images`."""
+        """See `sandbox.image.Images.stored`."""
         images: list[dict[str, Any]] = await self._engine.call(lambda api: api.images(all=True))
         containers: list[dict[str, Any]] = await self._engine.call(lambda api: api.containers(all=True))
         needed = {c["ImageID"] for c in containers} | {image["ParentId"] for image in images}
@@ -159,7 +159,7 @@ class Images:
         ]
 
     async def remove(self, name: str) -> bool:
-        """See `sandbox.base.Runtime.remove_image`."""
+        """See `sandbox.image.Images.remove`."""
         try:
             await self._engine.call(partial(APIClient.remove_image, image=name))
         except ImageUnavailable:
@@ -183,7 +183,7 @@ class Images:
         self._uses[tagged(name)] = clock.now()
 
     def take_uses(self) -> dict[str, float]:
-        """See `sandbox.base.Runtime.take_image_uses`."""
+        """See `sandbox.image.Images.take_uses`."""
         taken, self._uses = self._uses, {}
         return taken
 

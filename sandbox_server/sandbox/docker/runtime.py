@@ -4,14 +4,14 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from sandbox_server.errors import EngineUnavailable, ImageUnavailable, SandboxLost, ServiceError
-from sandbox_server.sandbox.base import Build, ContainerInfo, ContainerSpec, CpuTime, ImageInfo, Role, StoredImage
+from sandbox_server.sandbox.base import ContainerInfo, ContainerSpec, CpuTime, Role
 from sandbox_server.sandbox.bash.fifo_stream import discard_left
 from sandbox_server.sandbox.bash.fifos import TARGET, FifoFolders, Fifos
 from sandbox_server.sandbox.bash.sandbox import BashSandbox
@@ -53,7 +53,7 @@ class DockerRuntime:
         self._boots = asyncio.Semaphore(config.boot_concurrency)
         self._looks = asyncio.Semaphore(config.boot_concurrency)  # separate from starts: an ending session holds a slot
         self._removals = asyncio.Semaphore(_REMOVALS)
-        self._images = self._images_of(engine, pull=config.pull, pull_timeout_s=config.pull_timeout_s)
+        self.images: Images = self._images_of(engine, pull=config.pull, pull_timeout_s=config.pull_timeout_s)
         self.outside: DockerOutside = self._outside_of(engine, self, oci_runtime=config.oci_runtime)
         self._fifos = FifoFolders(config.fifos, config.node)
         if not engine.local:
@@ -68,7 +68,7 @@ class DockerRuntime:
         own_token = secrets.token_hex(16)
         self._held = {own_token}  # tokens of the containers that are being created or are open
         self._guard = Guard(
-            engine, self._images, config.egress, image=config.egress_image, node=config.node, token=own_token
+            engine, self.images, config.egress, image=config.egress_image, node=config.node, token=own_token
         )
 
     @staticmethod
@@ -81,7 +81,7 @@ class DockerRuntime:
         token = secrets.token_hex(16)
         self._held.add(token)
         for image in (spec.image, *(service.image for service in spec.services)):
-            self._images.used(image)
+            self.images.used(image)
         # not for a grading: its channels become commands whose exit status only the engine knows for certain
         folder = self._fifos.make() if spec.with_shell or spec.role is Role.SESSION else None
         try:
@@ -89,7 +89,7 @@ class DockerRuntime:
                 sandbox = await self._boot_container(spec, token, folder, group)
         except BaseException as error:
             if isinstance(error, ImageUnavailable):
-                self._images.forget()
+                self.images.forget()
             self._held.discard(token)
             if folder is not None:
                 Fifos(folder).remove()
@@ -179,7 +179,7 @@ class DockerRuntime:
         found = sandboxes(found)
         mounts = {mount.get("Source", "") for container in found for mount in container.get("Mounts", ())}
         await asyncio.to_thread(self._fifos.remove_left, mounts)
-        infos = [info_of(c, self._images.named(c["Image"]), self._held) for c in found]
+        infos = [info_of(c, self.images.named(c["Image"]), self._held) for c in found]
         return of_node(infos, self._config.node)
 
     async def remove(self, container_id: str) -> None:
@@ -276,45 +276,6 @@ class DockerRuntime:
             with suppress(SandboxLost):
                 await self._engine.call(lambda api: api.inspect_container(container_id))
                 raise
-
-    async def resolve_image(self, candidates: Sequence[str]) -> ImageInfo:
-        """See `sandbox.base.Runtime.resolve_image`."""
-        return await self._images.resolve(candidates)
-
-    async def images(self) -> Sequence[ImageInfo]:
-        """See `sandbox.base.Runtime.images`."""
-        return await self._images.all()
-
-    async def find_image(self, name: str) -> ImageInfo | None:
-        """See `sandbox.base.Runtime.find_image`."""
-        return await self._images.find(name)
-
-    async def build_image(self, name: str, context: bytes, build: Build) -> ImageInfo:
-        """See `sandbox.base.Runtime.build_image`."""
-        return await self._images.build(name, context, build)
-
-    async def watch_images(self) -> None:
-        """While this runs, a found image is not looked up again until the engine reports a change.
-
-        Returns when the engine ends its event stream.
-        """
-        await self._images.watch()
-
-    async def stored_images(self) -> Sequence[StoredImage]:
-        """See `sandbox.base.Runtime.stored_images`."""
-        return await self._images.stored()
-
-    async def remove_image(self, name: str) -> bool:
-        """See `sandbox.base.Runtime.remove_image`."""
-        return await self._images.remove(name)
-
-    def take_image_uses(self) -> dict[str, float]:
-        """See `sandbox.base.Runtime.take_image_uses`."""
-        return self._images.take_uses()
-
-    async def commit(self, container_id: str, name: str, labels: Mapping[str, str]) -> ImageInfo:
-        """See `sandbox.base.Runtime.commit`."""
-        return await self._images.commit(container_id, name, labels)
 
     async def ping(self) -> None:
         """Return if the daemon answers. Raises EngineUnavailable."""

@@ -38,7 +38,7 @@ async def runtime() -> AsyncIterator[DockerRuntime]:
     )
     try:
         await runtime.ping()
-        await runtime.resolve_image([_BASE_IMAGE])
+        await runtime.images.resolve([_BASE_IMAGE])
     except (EngineUnavailable, ImageUnavailable) as error:
         runtime.close()
         if os.environ.get("CI") == "true":
@@ -72,7 +72,7 @@ async def image(
         )
         made = await sandbox.exec(["bash", "-c", script], timeout_s=60, merge_streams=True)
         assert made.exit_code == 0, made.stdout.text()
-        await runtime.commit(sandbox.container_id, name, {})
+        await runtime.images.commit(sandbox.container_id, name, {})
     finally:
         await runtime.remove(sandbox.container_id)
     yield name
@@ -88,21 +88,21 @@ async def workspaces(
     preparing = Preparing(runtime, limits=limits, timeout_s=60)
     mirrors = Mirrors(MirrorConfig(folder=tmp_path_factory.mktemp("mirrors")))
     repositories = RepositoryImages(mirrors, preparing)
-    commit, made = runtime.commit, set()
+    commit, made = runtime.images.commit, set()
 
     async def noted(container_id: str, name: str, labels: Mapping[str, str]) -> ImageInfo:
         made.add(name)
         return await commit(container_id, name, labels)
 
     # noted, not listed: other tests prepare images on this engine meanwhile, and need them
-    runtime.commit = noted  # type: ignore[method-assign]
+    runtime.images.commit = noted  # type: ignore[method-assign]
     yield Workspaces(
         runtime, preparing, repositories, BuiltImages(runtime, preparing), limits=limits, search_image=_BASE_IMAGE
     )
-    runtime.commit = commit  # type: ignore[method-assign]
+    runtime.images.commit = commit  # type: ignore[method-assign]
     await mirrors.close()
     for name in sorted(made, key=lambda name: ":sealed-" in name):  # those that stand on others first
-        await runtime.remove_image(name)
+        await runtime.images.remove(name)
 
 
 @pytest.fixture(scope="session")

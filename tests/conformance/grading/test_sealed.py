@@ -156,9 +156,9 @@ async def test_a_sealed_image_is_made_once(bench: Bench) -> None:
     began = [bench.workspaces.sealed(instance) for _ in range(3)]
     first, *others = await asyncio.gather(*began)
     assert all(other.name == first.name for other in others)
-    task = await bench.runtime.resolve_image([bench.image])
+    task = await bench.runtime.images.resolve([bench.image])
     assert first.digest == task.digest == (await bench.workspaces.sealed(instance)).digest
-    found = await bench.runtime.find_image(first.name)
+    found = await bench.runtime.images.find(first.name)
     assert found is not None and found.digest != first.digest
 
 

@@ -35,20 +35,20 @@ async def runtime(sample_images: dict[str, str]) -> AsyncIterator[DockerRuntime]
     runtime = DockerRuntime(
         Engine(None, timeout_s=60), RuntimeConfig(node=f"test-sources-{secrets.token_hex(4)}", pull=False)
     )
-    commit = runtime.commit
+    commit = runtime.images.commit
 
     async def noted(container_id: str, name: str, labels: Mapping[str, str]) -> ImageInfo:
         COMMITTED.add(name)
         return await commit(container_id, name, labels)
 
-    runtime.commit = noted  # type: ignore[method-assign]
+    runtime.images.commit = noted  # type: ignore[method-assign]
     yield runtime
     left = await runtime.list()
     await asyncio.gather(*(runtime.remove(container.container_id) for container in left))
     # children first
     for name in sorted(COMMITTED, key=lambda name: (":repository-" in name, ":sealed-" in name)):
         assert name.startswith(REPOSITORY)
-        await runtime.remove_image(name)
+        await runtime.images.remove(name)
     runtime.close()
     assert not left, f"{len(left)} containers were left behind"
 
@@ -110,7 +110,7 @@ async def said(sandbox: Sandbox, script: str) -> str:
 
 async def images(runtime: DockerRuntime) -> set[str]:
     """The images there are of those that were committed here."""
-    return {image.name for image in await runtime.images()} & COMMITTED
+    return {image.name for image in await runtime.images.all()} & COMMITTED
 
 
 async def prepare_containers(runtime: DockerRuntime) -> int:
@@ -271,7 +271,7 @@ async def test_submodules_are_told(
     task = instance(remote, remote.git("rev-parse", "HEAD"))
     prepared = await workspaces.prepared(task)
     assert prepared.left_out == "submodules, which are empty folders: vendored"
-    found = await runtime.find_image(prepared.image)
+    found = await runtime.images.find(prepared.image)
     assert found is not None and found.labels[LEFT_OUT_LABEL] == prepared.left_out
     assert (await workspaces.prepared(task)).left_out == prepared.left_out
     sandbox = await start(task)

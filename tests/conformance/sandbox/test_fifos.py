@@ -141,7 +141,8 @@ async def test_without_them_the_engine_carries_the_bytes(backend: Backend, lack:
     if lack == "script":
         sandbox = await runtime.create(spec())
         await sandbox.exec(["rm", "-f", "/usr/bin/script"], timeout_s=20)
-        image = {"image": (await runtime.commit(sandbox.container_id, "sandbox-tests/no-script:latest", {})).name}
+        made = await runtime.images.commit(sandbox.container_id, "sandbox-tests/no-script:latest", {})
+        image = {"image": made.name}
         await runtime.remove(sandbox.container_id)
     else:
         made = runtime._fifos.make
@@ -162,7 +163,7 @@ async def test_without_them_the_engine_carries_the_bytes(backend: Backend, lack:
     finally:
         await runtime.remove(sandbox.container_id)
         if image:
-            await runtime.remove_image(image["image"])
+            await runtime.images.remove(image["image"])
     assert not list((BASE / runtime._config.node).iterdir())
 
 

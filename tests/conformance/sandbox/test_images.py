@@ -28,12 +28,12 @@ async def test_a_known_image_is_looked_up_again_after_any_change(
 
     monkeypatch.setattr(engine, "call", counted)
     name = f"sandbox-watch-{secrets.token_hex(4)}:latest"
-    watching = asyncio.create_task(lone.watch_images())
+    watching = asyncio.create_task(lone.images.watch())
     await asyncio.sleep(0.5)  # it listens by now
     try:
         for _ in range(3):
-            found = await lone.find_image(IMAGE)
-            assert await lone.find_image(name) is None
+            found = await lone.images.find(IMAGE)
+            assert await lone.images.find(name) is None
         assert found is not None and asked == 2, "each is asked for once"
         for change in (["tag", IMAGE, name], ["rmi", name]):
             by_another = await asyncio.create_subprocess_exec(
@@ -41,21 +41,21 @@ async def test_a_known_image_is_looked_up_again_after_any_change(
             )
             assert await by_another.wait() == 0
             await asyncio.sleep(0.5)
-            now = await lone.find_image(name)
+            now = await lone.images.find(name)
             assert (now is not None and now.digest == found.digest) is (change[0] == "tag")
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
     asked = 0
-    await lone.find_image(IMAGE)
-    await lone.find_image(IMAGE)
+    await lone.images.find(IMAGE)
+    await lone.images.find(IMAGE)
     assert asked == 2, "nobody listens any more, so each look asks"
 
 
 @pytest.mark.parametrize("name", ["Infinity", "a/B", "a___b", "x:y:z"])
 async def test_a_name_that_no_image_can_have(runtime: DockerRuntime, name: str) -> None:
     """The engine's refusal was reported as an engine that is down, and so retried for ever."""
-    assert await runtime.find_image(name) is None
+    assert await runtime.images.find(name) is None
     with pytest.raises(ImageUnavailable) as refused:
-        await runtime.resolve_image([name])
+        await runtime.images.resolve([name])
     assert refused.value.absent

@@ -108,8 +108,8 @@ async def test_image_missing(runtime: DockerRuntime) -> None:
     with pytest.raises(ImageUnavailable):
         await runtime.create(spec(image="sandbox-test/no-such-image:1"))
     with pytest.raises(ImageUnavailable):
-        await runtime.resolve_image(["sandbox-test/no-such-image:1"])
-    found = await runtime.resolve_image(["sandbox-test/no-such-image:1", IMAGE])
+        await runtime.images.resolve(["sandbox-test/no-such-image:1"])
+    found = await runtime.images.resolve(["sandbox-test/no-such-image:1", IMAGE])
     assert found.name == IMAGE and found.digest.startswith("sha256:")
 
 
@@ -262,10 +262,10 @@ async def test_disk_usage(runtime: DockerRuntime, sandbox: BashSandbox) -> None:
 async def test_commit(runtime: DockerRuntime, engine: Engine, sandbox: BashSandbox) -> None:
     """A prepared image would lack what was prepared."""
     await sandbox.write_file("/usr/prepared", b"yes")
-    info = await runtime.commit(sandbox.container_id, "sandbox-test/commit:1", {"a": "b c"})
+    info = await runtime.images.commit(sandbox.container_id, "sandbox-test/commit:1", {"a": "b c"})
     again = None
     try:
-        found = await runtime.find_image(info.name)
+        found = await runtime.images.find(info.name)
         assert found is not None and found.labels["a"] == "b c"
         again = await runtime.create(spec(image=info.name))
         assert await say(again, "cat /usr/prepared; pwd") == "yes/tmp"

@@ -59,10 +59,14 @@ class Engine:
     """An engine with these images, name or id -> id."""
 
     def __init__(self, **images: str) -> None:
-        self.images = images
+        self._images = images
 
-    async def find_image(self, name: str) -> ImageInfo | None:
-        return ImageInfo(name, self.images[name]) if name in self.images else None
+    @property
+    def images(self) -> "Engine":
+        return self
+
+    async def find(self, name: str) -> ImageInfo | None:
+        return ImageInfo(name, self._images[name]) if name in self._images else None
 
     async def of(self, image: str, metadata: object) -> ImageInfo:
         return ImageInfo(image, "pulled")

@@ -15,7 +15,11 @@ IMAGE = "team/task:1"
 class Engine:
     """Has every image, under two names."""
 
-    async def resolve_image(self, candidates: Sequence[str]) -> ImageInfo:
+    @property
+    def images(self) -> "Engine":
+        return self
+
+    async def resolve(self, candidates: Sequence[str]) -> ImageInfo:
         return ImageInfo(candidates[0], "sha256:" + "0" * 64, {}, {}, (IMAGE, "team/task@sha256:" + "1" * 64))
 
 
