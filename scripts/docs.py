@@ -16,7 +16,8 @@ ROOT = Path(__file__).resolve().parent.parent
 STAGE = ROOT / "build" / "site-source"
 SITE = ROOT / "build" / "site"
 FIRST = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "client/README.md", "examples/README.md")
-_LINK = re.compile(r"(?<!\!)\[([^\]]*)\]\(((?!\w+:|#|/)[^)\s#]+)(#[^)\s]*)?\)")
+_LINK = re.compile(r"(?<![!`])\[([^\]]*)\]\(((?!\w+:|#|/)[^)\s#]+)(#[^)\s]*)?\)")
+# (behind a backquote it is text)
 _IMAGE = re.compile(r"!\[[^\]]*\]\(((?!\w+:)[^)\s]+)\)")
 _CODE = re.compile(r"(^```.*?^```)", re.MULTILINE | re.DOTALL)
 

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import httpx
 import pytest
+from redis import Redis
+
+from sandbox_server.state.keys import Keys
 
 from .fleet import fleet
-from .serving import Server
+from .serving import Server, until
 
 WIDTH = int(os.environ.get("SANDBOX_TEST_TREE", "2"))
 """Copies of each session; the long form has 8, which are 64 leaves."""
@@ -47,9 +50,13 @@ def leaf(child: int, number: int) -> tuple[str, bool]:
 def test_every_leaf_is_graded_by_its_own_way(rows: Path, tmp_path: Path) -> None:
     """A copy has what another branch did, lacks what its own did, or gets another leaf's verdict."""
     bounds = {"max_sessions": 1 + WIDTH + WIDTH * WIDTH, "start_timeout_s": 240, "pool_size": 0}
-    with fleet(tmp_path, rows, 2, **bounds) as ((a, b), _), ThreadPoolExecutor(4) as threads:
+    with fleet(tmp_path, rows, 2, **bounds) as ((a, b), redis), ThreadPoolExecutor(4) as threads:
         root = a.begin()
         a.run(root, edits(*FIRST))
+        with Redis(unix_socket_path=str(redis.socket), decode_responses=True) as client:
+            # copies go where the image is known to be prepared; each node tells that every 10 s
+            told = Keys().holders("prepared:sandbox-samples/ledger:latest")
+            until(lambda: client.smembers(told) == {a.node, b.node}, 60, "both nodes' reports of the image")
         a.run(root, "false")  # what the copies of an earlier action do not have
         children = [fork(a, root, 1, at=1)[0] for _ in range(WIDTH)]
 
