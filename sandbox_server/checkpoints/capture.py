@@ -175,7 +175,7 @@ async def _store(sandbox: Sandbox, tree: Tree | None, name: str, data: bytes) ->
     """Write a small file of ours."""
     if tree is not None:
         with suppress(OSError):
-            tree.own.store(name.encode(), data)  # into memory, which takes less than the way to a thread
+            tree.own.store(name.encode(), data)  # into memory: a thread would take longer to begin
             return
     await sandbox.write_file(f"{_OWN}/{name}", data)
 
