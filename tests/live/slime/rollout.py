@@ -32,7 +32,7 @@ def ask(messages):
     )
     for _ in range(20):  # a bridge whose own address changes with its ports is out of reach for half a minute
         try:
-            with urllib.request.urlopen(request, timeout=5) as answer:
+            with urllib.request.urlopen(request, timeout=20) as answer:
                 return json.load(answer)["content"]
         except urllib.error.URLError as error:
             print(error, file=sys.stderr)
