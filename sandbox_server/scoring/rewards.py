@@ -170,6 +170,9 @@ class Rewards:
         if graded is None and (task := self._running.get(session.sid)):
             # its verdict is not in SQL, but for a job that was delivered twice
             graded = await self._within(task, session.sid, began + min(_LOOK_S, wait_s))
+            if graded is not None:
+                self._keep(graded)
+                return _answer(graded)
         graded = graded or await self._history.graded(session.sid)
         if graded is None or graded.verdict.name is VerdictName.INFRA:
             if session.state == SessionState.LOST and graded is not None:
