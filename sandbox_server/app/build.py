@@ -23,6 +23,7 @@ from sandbox_server.sessions.metering import Metering
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import NodeRecord
 
+_WEIGH_S = 1.0
 _TIDY_S = 60.0
 """Between looks for stored files of snapshots that another node deleted, and of boxes that have ended."""
 
@@ -87,6 +88,7 @@ async def _kept_going(settings: Settings, server: Server) -> AsyncIterator[None]
             ),
             every(disk_s, engine_disk.look, name="engine-disk"),
             every(disk_s, sandboxes.work.data_disk.look, name="data-disk"),
+            every(_WEIGH_S, base.runtime.weigh, name="cpu-weights", at_once=False),
             *([every(settings.run_cpu_period_s, metering.look, name="cpu")] if settings.run_cpu_s else []),
             *(
                 every(settings.reaper_period_s, look, name=name)

@@ -77,6 +77,7 @@ def runtime_config(settings: Settings, guest: str) -> RuntimeConfig:
         egress_image=settings.egress_image,
         login_cache=settings.box_login_cache,
         meter_cpu=settings.run_cpu_s > 0,
+        busy_cpu_shares=settings.busy_cpu_shares,
         services=ServiceBounds(
             memory_mb=settings.service_memory_mb,
             cpus=settings.service_cpus,

@@ -221,6 +221,13 @@ class Runtime(Protocol):
         """
         ...
 
+    async def weigh(self) -> None:
+        """Lower the CPU weight of sandboxes that compute without a pause while the host has no CPU left, or restore it.
+
+        To be called about once a second. Does nothing where the engine runs on another host. Raises EngineUnavailable.
+        """
+        ...
+
     def take_last_cpu_times(self) -> Sequence[CpuTime]:
         """Last readings of sessions' containers removed since the last call; only if the runtime was told to meter."""
         ...

@@ -34,6 +34,9 @@ class RuntimeConfig:
     """Skip a login shell's profile when its effect is known from earlier identical logins."""
     meter_cpu: bool = False
     """Read sessions' containers once more before they are removed (`Runtime.take_last_cpu_times`)."""
+    busy_cpu_shares: int = 1024
+    """CPU weight of sandboxes that compute without a pause while the host has no CPU left (`Runtime.weigh`); 1024: as
+    that of the others."""
     services: ServiceBounds = field(default_factory=ServiceBounds)
 
 

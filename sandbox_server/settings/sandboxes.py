@@ -44,6 +44,10 @@ class SandboxSettings(BaseModel):
     """Memory limit of a container; an instance may set its own."""
     cpus: float = 2.0
     """CPU limit of a container."""
+    busy_cpu_shares: Annotated[int, Field(ge=2, le=1024)] = 256
+    """CPU weight of a session or box that computes without a pause while the host has no CPU left, so that short
+    actions of others need not wait for it; otherwise it is 1024, and 1024 here switches that off. Gradings have
+    SANDBOX_GRADE_CPU_SHARES. Not where the engine runs on another host."""
     pids: int = 512
     """Limit on processes and threads of a container."""
     open_files: int = 4096

@@ -54,6 +54,7 @@ ROUNDS: dict[str, tuple[Any, str]] = {
     "box-sleep": (BoxSleep, "tidy"),
     "snapshots": (BoxSnapshots, "tidy"),
     "cpu": (Metering, "look"),
+    "cpu-weights": (DockerRuntime, "weigh"),
     "embedded-redis": (state, "_keep"),
     "leases": (Leases, "_renew"),
     "signals": (Signals, "_read"),

@@ -1,7 +1,7 @@
 """Reads from the kernel's files what they say of a container, if the engine runs on this host.
 
-A server that runs in a container itself sees neither the other container's processes nor their cgroups, so it knows
-nothing.
+A server that runs in a container itself sees no other container's processes, and their control groups only where the
+host's are mounted (docker-compose.yml does so).
 """
 
 from contextlib import suppress
@@ -52,6 +52,20 @@ def cpu_file(pid: int, container_id: str, *, root: Path = Path("/")) -> Path | N
         if file.exists():
             return file
     return None
+
+
+_CPU_FILES = tuple(
+    f"sys/fs/cgroup/{controllers}{group}/{file}"
+    for controllers, file in (("", "cpu.stat"), ("cpuacct/", "cpuacct.usage"), ("cpu,cpuacct/", "cpuacct.usage"))
+    for group in ("docker/{}", "system.slice/docker-{}.scope")
+)
+"""Where Docker puts a container's group by default: version 2 and 1, each by cgroupfs and by systemd."""
+
+
+def default_cpu_file(container_id: str, *, root: Path = Path("/")) -> Path | None:
+    """Like `cpu_file`, for a server in a container, which sees no process of another but may see the host's groups."""
+    files = (root / one.format(container_id) for one in _CPU_FILES)
+    return next((file for file in files if file.exists()), None)
 
 
 def cpu_s(file: Path) -> float | None:

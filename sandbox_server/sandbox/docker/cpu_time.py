@@ -49,14 +49,19 @@ class CpuTimes:
         }
 
     async def _each(self, ids: Sequence[str]) -> dict[str, float]:
-        await asyncio.gather(*(self._find(one) for one in ids if one not in self._files))
-        files = {one: path for one in ids if (path := self._files.get(one)) is not None}
-        found = await asyncio.to_thread(_read, files) if files else {}
+        found = await self.near(ids)
         asked = [one for one in ids if one not in found]
         for one, cpu_s in zip(asked, await asyncio.gather(*map(self._ask, asked)), strict=True):
             if cpu_s is not None:
                 found[one] = cpu_s
         return found
+
+    async def near(self, container_ids: Iterable[str]) -> dict[str, float]:
+        """Like `of`, but no services, and none that only the engine could tell of. Raises EngineUnavailable."""
+        ids = list(container_ids)
+        await asyncio.gather(*(self._find(one) for one in ids if one not in self._files))
+        files = {one: path for one in ids if (path := self._files.get(one)) is not None}
+        return await asyncio.to_thread(_read, files) if files else {}
 
     async def removing(self, container_id: str) -> None:
         """Read a container for the last time, if that is wanted. Raises nothing."""
@@ -75,8 +80,8 @@ class CpuTimes:
         return taken
 
     async def _find(self, container_id: str) -> None:
-        path = None
-        if self._engine.local:
+        path = cgroup.default_cpu_file(container_id) if self._engine.local else None
+        if path is None and self._engine.local:
             with suppress(SandboxLost):
                 async with self._asking:
                     found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))

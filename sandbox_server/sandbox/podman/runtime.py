@@ -34,6 +34,9 @@ class PodmanRuntime(DockerRuntime):
             raise ImageUnavailable("tasks with services need the engine docker (SANDBOX_ENGINE)", absent=True)
         return await super().create(spec)
 
+    async def weigh(self) -> None:
+        """Nothing: its Docker-compatible API cannot change a running container."""
+
     async def remove_leftovers(self) -> int:
         """None: no container has services here."""
         return 0

@@ -14,6 +14,7 @@ from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.docker import cgroup
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
+from sandbox_server.sandbox.docker.weights import HostTime
 
 from .backends import OCI_RUNTIME, Backend
 from .specs import IMAGE, gone, say, spec
@@ -286,6 +287,7 @@ async def test_cpu_time_counts_what_ended_too(backend: Backend, monkeypatch: pyt
         after = (await runtime.cpu_times([one.container_id]))[one.container_id]
         assert 0.2 < after - before < 20
         monkeypatch.setattr(cgroup, "cpu_file", lambda *_: None)  # as on another host
+        monkeypatch.setattr(cgroup, "default_cpu_file", lambda *_: None)
         other = backend.runtime()
         asked = (await other.cpu_times([one.container_id]))[one.container_id]
         assert after <= asked < after + 5
@@ -295,3 +297,43 @@ async def test_cpu_time_counts_what_ended_too(backend: Backend, monkeypatch: pyt
     (last,) = runtime.take_last_cpu_times()
     assert (last.container_id, last.sid) == (one.container_id, "71") and last.cpu_s >= after
     assert runtime.take_last_cpu_times() == [] and await runtime.cpu_times([one.container_id]) == {}
+
+
+async def test_a_sandbox_that_computes_on_a_full_host_gives_way(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside eight that compute, a command of some milliseconds waits for a CPU twenty times as long as it takes."""
+    if backend.name == "podman" or OCI_RUNTIME == "runsc":
+        pytest.skip("it cannot change a running container, or shows no control group")
+    runtime = backend.runtime(busy_cpu_shares=256)
+    one, other = await asyncio.gather(runtime.create(spec()), runtime.create(spec()))
+
+    async def weights() -> tuple[int, int]:
+        found: list[dict[str, Any]] = [
+            await backend.engine.call(lambda api, of=each.container_id: api.inspect_container(of))
+            for each in (one, other)
+        ]
+        first, second = (each["HostConfig"]["CpuShares"] for each in found)
+        return first, second
+
+    try:
+        await say(one, "while :; do :; done &")
+        await runtime.weigh()
+        await asyncio.sleep(0.5)
+        monkeypatch.setattr(HostTime, "used_since", lambda *_: 0.5)
+        await runtime.weigh()
+        assert await weights() == (0, 0), "there is a CPU left"
+        monkeypatch.setattr(HostTime, "used_since", lambda *_: 0.99)
+        for _ in range(2):  # the first look only reads
+            await runtime.weigh()
+            await asyncio.sleep(0.5)
+        await runtime.weigh()
+        assert await weights() == (256, 0)
+        await say(one, "kill $!")
+        for _ in range(4):
+            await runtime.weigh()
+            await asyncio.sleep(0.1)
+        assert await weights() == (1024, 0)
+    finally:
+        for each in (one, other):
+            await runtime.remove(each.container_id)

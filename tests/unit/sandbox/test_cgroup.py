@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_server.sandbox.docker.cgroup import Kills, Processes, kills
+from sandbox_server.sandbox.docker.cgroup import Kills, Processes, cpu_s, default_cpu_file, kills
 
 _VERSION_1 = {
     "proc/7/cgroup": "8:pids:/docker/c\n4:memory:/docker/c\n0::/docker/c\n",
@@ -56,3 +56,22 @@ def test_a_first_process_is_found_without_the_engine(tmp_path: Path) -> None:
     assert known.first_of(other) is None, "70 is not of that container"
     known.learn(one, 70)
     assert (known.first_of(one), known.first_of(other), known.first_of("3" * 64)) == (70, 81, None)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("cpuacct/docker/{}/cpuacct.usage", "2500000000\n"),
+        ("cpu,cpuacct/system.slice/docker-{}.scope/cpuacct.usage", "2500000000\n"),
+        ("docker/{}/cpu.stat", "usage_usec 2500000\nuser_usec 1\n"),
+        ("system.slice/docker-{}.scope/cpu.stat", "usage_usec 2500000\nuser_usec 1\n"),
+    ],
+)
+def test_a_container_is_found_by_its_id_where_its_processes_are_not_seen(tmp_path: Path, path: str, text: str) -> None:
+    """A server in a container sees the host's control groups if they are mounted, and no process of others."""
+    one = "1" * 64
+    file = tmp_path / "sys/fs/cgroup" / path.format(one)
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    assert default_cpu_file("2" * 64, root=tmp_path) is None
+    assert cpu_s(default_cpu_file(one, root=tmp_path) or Path()) == 2.5
