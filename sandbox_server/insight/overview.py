@@ -1,11 +1,9 @@
 """All that the rules look at, read once and kept for some seconds, so that many who look cost as much as one."""
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from sandbox_server import clock
 from sandbox_server.catalogue.insight.counts import Counts
@@ -13,8 +11,9 @@ from sandbox_server.catalogue.insight.listing import Listing
 from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, Unsound, VerdictCount
 from sandbox_server.catalogue.insight.search import ActionSearch
 from sandbox_server.insight import word
+from sandbox_server.insight.fresh import Fresh
 from sandbox_server.insight.rates import DAY_S, PassRates
-from sandbox_server.insight.wall import Wall, wall_by_run, wall_of
+from sandbox_server.insight.wall import Wall, Walls
 from sandbox_server.insight.word import Evidence, Finding, Word
 from sandbox_server.slices import sliced
 from sandbox_server.state.nodes import NodeRecord
@@ -73,37 +72,28 @@ class Insight:
         self.search = search
         self.rates = PassRates(counts)
         self._nodes = nodes
-        self._kept: dict[tuple[str | None, float], tuple[float, asyncio.Task[Overview]]] = {}
+        self._overviews = Fresh(self._read, for_s=_FRESH_S, most=_KEPT)
+        self._jumps = Fresh(self._read_jumps, for_s=_FRESH_S)
         self._reading = asyncio.Lock()  # one after the other is sooner, on average, than all at once, and calmer
 
     async def overview(self, *, run: str | None = None, window_s: float = 3600.0) -> Overview:
         """As of now, or of up to 5 s ago."""
-        key, now = (run, window_s), time.monotonic()
-        self._kept = {k: kept for k, kept in self._kept.items() if now - kept[0] < _FRESH_S or not kept[1].done()}
-        if key not in self._kept:
-            if len(self._kept) >= _KEPT:
-                return await self._read(run, window_s)
-            reading = asyncio.create_task(self._read(run, window_s))
-            reading.add_done_callback(_heard)  # who asked may have gone
-            self._kept[key] = (now, reading)
-        # a viewer that goes takes nothing from the others who wait
-        return await asyncio.shield(self._kept[key][1])
+        return await self._overviews.of((run, window_s))
 
     def forget(self) -> None:
-        """Read overviews anew at the next question."""
-        self._kept.clear()
+        """Read everything anew at the next question."""
+        self._overviews.forget()
+        self._jumps.forget()
 
-    async def _read(self, run: str | None, window_s: float) -> Overview:
+    async def _read(self, asked: tuple[str | None, float]) -> Overview:
         async with self._reading:
-            # the first rates of an hour take as long as half of the rest
-            rates = asyncio.create_task(self.rates.now())
-            rates.add_done_callback(_heard)
-            try:
-                return await self._overview(run, window_s, rates)
-            finally:
-                rates.cancel()
+            self._jumps.begin(None)  # the first pass rates of an hour take as long as half of the rest
+            return await self._overview(*asked)
 
-    async def _overview(self, run: str | None, window_s: float, rates: "Awaitable[Sequence[PassRate]]") -> Overview:
+    async def _read_jumps(self, _: None) -> word.Jumps:
+        return await word.jumps(await self.rates.now())
+
+    async def _overview(self, run: str | None, window_s: float) -> Overview:
         at, counts = clock.now(), self.counts
         since, day_ago = at - window_s, at - DAY_S
         now = await counts.verdicts(since, at, run)
@@ -114,11 +104,15 @@ class Insight:
         timed = await counts.timed(since, at, run=run)
         timed_before = await counts.timed(day_ago - window_s, day_ago, run=run)
         unsound = await counts.unsound(since, run)
-        fell, rose, rated = word.jumps(await rates)
+        fell, rose, rated = await self._jumps.of(None)
         nodes = await self._nodes()
-        wall, wall_before = await sliced(wall_of(some) for some in (timed, timed_before))
+        walls, walls_before = Walls(), Walls()
+        await sliced(map(walls.add, timed))
+        await sliced(map(walls_before.add, timed_before))
         kinds = Counter(await sliced(group.kind for group in groups))
-        found = word.findings(Evidence(now, before, causes, ends, groups, wall, nodes, unsound, fell, rated, run))
+        found = word.findings(
+            Evidence(now, before, causes, ends, groups, walls.of_all, nodes, unsound, fell, rated, run)
+        )
         await asyncio.sleep(0)  # actions wait for the event loop too
         return Overview(
             at=at,
@@ -132,21 +126,15 @@ class Insight:
             ends=ends,
             groups=dict(kinds),
             masked_members=sum(group.masked for group in groups if _has_unmasked(group)),
-            wall=wall,
-            wall_before=wall_before,
-            wall_by_run=wall_by_run(timed),
+            wall=walls.of_all,
+            wall_before=walls_before.of_all,
+            wall_by_run=walls.by_run(),
             fell=fell[:_SHOWN],
             rose=rose[:_SHOWN],
             unsound=unsound[:_SHOWN],
             tripwires=dict(Counter(sign for one in timed for sign in one.tripwires)),
             nodes=nodes,
         )
-
-
-def _heard(done: "asyncio.Task[Any]") -> None:
-    """Its failure needs nobody who waits for it."""
-    if not done.cancelled():
-        done.exception()
 
 
 def _has_unmasked(group: Group) -> bool:

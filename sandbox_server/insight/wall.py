@@ -1,6 +1,6 @@
 """Where the wall time of rollouts goes. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sandbox_server.catalogue.insight.records import Timed
@@ -29,6 +29,28 @@ class Wall:
         return self.seconds[stage] / self.total_s if self.total_s else 0.0
 
 
+class _Sums:
+    """Sums over sessions, of which `wall` gives the means."""
+
+    def __init__(self) -> None:
+        self.sessions = 0
+        self._gaps = 0
+        self._seconds = dict.fromkeys(STAGES, 0.0)
+
+    def add(self, one: Timed) -> None:
+        """Count one ended session."""
+        self.sessions += 1
+        self._gaps += one.actions + 1
+        for stage, spent_s in stages_of(one).items():
+            self._seconds[stage] += spent_s
+
+    @property
+    def wall(self) -> Wall:
+        """All zero without a session."""
+        means = {stage: spent_s / max(1, self.sessions) for stage, spent_s in self._seconds.items()}
+        return Wall(self.sessions, means, self._seconds["model"] / self._gaps if self._gaps else 0.0)
+
+
 def stages_of(one: Timed) -> dict[str, float]:
     """Stage -> seconds of one ended session."""
     spent = one.timings_s
@@ -46,19 +68,24 @@ def stages_of(one: Timed) -> dict[str, float]:
     }
 
 
-def wall_of(sessions: Sequence[Timed]) -> Wall:
-    """Mean times of the sessions; all zero if there are none."""
-    spent = [stages_of(one) for one in sessions]
-    count = max(1, len(spent))
-    seconds = {stage: sum(one[stage] for one in spent) / count for stage in STAGES}
-    gaps = sum(one.actions + 1 for one in sessions)
-    return Wall(len(spent), seconds, seconds["model"] * count / gaps if gaps else 0.0)
+class Walls:
+    """Mean times of sessions that are added one by one, together and of each run."""
 
+    def __init__(self) -> None:
+        self._all = _Sums()
+        self._by_run: dict[str, _Sums] = {}
 
-def wall_by_run(sessions: Iterable[Timed], *, most: int = 20) -> dict[str, Wall]:
-    """Run -> its mean times, for the `most` runs with the most sessions."""
-    by_run: dict[str, list[Timed]] = {}
-    for one in sessions:
-        by_run.setdefault(one.run, []).append(one)
-    largest = sorted(by_run, key=lambda run: (-len(by_run[run]), run))[:most]
-    return {run: wall_of(by_run[run]) for run in largest}
+    def add(self, one: Timed) -> None:
+        """Count one ended session."""
+        self._all.add(one)
+        self._by_run.setdefault(one.run, _Sums()).add(one)
+
+    @property
+    def of_all(self) -> Wall:
+        """Of all sessions."""
+        return self._all.wall
+
+    def by_run(self, *, most: int = 20) -> dict[str, Wall]:
+        """Run -> its mean times, for the `most` runs with the most sessions."""
+        largest = sorted(self._by_run, key=lambda run: (-self._by_run[run].sessions, run))[:most]
+        return {run: self._by_run[run].wall for run in largest}

@@ -8,11 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import NamedTuple
 from urllib.parse import quote
 
 from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, Unsound, VerdictCount
 from sandbox_server.insight.wall import Wall
 from sandbox_server.records import VerdictName
+from sandbox_server.slices import sliced
 from sandbox_server.state.nodes import NodeRecord, Status
 
 LEAST = 4
@@ -109,12 +111,21 @@ def pass_rate(counts: Sequence[VerdictCount]) -> tuple[float, int]:
     return (resolved / unmasked if unmasked else 0.0), unmasked
 
 
-def jumps(rates: Sequence[PassRate]) -> tuple[list[PassRate], list[PassRate], int]:
-    """Instances whose pass rate fell, instances whose rate rose (largest first), and how many were comparable."""
-    rated = [(one, (one.now or 0.0) - (one.before or 0.0)) for one in rates if _comparable(one)]
+class Jumps(NamedTuple):
+    """Instances whose pass rate fell or rose, largest change first."""
+
+    fell: Sequence[PassRate]
+    rose: Sequence[PassRate]
+    comparable: int
+    """Instances with enough verdicts to tell."""
+
+
+async def jumps(rates: Sequence[PassRate]) -> Jumps:
+    """Compare the rates, in slices: there are thousands."""
+    rated = await sliced((one, (one.now or 0.0) - (one.before or 0.0)) for one in rates if _comparable(one))
     fell = sorted(((change, one.instance_id, one) for one, change in rated if change <= -JUMP), key=lambda x: x[:2])
     rose = sorted(((-change, one.instance_id, one) for one, change in rated if change >= JUMP), key=lambda x: x[:2])
-    return [one for _, _, one in fell], [one for _, _, one in rose], len(rated)
+    return Jumps([one for _, _, one in fell], [one for _, _, one in rose], len(rated))
 
 
 def _comparable(one: PassRate) -> bool:

@@ -245,7 +245,7 @@ async def groups_of(
 async def pass_rates_of(request: Request, limit: int) -> list[PassRate]:
     """Pass rates of the last day and of the seven days before it."""
     rates = await insight_of(request).rates.now()
-    fell, rose, _ = jumps(rates)
+    fell, rose, _ = await jumps(rates)
     first = {one.instance_id: one for one in (*fell, *rose)}
     rest = sorted(rates, key=lambda one: (-one.graded, -one.graded_before, one.instance_id))
     return list((first | {one.instance_id: one for one in rest}).values())[:limit]

@@ -27,3 +27,20 @@ async def test_others_have_a_turn_after_each_slice() -> None:
     assert await sliced(_slowly(count) for count in range(20)) == [[count] for count in range(20)]
     beside.cancel()
     assert turns >= 20
+
+
+async def test_works_side_by_side_take_turns() -> None:
+    """Four pages at once would make an action wait for four slices in each round of the event loop."""
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(other())
+    made = await asyncio.gather(*(sliced(_slowly(count) for count in range(10)) for _ in range(4)))
+    beside.cancel()
+    assert made == [[[count] for count in range(10)]] * 4
+    assert turns >= 40

@@ -8,7 +8,7 @@ import pytest
 
 from sandbox_server.catalogue.history import kind_of
 from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, Timed, Unsound, VerdictCount
-from sandbox_server.insight.wall import STAGES, Wall, wall_by_run, wall_of
+from sandbox_server.insight.wall import STAGES, Wall, Walls
 from sandbox_server.insight.word import RULES, Evidence, Word, findings, jumps, word_of
 from sandbox_server.state.nodes import NodeRecord, Status
 
@@ -99,11 +99,11 @@ def test_every_rule_is_in_the_document() -> None:
     assert re.findall(r"^\| `(\w+)` \| (\w+) \|", table, re.MULTILINE) == list(words.items())
 
 
-def test_jumps() -> None:
+async def test_jumps() -> None:
     """A curriculum that gets easier, or two coin tosses, would be a jump."""
     fell, rose = PassRate("a", 0, 8, 8, 8), PassRate("b", 8, 8, 0, 8)
     others = [PassRate("c", 4, 8, 6, 8), PassRate("d", 0, 2, 2, 2), PassRate("e", 0, 8, 0, 0)]
-    assert jumps([*others, fell, rose]) == ([fell], [rose], 3)
+    assert await jumps([*others, fell, rose]) == ([fell], [rose], 3)
 
 
 def test_kinds_of_groups() -> None:
@@ -116,7 +116,9 @@ def test_where_the_time_went() -> None:
     """The model's own time would be taken for the sandbox's."""
     spent = {"start_queue": 2.0, "start_container": 1.0, "action_wait": 0.5, "action_run": 4.0, "end_patch": 1.5}
     one = Timed("r", 100.0, 130.0, "postprocess", 3, spent, queue_s=5.0, grade_s=9.0)
-    found = wall_of([one])
+    walls = Walls()
+    walls.add(one)
+    found = walls.of_all
     assert found.seconds == {
         "start_queue": 2.0,
         "start": 1.0,
@@ -128,7 +130,9 @@ def test_where_the_time_went() -> None:
         "grade": 9.0,
     }
     assert found.total_s == 47.0 and found.gap_s == 6.0
-    assert wall_of([]).total_s == 0.0 and list(wall_by_run([one, replace(one, run="s")])) == ["r", "s"]
+    walls.add(replace(one, run="s"))
+    assert list(walls.by_run()) == ["r", "s"] and walls.of_all.sessions == 2 and walls.of_all.seconds == found.seconds
+    assert Walls().of_all.total_s == 0.0
 
 
 def test_kinds_of_causes() -> None:
