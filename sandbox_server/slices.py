@@ -24,7 +24,7 @@ async def sliced(items: Iterable[T]) -> list[T]:
         async with turn:
             if _ended(rest, made):
                 return made
-        await asyncio.sleep(0)
+            await asyncio.sleep(0)  # with the turn: others' slices belong into other rounds
 
 
 def _ended(rest: Iterator[T], made: list[T]) -> bool:
