@@ -215,7 +215,7 @@ class History:
         """
         row = await self._one(select(ReceiptRow.body).where(ReceiptRow.id == receipt_id))
         if row is None:
-            raise UnknownReceipt(f"no receipt {receipt_id!r}")
+            raise UnknownReceipt(f"no receipt {receipt_id!r}; the `receipt` of a reward is its id")
         receipt: dict[str, object] = json.loads(row[0])
         return receipt
 

@@ -35,15 +35,17 @@ def main() -> None:
     """Run the command line. Exit code 1 with one line for an error, 2 for wrong usage."""
     root = typer.Typer(
         help="Sandboxes and grading over HTTP for RL training of software-engineering agents.",
+        epilog="Begin with: sandbox-server doctor; help on one command: sandbox-server COMMAND --help",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
     )
     asked = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), "")
     for verb, help_text in VERBS.items():
-        module = f"{__name__}.{verb.replace('-', '_')}"
-        verb_app = importlib.import_module(module).app if verb == asked else _only_named()
-        root.add_typer(verb_app, name=verb, help=help_text)
+        if verb == asked:
+            _add(root, verb, importlib.import_module(f"{__name__}.{verb.replace('-', '_')}").app)
+        else:
+            root.command(verb, help=help_text)(lambda: None)  # only its line in `--help` is needed
     try:
         root()
     except ServiceError as error:
@@ -51,8 +53,11 @@ def main() -> None:
         sys.exit(1)
 
 
-def _only_named() -> typer.Typer:
-    """Placeholder in `--help` for a verb whose module is not imported."""
-    app = typer.Typer()
-    app.callback(invoke_without_command=True)(lambda: None)
-    return app
+def _add(root: typer.Typer, verb: str, app: typer.Typer) -> None:
+    """Add a verb's module: its unnamed command is the verb itself, named ones are the verb's subcommands."""
+    unnamed = [command for command in app.registered_commands if command.name is None]
+    for command in unnamed:
+        command.name = verb
+        root.registered_commands.append(command)
+    if not unnamed:
+        root.add_typer(app, name=verb, help=VERBS[verb])

@@ -68,7 +68,8 @@ def refused(answer: httpx.Response) -> ServiceError:
     try:
         detail = answer.json()["detail"]
     except (ValueError, KeyError, TypeError):
-        detail = answer.text[:300]
+        page = "html" in answer.headers.get("Content-Type", "")  # of /ui, or of a proxy
+        detail = f"{answer.url.path}: {answer.reason_phrase}" if page else answer.text[:300]
     return ServiceError(f"{answer.status_code}: {detail}")
 
 

@@ -69,6 +69,8 @@ def written(found: Sequence[Row], style: str) -> str:
         writer.writeheader()
         writer.writerows(found)
         return text.getvalue().rstrip("\n")
+    if style == "md" and not found:
+        return ""
     if style == "md":
         lines = [
             names,

@@ -19,10 +19,10 @@ _LEFT_OUT = 3
 """Exit code if the files were written but lack some rows."""
 
 
-app.command("verl")(write_verl)
+app.command("verl", epilog="Example: sandbox-server dataset verl train.parquet")(write_verl)
 
 
-@app.command("build")
+@app.command("build", epilog="Example: sandbox-server dataset build --input rows.jsonl --output data --mirrors")
 def build_dataset(
     source: Path = typer.Option(..., "--input", metavar="ROWS", help="JSON Lines, JSON or parquet."),  # noqa: B008 -- typer reads it
     output: Path = typer.Option(..., metavar="DIR", help="Output folder for train.parquet and validation.parquet."),  # noqa: B008 -- as above

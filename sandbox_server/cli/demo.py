@@ -59,7 +59,7 @@ class Rollout:
     """Why it is not as expected; else ""."""
 
 
-@app.callback(invoke_without_command=True)
+@app.command(epilog="Example: sandbox-server demo --url http://127.0.0.1:5000")
 def demo(
     url: Annotated[str, typer.Option(help="A running server that has the samples; default: start one.")] = "",
     examples: Annotated[Path | None, typer.Option(help="Folder with the samples; default: the package's.")] = None,

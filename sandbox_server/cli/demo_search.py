@@ -50,7 +50,7 @@ class Played:
     """Why it is not as expected; else ""."""
 
 
-@app.callback(invoke_without_command=True)
+@app.command(epilog="Example: sandbox-server demo-search")
 def demo_search(
     examples: Annotated[Path | None, typer.Option(help="Folder with the samples; default: the package's.")] = None,
 ) -> None:

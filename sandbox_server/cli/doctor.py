@@ -1,6 +1,8 @@
 """`sandbox-server doctor`: check everything that a server needs, and say how to fix what is wrong."""
 
 import asyncio
+import difflib
+import os
 import secrets
 import shutil
 import sys
@@ -31,17 +33,19 @@ _CHECK_S = 20.0  # for each check; a healthy part answers within one second
 _LOW_DISK_GB = 10.0
 _CLOCK_S = 5.0  # deadlines are compared between hosts
 _LOOKED_AT = 1000  # instances whose image is checked
+_ALIKE = 0.88  # SANDBOX_COMMAND_TIMEOUT is 0.96 like SANDBOX_COMMAND_TIMEOUT_S
 
 
 class _Unwell(Exception):
     """What is wrong, and what to do."""
 
 
-@app.callback(invoke_without_command=True)
+@app.command(epilog="Example: sandbox-server doctor")
 def doctor() -> None:
     """Check Docker, Redis, SQL, disks, images, clocks and the grading libraries; exit code 1 if a check fails."""
     settings = configuration.load()
     checks: dict[str, Callable[[Settings], Awaitable[str]]] = {
+        "settings": _settings,
         "docker": _docker,
         "clock": _clock,
         "redis": _redis,
@@ -72,6 +76,16 @@ async def _examine(settings: Settings, checks: dict[str, Callable[[Settings], Aw
         unwell += sign == "FAIL"
         typer.echo(f"{sign}  {name:<15} {said}")
     return unwell
+
+
+async def _settings(settings: Settings) -> str:
+    known = {f"SANDBOX_{name.upper()}" for name in Settings.model_fields}
+    given = {name for name in os.environ if name.startswith("SANDBOX_")}
+    said = f"{len(given & known)} given as variables"
+    for name in sorted(given - known):  # most are other programs'; a misspelled setting would be ignored silently
+        if meant := difflib.get_close_matches(name, known, 1, _ALIKE):
+            said += f"; {name} is none of the server's settings: is {meant[0]} meant?"
+    return said
 
 
 async def _docker(settings: Settings) -> str:

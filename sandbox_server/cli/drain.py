@@ -18,7 +18,7 @@ class NotDrained(ServiceError):
     code = "not_drained"
 
 
-@app.callback(invoke_without_command=True)
+@app.command(epilog="Example: sandbox-server drain --node sandbox-2")
 def drain(
     node: str = typer.Option("", help="Node to drain; default: this server's (SANDBOX_NODE_ID)."),
     timeout_s: float = typer.Option(15_000.0, min=0, help="Maximum wait; every session ends by SANDBOX_SESSION_MAX_S."),

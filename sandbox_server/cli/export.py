@@ -19,16 +19,19 @@ class Format(StrEnum):
     ASCIICAST = "asciicast"
 
 
-@app.callback(invoke_without_command=True)
+@app.command(epilog="Example: sandbox-server export --run grpo-7b --output run.jsonl")
 def export(
     run: str | None = typer.Option(None, help="Only this run's sessions; default: all."),
     hours: float | None = typer.Option(None, min=0, help="Only sessions started within this many hours."),
-    actions: bool = typer.Option(False, help="Include every action and observation."),
+    actions: bool = typer.Option(False, "--actions", help="Include every action and observation."),
     session: str | None = typer.Option(None, metavar="SID", help="One session, as a file that needs no server."),
     kind: Format = typer.Option(Format.HTML, "--format", help="Of --session; asciinema plays an asciicast."),  # noqa: B008 -- typer reads it
     output: Path | None = typer.Option(None, "--output", "-o", help="Output file; default: standard output."),  # noqa: B008 -- typer reads it
 ) -> None:
-    """Write sessions with rewards, masks and causes, one JSON object per line, newest first."""
+    """Write sessions with rewards, masks and causes, one JSON object per line, newest first.
+
+    With --session: that session alone, as a page or a recording.
+    """
     if session is not None:
         paths = {Format.HTML: "/ui/sessions/{}/export", Format.ASCIICAST: "/v1/sessions/{}/asciicast"}
         path, query = paths[kind].format(session), {}

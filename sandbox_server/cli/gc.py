@@ -13,7 +13,7 @@ from sandbox_server.state.embedded import end_orphan
 app = typer.Typer()
 
 
-@app.callback(invoke_without_command=True)
+@app.command(epilog="Example: sandbox-server gc")
 def gc() -> None:
     """Remove this node's containers and end its embedded Redis. Does nothing while its server runs, which has a reaper.
 

@@ -51,8 +51,8 @@ class _Known:
     last_use: float
 
 
-@app.command("build")
-def build(what: list[Built]) -> None:
+@app.command("build", epilog="Example: sandbox-server images build search")
+def build(what: list[Built] = typer.Argument(metavar="IMAGE", help="egress, search or samples.")) -> None:  # noqa: B008 -- typer reads it
     """Build the image for network rules, the one for code search, or those of the samples; does nothing if up to date.
 
     They are made of Debian's packages: as root on Debian by mmdebstrap, which is installed if missing, otherwise on
@@ -75,16 +75,16 @@ def build(what: list[Built]) -> None:
         typer.echo(f"{one}: up to date")
 
 
-@app.command("prepare")
+@app.command("prepare", epilog="Example: sandbox-server images prepare samples__ledger-12")
 def prepare(
-    ids: list[str] | None = typer.Argument(None, metavar="[ID...]"),  # noqa: B008 -- typer reads it
+    ids: list[str] | None = typer.Argument(None, metavar="ID", help="Ids of instances; none: all."),  # noqa: B008 -- typer reads it
 ) -> None:
     """Prepare the images of these instances, or of all, so that a first start is as fast as later ones."""
     if failed := asyncio.run(_prepare(ids or [])):
         raise SystemExit(f"error: {failed} images could not be prepared")
 
 
-@app.command("list")
+@app.command("list", epilog="Example: sandbox-server images list")
 def list_images() -> None:
     """List prepared images and the catalogue's task images: last use, size, what keeps them, name."""
     settings = configuration.load()
@@ -99,7 +99,7 @@ def list_images() -> None:
     typer.echo(f"{len(shown)} images, {mb} MB without shared layers; times of the last use, UTC")
 
 
-@app.command("prune")
+@app.command("prune", epilog="Example: sandbox-server images prune --older-than 7d")
 def prune(
     older_than: str = typer.Option("0m", metavar="AGE", help="Only images not used for this time: 90m, 36h or 7d."),
 ) -> None:

@@ -31,10 +31,12 @@ _TREES = "--mirrors, --repos DIR, or --truth file_changes if the rows have that 
 app = typer.Typer(no_args_is_help=True)
 
 
-@app.command("import")
+@app.command("import", epilog="Example: sandbox-server instances import train.jsonl")
 def import_files(
-    files: list[Path] = typer.Argument(metavar="FILE..."),  # noqa: B008 -- typer reads it
-    localization: bool = typer.Option(False, help="Import as code-search tasks: find what the gold patch changes."),
+    files: list[Path] = typer.Argument(metavar="FILE", help="Files, or folders of Harbor tasks."),  # noqa: B008 -- typer reads it
+    localization: bool = typer.Option(
+        False, "--localization", help="Import as code-search tasks: find what the gold patch changes."
+    ),
     repos: Path | None = typer.Option(  # noqa: B008 -- as above
         None,
         metavar="DIR",
@@ -47,10 +49,15 @@ def import_files(
         "", metavar="NAME|FILE", help="With --localization: how answers are scored; default: the service's setting."
     ),
     written: AnswerFormat | None = typer.Option(  # noqa: B008 -- as above
-        None, "--format", help="With --localization: format of the answer; default: any."
+        None,
+        "--format",
+        metavar="FORMAT",
+        help="With --localization: format of the answer: auto, files, file_list, fenced, structured or lines.",
     ),
     truth: TruthSource = typer.Option(  # noqa: B008 -- as above
-        "patch", help="With --localization: what has to be found: by the gold patch, or by the column file_changes."
+        "patch",
+        metavar="SOURCE",
+        help="With --localization: source of the files to find: patch (gold), or file_changes (a column).",
     ),
     only: list[str] | None = typer.Option(  # noqa: B008 -- as above
         None, metavar="SUFFIX", help="With --localization: only files with this ending have to be found, such as .py."
@@ -64,8 +71,8 @@ def import_files(
 ) -> None:
     """Import task instances from JSON Lines, JSON, parquet or folders; docs/instances.md lists the families.
 
-    A file is imported whole or not at all. Files before a bad one stay imported; files after it are not read. A folder
-    holds tasks of Harbor: those that are refused are named, all others are imported.
+    A file is imported completely or not at all: the first bad file stops the import, and files before it stay imported.
+    A folder holds Harbor tasks: refused tasks are named, and all others are imported.
     """
     by_patch = truth == "patch"
     if not localization and (repos is not None or by_mirrors or rewards or written or only or not by_patch):
@@ -91,7 +98,7 @@ def import_files(
     )
 
 
-@app.command("list")
+@app.command("list", epilog="Example: sandbox-server instances list --dataset swe-gym")
 def list_instances(
     dataset: str | None = typer.Option(None, help="Only this data set."),
     repo: str | None = typer.Option(None, help="Only this repository."),
@@ -101,18 +108,18 @@ def list_instances(
     asyncio.run(_list(dataset, repo, limit))
 
 
-@app.command("show")
+@app.command("show", epilog="Example: sandbox-server instances show samples__ledger-12")
 def show_instance(
-    instance_id: str = typer.Argument(metavar="ID"),
+    instance_id: str = typer.Argument(metavar="ID", help="Id of the instance."),
     as_json: bool = typer.Option(False, "--json", help="The whole record, gold patch and tests included."),
 ) -> None:
     """Show one instance."""
     asyncio.run(_show(instance_id, as_json=as_json))
 
 
-@app.command("verify")
+@app.command("verify", epilog="Example: sandbox-server instances verify samples__ledger-12")
 def verify_instances(
-    ids: list[str] | None = typer.Argument(None, metavar="[ID...]"),  # noqa: B008 -- typer reads it
+    ids: list[str] | None = typer.Argument(None, metavar="ID", help="Ids of instances; none: all."),  # noqa: B008 -- typer reads it
     jobs: int = typer.Option(0, min=0, help="Instances at a time; 0: SANDBOX_GRADE_CONCURRENCY."),
 ) -> None:
     """Grade the gold patch and the unpatched tree of these instances, or of all: only gold may resolve."""
@@ -122,13 +129,13 @@ def verify_instances(
         raise SystemExit(f"error: {unsound} not sound")
 
 
-@app.command("certify")
+@app.command("certify", epilog="Example: sandbox-server instances certify --mutants 4 samples__ledger-12")
 def certify_instances(
-    ids: list[str] | None = typer.Argument(None, metavar="[ID...]"),  # noqa: B008 -- typer reads it
+    ids: list[str] | None = typer.Argument(None, metavar="ID", help="Ids of instances; none: all."),  # noqa: B008 -- typer reads it
     jobs: int = typer.Option(0, min=0, help="Runs of tests at a time; 0: one for every two CPUs."),
     times: int = typer.Option(3, min=2, help="Runs of gold, and of the unpatched tree, first quiet, then under load."),
     mutants: int = typer.Option(8, min=0, help="Maximum number of small faults to put into gold."),
-    again: bool = typer.Option(False, help="Start anew instead of continuing the previous run."),
+    again: bool = typer.Option(False, "--again", help="Start anew instead of continuing the previous run."),
 ) -> None:
     """Measure how reliable the tests of these instances, or of all, are: flakes, free tests, mutants, variants.
 
@@ -140,9 +147,9 @@ def certify_instances(
         raise SystemExit(f"error: {unsound} not sound")
 
 
-@app.command("certificates")
+@app.command("certificates", epilog="Example: sandbox-server instances certificates --format csv")
 def show_certificates(
-    ids: list[str] | None = typer.Argument(None, metavar="[ID...]"),  # noqa: B008 -- typer reads it
+    ids: list[str] | None = typer.Argument(None, metavar="ID", help="Ids of instances; none: all."),  # noqa: B008 -- typer reads it
     style: str = typer.Option("md", "--format", help="csv, json or md."),
 ) -> None:
     """Show what `certify` found, one line per instance and image."""
@@ -241,6 +248,8 @@ async def _certificates(ids: Sequence[str], style: str) -> None:
     table = importlib.import_module("sandbox_server.cli.certificates")  # needs the grading code
     async with _database() as database:
         found = await table.rows(Instances(database), Certificates(database), ids)
+    if not found:
+        typer.echo("no certificates; `sandbox-server instances certify` makes them", err=True)
     try:
         typer.echo(table.written(found, style))
     except ValueError as error:

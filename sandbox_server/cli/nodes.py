@@ -7,7 +7,7 @@ from sandbox_server.cli import api
 app = typer.Typer()
 
 
-@app.callback(invoke_without_command=True)
+@app.command(epilog="Example: sandbox-server nodes")
 def nodes() -> None:
     """List the nodes: name, status, sessions, gradings, address, faults."""
     for node in api.call("GET", "/v1/nodes"):

@@ -55,7 +55,7 @@ _COMPOSITIONS = """
 """
 
 
-@app.callback(invoke_without_command=True)
+@app.command(epilog="Example: sandbox-server rewards --check rewards.yaml")
 def show(
     as_markdown: bool = typer.Option(False, "--markdown", help="The whole reference, as docs/rewards.md."),
     check: str | None = typer.Option(None, metavar="NAME|FILE", help="Check whether this composition is valid."),

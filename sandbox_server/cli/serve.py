@@ -55,7 +55,7 @@ class _Server(uvicorn.Server):
         gc.freeze()
 
 
-@app.callback(invoke_without_command=True)
+@app.command(epilog="Example: sandbox-server serve --port 8000")
 def serve(
     host: str | None = typer.Option(None, help="Address to listen on; overrides SANDBOX_HOST."),
     port: int | None = typer.Option(None, min=0, max=65535, help="Port to listen on; overrides SANDBOX_PORT."),
@@ -105,7 +105,14 @@ def run(settings: Settings, build: Build) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     # bound before the parts open: a second server started by mistake must not touch the first one's sessions
-    listener = config.bind_socket()
+    try:
+        listener = config.bind_socket()  # prints the system's error
+    except SystemExit:
+        sys.stderr.write(
+            f"Nothing can listen on {settings.host}:{settings.port}: stop what holds the address, or choose another one"
+            " with --host and --port.\n"
+        )
+        raise
     # uvicorn makes it inheritable; a child that outlives a killed server briefly would keep the address taken
     listener.set_inheritable(False)
     settings = settings.model_copy(update={"port": listener.getsockname()[1]})  # announced to other nodes

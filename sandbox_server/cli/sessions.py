@@ -16,7 +16,7 @@ _LOOK_S = 1.0
 app = typer.Typer(no_args_is_help=True)
 
 
-@app.command("list")
+@app.command("list", epilog="Example: sandbox-server sessions list --run grpo-7b --verdict unresolved")
 def list_sessions(
     state: str | None = typer.Option(None, help="live, ending, ended or lost."),
     run: str | None = typer.Option(None, help="Only sessions of this run."),
@@ -44,9 +44,9 @@ def list_sessions(
         )
 
 
-@app.command("follow")
+@app.command("follow", epilog="Example: sandbox-server sessions follow 8235282074402559")
 def follow_session(
-    sid: str = typer.Argument(metavar="SID"),
+    sid: str = typer.Argument(metavar="SID", help="Id of the session."),
     after: int = typer.Option(0, min=0, help="Start after this action."),
 ) -> None:
     """Print a session's actions as they arrive, until it ends; then its verdict, if any."""
@@ -69,24 +69,24 @@ def follow_session(
     typer.echo(for_terminal(f"{sid} {session['state']} ({session['end_reason']}){judged}"))
 
 
-@app.command("show")
-def show_session(sid: str = typer.Argument(metavar="SID")) -> None:
+@app.command("show", epilog="Example: sandbox-server sessions show 8235282074402559")
+def show_session(sid: str = typer.Argument(metavar="SID", help="Id of the session.")) -> None:
     """Show a session in full."""
     typer.echo(json.dumps(api.call("GET", f"/v1/sessions/{sid}"), indent=2, ensure_ascii=False))
 
 
-@app.command("open")
+@app.command("open", epilog="Example: sandbox-server sessions open 8235282074402559 --at 7")
 def open_session(
-    sid: str = typer.Argument(metavar="SID"),
+    sid: str = typer.Argument(metavar="SID", help="Id of the session."),
     at: int | None = typer.Option(None, min=0, help="After this action; 0: before the first. Default: the last one."),
 ) -> None:
     """Open a shell in a copy of a session, live or ended. The copy is gone at exit; stdin may be a script."""
     raise typer.Exit(terminal.open_copy(sid, at))
 
 
-@app.command("close")
+@app.command("close", epilog="Example: sandbox-server sessions close 8235282074402559")
 def close_session(
-    sid: str | None = typer.Argument(None, metavar="[SID]"),
+    sid: str | None = typer.Argument(None, metavar="SID", help="Id of the session."),
     run: str | None = typer.Option(None, help="All sessions and boxes of this run, instead of a SID."),
 ) -> None:
     """End a session, or all sessions of a run; their patches are kept and graded."""

@@ -26,7 +26,7 @@ Made by `sandbox-server settings --markdown` from sandbox_server/settings/; a te
 """
 
 
-@app.callback(invoke_without_command=True)
+@app.command(epilog="Example: sandbox-server settings")
 def show(
     as_markdown: bool = typer.Option(False, "--markdown", help="The whole reference, as docs/settings.md."),
 ) -> None:

@@ -15,11 +15,11 @@ app = typer.Typer()
 _CLEAR = "\x1b[H\x1b[2J"
 
 
-@app.callback(invoke_without_command=True)
+@app.command(epilog="Example: sandbox-server top --run grpo-7b")
 def top(
     run: str | None = typer.Option(None, help="Only this run."),
     every_s: float = typer.Option(2.0, "--every", min=0.5, help="Seconds between refreshes."),
-    once: bool = typer.Option(False, help="Print once; the default if the output is not a terminal."),
+    once: bool = typer.Option(False, "--once", help="Print once; the default if the output is not a terminal."),
 ) -> None:
     """Show the service's health in one word, and its evidence."""
     query: dict[str, str | int] = {} if run is None else {"run": run}

@@ -54,4 +54,4 @@ async def check_receipt(request: HTTPConnection, receipt_id: str) -> None:
         return
     known = re.fullmatch("[A-Za-z0-9_.:-]{1,128}", receipt_id) is not None
     if not known or await request.app.state.receipts.receipt_owner(receipt_id) != owner:
-        raise UnknownReceipt(f"no receipt {receipt_id[:60]!r}")
+        raise UnknownReceipt(f"no receipt {receipt_id[:60]!r}; the `receipt` of a reward is its id")

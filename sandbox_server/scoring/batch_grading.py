@@ -118,7 +118,8 @@ class BatchGrading:
         truth = item.truth or (task.truth if task else None)
         if truth is None:
             raise Ungradable(
-                "There is nothing to score by: the item has no truth, and no instance with a localization."
+                "The item has no `patch` to grade, and an answer is scored by its `truth` or by an `instance` with a"
+                " localization, of which it has neither."
             )
         if task is not None and instance is not None:
             written = task.answer if item.written == AUTO else item.written

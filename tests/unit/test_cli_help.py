@@ -1,0 +1,40 @@
+"""What somebody sees who does not know the command line yet."""
+
+import asyncio
+import importlib
+import shlex
+
+import click
+import pytest
+import typer
+
+from sandbox_server.cli import VERBS, doctor
+from sandbox_server.settings import Settings
+
+
+def commands(name: str, command: click.Command) -> dict[str, click.Command]:
+    """Every command below this one that runs something, by its words."""
+    if not hasattr(command, "commands"):
+        return {name: command}
+    return {
+        word: leaf for verb, sub in command.commands.items() for word, leaf in commands(f"{name} {verb}", sub).items()
+    }
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_each_help_has_an_example_that_works(verb: str) -> None:
+    """A new command has no example, or an option of an example was renamed."""
+    app = importlib.import_module(f"sandbox_server.cli.{verb.replace('-', '_')}").app
+    for words, command in commands(verb, typer.main.get_command(app)).items():
+        example = shlex.split((command.epilog or "").removeprefix("Example: sandbox-server "))
+        assert " ".join(example[: len(words.split())]) == words
+        with command.make_context(words, example[len(words.split()) :]) as context:
+            assert context.command.help
+
+
+def test_doctor_names_a_misspelled_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SANDBOX_COMAND_TIMEOUT_S=30 does nothing, and nothing says so."""
+    monkeypatch.setenv("SANDBOX_COMAND_TIMEOUT_S", "30")
+    monkeypatch.setenv("SANDBOX_URL", "http://localhost:5000")  # the client's
+    told = asyncio.run(doctor._settings(Settings()))
+    assert "is SANDBOX_COMMAND_TIMEOUT_S meant?" in told and "SANDBOX_URL" not in told
