@@ -17,9 +17,9 @@ from sandbox_server.catalogue.session_tokens import SessionTokens
 from sandbox_server.fleet.heartbeat import Heartbeat, NodeRequests
 from sandbox_server.insight.overview import Insight
 from sandbox_server.pool.lookahead import TOGETHER as lookahead_together
+from sandbox_server.pool.metering import Metering
 from sandbox_server.sandbox.base import Runtime
 from sandbox_server.sessions.disk import DiskWatch
-from sandbox_server.sessions.metering import Metering
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import NodeRecord
 

@@ -49,17 +49,15 @@ from sandbox_server.fleet.placement import Placement
 from sandbox_server.images.box_images import BoxImages
 from sandbox_server.pool.lookahead import Lookahead
 from sandbox_server.records import SessionKind
+from sandbox_server.scoring.captures import Captures
 from sandbox_server.sessions.acting import Acting
 from sandbox_server.sessions.checkpointing import Checkpointing
 from sandbox_server.sessions.ending import Ending
 from sandbox_server.sessions.ends import Ends
 from sandbox_server.sessions.expiry import Expiry
 from sandbox_server.sessions.final_patches import FinalPatches
-from sandbox_server.sessions.fleet_view import FleetView
 from sandbox_server.sessions.forking import Forking
 from sandbox_server.sessions.kinds import Kinds, TaskKind
-from sandbox_server.sessions.log import SessionLog
-from sandbox_server.sessions.patches import Captures
 from sandbox_server.sessions.reaper import Reaper
 from sandbox_server.sessions.rebuilding import Rebuilding
 from sandbox_server.sessions.recovery import Recovery
@@ -71,9 +69,11 @@ from sandbox_server.sessions.running import Running
 from sandbox_server.sessions.runs import Runs
 from sandbox_server.sessions.service import SessionService
 from sandbox_server.sessions.sleeping import Sleeping
-from sandbox_server.sessions.starts import Starts
 from sandbox_server.sessions.task_starts import TaskStarts
 from sandbox_server.settings import Settings
+from sandbox_server.starts.fleet_view import FleetView
+from sandbox_server.starts.log import SessionLog
+from sandbox_server.starts.starts import Starts
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,9 @@ from sandbox_server.sessions.config import (
     RegularConfig,
     RestoreConfig,
     SleepConfig,
-    StartConfig,
 )
-from sandbox_server.sessions.starts import GRACE_S
 from sandbox_server.settings import Settings
+from sandbox_server.starts.starts import GRACE_S, StartConfig
 
 _ADMITTED = 2  # admitted starts per concurrent boot: one container is being made, the next start is ready
 

@@ -11,7 +11,7 @@ from sandbox_server.images.preparing import Preparing
 from sandbox_server.images.repository_images import RepositoryImages
 from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.sandbox.base import Runtime
-from sandbox_server.sessions.patches import Captures
+from sandbox_server.scoring.captures import Captures
 from sandbox_server.settings import Settings
 
 _PREPARE_S = 1800.0  # to repack a large history on a busy disk; starts give up long before, but it continues

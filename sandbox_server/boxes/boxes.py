@@ -20,7 +20,7 @@ from sandbox_server.records import OnTimeout, SessionKind
 from sandbox_server.sandbox.base import Runtime, Sandbox
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.ending import Ending
-from sandbox_server.sessions.log import SessionLog
+from sandbox_server.starts.log import SessionLog
 from sandbox_server.state.boxes import BoxFacts
 
 

@@ -18,8 +18,8 @@ from sandbox_server.records import BoxKind, BoxRecord, SessionRecord
 from sandbox_server.sandbox.base import ContainerSpec, Sandbox
 from sandbox_server.sessions.checkpointing import Checkpointing, Origin
 from sandbox_server.sessions.forking import Forking
-from sandbox_server.sessions.log import SessionLog
-from sandbox_server.sessions.starts import Starts
+from sandbox_server.starts.log import SessionLog
+from sandbox_server.starts.starts import Starts
 from sandbox_server.state.boxes import BoxFacts
 from sandbox_server.state.store import Store
 
@@ -95,7 +95,7 @@ class Copies:
 
 
 class _Plan:
-    """A `sessions.plan.Plan`."""
+    """A `starts.plan.Plan`."""
 
     instance_id = ""
 

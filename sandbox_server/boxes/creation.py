@@ -19,8 +19,8 @@ from sandbox_server.images.template_images import start_ready
 from sandbox_server.sandbox.base import Runtime
 from sandbox_server.sandbox.image_names import tagged
 from sandbox_server.sessions.ending import Ending
-from sandbox_server.sessions.log import SessionLog
-from sandbox_server.sessions.starts import Starts
+from sandbox_server.starts.log import SessionLog
+from sandbox_server.starts.starts import Starts
 from sandbox_server.state.boxes import BoxFacts
 from sandbox_server.tasks import TaskSet
 

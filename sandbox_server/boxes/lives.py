@@ -26,7 +26,7 @@ from sandbox_server.errors import (
 from sandbox_server.lifecycle import SessionState
 from sandbox_server.records import OnTimeout, SessionKind, SessionRecord
 from sandbox_server.sandbox.base import ContainerInfo, Runtime
-from sandbox_server.sessions.log import SessionLog
+from sandbox_server.starts.log import SessionLog
 from sandbox_server.state.boxes import BoxFacts
 from sandbox_server.state.store import Store
 

@@ -35,7 +35,7 @@ class Making:
 
 
 class BoxPlan:
-    """A `sessions.plan.Plan`."""
+    """A `starts.plan.Plan`."""
 
     instance_id = ""
     cwd = ""

@@ -23,8 +23,8 @@ from sandbox_server.errors import CapacityError, InfrastructureError, SandboxLos
 from sandbox_server.records import BoxRecord
 from sandbox_server.sandbox.base import ContainerSpec, Role, Runtime, Sandbox
 from sandbox_server.sessions.data import SessionData
-from sandbox_server.sessions.log import SessionLog
-from sandbox_server.sessions.starts import Starts
+from sandbox_server.starts.log import SessionLog
+from sandbox_server.starts.starts import Starts
 from sandbox_server.state.boxes import BoxFacts
 
 log = telemetry.logger(__name__)

@@ -19,7 +19,7 @@ _TELL_AGAIN_S = 3600.0  # Redis may have lost the list
 
 
 class Load(Protocol):
-    """The use of this node's slots (`sessions.starts`)."""
+    """The use of this node's slots (`starts`)."""
 
     @property
     def used(self) -> int:

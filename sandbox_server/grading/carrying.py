@@ -19,7 +19,7 @@ _SCRIPT = resources.files(__package__).joinpath("carrying.bash").read_text()
 
 
 def refusal(files: bytes, roots: Sequence[str]) -> str:
-    """Why these bytes are not what sessions/carry.bash prints of `roots`; "" if they are, as far as can be told."""
+    """Why these bytes are not what scoring/carry.bash prints of `roots`; "" if they are, as far as can be told."""
     head = files[:100].partition(b"\n")[0]
     sizes = head.removeprefix(_MAGIC).split()
     if not head.startswith(_MAGIC) or len(sizes) != 2 or not all(size.isdigit() for size in sizes):

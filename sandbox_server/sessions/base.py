@@ -8,10 +8,9 @@ from sandbox_server.actions.batch import Command, CommandResult
 from sandbox_server.catalogue.insight.records import Seen, SessionFilter
 from sandbox_server.catalogue.localization.truth import AnswerFormat, RewardItem
 from sandbox_server.errors import ServiceError
-from sandbox_server.pool.bucket import BucketView
-from sandbox_server.pool.lookahead import Failure
 from sandbox_server.records import ActionRecord, GradedSession, PatchRecord, SessionRecord, TurnTokens
 from sandbox_server.scoring.rewards import RewardAnswer
+from sandbox_server.starts.fleet_view import Announced, PoolView
 from sandbox_server.state.nodes import NodeRecord
 
 
@@ -53,30 +52,6 @@ class SessionView:
     """Seconds by stage, of the session and of its grading."""
     metrics: Mapping[str, object] = field(default_factory=dict)
     """See `scoring.rollout.metrics_of`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Announced:
-    """The result of an announcement of starts."""
-
-    queued: int
-    """Instances that will be prepared, in the given order."""
-    unknown: tuple[int | str, ...]
-    """Instances that are not in the catalogue."""
-    dropped: int
-    """Known instances for which the queue had no room."""
-
-
-@dataclass(frozen=True, slots=True)
-class PoolView:
-    """The containers and images that are ready, or being prepared, for future starts."""
-
-    size: int
-    """Maximum number of parked containers."""
-    buckets: Sequence[BucketView]
-    preparing: Sequence[str]
-    """Announced instances whose image is not ready yet."""
-    failures: Sequence[Failure]
 
 
 class Sessions(Protocol):

@@ -5,24 +5,6 @@ Times are in seconds.
 
 from dataclasses import dataclass
 
-from sandbox_server.pool.pool import PoolConfig
-
-
-@dataclass(frozen=True, slots=True)
-class StartConfig:
-    """Of starts on one node."""
-
-    node: str
-    max_sessions: int
-    start_queue: int
-    start_timeout_s: float
-    session_max_s: float
-    run_sessions: int
-    run_starts_per_min: int
-    pool_group: int
-    pool_group_window_s: float
-    pool: PoolConfig
-
 
 @dataclass(frozen=True, slots=True)
 class DialectConfig:

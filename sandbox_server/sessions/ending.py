@@ -25,7 +25,7 @@ from sandbox_server.sessions.config import EndConfig
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.final_patches import FinalPatches
 from sandbox_server.sessions.restoring import Restoring
-from sandbox_server.sessions.starts import Starts
+from sandbox_server.starts.starts import Starts
 
 log = telemetry.logger(__name__)
 

@@ -18,9 +18,9 @@ from sandbox_server.errors import (
 from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.lifecycle import SessionState
 from sandbox_server.records import PatchRecord, SessionRecord
+from sandbox_server.scoring.captures import Captures, none
 from sandbox_server.scoring.rewards import Rewards
 from sandbox_server.sessions.data import SessionData
-from sandbox_server.sessions.patches import Captures, none
 from sandbox_server.sessions.sleeping import Sleeping
 
 

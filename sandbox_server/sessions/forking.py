@@ -38,9 +38,9 @@ from sandbox_server.sessions.acting import Acting, refusal
 from sandbox_server.sessions.checkpointing import Checkpointing, Origin
 from sandbox_server.sessions.config import ForkConfig
 from sandbox_server.sessions.data import SessionData
-from sandbox_server.sessions.plan import TaskPlan
-from sandbox_server.sessions.starts import Starts
-from sandbox_server.sessions.together import together
+from sandbox_server.starts.plan import TaskPlan
+from sandbox_server.starts.starts import Starts
+from sandbox_server.starts.together import together
 from sandbox_server.state.runs import RunState
 
 log = telemetry.logger(__name__)
@@ -281,12 +281,12 @@ class _Plan(TaskPlan):
         """Of the actions that were run again, once it has begun."""
 
     async def spec(self) -> ContainerSpec:
-        """See `sessions.plan.Plan.spec`."""
+        """See `starts.plan.Plan.spec`."""
         known, self._spec = self._spec, None  # a second start of this plan has found the image removed
         return known or await super().spec()
 
     async def begin(self, record: SessionRecord, sandbox: Sandbox) -> SessionRecord:
-        """See `sessions.plan.Plan.begin`; raises as `Checkpointing.fill`."""
+        """See `starts.plan.Plan.begin`; raises as `Checkpointing.fill`."""
         origin = self._origin
         filled = await self._checkpointing.fill(record, sandbox, origin)
         self.differences = filled.differences

@@ -10,7 +10,7 @@ from sandbox_server.catalogue.instance import HarborGrader, TaskInstance
 from sandbox_server.errors import GraderBroken
 from sandbox_server.images.workspaces import Workspaces
 from sandbox_server.sandbox.base import Role, Runtime
-from sandbox_server.sessions.patches import Captures
+from sandbox_server.scoring.captures import Captures
 
 _UNPACK = "mkdir -p /solution && tar -x -z -f - -C /solution --no-same-owner && chmod +x /solution/solve.sh"
 _UNPACK_S = 60.0

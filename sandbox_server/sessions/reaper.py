@@ -17,7 +17,7 @@ from sandbox_server.sessions.expiry import TOGETHER, Expiry
 from sandbox_server.sessions.kinds import Kinds
 from sandbox_server.sessions.rebuilding import Rebuilding
 from sandbox_server.sessions.restoring import Restoring
-from sandbox_server.sessions.starts import Starts
+from sandbox_server.starts.starts import Starts
 
 log = telemetry.logger(__name__)
 

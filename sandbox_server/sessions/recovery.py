@@ -9,7 +9,7 @@ from sandbox_server.sessions.expiry import TOGETHER, Expiry
 from sandbox_server.sessions.kinds import Kinds
 from sandbox_server.sessions.reaper import Reaper
 from sandbox_server.sessions.rebuilding import Rebuilding
-from sandbox_server.sessions.starts import Starts
+from sandbox_server.starts.starts import Starts
 
 
 class Recovery:

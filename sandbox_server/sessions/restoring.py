@@ -26,9 +26,9 @@ from sandbox_server.sandbox.base import Runtime, Sandbox
 from sandbox_server.sessions.checkpointing import Checkpointing, Filled, Origin
 from sandbox_server.sessions.config import RestoreConfig
 from sandbox_server.sessions.data import SessionData
-from sandbox_server.sessions.log import SessionLog
 from sandbox_server.sessions.replay import how_they_ended
-from sandbox_server.sessions.starts import GRACE_S, Starts
+from sandbox_server.starts.log import SessionLog
+from sandbox_server.starts.starts import GRACE_S, Starts
 
 _DAMAGED = 2  # damaged checkpoints of one restore that are replaced by an older one
 

@@ -25,9 +25,9 @@ from sandbox_server.scoring.journals import ROLLBACK, Journals, undone_ranges
 from sandbox_server.sessions.acting import Acting
 from sandbox_server.sessions.checkpointing import Checkpointing
 from sandbox_server.sessions.data import SessionData
-from sandbox_server.sessions.log import SessionLog
 from sandbox_server.sessions.running import Ran, Running
-from sandbox_server.sessions.starts import GRACE_S
+from sandbox_server.starts.log import SessionLog
+from sandbox_server.starts.starts import GRACE_S
 
 log = telemetry.logger(__name__)
 

@@ -30,11 +30,11 @@ from sandbox_server.scoring.localizing import Localizing
 from sandbox_server.scoring.rewards import RewardAnswer, Rewards
 from sandbox_server.sessions import acting
 from sandbox_server.sessions.acting import Acting
-from sandbox_server.sessions.base import ActionAnswer, Announced, BatchAnswer, PoolView, SessionView
+from sandbox_server.sessions.base import ActionAnswer, BatchAnswer, SessionView
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.ends import Ends
-from sandbox_server.sessions.fleet_view import FleetView
 from sandbox_server.sessions.task_starts import TaskStarts
+from sandbox_server.starts.fleet_view import Announced, FleetView, PoolView
 from sandbox_server.state.nodes import NodeRecord
 
 log = telemetry.logger(__name__)

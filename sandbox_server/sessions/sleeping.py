@@ -29,8 +29,8 @@ from sandbox_server.scoring.journals import Journals
 from sandbox_server.sessions.checkpointing import Checkpointing, Filled, Origin
 from sandbox_server.sessions.config import SleepConfig
 from sandbox_server.sessions.data import SessionData
-from sandbox_server.sessions.log import SessionLog
-from sandbox_server.sessions.starts import Starts
+from sandbox_server.starts.log import SessionLog
+from sandbox_server.starts.starts import Starts
 
 log = telemetry.logger(__name__)
 

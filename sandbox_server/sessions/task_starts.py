@@ -19,8 +19,8 @@ from sandbox_server.scoring.localizing import Localizing
 from sandbox_server.scoring.rewards import Rewards
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.ends import Ends
-from sandbox_server.sessions.starts import Starts
-from sandbox_server.sessions.together import together
+from sandbox_server.starts.starts import Starts
+from sandbox_server.starts.together import together
 from sandbox_server.state.runs import RunState
 
 log = telemetry.logger(__name__)

@@ -57,11 +57,12 @@ from sandbox_server.records import ActionRecord, GradedSession, PatchRecord, Ses
 from sandbox_server.scoring.batch_grading import BatchGrading
 from sandbox_server.scoring.localizing import Localizing
 from sandbox_server.scoring.rewards import RewardAnswer
-from sandbox_server.sessions.base import ActionAnswer, Announced, BatchAnswer, PoolView, SessionView
+from sandbox_server.sessions.base import ActionAnswer, BatchAnswer, SessionView
 from sandbox_server.sessions.forking import Forking
 from sandbox_server.sessions.rollback import Rollback
 from sandbox_server.sessions.runs import Runs
 from sandbox_server.settings import Settings
+from sandbox_server.starts.fleet_view import Announced, PoolView
 from sandbox_server.state.nodes import NodeRecord
 
 from .stub_parts import NoBoxes, NoCopies, NoCreation, NoRuns, NoSnapshots

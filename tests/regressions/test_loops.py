@@ -21,16 +21,16 @@ from sandbox_server.fleet.heartbeat import Heartbeat
 from sandbox_server.grading.drift import Drift
 from sandbox_server.images.engine_disk import EngineDisk
 from sandbox_server.pool.lookahead import Lookahead
+from sandbox_server.pool.metering import Metering
 from sandbox_server.pool.pool import Pool
 from sandbox_server.records import SessionKind, SessionRecord
 from sandbox_server.sandbox.docker.images import Images
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from sandbox_server.sessions.disk import REASON, DiskWatch
-from sandbox_server.sessions.log import SessionLog
-from sandbox_server.sessions.metering import Metering
 from sandbox_server.sessions.reaper import Reaper
 from sandbox_server.sessions.sleeping import Sleeping
 from sandbox_server.settings import Settings
+from sandbox_server.starts.log import SessionLog
 from sandbox_server.state.journal import JournalFlusher
 from sandbox_server.state.leases import Leases
 from sandbox_server.state.signals import Signals

@@ -2,15 +2,40 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.errors import UnknownInstance, UnknownNode
 from sandbox_server.fleet.placement import Placement
-from sandbox_server.pool.lookahead import Lookahead
+from sandbox_server.pool.bucket import BucketView
+from sandbox_server.pool.lookahead import Failure, Lookahead
 from sandbox_server.pool.pool import Pool
-from sandbox_server.sessions.base import Announced, PoolView
 from sandbox_server.state.nodes import NodeRecord, Nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """The result of an announcement of starts."""
+
+    queued: int
+    """Instances that will be prepared, in the given order."""
+    unknown: tuple[int | str, ...]
+    """Instances that are not in the catalogue."""
+    dropped: int
+    """Known instances for which the queue had no room."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    """The containers and images that are ready, or being prepared, for future starts."""
+
+    size: int
+    """Maximum number of parked containers."""
+    buckets: Sequence[BucketView]
+    preparing: Sequence[str]
+    """Announced instances whose image is not ready yet."""
+    failures: Sequence[Failure]
 
 
 class FleetView:

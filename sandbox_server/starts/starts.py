@@ -21,21 +21,36 @@ from sandbox_server.lifecycle import SessionState
 from sandbox_server.pool.bucket import Taken
 from sandbox_server.pool.fair import FairQueue, QueueFull, Ticket
 from sandbox_server.pool.groups import Groups
-from sandbox_server.pool.pool import Pool
+from sandbox_server.pool.pool import Pool, PoolConfig
 from sandbox_server.pool.quotas import Quotas
 from sandbox_server.pool.spending import Spending
 from sandbox_server.records import SessionRecord
 from sandbox_server.sandbox.base import ContainerSpec, Runtime, Sandbox
 from sandbox_server.sandbox.faults import Faults
-from sandbox_server.sessions.config import StartConfig
-from sandbox_server.sessions.log import SessionLog
-from sandbox_server.sessions.plan import Plan, TaskPlan
+from sandbox_server.starts.log import SessionLog
+from sandbox_server.starts.plan import Plan, TaskPlan
 from sandbox_server.state.store import Store
 
 log = telemetry.logger(__name__)
 
 GRACE_S = 1800.0
 """Added to a session's deadline for the deadline on its container's label: time for its capture and removal."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartConfig:
+    """Bounds of the starts on one node; times in seconds, from the settings of the same names."""
+
+    node: str
+    max_sessions: int
+    start_queue: int
+    start_timeout_s: float
+    session_max_s: float
+    run_sessions: int
+    run_starts_per_min: int
+    pool_group: int
+    pool_group_window_s: float
+    pool: PoolConfig
 
 
 @dataclass(slots=True)
