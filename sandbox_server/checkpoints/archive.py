@@ -1,7 +1,8 @@
-"""The tar archives of checkpoints: POSIX headers, sparse files as GNU tar 1.0 writes them, nothing else.
+"""The tar archives of checkpoints: POSIX headers, sparse files in the format of GNU tar 1.0, and nothing else.
 
-Names and attributes are bytes, times nanoseconds. What is read may come from a hostile container: it is bounded, and
-whatever is not plainly of this form is refused. GNU tar reads what is written here, and the other way round.
+Names and attributes are bytes; times are in nanoseconds. An archive that is read may come from a hostile container, so
+its fields have limits and any other format is refused. GNU tar reads archives written here, and this module reads those
+that GNU tar writes.
 """
 
 import stat
@@ -12,23 +13,23 @@ from enum import StrEnum
 RECORD = 512
 _NAME, _LINK = 100, 100  # bytes of a header's fields
 _OCTAL_8, _OCTAL_12 = 8**7 - 1, 8**11 - 1  # largest numbers of fields of 8 and 12 bytes
-_EXTENDED_BYTES = 2 << 20  # of one member's attributes
-_MAP_BYTES = 64 << 10  # of one sparse file's map
+_EXTENDED_BYTES = 2 << 20  # bytes of the attributes of one member
+_MAP_BYTES = 64 << 10  # bytes of the map of one sparse file
 _PIECE = 1 << 20
 _NS = 10**9
 _XATTR = b"SCHILY.xattr."
 
 
 class Unusable(ValueError):
-    """The archive is broken off, or not of the form that is read here."""
+    """The archive is truncated, or is not in the supported format."""
 
 
 class Kind(StrEnum):
-    """Types of members, as in a header."""
+    """Type of a member, as in its header."""
 
     FILE = "0"
     LINK = "1"
-    """Another name of an earlier member."""
+    """A hard link to an earlier member."""
     SYMLINK = "2"
     FOLDER = "5"
     FIFO = "6"
@@ -49,19 +50,21 @@ class Member:
     gid: int = 0
     mtime_ns: int = 0
     size: int = 0
-    """Of a file, its holes included."""
+    """Size of a file in bytes, holes included."""
     target: bytes = b""
-    """Of a LINK or SYMLINK."""
+    """Target of a LINK or SYMLINK."""
     xattrs: Mapping[bytes, bytes] = field(default_factory=dict)
     content: Iterable[tuple[int, bytes]] = ()
-    """Of a file: where each piece begins, and the piece. What is read must be used up before the next member."""
+    """Data of a file: (offset, bytes) of each piece. Exhaust it before reading the next member."""
 
 
 END = bytes(2 * RECORD)
 
 
 def header(member: Member, extents: Sequence[tuple[int, int]] | None = None) -> bytes:
-    """What precedes a member's data. `extents`: begin and size of all data of a sparse file."""
+    """The header and map that precede the data of a member. `extents`: (offset, size) of each data range of a sparse
+    file.
+    """
     records: dict[bytes, bytes] = {}
     size = member.size if member.kind is Kind.FILE else 0
     sparse_map = b""
@@ -107,12 +110,15 @@ def header(member: Member, extents: Sequence[tuple[int, int]] | None = None) -> 
 
 
 def padding(size: int) -> bytes:
-    """What follows `size` bytes of data."""
+    """The padding after `size` bytes of data."""
     return bytes(-size % RECORD)
 
 
 def members(read: Callable[[int], bytes]) -> Iterator[Member]:
-    """The members of an archive; `read(n)` returns its next n bytes, fewer at its end. Raises Unusable."""
+    """Yield the members of an archive. `read(n)` returns its next n bytes, or fewer at the end.
+
+    Raises Unusable.
+    """
     while True:
         extended: dict[bytes, bytes] = {}
         block = _exactly(read, RECORD)
@@ -163,7 +169,7 @@ def _plain(read: Callable[[int], bytes], size: int) -> Iterator[tuple[int, bytes
 
 def _sparse(read: Callable[[int], bytes], stored: int) -> Iterator[tuple[int, bytes]]:
     text, words, wanted = b"", list[bytes](), 1
-    while len(words) < wanted:  # first the number of parts, then begin and size of each
+    while len(words) < wanted:  # the number of ranges, then offset and size of each
         if len(text) > _MAP_BYTES:
             raise Unusable("the map of a sparse file is too long")
         text += _exactly(read, RECORD)
@@ -241,8 +247,8 @@ def _exactly(read: Callable[[int], bytes], size: int) -> bytes:
 
 
 def _number(field: bytes) -> int:
-    """A number of a header."""
-    if field[0] & 0x80:  # GNU's form of large numbers
+    """Parse a numeric header field."""
+    if field[0] & 0x80:  # GNU's base-256 format for large numbers
         raise Unusable("a number that is no octal one")
     try:
         return int(field.strip(b"\0 ") or b"0", 8)

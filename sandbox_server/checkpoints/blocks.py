@@ -1,8 +1,8 @@
-"""Cuts a stream into blocks, so that archives of nearly the same files share most of them.
+"""Cuts a stream into blocks so that archives of similar files share most of their blocks.
 
-A block ends before a member of the archive whose name says so. Files that did not change then lie in the same blocks,
-whatever lies before them. Where nothing says so, a block ends at a fixed size. Any bytes can be cut: the archive comes
-out of a container, and nothing here believes it.
+A block ends before an archive member whose name hashes to a chosen value, so unchanged files fall into the same blocks
+whatever precedes them. A block without such a name ends at a fixed size. Any bytes can be cut: the archive comes from a
+container and is not trusted.
 """
 
 import zlib
@@ -15,7 +15,7 @@ _NAME = 100  # bytes at the beginning of a header
 _LEAST = 64 << 10  # bytes of a block, except for the last one
 _ENOUGH = 1 << 20  # bytes after which a block ends before the next member, whatever its name
 _MOST = 4 << 20  # bytes of a block
-_ONE_IN = 8  # of members end a block by their name
+_ONE_IN = 8  # share of members whose name ends a block
 
 
 class Cutter:
@@ -26,7 +26,7 @@ class Cutter:
         self._looked = 0
 
     def feed(self, data: bytes | bytearray) -> Iterator[bytes]:
-        """Yield the blocks that are complete with `data`; together with `rest` they are the whole stream."""
+        """Add `data` and yield the blocks that it completes. All blocks together with `rest` are the whole stream."""
         if self._held:
             self._held += data
             data = self._held
@@ -40,13 +40,13 @@ class Cutter:
             self._held = bytearray(data[begin:])
 
     def rest(self) -> bytes:
-        """The last block, perhaps empty."""
+        """The last block; may be empty."""
         return bytes(self._held)
 
     def _end(self, data: bytes | bytearray, begin: int) -> int | None:
-        """Where the block ends that begins at `begin`, if that is known yet.
+        """End of the block that starts at `begin`, or None if more data is needed to tell.
 
-        Blocks end at multiples of a record, so that the headers of the next block are where this looks for them.
+        Blocks end at multiples of a tar record, so the headers of the next block are at known offsets.
         """
         at = begin + max(self._looked, _LEAST + _MAGIC_AT)
         while (found := data.find(_MAGIC, at)) >= 0 and found < begin + _MOST:

@@ -1,9 +1,9 @@
-"""Takes a checkpoint of a sandbox, a session's or a box's, and gives its state to a fresh container of the same image.
+"""Takes a checkpoint of the sandbox of a session or box, and restores it in a fresh container of the same image.
 
-Where the server sees the containers' files (`sandbox.tree`), it reads and writes them itself; else programs in the
-containers do it. The shell says and takes its state itself. The source is hostile: what comes out of it is bounded,
-stored as it is, and only ever goes into containers of the same session, or of boxes of the same key, which could do
-nothing with it that the source cannot do itself.
+If the server can access the containers' files (`sandbox.tree`), it reads and writes them itself; otherwise programs in
+the containers do. The shell saves and loads its own state. The source is hostile: its output has size limits, is stored
+unchanged, and is only restored in containers of the same session, or of boxes of the same key, where it can do nothing
+that the source cannot.
 """
 
 import asyncio
@@ -32,18 +32,18 @@ _OWN, _SAVE_FILE, _SHELL_FILE = "/run/sandbox", "save", "shell"
 _SAVE_ACTION = f'\\builtin . {_OWN}/{_SAVE_FILE} "$?" "$@" 2> /dev/null && \\builtin :'
 _RESTORE_ACTION = f"\\builtin shopt -u expand_aliases\n\\builtin . {_OWN}/{_SHELL_FILE} > /dev/null 2>&1 && \\builtin :"
 _BOUND = "SANDBOX_CHECKPOINT_TIMEOUT_S"
-_SHELL_BYTES = 8 << 20  # of the shell's state; what a container keeps in memory for us is 16 MB
-_SMALL_BYTES = 256 << 10  # of it that is written from the host, whose memory then holds it
+_SHELL_BYTES = 8 << 20  # of the shell's state; /run/sandbox, where it is kept in the container, has 16 MB
+_SMALL_BYTES = 256 << 10  # of it, if written from the host: the memory is then the host's
 _LEFT_OUT = 20  # programs and files named in a notice
 
 
 async def capture(sandbox: Sandbox, outside: Outside, writing: Writing, *, timeout_s: float) -> tuple[str, ...]:
-    """Write a sandbox's files and shell; the caller holds the session. Returns what cannot be carried.
+    """Write the files and the shell's state of a sandbox; return descriptions of what was left out.
 
-    Programs that run meanwhile may change files while they are read.
+    The caller holds the session's lock. Programs that run during the capture may change files while they are read.
 
     Raises:
-        NotForkable: what is in the container prevents it. DataDiskFull. SandboxLost, EngineUnavailable.
+        NotForkable: the contents of the container prevent it. DataDiskFull. SandboxLost, EngineUnavailable.
     """
     if sandbox.shell.running:
         raise NotForkable("a command still runs in its shell; wait for its end or interrupt it, then copy the session")
@@ -64,7 +64,7 @@ async def capture(sandbox: Sandbox, outside: Outside, writing: Writing, *, timeo
 
 
 async def capture_files(sandbox: Sandbox, outside: Outside, writing: Writing, *, timeout_s: float) -> tuple[str, ...]:
-    """As `capture`, of a sandbox without a shell; what runs in it by `Sandbox.start` is not told."""
+    """As `capture`, for a sandbox without a shell. Programs that `Sandbox.start` runs are not reported."""
     try:
         async with asyncio.timeout(timeout_s), _tree(sandbox, outside) as tree:
             return _told(await _take_files(sandbox, outside, tree, writing, timeout_s))
@@ -77,7 +77,7 @@ async def capture_files(sandbox: Sandbox, outside: Outside, writing: Writing, *,
 async def restore_files(
     sandbox: Sandbox, checkpoint: Checkpoint, store: Checkpoints, *, timeout_s: float, outside: Outside | None = None
 ) -> None:
-    """As `restore`, of a sandbox without a shell."""
+    """As `restore`, for a sandbox without a shell."""
     try:
         async with asyncio.timeout(timeout_s), _tree(sandbox, outside) as tree:
             if tree is None or not await _put_from_host(tree, checkpoint, store, {}):
@@ -91,12 +91,12 @@ async def restore_files(
 async def restore(
     sandbox: Sandbox, checkpoint: Checkpoint, store: Checkpoints, *, timeout_s: float, outside: Outside | None = None
 ) -> None:
-    """Give a fresh container of the checkpoint's image the state of the session.
+    """Restore the session's state in a fresh container of the checkpoint's image.
 
-    `outside`: with it, the files are written from the engine's host where it shows them.
+    `outside`: if given, the files are written from the engine's host where that is possible.
 
     Raises:
-        Damaged: the checkpoint is not whole. NotForkable: its state cannot be restored. SandboxLost, EngineUnavailable.
+        Damaged: the checkpoint is incomplete. NotForkable: it cannot be restored. SandboxLost, EngineUnavailable.
     """
     script = b"".join([block async for block in store.read(checkpoint, Part.SHELL)])
     try:
@@ -116,7 +116,7 @@ async def restore(
 
 @asynccontextmanager
 async def _tree(sandbox: Sandbox, outside: Outside | None) -> AsyncIterator[Tree | None]:
-    """The container's files as this server sees them; None if it does not."""
+    """The container's files, if this server can access them; otherwise None."""
     tree = None
     if outside is not None:
         try:
@@ -133,19 +133,19 @@ async def _tree(sandbox: Sandbox, outside: Outside | None) -> AsyncIterator[Tree
 async def _take_files(
     sandbox: Sandbox, outside: Outside, tree: Tree | None, writing: Writing, timeout_s: float
 ) -> tuple[str, ...]:
-    """Names of the programs that run."""
+    """Write the files; return the names of the running programs."""
     if tree is not None:
         try:
             return await hostside.take_files(tree, writing)
         except NotShown as error:
             log.debug("a checkpoint is taken by the container", why=str(error))
-        except (OSError, OverflowError) as error:  # the latter: a sparse file that got more parts meanwhile
+        except (OSError, OverflowError) as error:  # OverflowError: a sparse file that got more ranges meanwhile
             raise NotForkable(f"its files could not be read: {error}") from error
     return await inside.take_files(sandbox, outside, writing, timeout_s)
 
 
 async def _put_from_host(tree: Tree, checkpoint: Checkpoint, store: Checkpoints, own: Mapping[bytes, bytes]) -> bool:
-    """`own`: files of ours. False: the container has to do it."""
+    """Restore from the host, with the service's own files `own`. Returns False if the container has to do it."""
     if sum(map(len, own.values())) > _SMALL_BYTES:
         return False
     try:
@@ -172,10 +172,10 @@ async def _take_shell(sandbox: Sandbox, tree: Tree | None, timeout_s: float) -> 
 
 
 async def _store(sandbox: Sandbox, tree: Tree | None, name: str, data: bytes) -> None:
-    """Write a small file of ours."""
+    """Write a small file of the service's own."""
     if tree is not None:
         with suppress(OSError):
-            tree.own.store(name.encode(), data)  # into memory: a thread would take longer to begin
+            tree.own.store(name.encode(), data)  # a write to memory: starting a thread takes longer
             return
     await sandbox.write_file(f"{_OWN}/{name}", data)
 
@@ -195,7 +195,7 @@ def _plain(name: str) -> str:
 
 
 def _first(group: ExceptionGroup[Exception]) -> Exception:
-    """The error to report of several that came together: the service's own, with what the container is to blame for."""
+    """Choose the error to report: first one that blames the container's limits, else the first ServiceError."""
     errors = list(group.exceptions)
     for error in errors:
         if isinstance(error, SandboxExhausted | SandboxDiskFull):

@@ -1,4 +1,4 @@
-"""What a checkpoint is: a session between two of its actions, as files and a shell; or a box, as files."""
+"""A checkpoint: the files and the shell of a session between two actions, or the files of a box."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -6,16 +6,16 @@ from enum import StrEnum
 
 
 class Part(StrEnum):
-    """One stream of a checkpoint. All but UNDO come out of a container and go into containers of the same session."""
+    """One stream of a checkpoint. All but UNDO come from a container and go to containers of the same session."""
 
     FILES = "files"
     """A tar archive of every path that differs from the image."""
     FOLDERS = "folders"
-    """The changed folders, each name ending in NUL."""
+    """The changed folders; each name ends in NUL."""
     CONTENTS = "contents"
-    """All names in those folders, each ending in NUL: what the image has besides was deleted."""
+    """All names in the changed folders, each ending in NUL. Files of the image that are not listed were deleted."""
     SHELL = "shell"
-    """A script that gives a fresh shell the state of the session's."""
+    """A script that recreates the session's shell state in a fresh shell."""
     UNDO = "undo"
     """The editor's undo history."""
 
@@ -25,25 +25,25 @@ class Checkpoint:
     """A stored checkpoint."""
 
     sid: str
-    """A box's or a snapshot's name too, see `boxes.files`."""
+    """For a box or a snapshot: its name, see `boxes.states`."""
     seq: int
-    """It was taken after this action; 0: before the first one, or of a box."""
+    """The action after which it was taken; 0: before the first action, or of a box."""
     image: str
-    """Name of the prepared image that the session's container was made from; of a box's, its id."""
+    """Name of the prepared image that the session's container was created from; for a box, the image's id."""
     made_at: float
     """Unix seconds."""
     talk_turns: int = 0
     """As in `SessionRecord`."""
     left_out: tuple[str, ...] = ()
-    """What cannot be carried: running programs by name, open files of the shell by number."""
+    """What was left out: names of running programs, numbers of open file descriptors of the shell."""
     differences: tuple[str, ...] = ()
-    """Actions that ended otherwise than in the session, when they were run again for this checkpoint."""
+    """Actions that ended differently when they were replayed for this checkpoint."""
     blocks: Mapping[Part, tuple[str, ...]] = field(default_factory=dict)
     """Part -> names of its blocks, in order."""
     sizes: Mapping[Part, int] = field(default_factory=dict)
     """Part -> bytes, uncompressed."""
     stands: bool = False
-    """It is not removed to make room: a box's files, which nothing else can bring back."""
+    """Never removed to make room, because nothing else can restore it: the files of a box."""
 
     def to_json(self) -> dict[str, object]:
         """As JSON values."""
@@ -51,7 +51,7 @@ class Checkpoint:
 
     @classmethod
     def from_json(cls, values: Mapping[str, object]) -> "Checkpoint":
-        """Read what `to_json` wrote. Raises KeyError, TypeError, ValueError: it is something else."""
+        """Parse the result of `to_json`. Raises KeyError, TypeError or ValueError for anything else."""
         blocks, sizes = values["blocks"], values["sizes"]
         left_out, differences = values["left_out"], values["differences"]
         if not (isinstance(blocks, dict) and isinstance(sizes, dict)):
@@ -73,10 +73,10 @@ class Checkpoint:
 
 
 def fits(checkpoint: Checkpoint, seq: int, image: str, *, undone: Sequence[tuple[int, int]], whole: bool) -> bool:
-    """Whether actions behind the checkpoint lead to where its session was after action `seq`, in this image.
+    """Whether replaying the later actions on this checkpoint leads to the session's state after action `seq`.
 
-    `undone`: ranges of actions that do not lead there; a checkpoint within one does not fit. `whole`: it must have left
-    nothing out.
+    `image` must be the checkpoint's. `undone`: ranges of undone actions; a checkpoint within one does not fit. `whole`:
+    only accept a checkpoint that left nothing out.
     """
     at = checkpoint.seq
     if at > seq or checkpoint.image != image or (whole and checkpoint.left_out):

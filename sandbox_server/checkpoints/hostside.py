@@ -1,4 +1,4 @@
-"""A checkpoint's files, taken and restored from the engine's host, where it shows them: nothing is started for it."""
+"""Captures and restores the files of a checkpoint from the host of the engine. Starts no process in the container."""
 
 import asyncio
 import threading
@@ -20,14 +20,15 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 _THREADS = ThreadPoolExecutor(4, thread_name_prefix="checkpoints")
-_SHARED_BYTES = 8 << 20  # of a checkpoint that is read once for all of its copies
-_LISTS_BYTES = 4 << 20  # of names; those of more files than this way is for
+_SHARED_BYTES = 8 << 20  # bytes of a checkpoint that is read once for all of its copies
+_LISTS_BYTES = 4 << 20  # of names; a larger list means too many files for this method
 
 
 async def on_thread(function: Callable[[*Ts], T], *arguments: *Ts, stopped: Callable[[], None] = lambda: None) -> T:
-    """Run a function on a thread. A caller that is cancelled waits for its end, since it closes what is used.
+    """Run a function on a thread. If the caller is cancelled, it still waits for the function to end.
 
-    `stopped` is called then, for a function that takes longer than a moment.
+    The caller closes what the function uses, so it must not return earlier. `stopped` is called on cancellation, to end
+    a function that takes longer than a moment.
     """
     future = asyncio.get_running_loop().run_in_executor(_THREADS, function, *arguments)
     try:
@@ -39,11 +40,11 @@ async def on_thread(function: Callable[[*Ts], T], *arguments: *Ts, stopped: Call
 
 
 async def take_files(tree: Tree, writing: Writing) -> tuple[str, ...]:
-    """Write the files and their lists; returns the names of the programs that run.
+    """Write the files and their lists; return the names of the running programs.
 
     Raises:
-        NotShown: nothing was written; it is too much for this way. As `Writing.add`. OSError, OverflowError: a file
-            cannot be read.
+        NotShown: too much for this method; nothing was written. As `Writing.add`. OSError, OverflowError: a file cannot
+        be read.
     """
     packer, pieces, size, cut = await on_thread(_begun, tree, writing)
     with closing(pieces):
@@ -65,16 +66,18 @@ def _begun(tree: Tree, writing: Writing) -> tuple[Packer, Generator[bytearray, N
 
 
 def _cut(pieces: Iterator[bytearray], writing: Writing) -> tuple[int, Cut]:
-    """The next bytes of the archive: how many, and the blocks that they complete."""
+    """The next bytes of the archive: their number, and the blocks that they complete."""
     data = next(pieces)
     return len(data), writing.cut(Part.FILES, data)
 
 
 async def put_files(tree: Tree, checkpoint: Checkpoint, store: Checkpoints, own: Mapping[bytes, bytes]) -> None:
-    """Give a fresh container the files, and files of ours (`own`). They may be there in part when it raises.
+    """Restore the files in a fresh container, and write the service's own files (`own`).
+
+    If it raises, some of the files may have been written.
 
     Raises:
-        Unusable, Refused: not this way. Damaged.
+        Unusable, Refused: use the other method. Damaged.
     """
     if sum(checkpoint.sizes.get(part, 0) for part in (Part.FOLDERS, Part.CONTENTS)) > _LISTS_BYTES:
         raise Refused("it has too many files")

@@ -1,7 +1,7 @@
-"""A checkpoint's files, taken and restored by programs in the containers, which every task image has.
+"""Captures and restores the files of a checkpoint by programs in the container, which every task image has.
 
-This works with every engine and runtime, and for any number of files. What was changed is found by its time, or listed
-from outside where the engine's host shows it, which saves the walk through the whole tree.
+Works with every engine and runtime and with any number of files. Changed files are found by their ctime, or listed by
+the host of the engine where that is possible, which avoids a walk through the whole tree.
 """
 
 import asyncio
@@ -18,19 +18,19 @@ from sandbox_server.sandbox.outside import Outside
 
 _CAPTURE = resources.files(__package__).joinpath("capture.bash").read_text()
 _RESTORE = resources.files(__package__).joinpath("restore.bash").read_text()
-_LISTS_BYTES = 16 << 20  # of names, of all three lists
-_GIVEN_BYTES = 4 << 20  # of names given to a container, which keeps them in memory
+_LISTS_BYTES = 16 << 20  # bytes of all three lists of names together
+_GIVEN_BYTES = 4 << 20  # bytes of names given to a container, which keeps them in memory
 _SAID_BYTES = 2000
 _FEED = 1 << 18  # bytes written at once
 
 
 async def take_files(sandbox: Sandbox, outside: Outside, writing: Writing, timeout_s: float) -> tuple[str, ...]:
-    """Write the files and their lists; returns the names of the programs that run. Raises as `capture.capture`."""
+    """Write the files and their lists; return the names of the running programs. Raises as `capture.capture`."""
     changed = await outside.changed(sandbox.container_id)
     given = [b"".join(path + b"\0" for path in paths) for paths in (changed.folders, changed.others)] if changed else []
     if sum(map(len, given)) > _GIVEN_BYTES:
         given = []
-    # what was changed is given, or found by its time
+    # changed files are given, or found by their time
     words = ["given", str(len(given[0]))] if given else ["since", (await outside.see(sandbox.container_id)).created_at]
     process = await sandbox.start(["bash", "-c", _CAPTURE, "capture", *words], stdin=bool(given), timeout_s=timeout_s)
     lists = bytearray()
@@ -60,7 +60,7 @@ async def take_files(sandbox: Sandbox, outside: Outside, writing: Writing, timeo
 
 
 def _parts(lists: bytes) -> tuple[bytes, bytes, bytes]:
-    """The three lists of capture.bash, each of names that end in NUL."""
+    """Split the output of capture.bash into its three lists; each name ends in NUL."""
     parts = []
     for _ in range(3):
         if lists.startswith(b"\0"):
@@ -76,7 +76,7 @@ def _parts(lists: bytes) -> tuple[bytes, bytes, bytes]:
 
 
 async def put_files(sandbox: Sandbox, checkpoint: Checkpoint, store: Checkpoints, timeout_s: float) -> None:
-    """Give a fresh container the files. Raises as `capture.restore`."""
+    """Restore the files in a fresh container. Raises as `capture.restore`."""
     sizes = [checkpoint.sizes.get(part, 0) for part in (Part.FOLDERS, Part.CONTENTS)]
     process = await sandbox.start(["bash", "-c", _RESTORE, "restore"], stdin=True, timeout_s=timeout_s)
     said = bytearray()

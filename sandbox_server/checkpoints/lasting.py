@@ -1,7 +1,8 @@
-"""Checkpoints that stand, in an object store: those of snapshots, which any node may start boxes from.
+"""Permanent checkpoints in an object store: those of snapshots, from which any node may start boxes.
 
-Layout: `snapshots/NODE/NAME/checkpoint.json`, which is written last, and `snapshots/NODE/NAME/blocks/BLOCK`. Each has
-its own blocks, so that it can be removed whole when its snapshot is deleted; a bucket's rule about age must leave them.
+Layout: `snapshots/NODE/NAME/blocks/BLOCK`, then `snapshots/NODE/NAME/checkpoint.json`, which is written last. Each
+snapshot has its own copy of its blocks, so that it can be removed as a whole. The bucket must not expire these objects
+by age.
 """
 
 import asyncio
@@ -23,12 +24,12 @@ log = telemetry.logger(__name__)
 T = TypeVar("T")
 
 _FOLDER = "snapshots"
-_AT_ONCE = 8  # requests
-_MOST_LISTED = 4 << 20  # bytes of a checkpoint's own object
+_AT_ONCE = 8  # concurrent requests
+_MOST_LISTED = 4 << 20  # bytes of a checkpoint.json
 
 
 class LastingCheckpoints:
-    """The object store behind the snapshots of all nodes. Every method raises InfrastructureError if it is away."""
+    """The object store for the snapshots of all nodes. Every method raises InfrastructureError if it does not answer."""
 
     def __init__(self, local: Checkpoints, objects: Objects, *, node: str, timeout_s: float) -> None:
         """`timeout_s`: limit on each call."""
@@ -38,24 +39,27 @@ class LastingCheckpoints:
         self._timeout_s = timeout_s
 
     async def save(self, checkpoint: Checkpoint) -> None:
-        """Copy a checkpoint of this node there."""
+        """Copy a checkpoint of this node to the object store."""
         folder = _folder(self._node, checkpoint.sid)
         with self._local.held(checkpoint) as names:
             await self._bounded(self._save(folder, checkpoint, sorted(set(names))), "out")
 
     async def fetch(self, node: str, name: str) -> Checkpoint | None:
-        """Take the checkpoint that `node` copied there into this node's own, where it may be removed to make room.
+        """Download the checkpoint that `node` uploaded into this node's store, where it may be removed to make room.
 
-        None: it is not there, or damaged. Raises NotForkable, DataDiskFull: there is no room for it here.
+        Returns None if it is missing or damaged.
+
+        Raises:
+            NotForkable, DataDiskFull: no room for it on this node.
         """
         return await self._bounded(self._fetch(_folder(node, name), name), "in")
 
     async def remove(self, node: str, name: str) -> None:
-        """Remove what `save` of that node wrote; no error if there is nothing."""
+        """Remove what `save` of that node wrote. Idempotent."""
         await self._bounded(self._remove(_folder(node, name)), "removed")
 
     async def tidy(self, names: Collection[str]) -> None:
-        """Remove all that this node copied there except for these."""
+        """Remove everything that this node uploaded except these."""
         await self._bounded(self._tidy(names), "removed")
 
     async def _bounded(self, work: Coroutine[Any, Any, T], way: str) -> T:
@@ -108,7 +112,7 @@ class LastingCheckpoints:
             raise Damaged(str(error)) from error
 
     async def _remove(self, folder: str) -> None:
-        await self._objects.remove(f"{folder}/checkpoint.json")  # first: without it the rest is nothing
+        await self._objects.remove(f"{folder}/checkpoint.json")  # first: without it the blocks are not used
         keys = await self._objects.keys(folder)
         for first in range(0, len(keys), _AT_ONCE):
             await asyncio.gather(*(self._objects.remove(key) for key in keys[first : first + _AT_ONCE]))

@@ -1,11 +1,11 @@
-"""An object store, as far as checkpoints need one: S3 and what speaks its protocol, Google's, Azure's, or a folder."""
+"""A client for object stores: S3 and compatible ones, Google Cloud Storage, Azure Blob Storage, or a folder."""
 
 import importlib
 from datetime import timedelta
 from typing import Any
 
 _CONNECT_S = 5.0
-_RETRIES = 2  # of a request, within its timeout
+_RETRIES = 2  # of one attempt of a request, within its timeout
 
 
 class ObjectsUnavailable(Exception):
@@ -15,12 +15,12 @@ class ObjectsUnavailable(Exception):
 class Objects:
     """The objects below a URL, e.g. `s3://bucket/prefix`.
 
-    The credentials and the endpoint come from the environment, e.g. AWS_ACCESS_KEY_ID, AWS_ENDPOINT: see
+    Credentials and endpoint are read from the environment, e.g. AWS_ACCESS_KEY_ID and AWS_ENDPOINT: see
     https://developmentseed.org/obstore/latest/authentication. All methods but the constructor raise ObjectsUnavailable.
     """
 
     def __init__(self, url: str, *, timeout_s: float) -> None:
-        """`timeout_s`: limit on each request, with its retries. Raises ValueError: it cannot be used."""
+        """`timeout_s`: limit on each request, retries included. Raises ValueError: the URL cannot be used."""
         try:
             self._obstore: Any = importlib.import_module("obstore")
             stores: Any = importlib.import_module("obstore.store")
@@ -35,7 +35,7 @@ class Objects:
                     client_options={
                         "timeout": timedelta(seconds=timeout_s),
                         "connect_timeout": timedelta(seconds=min(_CONNECT_S, timeout_s)),
-                        "allow_http": True,  # where the endpoint says so; the default one is https
+                        "allow_http": True,  # only if the endpoint says so; https otherwise
                     },
                     retry_config={"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=timeout_s)},
                 )
@@ -44,14 +44,14 @@ class Objects:
             raise ValueError(f"SANDBOX_CHECKPOINTS_URL={url}: {error}") from error
 
     async def put(self, key: str, data: bytes) -> None:
-        """Write an object, whole or not at all."""
+        """Write an object atomically."""
         try:
             await self._obstore.put_async(self._store, key, data, use_multipart=False)
         except self._errors as error:
             raise _told(error) from error
 
     async def get(self, key: str, most_bytes: int) -> bytes | None:
-        """Read an object; None: there is none of at most so many bytes."""
+        """Read an object; None if there is none, or it is larger than the limit."""
         try:
             found = await self._obstore.get_async(self._store, key)
             return bytes(await found.bytes_async()) if found.meta["size"] <= most_bytes else None
@@ -68,7 +68,7 @@ class Objects:
             raise _told(error) from error
 
     async def remove(self, key: str) -> None:
-        """Remove an object; no error if there is none."""
+        """Remove an object. Idempotent."""
         try:
             await self._obstore.delete_async(self._store, key)
         except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Packs what was changed in a container from its engine's host, as capture.bash does it inside.
+"""Packs the changed files of a container from the host of the engine; the counterpart of capture.bash.
 
-Both give the same members and lists. Here some dozen files take some milliseconds, and nothing is started in the
-container. Its processes may change everything meanwhile.
+Both produce the same members and lists. Here a dozen files take some milliseconds, and nothing is started in the
+container. Its processes may change any file during the work.
 """
 
 import errno
@@ -13,12 +13,12 @@ from contextlib import suppress
 from sandbox_server.checkpoints.archive import END, KINDS, Kind, Member, header, padding
 from sandbox_server.sandbox.tree import Folders, NotShown, Tree
 
-_PATHS = 4000  # of one checkpoint; each takes some 50 us in which this interpreter does little else
-_NAMES = 50_000  # in the changed folders
+_PATHS = 4000  # changed paths of one checkpoint; each takes some 50 us and holds the interpreter
+_NAMES = 50_000  # names in the changed folders
 _LONGEST = 4000  # bytes of a path, as a program can open it
-_EXTENTS = 1000  # of one sparse file
+_EXTENTS = 1000  # data ranges of one sparse file
 _PIECE = 1 << 20  # bytes read at once
-_ENOUGH = 4 << 20  # bytes handed over at once
+_ENOUGH = 4 << 20  # bytes per piece of the archive
 _SHM = b"/dev/shm"
 
 
@@ -26,7 +26,7 @@ class Packer:
     """Packs one container."""
 
     def __init__(self, tree: Tree) -> None:
-        """List what was changed. Raises NotShown: it is too much for this way, or it changes too fast."""
+        """List the changed paths. Raises NotShown: too many for this method, or they change too fast."""
         self._tree = tree
         try:
             folders, others = _changed(tree.upper, b"", tree.mounts)
@@ -39,15 +39,15 @@ class Packer:
             raise NotShown(f"a folder or a sparse file cannot be read: {error}") from error
         self.folders = b"".join(path + b"\0" for path in self._folders)
         self.done = False
-        """The last piece was handed over."""
+        """The last piece has been returned."""
         self._seen: dict[tuple[int, int], bytes] = {}
-        """Device and number of files with several names -> their first one."""
+        """(device, inode) of files with several names -> the first name."""
 
     def pieces(self) -> Generator[bytearray, None, None]:
-        """The archive; each piece is the caller's own."""
+        """Yield the archive; the caller owns each piece."""
         held = bytearray()
         for path in (*self._folders, *self._others):
-            # (what has vanished meanwhile is no error)
+            # (files that have vanished meanwhile are skipped)
             with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 for data in self._member(path):
                     held += data
@@ -110,7 +110,7 @@ class Packer:
 
 
 def _changed(root: Folders, at: bytes, mounts: frozenset[bytes]) -> tuple[Sequence[bytes], Sequence[bytes]]:
-    """Folders and other paths in an overlay's upper folder, without its marks of removed files; all begin with `at`."""
+    """Folders and other paths in the upper folder of an overlay, without whiteouts; all begin with `at`."""
     folders, others, waiting = [at or b"/"], list[bytes](), [b""]
     while waiting:
         folder = waiting.pop()
@@ -129,7 +129,7 @@ def _changed(root: Folders, at: bytes, mounts: frozenset[bytes]) -> tuple[Sequen
                     others.append(path)
                 if stat.S_ISREG(seen.st_mode) and _has_holes(seen):
                     _count_extents(root, below)
-    # always in the same order, so that checkpoints share blocks
+    # sorted, so that checkpoints share blocks
     return sorted(folders), sorted(others)
 
 
@@ -151,7 +151,7 @@ def _described(
 
 def _xattrs(fd: int) -> dict[bytes, bytes]:
     found = {}
-    with suppress(OSError):  # the file system has none, or one of them went
+    with suppress(OSError):  # the file system has no attributes, or one was removed meanwhile
         for name in os.listxattr(fd):
             if name.startswith("user."):
                 found[os.fsencode(name)] = os.getxattr(fd, name)
@@ -163,7 +163,10 @@ def _has_holes(seen: os.stat_result) -> bool:
 
 
 def _count_extents(files: Folders, path: bytes) -> None:
-    """Raises NotShown: too many. With its holes as bytes, the file could take any size in each copy."""
+    """The data ranges of a file. Raises NotShown: too many.
+
+    A file whose holes were stored as bytes could take any size in each copy.
+    """
     with suppress(FileNotFoundError):
         fd = files.read(path)
         try:
@@ -175,7 +178,7 @@ def _count_extents(files: Folders, path: bytes) -> None:
 
 
 def _extents(fd: int, size: int) -> list[tuple[int, int]]:
-    """Begin and size of each part of a file that is no hole; its end is in it. Raises OverflowError: too many."""
+    """(offset, size) of each data range of a file, then (size of the file, 0). Raises OverflowError: too many."""
     extents, at = list[tuple[int, int]](), 0
     try:
         while at < size:
@@ -191,7 +194,7 @@ def _extents(fd: int, size: int) -> list[tuple[int, int]]:
 
 
 def _read(fd: int, begin: int, size: int) -> Iterator[bytes]:
-    """So many bytes; NUL where the file has become shorter."""
+    """Read exactly this many bytes, with NUL bytes where the file has become shorter."""
     end = begin + size
     while begin < end:
         piece = os.pread(fd, min(_PIECE, end - begin), begin) or bytes(min(_PIECE, end - begin))

@@ -1,31 +1,31 @@
-"""Blocks as they are stored: compressed, named by the SHA-256 of their content, and checked whenever they are read."""
+"""The stored form of blocks: compressed, named by the SHA-256 of the content, and verified at every read."""
 
 import hashlib
 import importlib
 from functools import lru_cache
 from typing import Any
 
-_LEVEL = 1  # 500 MB/s; level 3 saves a tenth of the space and takes twice the time
-_MOST = 8 << 20  # bytes of a block, uncompressed; twice what `blocks` cuts
-_LENGTH = 4  # bytes before a compressed block, with its size
+_LEVEL = 1  # 500 MB/s; level 3 saves another tenth but takes twice the time
+_MOST = 8 << 20  # bytes of a block, uncompressed; twice the size at which `blocks` cuts
+_LENGTH = 4  # bytes of the size that precedes a compressed block
 
 MOST_PACKED = _MOST + (1 << 20)
-"""Bytes that no packed block exceeds."""
+"""Maximum size of a packed block in bytes."""
 
 
 def name_of(block: bytes) -> str:
-    """The block's name."""
+    """The name of a block: the SHA-256 of its content."""
     return hashlib.sha256(block).hexdigest()
 
 
 def pack(block: bytes) -> bytes:
-    """The block as it is stored."""
+    """Compress a block."""
     packed: bytes = len(block).to_bytes(_LENGTH, "big") + _zstd().compress(block, asbytes=True)
     return packed
 
 
 def unpack(name: str, packed: bytes) -> bytes:
-    """The block. Raises ValueError: it is not the one of this name. OSError: it cannot be decompressed."""
+    """Decompress a block. Raises ValueError: it does not match `name`. OSError: it cannot be decompressed."""
     size = int.from_bytes(packed[:_LENGTH], "big")
     if size > _MOST:
         raise ValueError(f"block {name} says that it has {size} bytes")
@@ -37,5 +37,5 @@ def unpack(name: str, packed: bytes) -> bytes:
 
 @lru_cache
 def _zstd() -> Any:
-    # imported when the first checkpoint is written, in its thread: it takes 0.3 s
+    # imported in the thread that writes the first checkpoint: the import takes 0.3 s
     return importlib.import_module("pyarrow").Codec("zstd", compression_level=_LEVEL)

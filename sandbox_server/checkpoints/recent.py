@@ -1,4 +1,4 @@
-"""Values that are made once for all who ask for them within a short time."""
+"""A small cache of awaited values, shared by concurrent callers."""
 
 import asyncio
 from collections import OrderedDict
@@ -9,14 +9,14 @@ T = TypeVar("T")
 
 
 class Recent(Generic[T]):
-    """The last few values by their keys."""
+    """Keeps the values of the last `most` keys."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._made: OrderedDict[Hashable, asyncio.Task[T]] = OrderedDict()
 
     async def get(self, key: Hashable, make: Callable[[], Coroutine[None, None, T]]) -> T:
-        """The value of `key`, by `make` if it is not kept. Raises what that raises, to all who wait for it."""
+        """The value of `key`; `make` computes it if it is not cached. All waiting callers get the error of `make`."""
         task = self._made.get(key)
         if task is None:
             task = self._made[key] = asyncio.create_task(make())
@@ -30,5 +30,5 @@ class Recent(Generic[T]):
             raise
 
     def forget(self) -> None:
-        """Drop all values; who waits for one gets it."""
+        """Drop all values. Callers that already wait still get theirs."""
         self._made.clear()

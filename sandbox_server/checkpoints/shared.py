@@ -1,8 +1,8 @@
-"""Checkpoints of all nodes in an object store: each node copies its own there, and takes another's from there.
+"""Checkpoints of all nodes in an object store: each node uploads its own, and downloads those of other nodes.
 
-Layout: `checkpoints/SID/SEQ.json`, which is written last, names blocks `blocks/xx/NAME`. Nothing is removed from there
-but what is damaged; the bucket's lifecycle rule does that. So that it can go by age alone, a block that a newer
-checkpoint shares is written again.
+Layout: blocks `blocks/xx/NAME`, and `checkpoints/SID/SEQ.json`, which is written last and names them. The service
+removes only damaged objects; a lifecycle rule of the bucket removes old ones. A block that a new checkpoint shares is
+uploaded again, so that the rule can go by age alone.
 """
 
 import asyncio
@@ -21,20 +21,20 @@ from sandbox_server.tasks import TaskSet
 
 log = telemetry.logger(__name__)
 
-_AT_ONCE = 8  # requests
-_UPLOADS = 2  # checkpoints that are copied at the same time
-_MOST_WAITING = 64  # further ones are not copied
-_AGAIN_S = 3600.0  # a block that was written less long ago is not written again
-_AWAY_S = 30.0  # for so long nothing is looked up, once that has failed
+_AT_ONCE = 8  # concurrent requests
+_UPLOADS = 2  # concurrent uploads of checkpoints
+_MOST_WAITING = 64  # queued uploads; further checkpoints are not uploaded
+_AGAIN_S = 3600.0  # a block is not uploaded again within this time
+_AWAY_S = 30.0  # pause of lookups after a failed one
 _CLOSE_S = 3.0
-_MOST_LISTED = 4 << 20  # bytes of a checkpoint's own object
+_MOST_LISTED = 4 << 20  # bytes of a SEQ.json
 
 
 class SharedCheckpoints:
     """The object store behind a node's own checkpoints."""
 
     def __init__(self, local: Checkpoints, objects: Objects, *, timeout_s: float) -> None:
-        """`timeout_s`: limit on copying one checkpoint there, and on looking one up and taking it from there."""
+        """`timeout_s`: limit on one upload, and on one lookup with its download."""
         self._local = local
         self._objects = objects
         self._timeout_s = timeout_s
@@ -42,28 +42,28 @@ class SharedCheckpoints:
         self._turn = asyncio.Semaphore(_UPLOADS)
         self._requests = asyncio.Semaphore(_AT_ONCE)
         self._sent: dict[str, float] = {}
-        """Block -> monotonic time of its last upload by this process."""
+        """Block -> monotonic time of this process's last upload of it."""
         self._away_until = 0.0
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Copy it to the object store in the background. Returns at once."""
+        """Upload the checkpoint in the background. Returns at once."""
         if len(self._uploads) >= _MOST_WAITING:
             telemetry.CHECKPOINT_COPIES.labels("out", "skipped").inc()
             return
         self._uploads.start(self._save(checkpoint))
 
     async def close(self) -> None:
-        """Wait a moment for what is being copied; give up the rest."""
+        """Wait a moment for running uploads, then cancel them."""
         await self._uploads.settle(_CLOSE_S)
         await self._uploads.cancel()
 
     async def fetch(
         self, sid: str, seq: int, image: str, *, above: int, undone: Sequence[tuple[int, int]], whole: bool
     ) -> Checkpoint | None:
-        """Take the session's last checkpoint that fits from the object store into the node's own, if there is one.
+        """Download the session's last fitting checkpoint into the node's own store; None if there is none.
 
-        `above`: it must be later than this action; -1: any. For the others see `checkpoint.fits`. None also if the
-        object store cannot be reached: checkpoints save time, nothing else.
+        `above`: only checkpoints after this action; -1: any. For the other arguments see `checkpoint.fits`. An object
+        store that does not answer also gives None, because checkpoints only save time.
         """
         if time.monotonic() < self._away_until:
             return None
@@ -119,7 +119,7 @@ class SharedCheckpoints:
     # ---- in
 
     async def _listed(self, sid: str, above: int, most: int) -> list[int]:
-        """Actions after which checkpoints of the session were taken, the last one first."""
+        """The actions after which the session's checkpoints were taken, last first."""
         leaves = [
             key.rpartition("/")[2].removesuffix(".json") for key in await self._objects.keys(f"checkpoints/{sid}")
         ]
@@ -131,10 +131,10 @@ class SharedCheckpoints:
             checkpoint = Checkpoint.from_json(json.loads(described or b""))
             if (checkpoint.sid, checkpoint.seq) == (sid, seq):
                 return checkpoint
-        return None  # it went meanwhile, or is none of ours
+        return None  # removed meanwhile, or not a checkpoint
 
     async def _take(self, checkpoint: Checkpoint) -> Checkpoint:
-        """Raises Damaged, ObjectsUnavailable; NotForkable, DataDiskFull: there is no room for it."""
+        """Download a checkpoint. Raises Damaged, ObjectsUnavailable; NotForkable, DataDiskFull: no room for it."""
         async with self._local.writing() as writing:
             for part, names in checkpoint.blocks.items():
                 for first in range(0, len(names), _AT_ONCE):

@@ -1,8 +1,8 @@
-"""Checkpoints in a folder of this node, as compressed blocks that checkpoints share.
+"""Checkpoints in a folder of this node, stored as compressed blocks that checkpoints share.
 
-A block's name is the SHA-256 of its content, which is checked whenever it is read. Past the budget, the checkpoints go
-that were used least recently, but not those of sessions that sleep, nor those that stand. What is gone or damaged is no
-loss for a session, whose state can be had from its journal.
+The name of a block is the SHA-256 of its content, which is verified at every read. Beyond the size limit the least
+recently used checkpoints are removed, except permanent ones and those of sleeping sessions. A session survives the loss
+of a checkpoint, because its state can be rebuilt from the journal.
 """
 
 import asyncio
@@ -26,20 +26,20 @@ from sandbox_server.errors import DataDiskFull, InfrastructureError, NotForkable
 
 log = telemetry.logger(__name__)
 
-_KEPT_BYTES = 64 << 20  # of blocks read last: the copies of a fork read the same ones within a second
-_UNPACKED = 4  # small checkpoints that are kept as they are restored
+_KEPT_BYTES = 64 << 20  # bytes of cached blocks: the copies of a fork read the same blocks within a second
+_UNPACKED = 4  # small checkpoints that are cached as they are restored
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Damaged(Exception):
-    """A block is gone, or is not what it was. The checkpoint has been removed."""
+    """A block is missing or damaged. The checkpoint has been removed."""
 
 
 class Broken(Exception):
-    """A block is gone, or is not what it was."""
+    """A block is missing or damaged."""
 
     def __init__(self, name: str, why: str, *, stays: bool) -> None:
-        """`stays`: it will be no better when it is read again."""
+        """`stays`: reading it again will not help."""
         super().__init__(why)
         self.name = name
         self.stays = stays
@@ -58,16 +58,16 @@ class Checkpoints:
         self._sizes: dict[str, int] = {}
         """Block -> bytes on the disk."""
         self._users: Counter[str] = Counter()
-        """Block -> checkpoints and writings that need it."""
+        """Block -> number of checkpoints and writers that use it."""
         self.pinned: set[str] = set()
-        """Sids of the sessions whose checkpoints are not removed to make room: those that sleep."""
+        """Sids of sleeping sessions, whose checkpoints are not removed to make room."""
         self._kept: OrderedDict[str, bytes] = OrderedDict()
         self._kept_bytes = 0
         self.unpacked: Recent[tuple[Listed, Sequence[Member]]] = Recent(_UNPACKED)
-        """Names of blocks -> what they have in them, for copies that are made at the same time."""
+        """Names of blocks -> their content, for concurrent copies."""
 
     async def open(self) -> None:
-        """Read what the folder holds; remove blocks that no checkpoint names."""
+        """Read the folder, and remove blocks that no checkpoint uses."""
         known, self._sizes = await asyncio.to_thread(self._look)
         for checkpoint in known:
             if all(name in self._sizes for names in checkpoint.blocks.values() for name in names):
@@ -80,7 +80,7 @@ class Checkpoints:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes on the disk."""
+        """Size on disk in bytes."""
         return sum(self._sizes.values())
 
     def nearest(
@@ -101,11 +101,11 @@ class Checkpoints:
         return found
 
     def standing(self) -> list[Checkpoint]:
-        """Those that are not removed to make room."""
+        """The permanent checkpoints."""
         return [checkpoint for checkpoint in self._known.values() if checkpoint.stands]
 
     async def release(self, checkpoint: Checkpoint) -> None:
-        """From now on it may be removed to make room."""
+        """Make a permanent checkpoint removable."""
         key = (checkpoint.sid, checkpoint.seq)
         if key in self._known:
             self._known[key] = released = replace(checkpoint, stands=False)
@@ -113,7 +113,7 @@ class Checkpoints:
                 await asyncio.to_thread(write, self._path_of(released), json.dumps(released.to_json()).encode())
 
     def stored_bytes(self, checkpoint: Checkpoint) -> int:
-        """Bytes of its blocks on the disk, shared ones included."""
+        """Size of its blocks on disk in bytes, shared ones included."""
         return sum(self._sizes.get(name, 0) for name in set(_names(checkpoint)))
 
     def _used(self, checkpoint: Checkpoint) -> None:
@@ -123,7 +123,9 @@ class Checkpoints:
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[Writing]:
-        """Write a checkpoint, to be ended by `keep`. What it wrote and no checkpoint names goes at the end."""
+        """Write a checkpoint; `keep` completes it. At the end of the context, blocks that no checkpoint uses are
+        removed.
+        """
         writing = Writing(self)
         try:
             yield writing
@@ -132,7 +134,7 @@ class Checkpoints:
                 self._let_go(names)
 
     async def keep(self, writing: Writing, checkpoint: Checkpoint) -> Checkpoint:
-        """Store the checkpoint with what was written; returns it as it is stored. Raises as `Writing.add`."""
+        """Store the checkpoint with the written parts; return it as stored. Raises as `Writing.add`."""
         key, path = (checkpoint.sid, checkpoint.seq), self._path_of(checkpoint)
         former = self._known.pop(key, None)
         try:
@@ -168,9 +170,10 @@ class Checkpoints:
             yield self._kept.get(name) or self._load(name)
 
     def damaged(self, checkpoint: Checkpoint, error: Broken) -> Damaged:
-        """Remove the block, and the checkpoints that have it, except others that stand; returns what to raise.
+        """Remove a damaged block and the checkpoints that use it, except other permanent ones; return the error to
+        raise.
 
-        The next checkpoint with this content writes the block again: it must not rely on one that is no good.
+        The next checkpoint with this content must write the block again instead of relying on the damaged one.
         """
         log.error("checkpoint damaged", sid=checkpoint.sid, seq=checkpoint.seq, error=str(error))
         if error.stays:
@@ -181,7 +184,7 @@ class Checkpoints:
         return Damaged(str(error))
 
     def drop(self, checkpoint: Checkpoint) -> None:
-        """Remove it; no error if it is gone."""
+        """Remove a checkpoint. Idempotent."""
         if self._known.pop((checkpoint.sid, checkpoint.seq), None) is not None:
             self._path_of(checkpoint).unlink(missing_ok=True)
             self._let_go(_names(checkpoint))
@@ -189,10 +192,10 @@ class Checkpoints:
     async def put(
         self, blocks: Sequence[tuple[str | None, bytes]], then: Callable[[int], None] | None = None
     ) -> tuple[list[str], int]:
-        """Store blocks, with their names if known, and hold them for a writing.
+        """Store blocks for a writer and hold them; return all names, and the bytes on disk of the new ones.
 
-        `then(written)` is called on the thread that has written them. Returns their names, and the bytes of the new
-        ones on the disk.
+        The name of a block is None if it is not known yet. `then(written)` is called on the thread that has written
+        them.
         """
         unnamed = iter(await named([block for name, block in blocks if name is None]))
         names = [name or next(unnamed) for name, _ in blocks]
@@ -215,7 +218,7 @@ class Checkpoints:
 
     @contextmanager
     def held(self, checkpoint: Checkpoint) -> Iterator[list[str]]:
-        """Its blocks, which stay until the end even if the checkpoint goes."""
+        """The blocks of a checkpoint, held until the end of the context even if the checkpoint is removed."""
         names = _names(checkpoint)
         self._users.update(names)
         try:
@@ -224,7 +227,7 @@ class Checkpoints:
             self._let_go(names)
 
     def packed(self, name: str) -> bytes:
-        """A block as it is stored, see `packing`. Blocks. Raises OSError: it is gone."""
+        """Read a stored block, see `packing`. Blocks. Raises OSError: it is missing."""
         return self._path(name).read_bytes()
 
     # ---- on the disk
@@ -234,7 +237,7 @@ class Checkpoints:
         sizes, known = {}, []
         for path in (self._folder / "blocks").glob("*/*"):
             if path.suffix:
-                path.unlink(missing_ok=True)  # a killed server's
+                path.unlink(missing_ok=True)  # left by a killed server
             else:
                 sizes[path.name] = path.stat().st_size
         for path in self._folder.glob("*.json"):
@@ -246,7 +249,7 @@ class Checkpoints:
         return [checkpoint for _, checkpoint in sorted(known, key=lambda pair: pair[0])], sizes
 
     def _pack(self, blocks: Mapping[str, bytes], sizes: dict[str, int], then: Callable[[int], None] | None) -> None:
-        """Write the blocks; `sizes` gets the bytes of each that was written."""
+        """Write the blocks; adds the size of each written one to `sizes`."""
         for name, block in blocks.items():
             packed = pack(block)
             write(self._path(name), packed)

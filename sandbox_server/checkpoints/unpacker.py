@@ -1,7 +1,7 @@
-"""Gives a fresh container the files of a checkpoint from its engine's host, as restore.bash does it inside.
+"""Restores the files of a checkpoint in a fresh container from the host of the engine; the counterpart of restore.bash.
 
-The archive came out of a hostile container: no link is followed and no mount entered, and nothing but folders, files,
-links and FIFOs is made. The container is one that nobody has used yet.
+The archive comes from a hostile container: no link is followed, no mount is entered, and only folders, files, links and
+FIFOs are created. The container has not been used by anyone yet.
 """
 
 import os
@@ -17,21 +17,21 @@ _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Refused(Exception):
-    """The checkpoint cannot be restored in this way. What was done is no hindrance for the other one."""
+    """The checkpoint cannot be restored by this method. The other method works in spite of what was already done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What the changed folders of a checkpoint have: what is there besides was removed."""
+    """The contents of the changed folders; anything else in them was deleted."""
 
     folders: tuple[bytes, ...]
-    """From the outside inwards."""
+    """Outer folders first."""
     kept: Mapping[bytes, Set[bytes]]
-    """Folder -> names, those of folders with a slash."""
+    """Folder -> names; those of folders end with a slash."""
 
     @classmethod
     def of(cls, folders: bytes, contents: bytes) -> "Listed":
-        """From the lists of a checkpoint."""
+        """Parse the lists of a checkpoint."""
         paths = sorted(folders.split(b"\0")[:-1])
         kept: dict[bytes, set[bytes]] = {path: set() for path in paths}
         for path in contents.split(b"\0")[:-1]:
@@ -43,13 +43,13 @@ class Listed:
 
 
 def unpack(tree: Tree, listed: Listed, members: Iterable[Member]) -> None:
-    """Bring the files to the checkpoint's state. Raises Refused; what `members` raises."""
+    """Bring the files to the state of the checkpoint. Raises Refused, and the errors of `members`."""
     try:
         _remove(tree, listed)
         times = []
         for member in members:
             if member.path == _SHM or member.path.startswith(_SHM + b"/"):
-                # (memory that its files take would be counted as this server's)
+                # (the memory of its files would be counted as the memory of this server)
                 if member.path != _SHM or tree.shm is None:
                     raise Refused("there are files in /dev/shm")
                 times.append((tree.shm, _placed(tree.shm, member, b"/")))
@@ -78,7 +78,7 @@ def _remove(tree: Tree, listed: Listed) -> None:
 
 
 def _placed(files: Folders, member: Member, path: bytes) -> tuple[bytes, int] | None:
-    """Make one member, in place of what is there; for a folder, its path and the time that it is to get."""
+    """Create one member and replace what is there. For a folder, return its path and the time to set later."""
     if member.kind is Kind.FOLDER:
         fd = _folder(files, path)
         _owned(fd, member)
@@ -118,7 +118,7 @@ def _placed(files: Folders, member: Member, path: bytes) -> tuple[bytes, int] | 
 
 
 def _gone(files: Folders, path: bytes) -> tuple[int, bytes]:
-    """Remove a path that is no folder; returns its place."""
+    """Remove a path that is not a folder; return its folder's descriptor and its name."""
     above, name = files.place(path)
     with suppress(FileNotFoundError):
         os.unlink(name, dir_fd=above)
@@ -140,7 +140,7 @@ def _folder(files: Folders, path: bytes) -> int:
 
 def _owned(fd: int, member: Member) -> None:
     os.fchown(fd, member.uid, member.gid)
-    os.fchmod(fd, member.mode)  # after the owner, whose change takes bits away
+    os.fchmod(fd, member.mode)  # after the owner, because a change of owner clears bits
 
 
 def _attributed(fd: int, member: Member) -> None:

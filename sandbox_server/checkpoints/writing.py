@@ -1,4 +1,4 @@
-"""A checkpoint as it is written: cut into blocks, which are stored as they are complete."""
+"""A checkpoint that is being written: its streams are cut into blocks, which are stored once complete."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from sandbox_server.errors import NotForkable
 if TYPE_CHECKING:
     from sandbox_server.checkpoints.store import Checkpoints
 
-_AT_ONCE = 1 << 16  # bytes whose names are made on the event loop; more on a thread
+_AT_ONCE = 1 << 16  # bytes hashed on the event loop; more are hashed on a thread
 
 
 class Writing:
@@ -36,21 +36,21 @@ class Writing:
         await self.add_cut(part, len(data), [(None, block) for block in self._cutter(part).feed(data)])
 
     def cut(self, part: Part, data: bytes | bytearray) -> list[tuple[str | None, bytes]]:
-        """Names and contents of the part's next blocks, complete with `data`; for `add_cut`. For use on a thread."""
+        """Names and contents of the blocks of a part that `data` completes, for `add_cut`. For use on a thread."""
         return [(name_of(block), block) for block in self._cutter(part).feed(data)]
 
     async def add_cut(self, part: Part, size: int, blocks: Sequence[tuple[str | None, bytes]]) -> None:
-        """Append blocks that `size` bytes of the part have completed, with their names if known. Raises as `add`."""
+        """Append blocks that `size` more bytes of a part completed, with their names if known. Raises as `add`."""
         self._sizes[part] += size
         await self._keep([part] * len(blocks), blocks)
 
     async def add_block(self, part: Part, block: bytes) -> None:
-        """Append a block of another store to a part, as it is. Raises as `add`."""
+        """Append a block of another store to a part, unchanged. Raises as `add`."""
         self._sizes[part] += len(block)
         await self._keep([part], [(None, block)])
 
     async def end(self, checkpoint: Checkpoint, path: Path) -> Checkpoint:
-        """Write what is left, and the description of the checkpoint, which is returned. Raises as `add`."""
+        """Write the remaining blocks and the description of the checkpoint; return the checkpoint. Raises as `add`."""
         rests = [(part, rest) for part, cutter in self._cutters.items() if (rest := cutter.rest())]
         names = await named([rest for _, rest in rests])
         whole = [(name, rest) for name, (_, rest) in zip(names, rests, strict=True)]
@@ -79,7 +79,7 @@ class Writing:
         blocks: Sequence[tuple[str | None, bytes]],
         then: Callable[[int], None] | None = None,
     ) -> None:
-        """Append each block to its part; all in one go, since each takes a thread. `then`: as in `Checkpoints.put`."""
+        """Append blocks to their parts in one call, since each call takes a thread. `then`: as in `Checkpoints.put`."""
         if not blocks and then is None:
             return
         names, written = await self._store.put(blocks, then)
@@ -94,7 +94,7 @@ class Writing:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Make a file, all of it or none. Blocks. Raises OSError."""
+    """Write a file atomically. Blocks. Raises OSError."""
     path.parent.mkdir(mode=0o700, exist_ok=True)
     part = path.with_name(f"{secrets.token_hex(8)}.part")
     try:
