@@ -9,17 +9,16 @@ in the shell that reports its end, so it can make its own end appear early or wr
 
 import asyncio
 import math
-import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable
 
 from sandbox_server.errors import EngineUnavailable, SandboxLost
-from sandbox_server.sandbox.base import Output, ShellOutcome, ShellResult
+from sandbox_server.sandbox.base import ShellOutcome, ShellResult
 from sandbox_server.sandbox.bash.lines import lines_of, quote
 from sandbox_server.sandbox.bash.marks import READY_NONCE, Begin, End, Mark, Notice, Prompt
 from sandbox_server.sandbox.bash.terminal import Terminal
-from sandbox_server.sandbox.bash.turn import KEEP_BYTES, Turn, set_within
+from sandbox_server.sandbox.bash.turn import KEEP_BYTES, Turn, set_within, without_ours
 from sandbox_server.sandbox.collector import Collector
 
 _TERMINAL_HOLDS = 4095  # bytes of input that the kernel buffers for a reader
@@ -29,8 +28,6 @@ _AFTER_SWEEP_S = 1.0  # for the shell to answer once its children are gone
 _READY_S = 60.0  # for a shell's start file; activating an environment takes seconds on a busy host
 _NOTICE_S = 0.5  # from an action's end to the prompt
 _UNPROMPTED_S = 0.02  # after an end without a prompt, because the shell's stderr is redirected
-# what `set -x` and `set -v` print of our prompt command, and what boot.bash's bash prints about a killed shell
-_OURS = re.compile(rb'[^\r\n]*(?:__sb_p (?:\d+|"\$\?")|bash --noediting --rcfile \$D/rc -i(?: \(core dumped\))?)\r\n')
 _AT_ONCE = 1 << 17  # characters of a command that are encoded on the event loop; longer ones on a thread
 _ANY = ""  # nonce of a turn started by a previous server
 _RESET_TERMINAL = b"stty sane -echo cols 200 rows 50 2>/dev/null\n"
@@ -377,13 +374,8 @@ class BashShell:
         last = output.tail or output.head
         if b"\n" in last.replace(b"\r\n", b""):
             self._unclean = True  # bare line feeds: a program left the terminal in raw mode
-        kept = last
-        while _OURS.fullmatch(kept, line := kept.rfind(b"\n", 0, -1) + 1):
-            kept = kept[:line]
-        if len(kept) < len(last):
-            output = Output(output.head, kept, output.dropped) if output.tail else Output(kept)
         return ShellResult(
-            output=output,
+            output=without_ours(output),
             outcome=outcome,
             exit_code=exit_code,
             cwd=self._cwd,

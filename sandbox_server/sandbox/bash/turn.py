@@ -1,14 +1,18 @@
 """The state of one action on the terminal."""
 
 import asyncio
+import re
 import time
 from dataclasses import dataclass, field
 
-from sandbox_server.sandbox.base import ShellOutcome
+from sandbox_server.sandbox.base import Output, ShellOutcome
 from sandbox_server.sandbox.bash.marks import End
 from sandbox_server.sandbox.collector import Collector
 
 KEEP_BYTES = 1 << 18  # of an action's output; at most 30,000 characters of 4 bytes are shown
+
+# what `set -x` and `set -v` print of our prompt command, and what boot.bash's bash prints about a killed shell
+_OURS = re.compile(rb'[^\r\n]*(?:__sb_p (?:\d+|"\$\?")|bash --noediting --rcfile \$D/rc -i(?: \(core dumped\))?)\r\n')
 
 
 @dataclass(slots=True)
@@ -45,6 +49,17 @@ class Turn:
         if outcome is ShellOutcome.KILLED:
             return 137
         return self.end.exit_code if self.end is not None else -1
+
+
+def without_ours(output: Output) -> Output:
+    """An action's output without the last lines, if they are the shell's own."""
+    last = output.tail or output.head
+    kept = last
+    while _OURS.fullmatch(kept, line := kept.rfind(b"\n", 0, -1) + 1):
+        kept = kept[:line]
+    if len(kept) == len(last):
+        return output
+    return Output(output.head, kept, output.dropped) if output.tail else Output(kept)
 
 
 async def set_within(event: asyncio.Event, seconds: float) -> bool:
