@@ -1,4 +1,4 @@
-"""The image that a box's files belong to: found again, also where it must be pulled or made first."""
+"""Finds the image that a box's files belong to; pulls or builds it if it is missing."""
 
 from sandbox_server.boxes.templates import TemplateBuilds, UnknownTemplate
 from sandbox_server.errors import UnknownImage
@@ -24,10 +24,10 @@ class Bases:
         self._templates = templates
 
     async def of(self, box: BoxRecord, image_id: str) -> ImageInfo:
-        """The image with this id that `box` was made from, or the same one made again from its definition.
+        """The image with this id, which `box` was created from; if it is missing, the same image made again.
 
         Raises:
-            UnknownImage: it is gone, and its name means another one. ImageUnavailable, EngineUnavailable,
+            UnknownImage: it is gone, and its name now means another image. ImageUnavailable, EngineUnavailable,
             CatalogueUnavailable.
         """
         for name in (box.base, image_id):
@@ -36,7 +36,7 @@ class Bases:
                 return found
         made = await self._again(box)
         if made.digest == image_id or (made.name == box.base and made.name.startswith(f"{REPOSITORY}:")):
-            return made  # ours are named after what they are made of; their ids differ between engines
+            return made  # our images are named by a hash of their inputs; their ids differ between engines
         raise UnknownImage(
             f"image {image_id} does not exist here any more: {box.image!r} names another one now; load it again"
         )

@@ -1,4 +1,4 @@
-"""Copies of boxes: a running box goes on as n, with its files. Its programs are not in the copies."""
+"""Copies of boxes: `n` new boxes that start with the files of a running box, without its programs."""
 
 import asyncio
 import secrets
@@ -18,12 +18,12 @@ from sandbox_server.tasks import TaskSet
 
 log = telemetry.logger(__name__)
 
-_PREFIX = "fork-"  # of the names of their checkpoints, which stand while copies are made
+_PREFIX = "fork-"  # of the names of their checkpoints, which are permanent while copies are made
 _CLOSE_S = 5.0
 
 
 class BoxForks:
-    """Makes copies of this node's boxes, on this node."""
+    """Makes copies of boxes of this node, on this node."""
 
     def __init__(self, boxes: Boxes, creation: BoxCreation, states: BoxStates, facts: BoxFacts, ending: Ending) -> None:
         self._boxes = boxes
@@ -36,14 +36,15 @@ class BoxForks:
     async def fork(
         self, sid: str, n: int, *, timeout_s: float | None = None, idempotency_key: str = ""
     ) -> list[BoxView | ServiceError]:
-        """Make `n` copies, which live `timeout_s` seconds (None: SANDBOX_BOX_DEFAULT_S); each is a box or its error.
+        """Create `n` copies with a lifetime of `timeout_s` seconds (None: SANDBOX_BOX_DEFAULT_S); each is a box or an
+        error.
 
-        They have the box's image, files, environment, metadata, limits, network and key. A repeated request with the
-        same `idempotency_key` returns the first one's boxes. Cancelling the call leaves nothing behind.
+        A copy has the image, files, environment, metadata, limits, network and API key of the box. A repeated request
+        with the same `idempotency_key` returns the boxes of the first one. Cancelling the call leaves nothing behind.
 
         Raises:
-            UnknownSession, OwnedElsewhere, SandboxPaused. MalformedRequest: the lifetime. NotForkable: what is in the
-            box cannot be copied. SandboxLost, InfrastructureError.
+            UnknownSession, OwnedElsewhere, SandboxPaused. MalformedRequest: the lifetime. NotForkable: the contents of
+            the box prevent it. SandboxLost, InfrastructureError.
         """
         self._boxes.policy.life_s(timeout_s)
         view = await self._boxes.get(sid)
@@ -80,7 +81,7 @@ class BoxForks:
             return error
 
     def tidy(self) -> None:
-        """Remove the files that a killed server was copying."""
+        """Remove the checkpoints of copies that a killed server was making."""
         for name in self._states.names():
             if name.startswith(_PREFIX):
                 self._states.drop(name)
@@ -99,7 +100,7 @@ class BoxForks:
 
 
 def _as(view: BoxView, timeout_s: float | None) -> BoxRequest:
-    """The request for a box like this one."""
+    """The request that would create a box like this one."""
     box = view.box
     return BoxRequest(
         BoxKind(box.kind),

@@ -1,7 +1,7 @@
-"""Idle boxes give up their container and their slot; the next request brings them into another one, as they were.
+"""Hibernation: an idle box gives up its container and slot, and the next request restores it in another container.
 
-That is so only if nothing runs in them: then their files are all that there is. A box that a request uses meanwhile
-keeps its container. To its client it runs all the time.
+Only boxes in which nothing runs hibernate: then their files are their whole state. A box that is used meanwhile keeps
+its container. Clients see a hibernating box as running.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from sandbox_server.state.boxes import BoxFacts
 
 log = telemetry.logger(__name__)
 
-_FREE_WITHIN_S = 0.05  # for the lock of a box that nobody uses
-_AT_ONCE = 4  # boxes whose files are taken at the same time
+_FREE_WITHIN_S = 0.05  # for the lock of an unused box
+_AT_ONCE = 4  # boxes that are checkpointed at the same time
 
 
 @dataclass(frozen=True, slots=True)
 class HibernationConfig:
-    """Which boxes, and when."""
+    """Which boxes hibernate, and when."""
 
     node: str
     idle_s: float
@@ -35,7 +35,7 @@ class HibernationConfig:
 
 
 class BoxHibernation:
-    """Lets boxes of this node sleep."""
+    """Hibernates boxes of this node."""
 
     def __init__(
         self,
@@ -55,10 +55,10 @@ class BoxHibernation:
         self._use = use
         self._config = config
         self._tried: dict[str, float] = {}
-        """sid -> Unix seconds of the last attempt, for boxes that could not sleep."""
+        """sid -> Unix seconds of the last attempt, for boxes that could not hibernate."""
 
     async def look(self) -> None:
-        """Let all boxes sleep that are idle for SANDBOX_HIBERNATE_S, a few at a time."""
+        """Hibernate all boxes that were idle for SANDBOX_HIBERNATE_S, a few at a time."""
         boxes = [one for one in await self._data.store.live(self._config.node) if one.kind is SessionKind.BOX]
         self._tried = {record.sid: self._tried[record.sid] for record in boxes if record.sid in self._tried}
         turns = asyncio.Semaphore(_AT_ONCE)
@@ -81,7 +81,7 @@ class BoxHibernation:
                     del self._tried[record.sid]
                     result = "asleep"
         except SessionBusy:
-            return  # it is used
+            return  # in use
         except NotForkable as error:
             log.info("box does not sleep", sid=record.sid, why=error.detail)
         except ServiceError as error:

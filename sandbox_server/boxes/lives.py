@@ -96,7 +96,7 @@ class BoxLives:
     ) -> BoxView:
         """Resume the box; it ends `life_s` seconds from now. `on_timeout`: what happens then; None: unchanged.
 
-        Without its memory, it goes on with its files in a fresh container, as it does if only those were kept.
+        Without `memory`, or if only its files were kept, it gets a fresh container with its files.
 
         Raises:
             UnknownSession: it has ended. SandboxRunning: it is not paused. SessionBusy. SandboxLost.
@@ -130,7 +130,9 @@ class BoxLives:
         return resumed
 
     async def pause_at_end(self, sid: str) -> bool:
-        """Pause a box that is due for a pause; False: it must end. True if it is live. Raises as `pause` does."""
+        """Pause a box whose deadline has passed and that pauses then; True if it is live. False: it must end. Raises as
+        `pause`.
+        """
         async with self._store.lock(sid, self._wait_s):
             view = await self._view(sid)
             if view is None or not view.due:
@@ -146,7 +148,7 @@ class BoxLives:
             return True
 
     async def wake(self, sid: str) -> BoxView:
-        """Give a box that was idle, and so has no container, one again.
+        """Restore a hibernating box in a container.
 
         Raises:
             SandboxPaused. UnknownSession: it has ended. SessionBusy. As `BoxSleep.wake`.
@@ -158,7 +160,7 @@ class BoxLives:
             return await self._sleep.wake(view, view.box, view.ends_at) if view.record.asleep else view
 
     def forget(self, sid: str) -> None:
-        """Drop what is stored of a box that has ended."""
+        """Drop the stored files of a box that has ended."""
         self._sleep.forget(sid)
 
     async def follow(self, containers: Sequence[ContainerInfo], sessions: Sequence[SessionRecord]) -> None:
@@ -196,8 +198,8 @@ class BoxLives:
         try:
             await self._runtime.pause(view.record.container_id)
         except EngineUnavailable:
-            # Told as failed, so it must not happen later all the same. If the engine paused it after all, the reaper
-            # wakes it; if this fails too, the record says paused and the reaper pauses it.
+            # The client gets an error, so the pause must not happen later. If the engine did pause it, the reaper
+            # unpauses it; if this write fails too, the record says paused and the reaper pauses the container.
             with suppress(ServiceError):
                 await self._put(view, view.ends_at)
             raise
@@ -206,8 +208,10 @@ class BoxLives:
         return paused
 
     async def _store_files(self, view: BoxView, at: float) -> BoxView:
-        """Pause the box with its files only. While they are read it is told as paused; if a server dies meanwhile, the
-        next one freezes it as it is.
+        """Pause the box and keep only its files.
+
+        It counts as paused while its files are read. If the server dies meanwhile, the next server freezes the
+        container.
         """
         box = replace(view.box, paused_at=at, files_only=True)
         with self._sleep.laying(view.sid):
@@ -217,7 +221,7 @@ class BoxLives:
                     await self._sleep.take(paused)
                     paused = await self._sleep.let_go(paused)
                 except ServiceError:
-                    with suppress(ServiceError):  # told as failed, so it must run on
+                    with suppress(ServiceError):  # the client gets an error, so the box must run on
                         await self._put(view, view.ends_at)
                     raise
         log.info("box paused with its files only", sid=view.sid, until=paused.ends_at)
@@ -225,7 +229,7 @@ class BoxLives:
         return paused
 
     async def _without_memory(self, view: BoxView) -> BoxView:
-        """The frozen box, with its files only."""
+        """Drop the memory of a frozen box; keep its files."""
         with self._sleep.laying(view.sid):
             await self._runtime.unpause(view.record.container_id)
             try:
@@ -233,7 +237,7 @@ class BoxLives:
                 return await self._sleep.let_go(view)
             except ServiceError:
                 if view.box.paused_at:
-                    with suppress(ServiceError):  # else the reaper freezes it
+                    with suppress(ServiceError):  # otherwise the reaper freezes it
                         await self._runtime.pause(view.record.container_id)
                 raise
 

@@ -1,4 +1,4 @@
-"""CPU, memory and disk of this node's boxes, measured when somebody asks, so that nobody pays for them otherwise."""
+"""CPU, memory and disk of the boxes of this node, measured only on request."""
 
 import asyncio
 import time
@@ -14,13 +14,13 @@ from sandbox_server.sandbox.base import Runtime
 from sandbox_server.sandbox.outside import Usage
 
 EVERY_S = 5.0
-"""Figures of one box are this far apart, however often they are asked for; as at E2B."""
+"""Minimum seconds between two measurements of a box, as at E2B."""
 _FIRST_S = 0.25
-"""Between the two readings that the first figure of CPU needs."""
+"""Seconds between the two readings of the first CPU figure."""
 _DISK_EVERY_S = 30.0
-"""The engine walks all files that a box has written: some 0.1 s for ten thousand."""
+"""Seconds between disk measurements: the engine walks all written files, 0.1 s for ten thousand."""
 _MOST = 360
-"""Kept per box: half an hour of somebody who asks all the time."""
+"""Figures kept per box: half an hour of continuous requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,11 @@ class Figures:
     at: float
     """Unix seconds."""
     cpu_pct: float
-    """Percent of the CPUs that the box may use, since the figures before."""
+    """Percent of the CPUs that the box may use, since the previous measurement."""
     memory_bytes: int
     cache_bytes: int
     disk_bytes: int
-    """What the box has written; its image is not counted."""
+    """Bytes that the box has written, without its image."""
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class _OfBox:
 
 
 class Measures:
-    """Measures boxes of this node, and keeps what was measured while they live."""
+    """Measures boxes of this node, and keeps the figures while the boxes live."""
 
     def __init__(self, runtime: Runtime, *, every_s: float = EVERY_S) -> None:
         self._runtime = runtime
@@ -58,19 +58,20 @@ class Measures:
         self._of: dict[str, _OfBox] = {}
 
     async def now(self, view: BoxView) -> Sequence[Figures]:
-        """All figures kept of the box, oldest first; the newest is less than `every_s` old, unless it is paused.
+        """All kept figures of the box, oldest first. Measures first if the newest is older than `every_s` and it is not
+        paused.
 
         Raises EngineUnavailable.
         """
         of_box = self._of.setdefault(view.sid, _OfBox())
         async with of_box.lock:
             if not view.paused and time.monotonic() - of_box.last_at >= self._every_s:
-                with suppress(SandboxLost):  # it is just ending
+                with suppress(SandboxLost):  # the box is ending
                     await self._measure(view, of_box)
             return list(of_box.figures)
 
     def kept(self, sid: str) -> Sequence[Figures]:
-        """What was measured earlier."""
+        """The kept figures, without a new measurement."""
         of_box = self._of.get(sid)
         return [] if of_box is None else list(of_box.figures)
 

@@ -1,7 +1,7 @@
-"""Boxes without a container: their files are a checkpoint, and a fresh container gets them when they are needed again.
+"""Boxes without a container: their files are in a checkpoint, and a fresh container gets them when needed.
 
-Such a box is paused with its files only, or it was idle (`hibernation`). It holds no slot and no memory. Its node keeps
-the checkpoint, which nothing else can bring back, until the box has a container again or has ended.
+Such a box is paused with its files only, or hibernates (`hibernation`). It holds no slot and no memory. Nothing else
+can restore the files, so the node keeps the checkpoint until the box has a container again or has ended.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ from sandbox_server.state.boxes import BoxFacts
 log = telemetry.logger(__name__)
 
 _PREFIX = "box-"  # of the names of their checkpoints
-_GRACE_S = 0.05  # a request that read before that the box has a container has noted its use by then
+_GRACE_S = 0.05  # a request that still saw the container has noted its use of the box by then
 
 
 class BoxSleep:
-    """Takes the containers of boxes of this node away, and gives them new ones. Callers hold the box's lock."""
+    """Removes the containers of boxes of this node, and restores the boxes. Callers hold the box's lock."""
 
     def __init__(
         self,
@@ -59,16 +59,16 @@ class BoxSleep:
 
     @property
     def wait_s(self) -> float:
-        """How long to wait for a box that another request wakes."""
+        """Limit on waiting for a box that another request restores."""
         return self._policy.create_wait_s
 
     def is_laying(self, sid: str) -> bool:
-        """Whether the box's container is being taken away now."""
+        """Whether the box's container is being removed now."""
         return sid in self._laying
 
     @contextmanager
     def laying(self, sid: str) -> Iterator[None]:
-        """The block takes the box's container away: `take`, then `let_go`."""
+        """Mark the box while its container is removed in the body: `take`, then `let_go`."""
         self._laying.add(sid)
         try:
             yield
@@ -76,14 +76,14 @@ class BoxSleep:
             self._laying.discard(sid)
 
     async def take(self, view: BoxView) -> Checkpoint:
-        """Store the box's files. Raises as `BoxStates.take`."""
+        """Checkpoint the box's files. Raises as `BoxStates.take`."""
         sandbox = await self._runtime.attach(view.record.container_id)
         return await self._states.take(sandbox, _PREFIX + view.sid)
 
     async def let_go(self, view: BoxView, *, unused: Callable[[], bool] | None = None) -> BoxView:
-        """Write the box as it is in `view`, but without a container; then remove that, and free its slot.
+        """Write the box as in `view` but without a container; then remove the container and free the slot.
 
-        If it is not `unused` by then, it keeps its container, as the returned view says.
+        If the box was used since (`unused` is False), it keeps its container, as the returned view says.
 
         Raises:
             UnknownSession: it has ended. StateUnavailable, CatalogueUnavailable.
@@ -106,18 +106,18 @@ class BoxSleep:
             raise
         await self._starts.release(view.sid)
         with suppress(ServiceError):
-            for pid in await self._facts.commands(view.sid):  # no later server is to look for them
+            for pid in await self._facts.commands(view.sid):  # a later server must not look for them
                 await self._facts.forget_command(view.sid, pid)
         await self._remove(view.record.container_id)
         return asleep
 
     async def wake(self, view: BoxView, box: BoxRecord, deadline: float) -> BoxView:
-        """Bring the box into a container, parked or new, as `box` with its end at `deadline` (Unix seconds).
+        """Restore the box in a container, parked or new, as `box` with the deadline `deadline` (Unix seconds).
 
         Raises:
-            CapacityError: no room within SANDBOX_BOX_CREATE_WAIT_S. UnknownImage, NotForkable: its files cannot be put
-            into a container now. In these cases it sleeps on. SandboxLost: its files are gone. UnknownSession: it has
-            ended. InfrastructureError.
+            CapacityError: no room within SANDBOX_BOX_CREATE_WAIT_S. UnknownImage, NotForkable: its files cannot be
+            restored now. After these errors it is still without a container. SandboxLost: its files are gone.
+            UnknownSession: it has ended. InfrastructureError.
         """
         checkpoint = self._states.find(_PREFIX + view.sid)
         if checkpoint is None:
@@ -131,7 +131,7 @@ class BoxSleep:
                     replace(view.record, container_id=sandbox.container_id, deadline=deadline, touched_at=clock.now()),
                     box,
                 )
-                # If this fails without an answer, the container is the box's or nobody's: the reaper sees which.
+                # If this fails without an answer, the reaper decides from the record whose the container is.
                 if not await self._facts.change(box, deadline, container_id=sandbox.container_id):
                     await self._remove(sandbox.container_id)
                     raise UnknownSession(f"box {view.sid} has ended")
@@ -148,7 +148,7 @@ class BoxSleep:
         return awake
 
     async def _filled(self, view: BoxView, checkpoint: Checkpoint) -> Sandbox:
-        """A container with the box's files."""
+        """Create a container with the box's files."""
         box = view.box
         image = await self._bases.of(box, checkpoint.image)
         spec = ContainerSpec(
@@ -170,11 +170,11 @@ class BoxSleep:
         return sandbox
 
     def forget(self, sid: str) -> None:
-        """Drop the files of a box that has ended; no error if there are none."""
+        """Drop the files of a box that has ended. Idempotent."""
         self._states.drop(_PREFIX + sid)
 
     async def tidy(self) -> None:
-        """Drop the files of boxes that have ended or have a container again. Raises StateUnavailable and such."""
+        """Drop the files of boxes that have ended or have a container again. Raises StateUnavailable and others."""
         for name in self._states.names():
             sid = name.removeprefix(_PREFIX)
             if sid == name or sid in self._laying:
@@ -184,5 +184,5 @@ class BoxSleep:
                 self._states.drop(name)
 
     async def _remove(self, container_id: str) -> None:
-        with suppress(ServiceError):  # else the reaper finds it
+        with suppress(ServiceError):  # otherwise the reaper finds it
             await self._runtime.remove(container_id)

@@ -1,8 +1,8 @@
-"""Snapshots of boxes: their files at one time, from which further boxes start, on any node that can have them.
+"""Snapshots of boxes: the files of a box at one time, from which new boxes start, on any node that can get the files.
 
-What a snapshot is stands in SQL; its files are a checkpoint that stands until the snapshot is deleted, on the node that
-took it, or in the object store if there is one. A snapshot belongs to the API key of its box. A checkpoint whose
-snapshot is not in SQL is what a killed server left; `tidy` removes it.
+SQL has the description of a snapshot. Its files are a permanent checkpoint on the node that took it, or in the object
+store if there is one. A snapshot belongs to the API key of its box. A checkpoint whose snapshot is not in SQL was left
+by a killed server; `tidy` removes it.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -26,25 +26,25 @@ _PREFIX = "snapshot-"  # of the names of their checkpoints
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a box begins with besides its image: the files of another box."""
+    """The files of another box, with which a new box starts in addition to its image."""
 
     box: BoxRecord
-    """The other box, as it was then."""
+    """The other box at that time."""
     checkpoint: Checkpoint
 
 
 def checkpoint_name(snapshot_id: str) -> str:
-    """The name of the checkpoint that has the snapshot's files."""
+    """Name of the checkpoint with the snapshot's files."""
     return _PREFIX + snapshot_id
 
 
 class BoxSnapshots:
-    """The snapshots of all nodes, and the files of those that this node has. An owner of None sees all."""
+    """The snapshots of all nodes, and the files of those on this node. The owner None stands for all owners."""
 
     def __init__(
         self, states: BoxStates, store: Snapshots, lasting: LastingCheckpoints | None, nodes: Nodes, *, node: str
     ) -> None:
-        """`lasting`: where all nodes can have the files, if they are anywhere."""
+        """`lasting`: the object store for the files of all nodes; None: there is none."""
         self._states = states
         self._store = store
         self._lasting = lasting
@@ -54,7 +54,7 @@ class BoxSnapshots:
 
     @contextmanager
     def taking(self, snapshot_id: str) -> Iterator[None]:
-        """The block takes this snapshot, whose files are nobody's until then."""
+        """Mark a snapshot whose files are written in the body, so that `tidy` keeps them."""
         self._taking.add(snapshot_id)
         try:
             yield
@@ -69,15 +69,15 @@ class BoxSnapshots:
         return True
 
     async def add(self, snapshot: Snapshot, checkpoint: Checkpoint) -> None:
-        """Store the snapshot, in place of one of the same name. Raises CatalogueUnavailable."""
+        """Store the snapshot; it replaces one of the same name. Raises CatalogueUnavailable."""
         former = await self._store.add(snapshot)
-        if snapshot.shared:  # the object store has it, so it may make room here
+        if snapshot.shared:  # the object store has the files, so this copy may be removed to make room
             await self._states.release(checkpoint)
         for one in former:
             await self._forget(one)
 
     async def find(self, owner: str | None, named: str) -> Snapshot | None:
-        """The snapshot of this id or `name[:tag]`."""
+        """The snapshot with this id or `name[:tag]`."""
         try:
             name, tag = parsed(named)
         except MalformedRequest:
@@ -87,7 +87,7 @@ class BoxSnapshots:
         )
 
     async def listed(self, owner: str | None, *, sid: str = "", name: str = "") -> Sequence[Snapshot]:
-        """The owner's snapshots, newest first; of one box, or of this id or `name[:tag]`."""
+        """The owner's snapshots, newest first; only those of one box, or of this id or `name[:tag]`."""
         names: Sequence[str] = ()
         if name:
             try:
@@ -98,22 +98,22 @@ class BoxSnapshots:
         return await self._store.listed(owner, sid=sid, names=names)
 
     async def usage(self, owner: str, *, but: str) -> tuple[int, int]:
-        """How many snapshots the owner has, and their bytes, without the one of the name `but`."""
+        """Number and total bytes of the owner's snapshots, without the one named `but`."""
         return await self._store.usage(owner, but=but)
 
     async def delete(self, owner: str | None, named: str) -> bool:
-        """Delete the snapshot; boxes made from it live on. False: there is none."""
+        """Delete the snapshot; boxes made from it continue. False: there is none."""
         found = await self.find(owner, named)
         if found is None:
             return False
         if found.shared and self._lasting is not None:
             await self._lasting.remove(found.node, _PREFIX + found.snapshot_id)
         gone = await self._store.remove(found.snapshot_id)
-        self._states.drop(_PREFIX + found.snapshot_id)  # another node's goes when that node tidies up
+        self._states.drop(_PREFIX + found.snapshot_id)  # the node that has the files removes them in `tidy`
         return gone
 
     async def _forget(self, former: Snapshot) -> None:
-        """Remove the files of a snapshot that is not in SQL any more; what fails is left to `tidy`."""
+        """Remove the files of a snapshot that is no longer in SQL; `tidy` retries what fails."""
         self._states.drop(_PREFIX + former.snapshot_id)
         if former.shared and self._lasting is not None:
             try:
@@ -122,13 +122,13 @@ class BoxSnapshots:
                 log.warning("a replaced snapshot stays in the object store for now", error=error.detail)
 
     async def source(self, owner: str, named: str, settle: Callable[[Snapshot], Awaitable[None]]) -> Source | None:
-        """What a box from this snapshot begins with, on this node; None: there is no such snapshot.
+        """The files of this snapshot for a box that starts on this node; None: there is no such snapshot.
 
-        `settle`: returns if a box from a snapshot that every node can have is to start here.
+        `settle` returns if this node should start a box from a snapshot that every node can get.
 
         Raises:
-            OwnedElsewhere: another node has its files. UnknownSnapshot: nobody has them any more.
-            InfrastructureError: that node, or the object store, is away. As `settle`.
+            OwnedElsewhere: another node has its files. UnknownSnapshot: its files are lost. InfrastructureError: that
+            node, or the object store, does not answer. As `settle`.
         """
         snapshot = await self.find(owner, named)
         if snapshot is None:
@@ -162,8 +162,10 @@ class BoxSnapshots:
         raise OwnedElsewhere(snapshot.node)
 
     async def tidy(self) -> None:
-        """Remove the files of this node's snapshots that are not in SQL: a killed server's, or deleted elsewhere."""
-        taking = set(self._taking)  # in this order: what is stored meanwhile is not among `here`
+        """Remove the files of this node's snapshots that are not in SQL: of a killed server, or deleted by another
+        node.
+        """
+        taking = set(self._taking)  # in this order, so that a snapshot stored meanwhile is not in `here`
         here = {name for name in self._states.names() if name.startswith(_PREFIX)}
         known = {_PREFIX + one for one in await self._store.ids(self._node) | taking}
         for name in here - known:

@@ -1,4 +1,4 @@
-"""Takes snapshots of this node's boxes, within the bounds of their API keys."""
+"""Takes snapshots of boxes of this node, within the limits of their API keys."""
 
 import asyncio
 import secrets
@@ -21,9 +21,9 @@ class SnapshotBounds:
     """The operator's settings SANDBOX_SNAPSHOTS*."""
 
     count: int
-    """Snapshots of one key; 0: none are taken."""
+    """Maximum snapshots per key; 0: snapshots are off."""
     total_bytes: int
-    """All of them together."""
+    """Maximum bytes of all snapshots of a key."""
 
 
 class Snapshotting:
@@ -50,13 +50,13 @@ class Snapshotting:
         self._adding = asyncio.Lock()
 
     async def take(self, sid: str, name: str = "", *, idempotency_key: str = "") -> Snapshot:
-        """Take a snapshot of a running box. One with the same name is replaced once the new one stands.
+        """Take a snapshot of a running box. It replaces one of the same name once it is complete.
 
-        A repeated request with the same `idempotency_key` returns the first one's snapshot.
+        A repeated request with the same `idempotency_key` returns the snapshot of the first one.
 
         Raises:
-            UnknownSession, OwnedElsewhere, SandboxPaused. MalformedRequest: the name. TooManySnapshots.
-            NotForkable: what is in the box cannot be stored. SandboxLost, InfrastructureError.
+            UnknownSession, OwnedElsewhere, SandboxPaused. MalformedRequest: the name. TooManySnapshots. NotForkable:
+            the contents of the box cannot be stored. SandboxLost, InfrastructureError.
         """
         view = await self._boxes.get(sid)
         await self._boxes.here(view)
@@ -100,7 +100,7 @@ class Snapshotting:
                 await self._room(snapshot.owner, name, snapshot.size_bytes)
                 await self._snapshots.add(snapshot, checkpoint)
         except BaseException:
-            self._states.drop(checkpoint.sid)  # what is in the object store goes when the next server tidies up
+            self._states.drop(checkpoint.sid)  # the next server's `tidy` removes what is in the object store
             raise
         return snapshot
 

@@ -1,7 +1,7 @@
-"""The files of boxes: taken as checkpoints, and put into fresh containers of the same image.
+"""The files of boxes: captured as checkpoints, and restored in fresh containers of the same image.
 
-A box has no shell and no journal: its files are all that there is of it, and nothing else can bring them back. So such
-a checkpoint stands until it is dropped by name. Its `sid` is the name; its `seq` is 0.
+A box has no shell state and no journal, so nothing else can restore its files. Its checkpoint is therefore permanent
+until it is dropped by name. Its `sid` is the name; its `seq` is 0.
 """
 
 import time
@@ -18,19 +18,19 @@ class BoxStates:
     """The checkpoints of this node's boxes."""
 
     def __init__(self, runtime: Runtime, checkpoints: Checkpoints, *, timeout_s: float) -> None:
-        """`timeout_s`: limit on taking one, and on restoring one (SANDBOX_CHECKPOINT_TIMEOUT_S)."""
+        """`timeout_s`: limit on one capture, and on one restore (SANDBOX_CHECKPOINT_TIMEOUT_S)."""
         self._runtime = runtime
         self._checkpoints = checkpoints
         self._timeout_s = timeout_s
         self._taking: set[str] = set()
 
     async def take(self, sandbox: Sandbox, name: str) -> Checkpoint:
-        """A checkpoint of the box's container as it is now, stored under `name` in place of a former one.
+        """Checkpoint the files of a box's container; replaces an earlier checkpoint called `name`.
 
-        Files that programs change meanwhile are as they are when they are read.
+        Programs may change files while they are read.
 
         Raises:
-            NotForkable: what is in the box prevents it, or there is no room. DataDiskFull. SandboxLost,
+            NotForkable: the contents of the box prevent it, or there is no room. DataDiskFull. SandboxLost,
             EngineUnavailable.
         """
         began = time.monotonic()
@@ -47,10 +47,11 @@ class BoxStates:
         return made
 
     async def fill(self, checkpoint: Checkpoint, sandbox: Sandbox) -> None:
-        """Give a fresh container of the checkpoint's image the box's files.
+        """Restore the box's files in a fresh container of the checkpoint's image.
 
         Raises:
-            Damaged: the checkpoint is not whole. NotForkable: they cannot be restored. SandboxLost, EngineUnavailable.
+            Damaged: the checkpoint is incomplete. NotForkable: the files cannot be restored. SandboxLost,
+            EngineUnavailable.
         """
         began = time.monotonic()
         await restore_files(
@@ -59,22 +60,22 @@ class BoxStates:
         telemetry.CHECKPOINT_SECONDS.labels("restore").observe(time.monotonic() - began)
 
     def find(self, name: str) -> Checkpoint | None:
-        """The checkpoint of this name; None: this node has none, or not any more."""
+        """The checkpoint with this name on this node, if any."""
         return self._checkpoints.find(name, 0)
 
     def drop(self, name: str) -> None:
-        """Remove it; no error if there is none."""
+        """Remove it. Idempotent."""
         if (found := self._checkpoints.find(name, 0)) is not None:
             self._checkpoints.drop(found)
 
     async def release(self, checkpoint: Checkpoint) -> None:
-        """Let it be removed to make room: it can be had elsewhere."""
+        """Allow its removal to make room, because it is stored elsewhere too."""
         await self._checkpoints.release(checkpoint)
 
     def size_bytes(self, checkpoint: Checkpoint) -> int:
-        """What it takes on the disk."""
+        """Its size on disk in bytes."""
         return self._checkpoints.stored_bytes(checkpoint)
 
     def names(self) -> Sequence[str]:
-        """Those of all that stand here, without those that are being taken."""
+        """Names of all permanent checkpoints of boxes here, without those in the making."""
         return [one.sid for one in self._checkpoints.standing() if one.seq == 0 and one.sid not in self._taking]

@@ -1,7 +1,7 @@
-"""When the boxes of this node were last used, so that one whose client has died need not wait for its timeout.
+"""Records when the boxes of this node were last used, so that a box whose client has died ends before its timeout.
 
-Kept in memory: the node that has a box answers all requests into it, and noting them in Redis would add an exchange to
-each. A server that has just started counts from its start.
+Kept in memory: the node of a box answers all requests into it, and writing to Redis would add an exchange to each.
+After a restart, the start of the server counts as the last use.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from sandbox_server import clock
 
 @dataclass(slots=True)
 class _Request:
-    """The boxes that a request uses. A task begun by it may outlive it, and notes a box without holding it then."""
+    """The boxes that the current request uses. A task that outlives it notes a use without holding the box."""
 
     held: set[str] = field(default_factory=set)
     over: bool = False
@@ -61,11 +61,11 @@ class BoxUse:
             self._under_way[sid] += 1
 
     def count(self, sid: str) -> int:
-        """How often it was used, as far as this server knows."""
+        """Number of uses that this server has seen."""
         return self._uses[sid]
 
     def idle(self, sid: str, touched_at: float, now: float) -> bool:
-        """Whether nobody has used it for `idle_s`; `touched_at`: Unix seconds of its record's last use."""
+        """Whether it was unused for `idle_s`; `touched_at`: Unix seconds of the last use in its record."""
         return bool(self.idle_s) and self.idle_for(sid, touched_at, now) > self.idle_s
 
     def idle_for(self, sid: str, touched_at: float, now: float) -> float:

@@ -29,7 +29,7 @@ _MOST_LISTED = 4 << 20  # bytes of a checkpoint.json
 
 
 class LastingCheckpoints:
-    """The object store for the snapshots of all nodes. Every method raises InfrastructureError if it does not answer."""
+    """The object store for the snapshots of all nodes. All methods raise InfrastructureError if it does not answer."""
 
     def __init__(self, local: Checkpoints, objects: Objects, *, node: str, timeout_s: float) -> None:
         """`timeout_s`: limit on each call."""

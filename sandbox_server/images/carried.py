@@ -1,4 +1,6 @@
-"""Images of tasks whose work is files instead of a diff: those of sessions never hold the tests."""
+"""Images of tasks that are graded by their files instead of a diff. The images of their sessions never contain the
+tests.
+"""
 
 import hashlib
 from collections.abc import Mapping
@@ -22,7 +24,7 @@ for name in "$@"; do
   [[ -e $name || -L $name ]] || ln -s -- "$workdir" "$name"
 done
 """
-# $1: bytes of the tests' archive, which comes on stdin; 0: the image has the tests
+# $1: size in bytes of the archive of the tests, which is read from stdin; 0: the image has the tests
 _SEAL = f"""
 set -e
 mkdir -p -m 777 -- /logs {_FOLDERS}
@@ -38,7 +40,7 @@ chmod +x /tests/test.sh
 
 
 def facts(instance: TaskInstance) -> list[str]:
-    """The inputs that these steps add to an image, for the hash in the image's name."""
+    """The inputs of these steps, for the hash in the name of the image."""
     grader = instance.grader
     tests = grader.tests if isinstance(grader, HarborGrader) else ""
     return [hashlib.sha256(tests.encode()).hexdigest(), _SEAL, _OPEN, instance.workspace]
@@ -46,7 +48,7 @@ def facts(instance: TaskInstance) -> list[str]:
 
 async def seal(preparing: Preparing, instance: TaskInstance, sandbox: Sandbox) -> Mapping[str, str]:
     """Place the tests where gradings run them."""
-    assert isinstance(instance.grader, HarborGrader)  # only these carry files
+    assert isinstance(instance.grader, HarborGrader)  # only these tasks carry files
     archive = unpacked(instance.grader.tests)
     what = f"{instance.instance_id} (mend its tests)"
     argv = ["bash", "-c", _SEAL, "seal", str(len(archive)), instance.grader.workdir or instance.sandbox.workdir]
@@ -57,7 +59,7 @@ async def seal(preparing: Preparing, instance: TaskInstance, sandbox: Sandbox) -
 
 
 async def open_workspace(preparing: Preparing, instance: TaskInstance, sandbox: Sandbox) -> Mapping[str, str]:
-    """Make the folders that a task may write to, and the agent's workspace."""
+    """Create the folders that a task may write to, and the agent's workspace."""
     argv = ["bash", "-c", _OPEN, "open", instance.sandbox.workdir, instance.workspace, *instance.workspace_aliases]
     await preparing.run(sandbox, argv, cwd="/", what=f"{instance.instance_id} (mend the image)")
     return {}

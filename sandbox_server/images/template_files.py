@@ -1,7 +1,8 @@
-"""Rewrites an archive that a client uploaded for a COPY: the names it gets in the image, its owner and mode. Pure.
+"""Rewrites the archive that a client uploaded for a COPY step: names in the image, owner and mode. Pure.
 
-The archive is hostile: names that leave it, members below one of its links, devices, hard links, and more bytes than
-allowed are refused. A link itself may lead anywhere, as at E2B: it is copied, not followed; a RUN could make it too.
+The archive is hostile. Refused are names outside of it, members below one of its links, devices, hard links, and more
+bytes than allowed. A link may have any target, as at E2B: it is copied, not followed, and a RUN step could create it
+too.
 """
 
 import gzip
@@ -18,7 +19,7 @@ from typing import IO, cast
 from sandbox_server.errors import MalformedRequest
 
 _MOST_MEMBERS = 50_000
-_MEMBER_BYTES = 1536  # a header and the padding, of each member; names that need more take it from the contents' share
+_MEMBER_BYTES = 1536  # of each member: header and padding; longer names count as contents
 _WILD = re.compile(r"[*?\[]")
 
 
@@ -39,7 +40,7 @@ class Copy:
 
 
 class _Bounded:
-    """Reads an archive, decompressed, up to a number of bytes: a header may have gigabytes, and compress well."""
+    """Reads an archive, decompressed, up to a maximum: a header may announce gigabytes that compress well."""
 
     def __init__(self, archive: bytes, most_bytes: int, refusal: str) -> None:
         packed = io.BytesIO(archive)
@@ -57,12 +58,12 @@ class _Bounded:
 
 
 def rewritten(archive: bytes, copy: Copy, *, most_bytes: int) -> IO[bytes]:
-    """A tar file, to be extracted at `/`, of the archive's members that `copy` names; the caller closes it.
+    """A tar archive, to be extracted at `/`, of the members that `copy` names; the caller closes it.
 
-    `most_bytes` bounds the size of its contents.
+    `most_bytes` limits the size of its contents.
 
     Raises:
-        MalformedRequest: the archive is none, is hostile or too large, or has nothing under `copy.source`.
+        MalformedRequest: the upload is not an archive, is hostile or too large, or has nothing under `copy.source`.
     """
     refusal = (
         f"COPY {copy.source}: the archive holds more than {most_bytes >> 20} MB or {_MOST_MEMBERS} files"
@@ -120,7 +121,7 @@ def _checked(member: tarfile.TarInfo) -> str:
 
 
 def _target(name: str, copy: Copy, *, folder: bool) -> str | None:
-    """Path in the image; None: not copied. What is below a folder that `copy` names is copied without its name."""
+    """Path in the image; None: not copied. The contents of a folder that `copy` names are copied without its name."""
     source = posixpath.normpath(copy.source.lstrip("/") or ".")
     if source == ".":
         return posixpath.join(copy.target, name) if name != "." else copy.target

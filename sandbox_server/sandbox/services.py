@@ -1,4 +1,4 @@
-"""Services: containers that stand beside a sandbox on a network of their own, made and removed with it."""
+"""Services: containers beside a sandbox, on a network of their own, that are created and removed with it."""
 
 from dataclasses import dataclass
 from ipaddress import IPv4Network
@@ -6,12 +6,12 @@ from typing import Literal
 
 NETWORKS = IPv4Network("10.213.0.0/16")
 Condition = Literal["started", "healthy", "completed"]
-"""What a container waits for: that a service was started, that its health check succeeded, that it ended with 0."""
+"""The condition of a dependency: the service was started, its health check succeeded, or it exited with 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """A command in a service's container that ends with 0 once the service can be used."""
+    """A health check: a command in the container of a service that exits with 0 once the service can be used."""
 
     test: tuple[str, ...]
     interval_s: float = 1.0
@@ -20,7 +20,7 @@ class HealthCheck:
 
 @dataclass(frozen=True, slots=True)
 class ServiceSpec:
-    """A service's container at its creation. It has no way out of its network, and none to the host."""
+    """The spec of the container of a service. Its network leads neither outside nor to the host."""
 
     name: str
     image: str
@@ -32,17 +32,17 @@ class ServiceSpec:
     workdir: str = ""
     user: str = ""
     files: bytes = b""
-    """Placed before its start: a gzipped tar archive with names relative to /."""
+    """Extracted at / before it starts: a gzipped tar archive."""
     volumes: tuple[tuple[str, str], ...] = ()
-    """(path, name of a volume in memory that the services of one sandbox share)."""
+    """(path, name of an in-memory volume that the services of one sandbox share)."""
     tmpfs: tuple[str, ...] = ()
     health: HealthCheck | None = None
-    """None: the image's own, if any."""
+    """None: the image's own, if it has one."""
     after: tuple[tuple[str, Condition], ...] = ()
-    """(service, what is waited for before this one is started)."""
+    """(service, condition that must hold before this one starts)."""
     restart: bool = False
     memory_mb: int | None = None
-    """Bounded by `ServiceBounds.memory_mb`, which holds without it too."""
+    """At most `ServiceBounds.memory_mb`, which is also the default."""
     cpus: float | None = None
 
 
@@ -51,14 +51,15 @@ class ServiceBounds:
     """Limits on the services of one sandbox."""
 
     memory_mb: int = 1024
-    """For each."""
+    """Of each service."""
     cpus: float = 1.0
-    """For each."""
+    """Of each service."""
     pids: int = 256
-    """For each."""
+    """Of each service."""
     volume_mb: int = 256
-    """For each volume and tmpfs. They are in memory, because the engine has no quota for volumes on disk."""
+    """Of each volume and tmpfs. They are in memory, because the engine has no quota for volumes on disk."""
     start_s: float = 120.0
-    """Until all run and are healthy."""
+    """Limit until all run and are healthy."""
     networks: IPv4Network = NETWORKS
-    """The networks of services are parts of this range. The host has no address in them, so no host is hidden by it."""
+    """The networks of services are parts of this range. The host has no address in them, so no address of it is hidden.
+    """

@@ -1,7 +1,7 @@
-"""A running container's files, reached from its engine's host without a process in the container.
+"""The files of a running container, accessed from the host of its engine without a process in the container.
 
-Everything in there is hostile, and may change while it is looked at: no symbolic link is followed, no mount entered,
-nothing opened but folders and regular files. Paths are absolute, as bytes. All of this blocks: use it on a thread.
+Everything in it is hostile and may change at any time: no symbolic link is followed, no mount is entered, and only
+folders and regular files are opened. Paths are absolute, as bytes. All functions block: use them on a thread.
 """
 
 import os
@@ -16,19 +16,19 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DEEPEST = 40  # folders above a path
-_OPEN = 2 * _DEEPEST + 2  # folders that stay open: all above two paths
-_STAT_BYTES = 4096  # of /proc/PID/stat
+_OPEN = 2 * _DEEPEST + 2  # folders kept open: all parents of two paths
+_STAT_BYTES = 4096  # bytes of /proc/PID/stat
 _EVERY_ID = ["0", "0", "4294967295"]
 _OVERLAY = Path("/sys/module/overlay/parameters")
-_SPLIT = ("redirect_dir", "index")  # with either of them, an upper folder alone does not name all that was changed
+_SPLIT = ("redirect_dir", "index")  # with either option, an upper folder alone does not name all changed paths
 
 
 class NotShown(Exception):
-    """The container's files cannot be seen from here, or not in a way that could be relied upon."""
+    """The files of the container cannot be accessed from here, or not reliably."""
 
 
 def plain_overlay() -> bool:
-    """Whether an overlay's upper folder has, by the kernel's defaults, every path that was changed."""
+    """Whether the kernel's defaults put every changed path into an overlay's upper folder."""
     try:
         return all((_OVERLAY / name).read_text().strip() == "N" for name in _SPLIT)
     except OSError:
@@ -36,18 +36,18 @@ def plain_overlay() -> bool:
 
 
 class Folders:
-    """The folders on one file system, below one that is open."""
+    """The folders on one file system, below an open one."""
 
     def __init__(self, root: int) -> None:
-        """`root`: a descriptor, which it owns."""
+        """`root`: its descriptor, which this object closes."""
         self._root = root
         self._device = os.fstat(root).st_dev
         self._open: OrderedDict[bytes, int] = OrderedDict()
 
     def open(self, path: bytes) -> int:
-        """The folder at `path`. Not to be closed; it stays open until two others have been opened.
+        """The descriptor of the folder at `path`. Do not close it; it stays open until two others have been opened.
 
-        Raises OSError: there is none, or only through a symbolic link, on another file system, or too deep.
+        Raises OSError: there is none, or it is behind a symbolic link, on another file system, or too deep.
         """
         if (known := self._open.get(path)) is not None:
             self._open.move_to_end(path)
@@ -67,7 +67,7 @@ class Folders:
         return fd
 
     def place(self, path: bytes) -> tuple[int, bytes]:
-        """The folder that a path other than the first one lies in, as `open` returns it, and its last name."""
+        """Descriptor of the parent folder of a path, as from `open`, and the last name of the path."""
         above, _, name = path.rpartition(b"/")
         if name in (b"", b".", b".."):
             raise IsADirectoryError(f"{path!r} does not end in a name")
@@ -80,14 +80,14 @@ class Folders:
                 yield os.fsencode(entry.name), entry
 
     def stat(self, path: bytes) -> os.stat_result:
-        """Of the path itself. Raises as `open`."""
+        """The status of the path itself, links not followed. Raises as `open`."""
         if path == b"/":
             return os.fstat(self._root)
         above, name = self.place(path)
         return os.stat(name, dir_fd=above, follow_symlinks=False)
 
     def read(self, path: bytes) -> int:
-        """Open a regular file; a descriptor to be closed. Raises as `open`."""
+        """Open a regular file; the caller closes the descriptor. Raises as `open`."""
         above, name = self.place(path)
         fd = os.open(name, _READ, dir_fd=above)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -96,7 +96,7 @@ class Folders:
         return fd
 
     def load(self, name: bytes, most: int) -> bytes:
-        """A file in the first folder. Raises as `open`. OverflowError: it has more than `most` bytes."""
+        """The content of a file in the root folder. Raises as `open`. OverflowError: it has more than `most` bytes."""
         with open(self.read(b"/" + name), "rb") as file:
             data = file.read(most + 1)
         if len(data) > most:
@@ -104,19 +104,21 @@ class Folders:
         return data
 
     def store(self, name: bytes, data: bytes) -> None:
-        """Make a file in the first folder, in place of another one. Raises as `open`."""
+        """Write a file in the root folder; replaces an existing one. Raises as `open`."""
         with suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self._root)
         with open(self.make(b"/" + name), "wb") as file:
             file.write(data)
 
     def make(self, path: bytes) -> int:
-        """Make a regular file for root alone, where nothing is; a descriptor to be closed. Raises as `open`."""
+        """Create a regular file with access for root alone; the caller closes the descriptor. Raises as `open`; if it
+        exists.
+        """
         above, name = self.place(path)
         return os.open(name, _MAKE, 0o600, dir_fd=above)
 
     def remove(self, path: bytes) -> None:
-        """Remove a path with all below it. Raises OSError: there is a mount in it."""
+        """Remove a path and everything below it. Raises OSError: there is a mount in it."""
         above, name = self.place(path)
         if not stat.S_ISDIR(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode):
             os.unlink(name, dir_fd=above)
@@ -135,20 +137,17 @@ class Folders:
             os.rmdir(name, dir_fd=above)
 
     def close(self) -> None:
-        """Close them all."""
+        """Close all descriptors."""
         while self._open:
             os.close(self._open.popitem()[1])
         os.close(self._root)
 
 
 class Tree:
-    """The files of one container, as long as it runs. Call `close` at the end."""
+    """The files of one container while it runs. Call `close` at the end."""
 
     def __init__(self, pid: int, container_id: str) -> None:
-        """`pid`: of the container's first process, as this host numbers it.
-
-        Raises NotShown.
-        """
+        """`pid`: the host's number of the container's first process. Raises NotShown."""
         self._opened: list[Folders] = []
         try:
             self._process = os.open(f"/proc/{pid}", _FOLDER)
@@ -164,7 +163,7 @@ class Tree:
             raise
 
     def _open(self, container_id: str) -> None:
-        # The descriptor belongs to this one process. If that has ended, and another one has its number, reads fail.
+        # A descriptor of /proc/PID stays with this process. If it has ended and its number is reused, reads fail.
         if container_id not in self._proc("cgroup"):
             raise NotShown("the process is not the container's")
         if self._proc("uid_map").split() != _EVERY_ID or self._proc("gid_map").split() != _EVERY_ID:
@@ -179,11 +178,11 @@ class Tree:
         if not upper.startswith("/"):
             raise NotShown("the engine does not say where the container's files are")
         self.mounts = frozenset(points) - {b"/", b"/dev/shm"}
-        """What the engine mounts; it is not the container's own."""
+        """Paths that the engine mounts; they are not the container's own."""
         self.files = self._folders(os.open("root", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._process))
-        """The whole tree, as the container sees it, without what is mounted in it."""
+        """The whole tree as the container sees it, without mounts."""
         self.upper = self._folders(os.open(os.fsencode(upper), _FOLDER))
-        """What was changed in it; paths, types and holes only, not for writing."""
+        """The changed files; for reading of paths, types and holes only."""
         self.shm = self._folders(self._below("dev", "shm")) if b"/dev/shm" in points else None
         self.own = self._folders(self._below("run", "sandbox"))
         """/run/sandbox, which is not part of a session."""
@@ -208,9 +207,8 @@ class Tree:
             return file.read()
 
     def programs(self) -> list[str]:
-        """Names of the running programs: descendants of the init other than the session's shell and its keepers.
-
-        Raises OSError.
+        """Names of the running programs: descendants of the init, without the session's shell and its helpers. Raises
+        OSError.
         """
         proc = self._below("proc")
         try:
@@ -232,7 +230,7 @@ class Tree:
         return running
 
     def close(self) -> None:
-        """Close everything."""
+        """Close all descriptors."""
         for folders in self._opened:
             folders.close()
         self._opened.clear()
@@ -240,12 +238,12 @@ class Tree:
 
 
 def _processes(proc: int) -> tuple[dict[int, int], dict[int, str]]:
-    """Parent and name of each process that lives, by its id in the container."""
+    """(parent, name) of each live process, by its id in the container."""
     parents, names = {}, {}
     for entry in os.listdir(proc):
         if not entry.isdecimal():
             continue
-        with suppress(OSError, ValueError):  # it ended
+        with suppress(OSError, ValueError):  # it ended meanwhile
             fd = os.open(f"{entry}/stat", os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)
             try:
                 line = os.read(fd, _STAT_BYTES).decode("utf-8", "replace")
@@ -259,5 +257,5 @@ def _processes(proc: int) -> tuple[dict[int, int], dict[int, str]]:
 
 
 def _unescaped(path: str) -> bytes:
-    """A path of mountinfo."""
+    """Decode a path of mountinfo."""
     return re.sub(rb"\\([0-7]{3})", lambda code: bytes([int(code[1], 8)]), path.encode("utf-8", "surrogateescape"))

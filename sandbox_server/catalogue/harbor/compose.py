@@ -24,7 +24,7 @@ MAIN = "main"
 MOST_SERVICES = 8
 _MOST_VOLUMES = 16
 _LOGS = "harbor-logs:"
-"""What the variables for Harbor's own mounts of logs stand for; such mounts are left out."""
+"""Value of Harbor's variables for its own log mounts; such mounts are ignored."""
 _HARBOR = {
     "CONTEXT_DIR": ".",
     "MAIN_IMAGE_NAME": "harbor-main",
@@ -53,23 +53,23 @@ _CONDITIONS: dict[str, Condition] = {
     "service_completed_successfully": "completed",
 }
 _NOT_OVER = ("/proc", "/sys", "/dev")
-_OWN_IMAGES = "sandbox-prepared"  # gradings' images hold the tests of other tasks
+_OWN_IMAGES = "sandbox-prepared"  # the images of gradings hold tests of other tasks
 
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """What the file says."""
+    """The contents of the file."""
 
     services: tuple[Service, ...] = ()
-    """Without `main`, in the order of their starts."""
+    """Without `main`, in start order."""
     awaits: Mapping[str, Condition] = field(default_factory=dict)
     """`depends_on` of `main`."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Of `main`."""
+    """Environment of `main`."""
     workdir: str = ""
-    """Of `main`; "" if it says nothing."""
+    """Working directory of `main`; "" if the file names none."""
     unsupported: tuple[str, ...] = ()
-    """What is refused, each in a few words."""
+    """Unsupported keys, a few words each."""
 
 
 def read(
@@ -77,11 +77,11 @@ def read(
 ) -> Composed:
     """Read the file.
 
-    `context`: the task's folder `environment`, packed. `variables`: the task's own, for `${NAME}`. `docker_image`: the
-    task's prebuilt image, if it has one. `build_timeout_s`: limit on the build of each image.
+    `context`: the packed folder `environment`. `variables`: those of the task, for `${NAME}`. `docker_image`: the
+    task's prebuilt image, if any. `build_timeout_s`: limit on each image build.
 
     Raises:
-        ValueError: it is no Compose file.
+        ValueError: it is not a Compose file.
     """
     try:
         document = yaml.safe_load(text)
@@ -242,7 +242,7 @@ class _Reading:
         return made, (made.image,)
 
     def _mounts(self, name: str, entries: Sequence[Any]) -> tuple[dict[str, str], str]:
-        """Its volumes, and the files of the task that are mounted, as an archive to unpack at /."""
+        """Volumes of a service, and the mounted files of the task as an archive to extract at /."""
         volumes: dict[str, str] = {}
         files: dict[str, str] = {}
         for number, entry in enumerate(entries):
@@ -382,7 +382,7 @@ def _target(path: str) -> str:
 
 
 def _inside(path: str) -> str:
-    """A path below `environment`, normalised. Raises ValueError: it leads out."""
+    """A normalised path below `environment`. Raises ValueError: it leads outside."""
     whole = posixpath.normpath(path)
     if "://" in path or whole.startswith(("/", "..", "~")):
         raise ValueError(f"{path} is outside of the task")

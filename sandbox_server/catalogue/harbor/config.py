@@ -58,7 +58,7 @@ class Environment(_Section):
         return {name: value for name, value in named.items() if value is not None}
 
     def unsupported(self) -> list[str]:
-        """What it asks for and cannot have here."""
+        """Unsupported requests of this section."""
         found = {
             f"os = {self.os!r}": self.os != "linux",
             "gpus": bool(self.gpus),
@@ -147,7 +147,7 @@ class Config(_Section):
             raise ValueError(f"task.toml: {error}") from None
 
     def unsupported(self) -> list[str]:
-        """What the task asks for and cannot have here, each as the key that asks."""
+        """Unsupported requests of the task, each as its key."""
         verifier = self.verifier.environment.unsupported() if self.verifier.environment else []
         overrides = {"agent": self.agent.network_mode, "verifier": self.verifier.network_mode}
         return [
@@ -168,7 +168,7 @@ class Config(_Section):
 
 
 def resolved(env: Mapping[str, str], where: str) -> dict[str, str]:
-    """Environment variables with their defaults. Raises ValueError: one would come from the trainer's host."""
+    """Environment variables with their defaults. Raises ValueError: one needs a value from the trainer's host."""
     found: dict[str, str] = {}
     for name, value in env.items():
         template = _TEMPLATE.fullmatch(value)

@@ -1,4 +1,4 @@
-"""What a Dockerfile says that matters before it is built: its work directory, and what the engine's builder lacks."""
+"""Facts about a Dockerfile before it is built: its work directory, and instructions that the engine's builder lacks."""
 
 import posixpath
 import re
@@ -18,15 +18,15 @@ class Dockerfile:
     """Facts about the last stage."""
 
     workdir: str
-    """"" if it names none, or by a variable."""
+    """"" if it names none, or names it by a variable."""
     unbuildable: tuple[str, ...]
-    """What cannot be built, each in a few words."""
+    """Unsupported instructions, a few words each."""
     entrypoint: bool
-    """It names a program that a task's own container would not run."""
+    """It has an ENTRYPOINT, which a task container would not run."""
 
     @property
     def unsupported(self) -> tuple[str, ...]:
-        """What cannot be built or would not be run in a task's own container."""
+        """All reasons to refuse it."""
         more = ("an ENTRYPOINT in its Dockerfile, which would not be run",) if self.entrypoint else ()
         return (*self.unbuildable, *more)
 

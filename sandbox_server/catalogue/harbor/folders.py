@@ -1,4 +1,4 @@
-"""Reads task folders as rows, so that a task of Harbor is imported, stored and compared like any other row."""
+"""Reads Harbor task folders as rows, so that their tasks are imported, stored and compared like all others."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from sandbox_server.errors import MalformedRequest, RowRejected
 
 CONFIG = "task.toml"
 ROW = "harbor"
-"""Column that holds the task: texts by the name of their file, archives (`archives.packed`) by that of their folder."""
+"""Column of the task: texts by file name, archives (`archives.packed`) by folder name."""
 COMPOSE = "environment/docker-compose.yaml"
 """The one that Harbor reads."""
 _TEXTS = (CONFIG, "instruction.md", "environment/Dockerfile", "tests/Dockerfile", COMPOSE)
@@ -18,10 +18,10 @@ _COMPOSE = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml")
 
 
 def task_rows(folder: Path, carry: Sequence[str] = ()) -> Iterator[SourceRow | RowRejected]:
-    """The task in `folder`, or the tasks in the folders below it, in the order of their paths.
+    """The task in `folder`, or all tasks in folders below it, ordered by path.
 
-    `carry`: paths that gradings take from the agent's container besides the task's own. A task that cannot be read
-    comes as its error.
+    `carry`: paths that gradings take from the agent's container in addition to the task's own. A task that cannot be
+    read is returned as its error.
 
     Raises:
         MalformedRequest: there is no task.

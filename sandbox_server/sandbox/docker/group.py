@@ -1,8 +1,8 @@
-"""Starts the services of a sandbox: their network, volumes and containers, each after what it waits for.
+"""Starts the services of a sandbox: their network, their volumes, and each container once its dependencies are ready.
 
-The network has no address on the host (`inhibit_ipv4`) and is internal, so nothing leads from it to the host, to
-another sandbox or out. Names are in the containers' hosts files; the name server given cannot be reached, because the
-engine would forward other names to the host's.
+The network is internal and has no address on the host (`inhibit_ipv4`), so nothing leads from it to the host, to
+another sandbox or outside. The hosts files of the containers have all names. Their name server does not exist, because
+the engine would forward other names to the name servers of the host.
 """
 
 import asyncio
@@ -32,18 +32,18 @@ log = telemetry.logger(__name__)
 
 _MAIN = "main"
 _BITS = 28  # of a network: 13 containers
-_TRIES = 20  # networks, until one is free
+_TRIES = 20  # attempts to find a free network
 _LOOK_S = 0.1
-_SETTLE_S = 0.5  # within which a service without a health check ends if it cannot run
+_SETTLE_S = 0.5  # time in which a service without a health check ends if it cannot run
 _LOG_BYTES = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The services of one sandbox, running."""
+    """The running services of one sandbox."""
 
     place: Place
-    """Of the sandbox's own container."""
+    """For the sandbox's own container."""
     subnet: str
     hosts: tuple[str, ...]
     """`name:address` lines for its hosts file."""
@@ -52,7 +52,7 @@ class Group:
 
 
 class Making:
-    """One group in the making."""
+    """One group that is being created."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Making:
         boots: asyncio.Semaphore,
         spec: ContainerSpec,
     ) -> None:
-        """`spec`: of the sandbox. `boots` bounds the containers that are created at a time."""
+        """`spec`: the sandbox's. `boots` limits how many containers are created at a time."""
         self.name = secrets.token_hex(8)
         self._engine = engine
         self._config = config
@@ -74,14 +74,14 @@ class Making:
         self._labels = {
             NODE: config.node,
             GROUP: self.name,
-            # an image that was made from one of our containers has its labels
+            # an image that was committed from one of our containers has its labels
             ROLE: SERVICE,
             SID: "",
             TOKEN: "",
             DEADLINE: spec.deadline.astimezone(UTC).isoformat(),
         }
         self._hosts: tuple[str, ...] = ()
-        """Lines of each container's hosts file, once the network is there."""
+        """Lines for the hosts file of each container, once the network exists."""
         self._ids: dict[str, str] = {}
         self._started: dict[str, float] = {}
         self._checks: dict[str, HealthCheck | None] = {}
@@ -89,10 +89,11 @@ class Making:
         self._stage = "its network"
 
     async def make(self) -> Group:
-        """Start all services, and wait until they are ready. What it made stays when it raises.
+        """Start all services and wait until they are ready. After an error, what was created stays for the caller to
+        remove.
 
         Raises:
-            ImageUnavailable: a service did not come up within SANDBOX_SERVICE_START_S. EngineUnavailable.
+            ImageUnavailable: a service was not ready within SANDBOX_SERVICE_START_S. EngineUnavailable.
         """
         try:
             async with asyncio.timeout(self._bounds.start_s):
@@ -144,12 +145,12 @@ class Making:
         raise EngineUnavailable(f"no free network in {whole} (SANDBOX_SERVICE_NETWORKS)")
 
     async def _volumes(self) -> dict[str, dict[str, str]]:
-        """Path -> volume, of each service that has any."""
+        """Path -> volume, for each service that has volumes."""
         volumes: dict[str, dict[str, str]] = {}
         for service in self._spec.services:
             config = (await self._engine.call(partial(_image, service.image)))["Config"] or {}
             self._checks[service.name] = service.health or _own_check(config.get("Healthcheck") or {})
-            # those that its image declares would be on the host's disk, without a bound
+            # volumes that the image declares would be on the host's disk without a limit
             declared = sorted(config.get("Volumes") or ())
             own = {path: f"image-{service.name}-{number}" for number, path in enumerate(declared)}
             if own or service.volumes:
@@ -157,7 +158,7 @@ class Making:
         return volumes
 
     async def _hold(self, volumes: set[str]) -> None:
-        """Keep the volumes mounted: one in memory is emptied when no running container has it."""
+        """Keep the volumes mounted: an in-memory volume is emptied when no running container mounts it."""
         await self._engine.call(partial(self._create_holder, sorted(volumes)))
 
     def _create_holder(self, volumes: Sequence[str], api: Any) -> None:
@@ -223,7 +224,7 @@ class Making:
             cap_drop=["ALL"],
             cap_add=CAPABILITIES,
             security_opt=["no-new-privileges", *self._seccomp],
-            # the end of its output goes into the error of one that does not come up
+            # the end of its output is part of the error if it does not become ready
             log_config=docker.types.LogConfig(type="json-file", config={"max-size": "1m", "max-file": "1"}),
             tmpfs=dict.fromkeys(service.tmpfs, f"size={bounds.volume_mb}m"),
             mounts=[docker.types.Mount(path, self._volume(volume), type="volume") for path, volume in volumes.items()],
@@ -240,14 +241,14 @@ class Making:
             hostname=service.hostname or service.name,
             environment=dict(service.env),
             labels=self._labels,
-            healthcheck={"test": ["NONE"]},  # run by us until it succeeds; the engine would run it for ever
+            healthcheck={"test": ["NONE"]},  # we run it until it first succeeds; the engine would repeat it for ever
             networking_config=endpoint(api, self._place(address)),
             host_config=host,
         )
         return str(created["Id"])
 
     async def _until(self, name: str, condition: Condition) -> None:
-        """Wait until the service is so far. Raises ImageUnavailable: it ended before."""
+        """Wait until the service meets the condition. Raises ImageUnavailable: it exited before."""
         if condition == "started" or (name, condition) in self._well:
             return
         self._stage = f"{name} to be {condition}"
@@ -261,7 +262,7 @@ class Making:
         self._well.add((name, condition))
 
     async def _healthy(self, name: str) -> None:
-        """It runs and its check, if it has one, succeeded; or it has done its work and ended with 0."""
+        """Wait until it runs and its health check, if any, has succeeded, or until it has exited with 0."""
         check = self._checks[name]
         if check is None:
             await asyncio.sleep(self._started[name] + _SETTLE_S - asyncio.get_running_loop().time())
@@ -282,7 +283,7 @@ class Making:
                 if not found["Running"]:
                     return bool(found["ExitCode"] == 0)
                 await asyncio.sleep(_LOOK_S)
-        except ServiceError as error:  # it ended, or its image has no such program; the next look tells which
+        except ServiceError as error:  # it exited, or its image has no such program; the next round finds out which
             log.info("health check not run", code=error.code, error=error.detail)
         return False
 
@@ -300,7 +301,7 @@ class Making:
             )
 
     async def _said(self, names: Iterable[str] | None = None) -> str:
-        """The end of their output, for an error."""
+        """The end of the output of these services, for an error."""
         told = ""
         for name in names or self._ids:
             with suppress(ServiceError):

@@ -1,7 +1,7 @@
-"""Groups of containers: a sandbox with its services, their network and volumes, made before it and removed after it.
+"""Groups: a sandbox with its services, their network and volumes, which are created before it and removed after it.
 
-A group is everything that carries the same label. What a killed server left has a group without a sandbox's container,
-and `remove_leftovers` finds it by that.
+All parts of a group carry the same label. A killed server may leave a group without its sandbox; `remove_leftovers`
+finds it by the label.
 """
 
 import asyncio
@@ -20,30 +20,30 @@ from sandbox_server.sandbox.docker.labels import DEADLINE, GROUP, NODE, ROLE, SE
 
 log = telemetry.logger(__name__)
 
-_LEFT_S = 60.0  # between two looks for leftovers
+_LEFT_S = 60.0  # seconds between two searches for leftovers
 
 
 class Neighbours:
-    """Makes and removes groups on one engine."""
+    """Creates and removes groups on one engine."""
 
     def __init__(self, engine: Engine, config: RuntimeConfig, seccomp: Sequence[str], boots: asyncio.Semaphore) -> None:
-        """`boots` bounds the containers that are created at a time."""
+        """`boots` limits how many containers are created at a time."""
         self._engine = engine
         self._config = config
         self._bounds = config.services
         self._seccomp = seccomp
         self._boots = boots
         self._made = set[str]()
-        """Groups that this process makes or uses."""
+        """Groups that this process creates or uses."""
         self._look_at = 0.0
-        """Loop time of the next look for leftovers."""
+        """Loop time of the next search for leftovers."""
 
     @asynccontextmanager
     async def beside(self, spec: ContainerSpec) -> AsyncIterator[Group | None]:
         """The running services of `spec`; None if it has none. If the body raises, they are removed.
 
         Raises:
-            ImageUnavailable: a service did not come up within SANDBOX_SERVICE_START_S. EngineUnavailable.
+            ImageUnavailable: a service was not ready within SANDBOX_SERVICE_START_S. EngineUnavailable.
         """
         if not spec.services:
             yield None
@@ -57,12 +57,12 @@ class Neighbours:
             raise
 
     async def _give_up(self, group: str) -> None:
-        with suppress(ServiceError):  # else the reaper finds it
+        with suppress(ServiceError):  # otherwise the reaper finds it
             await self.remove(group)
 
     async def remove(self, group: str) -> None:
-        """Remove all of the group; no error for what is already gone."""
-        self._made.discard(group)  # if this fails, it is a leftover
+        """Remove the whole group. Idempotent."""
+        self._made.discard(group)  # if this fails, the group is a leftover
         wanted = {"label": f"{GROUP}={group}"}
         found = await self._engine.call(lambda api: api.containers(all=True, filters=wanted))
         await asyncio.gather(*(self._gone(_container, one["Id"]) for one in found))
@@ -81,26 +81,26 @@ class Neighbours:
             pass
 
     async def of(self, container_id: str) -> str:
-        """The group of the sandbox in this container; "" for none, or if it does not exist."""
+        """The group of the sandbox in this container; "" if there is none, or no such container."""
         with suppress(SandboxLost):
             found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))
             return str((found["Config"]["Labels"] or {}).get(GROUP, ""))
         return ""
 
     async def services(self, group: str) -> list[str]:
-        """Ids of the group's containers but the sandbox's own."""
+        """Ids of the group's containers without the sandbox's own."""
         wanted = {"label": f"{GROUP}={group}"}
         found = await self._engine.call(lambda api: api.containers(all=True, filters=wanted))
         return [one["Id"] for one in found if one["Labels"].get(ROLE) == SERVICE]
 
     def keep(self, group: str) -> None:
-        """Spare the group, which another process made and this one uses."""
+        """Do not treat the group as a leftover: another process created it, and this one uses it."""
         self._made.add(group)
 
     async def remove_leftovers(self) -> int:
-        """Remove the groups of this node whose sandbox is gone, and expired ones of a CLI command; how many.
+        """Remove the groups of this node without a sandbox, and expired ones of a CLI command; return their number.
 
-        Looks at most every `_LEFT_S`: only a killed server or a failed removal leaves any.
+        Searches at most every `_LEFT_S`, because only a killed server or a failed removal leaves groups.
         """
         now = asyncio.get_running_loop().time()
         if now < self._look_at:
@@ -127,7 +127,7 @@ class Neighbours:
         node = labels.get(NODE, "")
         if node == self._config.node:
             return True
-        # as for containers: CLI commands on this node remove their own, unless they were killed
+        # as with containers: CLI commands on this node remove their own groups, unless they were killed
         return node.startswith(f"{self._config.node}+") and datetime.fromisoformat(labels[DEADLINE]) < clock.today()
 
 
