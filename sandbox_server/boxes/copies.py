@@ -1,7 +1,7 @@
-"""Copies of sessions for people to look around in: boxes with the files and the shell's state of a rollout.
+"""Copies of sessions for people to look around in: boxes with the files and the shell state of a session.
 
-Such a copy is a box, so nothing that counts rollouts sees it: it has no run, no owner, no journal, no patch and no
-verdict. It lives `LIFE_S` unless its client prolongs that, so it ends by itself if the client is killed.
+Such a copy is a box, so it does not count as a rollout: it has no run, no owner, no journal, no patch and no verdict.
+Its lifetime is `LIFE_S` unless its client extends it, so it ends even if the client is killed.
 """
 
 import secrets
@@ -26,7 +26,7 @@ from sandbox_server.state.store import Store
 log = telemetry.logger(__name__)
 
 LIFE_S = 60.0
-"""Seconds that a copy lives from its creation, and from each time that its client prolongs it."""
+"""Seconds that a copy lives after its creation, and after each extension by its client."""
 _DAMAGED = 3  # damaged checkpoints of one request
 _TOKEN_BYTES = 32
 
@@ -37,15 +37,15 @@ class OpenedCopy:
 
     view: BoxView
     life_s: float
-    """Seconds by which its client may prolong it at a time."""
+    """Seconds by which its client may extend it at a time."""
     notice: str
-    """What is not as it was in the session; "" for nothing."""
+    """What differs from the session; "" if nothing does."""
     at: int
-    """Number of the session's action that it comes after."""
+    """Number of the session's action after which it was taken."""
 
 
 class Copies:
-    """Makes copies of sessions that are boxes, on this node."""
+    """Makes copies of sessions as boxes, on this node."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Copies:
         origin = await self._forking.origin(sid, at)
         life_s = min(LIFE_S, self._max_s)
         plan = _Plan(origin, self._checkpointing, self._workspaces, self._store, self._facts, life_s, self._max_s)
-        self._starts.groups.announce(plan.name, 1, time.monotonic())  # or containers would be parked for siblings
+        self._starts.groups.announce(plan.name, 1, time.monotonic())  # or the pool would make more for siblings
         wait_s = self._start_timeout_s + sum(action.duration_s for action in origin.again)
         record = await self._starts.begin(plan, run="", wait_s=wait_s)
         self._log.add(record, plan.box)
@@ -119,10 +119,10 @@ class _Plan:
         self.cwd = origin.instance.workspace
         self.lasts_s = lasts_s
         self.box: BoxRecord
-        """Set by `begin`, complete."""
+        """The complete result; set by `begin`."""
 
     async def spec(self) -> ContainerSpec:
-        """See `Plan.spec`. As the session's own, so that its image's parked containers and limits serve."""
+        """See `Plan.spec`. The same as the session's, so that it can use containers parked for its image."""
         self._spec = await self._workspaces.spec(self._origin.instance)
         return self._spec
 
@@ -132,7 +132,7 @@ class _Plan:
         filled = await self._checkpointing.fill(
             replace(record, instance_id=origin.instance.instance_id), sandbox, origin
         )
-        now = clock.now()  # its life begins now: actions may have been run again for minutes
+        now = clock.now()  # its lifetime starts now: actions may have been run again for minutes
         copy = replace(
             record,
             deadline=now + self.lasts_s,

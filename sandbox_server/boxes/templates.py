@@ -1,7 +1,7 @@
 """Templates: images that clients build and name, each for the API key that made it.
 
-A build waits in a fair queue of its node, whose places are few; its definition and its end are in SQL, so any node
-can tell of it, and a node whose engine lacks the image builds it again from the definition.
+A build waits in a fair queue of its node, which runs few at a time. Its definition and its result are in SQL, so any
+node can report it, and a node whose engine lacks the image builds it again from the definition.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ Base = Callable[[str], Awaitable[ImageInfo]]
 
 
 class UnknownTemplate(RequestError):
-    """No such template, build or tag of this key."""
+    """The key has no such template, build or tag."""
 
     code = "unknown_template"
     http_status = 404
@@ -66,15 +66,15 @@ class TemplateBounds:
     """The operator's settings SANDBOX_TEMPLATE_*. All times in seconds."""
 
     builds: int
-    """Builds at a time on this node; 0: none are built."""
+    """Concurrent builds on this node; 0: builds are off."""
     queue: int
-    """Builds that may wait."""
+    """Maximum waiting builds."""
     build_s: float
     ready_s: float
     files_bytes: int
-    """One archive, and its contents."""
+    """Maximum size of one archive, and of its contents."""
     files_total_bytes: int
-    """All archives of a key's templates."""
+    """Maximum size of all archives of a key's templates."""
 
 
 def parsed(name: str) -> tuple[str, str]:
@@ -88,7 +88,7 @@ def parsed(name: str) -> tuple[str, str]:
 
 
 class TemplateBuilds:
-    """Builds templates on this node, and finds those of all nodes. An owner of None sees all."""
+    """Builds templates on this node, and finds those of all nodes. The owner None stands for all owners."""
 
     def __init__(
         self,
@@ -117,13 +117,13 @@ class TemplateBuilds:
         self._uploads = 0
 
     async def recover(self) -> None:
-        """Report the builds that a former server of this node left as failed."""
+        """Mark the unfinished builds of an earlier server of this node as failed."""
         for state in await self.store.left_by(self._node):
             left = state.build.model_copy(update={"reason": "the server restarted during the build; build it again"})
             await self.store.save(left, ERROR, node=self._node, log=state.log)
 
     async def close(self) -> None:
-        """Cancel what is being built."""
+        """Cancel the running builds."""
         await self._tasks.cancel()
 
     # ---- what clients ask
@@ -170,7 +170,7 @@ class TemplateBuilds:
         self._tasks.start(self._build(build))
 
     async def _take(self, build: TemplateBuild) -> bool:
-        self._begun.add(build.build_id)  # first: whoever asks for it meanwhile must not find it lost
+        self._begun.add(build.build_id)  # first, so that concurrent readers do not see it as lost
         taken = False
         try:
             taken = await self.store.trigger(build, self._node)
@@ -198,7 +198,7 @@ class TemplateBuilds:
         return found
 
     async def build_of(self, owner: str | None, template_id: str, build_id: str) -> BuildState:
-        """The build as it stands. Raises UnknownTemplate."""
+        """The present state of the build. Raises UnknownTemplate."""
         template = await self.find(owner, template_id)
         state = await self.store.build(build_id)
         if state is None or state.build.template_id != template.template_id:
@@ -212,15 +212,15 @@ class TemplateBuilds:
         return replace(state, status=ERROR, build=lost)
 
     async def _goes_on(self, state: BuildState) -> bool:
-        """Whether the build has ended, or somebody builds it or will."""
+        """Whether the build has ended, or is queued or running on some node."""
         if state.status in (READY, ERROR) or not state.node:
             return True
-        if state.node == self._node:  # not so if SQL could not be told of the end
+        if state.node == self._node:  # not if its result could not be written to SQL
             return state.build.build_id in self._begun
         return state.node in {node.node for node in await self._alive()}
 
     async def ready(self, owner: str | None, named: str) -> TemplateBuild | None:
-        """The ready build that `name[:tag]` means for boxes of this owner; None: there is none."""
+        """The ready build that `name[:tag]` refers to for boxes of this owner; None: there is none."""
         try:
             template = await self.find(owner, named)
         except UnknownTemplate:
@@ -231,7 +231,7 @@ class TemplateBuilds:
         return state.build if state is not None and state.status == READY else None
 
     async def tag(self, owner: str | None, target: str, tags: Sequence[str]) -> str:
-        """Have more tags name the build that `target` means; returns its id. Raises UnknownTemplate."""
+        """Add tags to the build that `target` refers to; return its id. Raises UnknownTemplate."""
         if len(tags) > _MOST_TAGS or not all(_TAG.fullmatch(one) for one in tags):
             raise MalformedRequest(f"at most {_MOST_TAGS} tags, of letters, digits and - _ .")
         build = await self.ready(owner, target)
@@ -245,7 +245,7 @@ class TemplateBuilds:
         return await self.store.tags((await self.find(owner, named)).template_id)
 
     async def expect_file(self, owner: str | None, template_id: str, files_hash: str) -> tuple[bool, str]:
-        """Whether the archive is there already, and the token that opens its upload. Raises UnknownTemplate."""
+        """Whether the archive is already there, and the token for its upload. Raises UnknownTemplate."""
         template = await self.find(owner, template_id)
         if not re.fullmatch("[A-Za-z0-9_-]{1,100}", files_hash):
             raise MalformedRequest("a hash of files is 1 to 100 letters and digits")
@@ -253,7 +253,7 @@ class TemplateBuilds:
         return await self.store.expect_file(template.template_id, files_hash, token), token
 
     async def room_for(self, token: str) -> int:
-        """Bytes that the upload may have. Raises UnknownTemplate, RequestTooLarge."""
+        """Maximum size of the upload in bytes. Raises UnknownTemplate, RequestTooLarge."""
         template_id = await self.store.upload_of(token)
         template = None if template_id is None else await self.store.by_id(template_id)
         if template is None:
@@ -268,7 +268,7 @@ class TemplateBuilds:
     # ---- images
 
     async def image(self, build: TemplateBuild) -> ImageInfo:
-        """The build's image on this engine; built again if it is missing.
+        """The build's image on this engine; builds it again if it is missing.
 
         Raises:
             UnknownImage: it cannot be built any more. CapacityError, InfrastructureError.
@@ -284,7 +284,7 @@ class TemplateBuilds:
 
     @contextmanager
     def uploading(self) -> Iterator[None]:
-        """A body is in memory in the block. Raises CapacityError: so are too many others."""
+        """Count a body that is held in memory in the context. Raises CapacityError: too many others are."""
         if self._uploads >= _MOST_UPLOADS:
             raise CapacityError(f"{self._uploads} archives are being uploaded; try again", reason="uploads")
         self._uploads += 1
@@ -326,7 +326,7 @@ class TemplateBuilds:
         log.info("template built", template=build.name, build=build.build_id, image=result.image)
 
     async def _once(self, build: TemplateBuild, tell: Callable[[str], Awaitable[None]]) -> Result:
-        """Build, once at a time; the end of one caller does not end the build."""
+        """Build the image; concurrent callers share one build, which continues if a caller is cancelled."""
         task = self._making.get(build.build_id)
         if task is None:
             task = self._making[build.build_id] = self._tasks.start(self._make(build, tell), awaited=True)
@@ -336,7 +336,7 @@ class TemplateBuilds:
     async def _make(self, build: TemplateBuild, tell: Callable[[str], Awaitable[None]]) -> Result:
         recipe = build.recipe or Recipe()
         inherited = Result()
-        if recipe.base_build:  # before the place in the queue: this one may have to be built too
+        if recipe.base_build:  # before it takes a place in the queue: this one may have to be built too
             parent = await self.store.build(recipe.base_build)
             if parent is None or parent.status != READY:
                 raise StepFailed("base", "the template that it starts from does not exist any more")
@@ -378,7 +378,7 @@ class TemplateBuilds:
         )
 
     def limits(self, build: TemplateBuild, metadata: Mapping[str, str]) -> Limits:
-        """Limits of its containers: as the template asks, but no more than the largest size of a box has."""
+        """Limits of its containers: those of the template, but at most those of the largest box size."""
         largest = max(
             self._policy.limits.memory_mb, *(size.memory_mb or 0 for size in (*self._policy.sizes.values(),)), 0
         )
@@ -387,4 +387,4 @@ class TemplateBuilds:
 
 
 async def _untold(text: str) -> None:
-    """Nobody reads the log of an image that is built again."""
+    """Discards the log of an image that is built again."""

@@ -1,4 +1,4 @@
-"""The state of a session in a checkpoint, and back in a container: for copies, rollbacks, sleep and restores."""
+"""Checkpoints of sessions, and containers restored from them: for copies, rollbacks, sleep and restores."""
 
 import time
 from collections.abc import Sequence
@@ -20,25 +20,25 @@ from sandbox_server.sessions.config import CheckpointConfig
 from sandbox_server.sessions.data import SessionData
 from sandbox_server.sessions.replay import Replay, how_they_ended
 
-_ANCESTORS = 64  # looked through for a checkpoint
+_ANCESTORS = 64  # ancestors that are searched for a checkpoint
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The state of a session after one of its actions, and how to come to it."""
+    """The state of a session after one of its actions, as a checkpoint and the actions to run again."""
 
     parent: SessionRecord
     instance: TaskInstance
     actions: Sequence[ActionRecord]
-    """The session's actions up to there."""
+    """The session's actions up to this state."""
     checkpoint: Checkpoint | None = None
-    """None: the first action is run again too."""
+    """None: start from the image and run all actions again."""
     undone: str = ""
-    """`SessionRecord.undone`, as it was then."""
+    """`SessionRecord.undone` at that time."""
 
     @property
     def at(self) -> int:
-        """Number of the action."""
+        """Number of the last action."""
         return len(self.actions)
 
     @property
@@ -49,22 +49,21 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A container that has the state of an origin."""
+    """The result of a restore: what the container has."""
 
     cwd: str
-    """Of its shell; "" if that does not say."""
+    """Working directory of its shell; "" if unknown."""
     talk_turns: int
     """As in `SessionRecord`."""
     again: int
-    """Actions that were run again."""
+    """Number of actions that were run again."""
     differences: Sequence[str]
     """One text for each action that ended differently when it was run again, now or for the checkpoint."""
     checkpoint: Checkpoint | None
 
     def notice(self, subject: str) -> str:
-        """What the first observation tells where the state is not all that it was; else "".
-
-        `subject`: `This sandbox is a copy`.
+        """A notice for the first observation if something differs from the original; else "". `subject`: `This sandbox
+        is a copy`.
         """
         if self.differences:
             return f"[{subject}. Actions were run again for it, {how_they_ended(self.differences)}.]"
@@ -75,7 +74,7 @@ class Filled:
 
 
 class Checkpointing:
-    """Takes checkpoints of sessions, and fills fresh containers with them."""
+    """Takes checkpoints of sessions, and restores them in fresh containers."""
 
     def __init__(
         self,
@@ -87,7 +86,7 @@ class Checkpointing:
         shared: SharedCheckpoints | None,
         config: CheckpointConfig,
     ) -> None:
-        """`shared`: where checkpoints of other nodes are, if they are anywhere."""
+        """`shared`: the object store with the checkpoints of other nodes; None: there is none."""
         self._outside = outside
         self._data = data
         self._workspaces = workspaces
@@ -105,12 +104,12 @@ class Checkpointing:
         of: str = "",
         differences: Sequence[str] = (),
     ) -> Checkpoint:
-        """A checkpoint of the sandbox. The caller has the session's turn.
+        """Take a checkpoint of the sandbox; the caller holds the session's lock.
 
-        `of`: the session that it is stored for, by default this one. `differences`: see `Checkpoint`.
+        `of`: the session to store it for; default: this one. `differences`: see `Checkpoint`.
 
         Raises:
-            NotForkable: what is in the sandbox cannot be carried. SandboxLost, InfrastructureError.
+            NotForkable: the contents of the sandbox prevent it. SandboxLost, InfrastructureError.
         """
         _refuse_services(instance)
         began = time.monotonic()
@@ -135,7 +134,7 @@ class Checkpointing:
 
     @property
     def pinned(self) -> set[str]:
-        """Sids of the sessions whose checkpoints are kept even if others need their room."""
+        """Set the sids of the sessions whose checkpoints are not removed to make room."""
         return self._checkpoints.pinned
 
     async def origin(
@@ -146,9 +145,9 @@ class Checkpointing:
         *,
         whole: bool = False,
     ) -> Origin:
-        """How to come to where the session was after these actions of it.
+        """How to restore the state of the session after `actions`.
 
-        `whole`: only by checkpoints that leave nothing out, because actions that run again begin their programs anew.
+        `whole`: use only checkpoints that left nothing out, because actions that run again start their programs again.
 
         Raises:
             NotForkable: it would take too long, or the task has services.
@@ -181,10 +180,10 @@ class Checkpointing:
         return await self._shared.fetch(sid, most, image, above=above, undone=ranges, whole=whole) or found
 
     async def fill(self, record: SessionRecord, sandbox: Sandbox, origin: Origin) -> Filled:
-        """Bring a fresh container, and the undo history of `record.sid`, to where the origin is.
+        """Bring a fresh container, and the undo history of `record.sid`, to the state of the origin.
 
         Raises:
-            Damaged: the checkpoint is not whole. NotForkable, StateUnavailable, SandboxLost, EngineUnavailable.
+            Damaged: the checkpoint is incomplete. NotForkable, StateUnavailable, SandboxLost, EngineUnavailable.
         """
         began = time.monotonic()
         checkpoint, history = origin.checkpoint, self._data.store.history(record.sid)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DialectConfig:
-    """How a policy's text is read where its instance does not say."""
+    """Default formats of actions and observations, for instances that name none."""
 
     dialect: str
     profile: str | None
@@ -18,7 +18,7 @@ class DialectConfig:
 
 @dataclass(frozen=True, slots=True)
 class ActionConfig:
-    """Of actions."""
+    """Limits of actions."""
 
     node: str
     command_timeout_s: float
@@ -27,7 +27,7 @@ class ActionConfig:
 
 @dataclass(frozen=True, slots=True)
 class EndConfig:
-    """Of ends."""
+    """Limits of ends of sessions."""
 
     command_timeout_s: float
     action_wait_s: float
@@ -37,7 +37,7 @@ class EndConfig:
 
 @dataclass(frozen=True, slots=True)
 class RestoreConfig:
-    """Of sessions that a dead node had."""
+    """Restores of sessions of dead nodes."""
 
     node: str
     restore: str
@@ -47,18 +47,18 @@ class RestoreConfig:
 
 @dataclass(frozen=True, slots=True)
 class ForkConfig:
-    """Of copies of sessions."""
+    """Limits of copies of sessions."""
 
     node: str
     wait_s: float
-    """For a session's turn."""
+    """Wait for the session's lock."""
     start_timeout_s: float
     session_max_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointConfig:
-    """Of checkpoints."""
+    """Limits of checkpoints."""
 
     checkpoint_timeout_s: float
     replay_timeout_s: float
@@ -66,17 +66,17 @@ class CheckpointConfig:
 
 @dataclass(frozen=True, slots=True)
 class RegularConfig:
-    """Of checkpoints that are taken while a session works; 0: none."""
+    """When working sessions get regular checkpoints; 0: never."""
 
     every: int
-    """Actions."""
+    """After this many actions."""
     every_s: float
-    """Seconds of actions."""
+    """After this many seconds of actions."""
 
 
 @dataclass(frozen=True, slots=True)
 class SleepConfig:
-    """Of sessions without a container."""
+    """When idle sessions sleep, and the limit on their wake."""
 
     node: str
     hibernate_s: float

@@ -1,8 +1,8 @@
-"""Copies of sessions: a session, live or ended, goes on as n, from its last action or an earlier one.
+"""Copies of sessions: n new sessions that start with the state of a session after its last action or an earlier one.
 
-A copy is a session like any other. It starts in a container of the same image, parked or new, which is given the state
-of a checkpoint; actions after that checkpoint are run again. Its journal begins with the parent's actions, so that it
-can be restored, scored and copied like its parent.
+A copy is a session like any other. It starts in a container of the same image, parked or new. The state of a checkpoint
+is restored in it, and later actions are run again. Its journal begins with the parent's actions, so that it can be
+restored, scored and copied like its parent.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ class Forking:
         config: ForkConfig,
         close: Callable[[str], Awaitable[object]],
     ) -> None:
-        """`close(sid)` ends a copy that nobody will use."""
+        """`close(sid)` ends a copy that is not needed."""
         self._runtime = runtime
         self._data = data
         self._workspaces = workspaces
@@ -82,14 +82,14 @@ class Forking:
     async def fork(
         self, sid: str, n: int, *, at: int | None = None, idempotency_key: str = ""
     ) -> tuple[list[str], list[ServiceError]]:
-        """Start `n` sessions that go on after action `at` of this one (None: its last one, 0: before the first).
+        """Start `n` copies of this session after its action `at` (None: its last one, 0: before the first).
 
-        They belong to the run and the API key of the parent. Returns their sids, and the errors of those that failed.
-        A request with the same `idempotency_key` within some minutes returns the same sids.
+        They belong to the run and the API key of the parent. Returns the sids, and the errors of the copies that
+        failed. A request with the same `idempotency_key` within some minutes returns the same sids.
 
         Raises:
-            UnknownSession, IsBox, MalformedRequest (`at`), SessionBusy, SandboxLost: nothing was started.
-            NotForkable: what is in the sandbox cannot be copied. As `Starts.begin`, if no copy starts. OwnedElsewhere.
+            UnknownSession, IsBox, MalformedRequest (`at`), SessionBusy, SandboxLost: nothing was started. NotForkable:
+            the contents of the sandbox prevent it. OwnedElsewhere. If no copy starts: as `Starts.begin`.
         """
         parent, instance = await self._parent(sid)
         request = "\0".join(("fork", sid, str(n), str(at), idempotency_key)) if idempotency_key else ""
@@ -104,7 +104,7 @@ class Forking:
         return sids, failed
 
     async def origin(self, sid: str, at: int | None) -> Origin:
-        """Where a copy on this node begins that goes on after action `at` of this session (None: its last one).
+        """The state from which a copy after action `at` (None: the last one) starts on this node.
 
         Raises:
             As `fork`, before its first copy starts.
@@ -113,7 +113,7 @@ class Forking:
         return await self._origin(parent, instance, 1, at)
 
     async def tree(self, sid: str) -> list[Seen]:
-        """The session, those that it was copied from, and all copies of these, the oldest first.
+        """The session, its ancestors, and all their copies, oldest first.
 
         Raises:
             UnknownSession, CatalogueUnavailable, StateUnavailable.
@@ -151,12 +151,12 @@ class Forking:
     async def _fork(
         self, parent: SessionRecord, instance: TaskInstance, n: int, at: int | None, *, anew: bool
     ) -> tuple[list[str], list[ServiceError]]:
-        """`anew`: without any stored checkpoint."""
+        """`anew`: do not use stored checkpoints."""
         origin = await self._origin(parent, instance, n, at, anew=anew)
         self._starts.groups.announce(instance.instance_id, n, time.monotonic())
         if not origin.again:
             return await self._copies(origin, n)
-        # the actions run again only once: the other copies begin with what the first one came to
+        # the actions run again only once: the other copies start from a checkpoint of the first one
         differences: list[str] = []
         sid = await self._copy(origin, differences)
         if n == 1:
@@ -176,7 +176,7 @@ class Forking:
     async def _origin(
         self, parent: SessionRecord, instance: TaskInstance, n: int, at: int | None, *, anew: bool = False
     ) -> Origin:
-        """Where `n` copies begin. `anew`: as in `_fork`."""
+        """The state from which `n` copies start. `anew`: as in `_fork`."""
         if parent.state == SessionState.LIVE and not parent.asleep and at in (None, parent.actions):
             return await self._present(parent.sid, instance, at)
         await self._placement.settle(instance, n)
@@ -196,7 +196,7 @@ class Forking:
 
     @asynccontextmanager
     async def _held(self, sid: str) -> AsyncIterator[SessionRecord]:
-        """A live session of this node, between two actions."""
+        """Lock a live session of this node between two actions; yields its record."""
         store = self._data.store
         async with store.lock(sid, self._config.wait_s):
             record = await store.session(sid)
@@ -211,7 +211,7 @@ class Forking:
             yield record
 
     async def _past(self, parent: SessionRecord, instance: TaskInstance, at: int | None) -> Origin:
-        """The nearest checkpoint of a session or its ancestors, and the actions behind it."""
+        """The nearest checkpoint of a session or its ancestors, and the actions after it."""
         if parent.state == SessionState.LOST and at is None:
             raise SessionOver(f"session {parent.sid} was lost; name the action to go on from: `at`")
         actions = await self._journals.complete(parent)
@@ -221,9 +221,9 @@ class Forking:
         return await self._checkpointing.origin(parent, instance, actions[:wanted])
 
     async def _as_copy(self, origin: Origin, first: str, differences: Sequence[str]) -> Origin:
-        """The origin of further copies: the state that the first one came to by running actions again."""
+        """The origin for further copies: a checkpoint of the first copy, in which the actions were run again."""
         async with self._held(first) as record:
-            if record.actions != origin.at:  # somebody found it in a list and used it: its state is not the parent's
+            if record.actions != origin.at:  # a client found and used it: its state is not the parent's
                 return origin
             sandbox = await self._runtime.attach(record.container_id)
             checkpoint = await self._checkpointing.take(
@@ -235,14 +235,14 @@ class Forking:
 
     async def _copies(self, origin: Origin, n: int) -> tuple[list[str], list[ServiceError]]:
         spec = None
-        with suppress(ServiceError):  # then each start finds out, and waits for the engine or makes the image
-            spec = await self._workspaces.spec(origin.instance)  # once for all: its name takes 0.4 ms
+        with suppress(ServiceError):  # each start then handles the error: it waits, or makes the image
+            spec = await self._workspaces.spec(origin.instance)  # once for all copies: finding the name takes 0.4 ms
         return await together([self._copy(origin, spec=spec) for _ in range(n)], self._close)
 
     async def _copy(
         self, origin: Origin, differences: list[str] | None = None, *, spec: ContainerSpec | None = None
     ) -> str:
-        """Start a copy; its sid. Adds to `differences` those of the actions that were run again."""
+        """Start a copy and return its sid. Adds the differences of actions that were run again to `differences`."""
         parent = origin.parent
         plan = _Plan(self._checkpointing, origin, self._workspaces, self._data, self._config.session_max_s, spec)
         wait_s = self._config.start_timeout_s + sum(action.duration_s for action in origin.again)
@@ -271,18 +271,18 @@ class _Plan(TaskPlan):
         lasts_s: float,
         spec: ContainerSpec | None,
     ) -> None:
-        """`spec`: as `spec` would find it now, if that is known."""
+        """`spec`: the present result of `spec`, if already known."""
         super().__init__(origin.instance, workspaces, data.store, lasts_s)
         self._spec = spec
         self._rollouts = data.rollouts
         self._checkpointing = checkpointing
         self._origin = origin
         self.differences: Sequence[str] = ()
-        """Of the actions that were run again, once it has begun."""
+        """Differences of actions that were run again; set by `begin`."""
 
     async def spec(self) -> ContainerSpec:
         """See `starts.plan.Plan.spec`."""
-        known, self._spec = self._spec, None  # a second start of this plan has found the image removed
+        known, self._spec = self._spec, None  # if this plan starts a second time, the image has been removed
         return known or await super().spec()
 
     async def begin(self, record: SessionRecord, sandbox: Sandbox) -> SessionRecord:

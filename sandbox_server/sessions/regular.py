@@ -1,4 +1,4 @@
-"""Checkpoints of sessions while they work, so that a restore or a copy has few actions to run again."""
+"""Regular checkpoints of working sessions, so that a restore or a copy has few actions to run again."""
 
 from collections.abc import MutableMapping
 from dataclasses import dataclass
@@ -21,16 +21,16 @@ _FREE_WITHIN_S = 0.05  # for the session's lock; if its next action is faster, t
 
 @dataclass(slots=True)
 class _Since:
-    """What a sandbox has done since its last checkpoint."""
+    """The actions of a sandbox since its last checkpoint."""
 
     actions: int = 0
     seconds: float = 0.0
-    """Its actions' run time."""
+    """Total run time of the actions."""
     under_way: bool = False
 
 
 class RegularCheckpoints:
-    """Takes a checkpoint after every so many actions of a session, or seconds of its actions, between two of them."""
+    """Takes a checkpoint of a session after a number of actions, or seconds of actions, between two of them."""
 
     def __init__(self, data: SessionData, checkpointing: Checkpointing, config: RegularConfig) -> None:
         self._data = data
@@ -40,7 +40,7 @@ class RegularCheckpoints:
         self._tasks = TaskSet("checkpoints")
 
     def acted(self, sid: str, sandbox: Sandbox, instance: TaskInstance, duration_s: float) -> None:
-        """An action of the session ended after `duration_s`, and is acknowledged. Returns at once."""
+        """An action that took `duration_s` has been acknowledged. Returns at once."""
         every, every_s = self._config.every, self._config.every_s
         if not (every or every_s) or instance.localizes or instance.sandbox.services:
             return
@@ -53,7 +53,7 @@ class RegularCheckpoints:
             self._tasks.start(self._take(sid, sandbox, instance, since))
 
     async def close(self) -> None:
-        """Give up those that are being taken."""
+        """Cancel the checkpoints in progress."""
         await self._tasks.cancel()
 
     async def _take(self, sid: str, sandbox: Sandbox, instance: TaskInstance, since: _Since) -> None:
@@ -72,6 +72,6 @@ class RegularCheckpoints:
         except ServiceError as error:
             note = log.info if isinstance(error, NotForkable) else log.warning
             note("no regular checkpoint", sid=sid, code=error.code, error=error.detail)
-            since.actions, since.seconds = 0, 0.0  # else it would be tried after each action
+            since.actions, since.seconds = 0, 0.0  # otherwise it would be tried after each action
         finally:
             since.under_way = False

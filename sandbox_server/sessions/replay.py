@@ -1,4 +1,4 @@
-"""Runs a session's acknowledged actions again in a fresh container, and says which of them ended differently."""
+"""Runs a session's acknowledged actions again in a fresh container, and reports which of them ended differently."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,13 +13,13 @@ _SHOWN = 5  # differences named in a notice
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What became of the actions."""
+    """The result of a replay."""
 
     count: int
     differences: Sequence[str]
     """One text for each action that ended differently."""
     talk_turns: int
-    """As in `SessionRecord`, after the last one."""
+    """`SessionRecord.talk_turns` after the last action."""
 
 
 class Replay:
@@ -32,7 +32,7 @@ class Replay:
     async def run(
         self, sandbox: Sandbox, record: SessionRecord, instance: TaskInstance, actions: Sequence[ActionRecord]
     ) -> Replayed:
-        """Run `actions`, which follow what `record` says; edits are added to the undo history of its sid.
+        """Run `actions`, which follow the state of `record`; edits are added to the undo history of its sid.
 
         Raises as `Running.run`.
         """
@@ -50,7 +50,7 @@ class Replay:
 
 
 def how_they_ended(differences: Sequence[str]) -> str:
-    """For a notice about actions that were run again."""
+    """The part of a notice about how the repeated actions ended."""
     if not differences:
         return "all ended as before"
     more = f" and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""

@@ -1,9 +1,8 @@
-"""Restores a dead node's sessions here, in a fresh container: from a checkpoint, and by running actions again.
+"""Restores sessions of dead nodes on this node: in a fresh container, from a checkpoint and by running actions again.
 
-All actions run again if no checkpoint is there that left nothing out. The next observation tells the policy what was
-done and which actions ended differently. Some state cannot be had by running actions again: background processes are
-started anew, and whatever depends on the clock, on chance or on a network may differ. A session that cannot be restored
-is lost: verdict `infra`, masked.
+Without a checkpoint that left nothing out, all actions run again. The next observation tells the policy what was done
+and which actions ended differently. Background processes are started again; whatever depends on the clock, on chance or
+on a network may differ. A session that cannot be restored is lost: verdict `infra`, masked.
 """
 
 import asyncio
@@ -30,7 +29,7 @@ from sandbox_server.sessions.replay import how_they_ended
 from sandbox_server.starts.log import SessionLog
 from sandbox_server.starts.starts import GRACE_S, Starts
 
-_DAMAGED = 2  # damaged checkpoints of one restore that are replaced by an older one
+_DAMAGED = 2  # damaged checkpoints of one restore that are replaced by older ones
 
 log = telemetry.logger(__name__)
 
@@ -143,7 +142,7 @@ class Restoring:
         )
 
     async def _journal(self, record: SessionRecord) -> Sequence[ActionRecord]:
-        """The acknowledged actions. Raises SandboxLost if they must not be run again, or are not known."""
+        """The acknowledged actions. Raises SandboxLost if sessions are not restored here, or actions are missing."""
         died = f"its host {record.node} died"
         if self._config.restore == "off":
             raise SandboxLost(f"{died}, and sessions are not restored here (SANDBOX_RESTORE=off)")
@@ -157,7 +156,7 @@ class Restoring:
     async def _undamaged(
         self, record: SessionRecord, instance: TaskInstance, actions: Sequence[ActionRecord]
     ) -> Filled:
-        """As `_anew`; a damaged checkpoint is replaced by an older one, or by running all actions again."""
+        """As `_anew`. Replaces a damaged checkpoint by an older one, or by running all actions again."""
         for _ in range(_DAMAGED):
             with suppress(Damaged):
                 return await self._anew(record, await self._checkpointing.origin(record, instance, actions, whole=True))

@@ -1,4 +1,4 @@
-"""Takes sessions back to an earlier action, each in a new container. The journal keeps what was undone, marked."""
+"""Rollbacks: a session returns to an earlier action, in a new container. The journal marks and keeps undone actions."""
 
 import asyncio
 import json
@@ -36,18 +36,18 @@ _REFUSED = (NotForkable, SandboxDiskFull, SandboxExhausted)
 
 @dataclass(frozen=True, slots=True)
 class RolledBack:
-    """A session that is where it was."""
+    """The result of a rollback."""
 
     to: int
-    """Number of the action that it is now behind."""
+    """Number of the action after which the session now is."""
     seq: int
     """The rollback's own number in the journal."""
     notice: str
-    """What differs from then; "" for nothing."""
+    """What differs from the state at that time; "" if nothing does."""
 
 
 class Rollback:
-    """Takes sessions back."""
+    """Rolls sessions back."""
 
     def __init__(
         self,
@@ -69,14 +69,15 @@ class Rollback:
         running.serve(ROLLBACK, self._run)
 
     async def rollback(self, sid: str, to: int, *, idempotency_key: str = "") -> RolledBack:
-        """Take the session back to where it was after action `to`; 0: before the first one.
+        """Return the session to the state after action `to`; 0: before the first one.
 
-        The next action has the number after the rollback's own. A repeated `idempotency_key` rolls back once.
+        The next action has the number after the rollback's own. Requests with the same `idempotency_key` roll back
+        once.
 
         Raises:
             UnknownSession, SessionOver, SessionBusy, SessionRestoring, MalformedRequest (`to`): nothing happened.
-            NotForkable: the state cannot be had again; the session is as it was. SandboxLost.
-            Other InfrastructureErrors: ask for the session before you repeat it.
+            NotForkable: the state cannot be restored; the session is unchanged. SandboxLost.
+            Other InfrastructureErrors: read the session before you repeat the request.
         """
         before = await self._data.session(sid)
         answer = await self._acting.work(sid, ROLLBACK, json.dumps({"to": to}), idempotency_key)
@@ -87,8 +88,8 @@ class Rollback:
                     raise kind(error["detail"])
             raise ActionInterrupted(f"{error['detail']}; look at the session before you repeat it")
         if now := await self._data.store.session(sid):
-            self._log.add(now)  # SQL has a session as it began, with another container
-        if before is not None:  # else the reaper finds it
+            self._log.add(now)  # the record in SQL is from the start of the session, with another container
+        if before is not None:  # otherwise the reaper finds it
             await self._remove(before.container_id, but=sid)
         return RolledBack(to, answer.seq, str(reply["differs"]))
 
@@ -110,7 +111,9 @@ class Rollback:
             return Ran(Observation("", outcome="refused"), ROLLBACK, record.talk_turns, reply=reply)
 
     async def _anew(self, record: SessionRecord, instance: TaskInstance, to: int) -> Ran:
-        """The state after action `to` in a new container, which the journal entry makes the session's."""
+        """Restore the state after action `to` in a new container; the journal entry makes it the container of the
+        session.
+        """
         if to > record.actions or any(first <= to <= last for first, last in undone_ranges(record.undone)):
             raise MalformedRequest(f"to: action {to} of session {record.sid} does not exist, or was undone itself")
         actions = await self._journals.complete(record)
@@ -118,7 +121,7 @@ class Rollback:
         spec = await self._workspaces.spec(instance)
         ends = datetime.fromtimestamp(record.deadline + GRACE_S, UTC)
         made = await self._runtime.create(replace(spec, sid=record.sid, deadline=ends))
-        scratch = f"{record.sid}.rollback"  # the session's own undo history stays until the state is there
+        scratch = f"{record.sid}.rollback"  # the session's own undo history stays until the state is restored
         try:
             then = await self._checkpointing.fill(replace(record, sid=scratch), made, origin)
             history = self._data.store.history(record.sid)
@@ -148,7 +151,7 @@ class Rollback:
         return Ran(Observation("", outcome="done"), ROLLBACK, then.talk_turns, reply=reply, changes=changes)
 
     async def _remove(self, container_id: str, *, but: str = "") -> None:
-        """Remove a container, unless it is (still) that of the session `but`; the reaper removes what stays."""
+        """Remove a container unless it is the present one of the session `but`; the reaper removes what stays."""
         with suppress(ServiceError):
             current = await self._data.store.session(but) if but else None
             if current is None or current.container_id != container_id:

@@ -1,6 +1,6 @@
-"""Sleep: an idle session gives up its container and its slot; its next action brings its state into another one.
+"""Sleep: an idle session gives up its container and slot; its next action restores it in another container.
 
-Its state is its checkpoint. Without that, e.g. because a block is damaged, its actions are run again.
+Its state is its last checkpoint. If that is lost, e.g. because a block is damaged, its actions are run again.
 """
 
 import asyncio
@@ -35,9 +35,9 @@ from sandbox_server.starts.starts import Starts
 log = telemetry.logger(__name__)
 
 _CHANGED = ("container_id", "touched_at", "cwd", "talk_turns", "notice", "differences")  # by waking
-_FREE_WITHIN_S = 0.05  # for the lock of a session that nobody uses
-_AT_ONCE = 4  # sessions whose state is taken at the same time
-_DAMAGED = 3  # damaged checkpoints of one session, each replaced by an older one
+_FREE_WITHIN_S = 0.05  # for the lock of an unused session
+_AT_ONCE = 4  # sessions that are checkpointed at the same time
+_DAMAGED = 3  # damaged checkpoints of one session that are replaced by older ones
 
 
 class Sleeping:
@@ -65,7 +65,7 @@ class Sleeping:
         """sid -> Unix seconds of the last attempt, for sessions that could not sleep."""
 
     async def look(self) -> None:
-        """Put all sessions to sleep that are idle for SANDBOX_HIBERNATE_S, a few at a time."""
+        """Put all sessions to sleep that were idle for SANDBOX_HIBERNATE_S, a few at a time."""
         sessions = await self._data.store.live(self._config.node)
         self._tried = {record.sid: self._tried[record.sid] for record in sessions if record.sid in self._tried}
         self._checkpointing.pinned.clear()
@@ -89,7 +89,7 @@ class Sleeping:
                 del self._tried[record.sid]
                 result = "asleep"
         except SessionBusy:
-            return  # it is used
+            return  # in use
         except NotForkable as error:
             log.info("session does not sleep", sid=record.sid, why=error.detail)
         except ServiceError as error:
@@ -105,7 +105,7 @@ class Sleeping:
                 return False
             instance = await self._data.instances.by_id(record.instance_id)
             sandbox = await self._runtime.attach(record.container_id)
-            self._checkpointing.pinned.add(sid)  # the next round of `look` takes it back if it does not sleep
+            self._checkpointing.pinned.add(sid)  # if it does not sleep, the next round of `look` undoes this
             if not await self._let_go(record, await self._checkpointing.take(record, sandbox, instance)):
                 return False
             await self._starts.release(sid)
@@ -114,7 +114,7 @@ class Sleeping:
         return True
 
     async def _let_go(self, record: SessionRecord, checkpoint: Checkpoint) -> bool:
-        """Write that the session has no container any more; False: it still needs it."""
+        """Write that the session has no container any more. False: it still needs its container."""
         if checkpoint.left_out:
             log.info("session does not sleep", sid=record.sid, why=f"it has {', '.join(checkpoint.left_out)}")
             return False
@@ -123,11 +123,12 @@ class Sleeping:
         return await self._data.store.move(record.sid, record.state, frozenset({record.state}), container_id="")
 
     async def wake(self, record: SessionRecord, instance: TaskInstance) -> SessionRecord:
-        """Bring a sleeping session into a container of this node; its record. The caller has the session's turn.
+        """Restore a sleeping session in a container of this node; return its record. The caller holds the session's
+        lock.
 
         Raises:
-            SessionRestoring: there was no room for it; nothing happened. SandboxLost: its state cannot be had again.
-            EngineUnavailable, ImageUnavailable, StateUnavailable, CatalogueUnavailable: it sleeps on.
+            SessionRestoring: no room for it; nothing happened. SandboxLost: its state cannot be restored.
+            EngineUnavailable, ImageUnavailable, StateUnavailable, CatalogueUnavailable: it still sleeps.
         """
         began = time.monotonic()
         try:
@@ -165,7 +166,7 @@ class Sleeping:
         return awake
 
     async def _filled(self, record: SessionRecord, instance: TaskInstance) -> tuple[Sandbox, Filled]:
-        """A container with the session's state."""
+        """Create a container with the session's state."""
         actions = await self._journals.complete(record)
         spec = await self._workspaces.spec(instance)
         for attempt in range(_DAMAGED + 1):
@@ -173,7 +174,7 @@ class Sleeping:
                 origin = await self._checkpointing.origin(record, instance, actions[: record.actions])
             except NotForkable as error:
                 raise SandboxLost(f"it was asleep, and its state cannot be had again: {error.detail}") from error
-            if attempt == _DAMAGED:  # all is run again
+            if attempt == _DAMAGED:  # all actions are run again
                 origin = Origin(record, instance, actions[: record.actions], undone=record.undone)
             with suppress(Damaged):
                 async with self._starts.container(spec, record) as sandbox:
@@ -187,5 +188,5 @@ class Sleeping:
             raise SandboxLost(f"it was asleep, and its state cannot be had again: {error.detail}") from error
 
     async def _remove(self, container_id: str) -> None:
-        with suppress(ServiceError):  # else the reaper finds it
+        with suppress(ServiceError):  # otherwise the reaper finds it
             await self._runtime.remove(container_id)

@@ -22,7 +22,7 @@ _OF_SESSION = [
 HOUR_S = 3600.0
 _FEW_GROUPS = 200
 _MEMBERS = 40
-"""So many of the newest verdicts, for each of a few groups, are looked at first: they tell which groups these are."""
+"""Number of newest verdicts that are read to find the groups that were graded last."""
 _RESOLVED = VerdictRow.name == VerdictName.RESOLVED.value
 
 
@@ -42,7 +42,7 @@ class Counts:
         return await self._all(found, lambda row: VerdictCount(*row))
 
     async def masked_causes(self, since: float, until: float, run: str | None = None) -> dict[str, int]:
-        """Kind of cause (`kind_of`) -> masked verdicts of the window."""
+        """Kind of cause (`kind_of`) -> number of masked verdicts of the window."""
         found = select(VerdictRow.cause_kind, func.count())
         found = found.where(VerdictRow.graded_at >= since, VerdictRow.graded_at < until, _MASKED)
         found = (await self._of_run(found, run, since)).group_by(VerdictRow.cause_kind)
@@ -51,7 +51,7 @@ class Counts:
     async def groups(
         self, since: float, *, run: str | None = None, instance: str | None = None, limit: int = 1000
     ) -> list[Group]:
-        """Groups of the sessions graded since then, the last graded first."""
+        """Groups of the sessions graded since `since`, last graded first."""
         of_run, began_at = await self._of_session(since)
         among = await self._graded_last(since, limit, of_run) if run is None and instance is None else None
         reward = case((_UNMASKED, VerdictRow.reward))
@@ -82,7 +82,7 @@ class Counts:
         return await self._all(found, lambda row: Group(row[0], row[1], row[2], int(row[3]), *row[4:]))
 
     async def _graded_last(self, since: float, groups: int, of_run: ColumnElement[Any]) -> set[str] | None:
-        """Instances of the groups that were graded last; None: the newest verdicts are of too few groups to tell."""
+        """Instances of the groups that were graded last; None: the newest verdicts belong to too few groups."""
         if groups > _FEW_GROUPS:
             return None
         newest = (
@@ -103,7 +103,7 @@ class Counts:
         return set(instances) if len(instances) == groups else None
 
     async def runs(self, since: float, *, limit: int = 200) -> list[RunCount]:
-        """Runs of the sessions started since then, without boxes; the run with the newest session first."""
+        """Runs of the sessions started since `since`, without boxes; the run with the newest session first."""
         last = func.max(SessionRow.created_at)
         reward = case((_UNMASKED, VerdictRow.reward))
         found = (
@@ -118,7 +118,7 @@ class Counts:
                 func.min(SessionRow.created_at),
                 last,
             )
-            # a verdict is younger than its session; without this all verdicts would be looked at
+            # a verdict is younger than its session; without this condition all verdicts would be read
             .outerjoin(VerdictRow, and_(VerdictRow.sid == SessionRow.sid, VerdictRow.graded_at >= since))
             .where(SessionRow.created_at >= since, SessionRow.instance_id != "")
             .group_by(SessionRow.run)
@@ -139,7 +139,7 @@ class Counts:
         return dict(await self._all(found, lambda row: (row[0], (int(row[1]), int(row[2])))))
 
     async def timed(self, since: float, until: float, *, run: str | None = None, limit: int = 300) -> list[Timed]:
-        """The sessions that ended last within the window, without boxes."""
+        """The sessions of the window that ended last, without boxes."""
         found = (
             select(
                 SessionRow.run,
@@ -171,7 +171,7 @@ class Counts:
         return dict(await self._all(found.group_by(SessionRow.end_reason), tuple))
 
     async def unsound(self, since: float, run: str | None = None) -> list[Unsound]:
-        """Instances with sessions started since then although their last check found them useless."""
+        """Instances with sessions started since `since` although their last check found them unsound."""
         count = func.count()
         found = (
             select(InstanceRow.instance_id, InstanceRow.verified_gold, InstanceRow.verified_empty, count)
@@ -198,7 +198,7 @@ class Counts:
         return found.where(of_run == run)
 
     async def _of_session(self, since: float) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
-        """(run, begin of the session) of the verdicts since then; null if there is no such session."""
+        """(run, start of the session) of the verdicts since `since`; null if the session is missing."""
         beside = (VerdictRow.run, VerdictRow.began_at)
         unknown = select(VerdictRow.sid).where(VerdictRow.graded_at >= since, VerdictRow.run.is_(None)).limit(1)
         if not await self._all(unknown, tuple):

@@ -8,22 +8,22 @@ from sandbox_server.records import SessionRecord
 
 
 class GroupKind(StrEnum):
-    """What a group's rewards can teach; masked members do not count."""
+    """How much the rewards of a group differ; masked members do not count."""
 
     ALL_0 = "all_0"
     ALL_1 = "all_1"
     FLAT = "flat"
-    """All rewards equal, but neither 0 nor 1."""
+    """All rewards are equal, but neither 0 nor 1."""
     MIXED = "mixed"
     SINGLE = "single"
-    """One unmasked member: nothing to compare it with."""
+    """One unmasked member, so nothing to compare."""
     MASKED = "masked"
     """No unmasked member."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionFilter:
-    """Which sessions; None: any."""
+    """A filter for sessions; None: any."""
 
     state: str | None = None
     run: str | None = None
@@ -35,7 +35,7 @@ class SessionFilter:
     owner: str | None = None
     """Name of the API key that started them; "": a key without a name."""
     since: float | None = None
-    """Started then or later."""
+    """Only those that started at this time or later."""
     before: tuple[float, str] | None = None
     """Cursor: only sessions after this one (its `created_at` and sid) in the list."""
 
@@ -67,7 +67,7 @@ class VerdictCount:
     mask: bool
     count: int
     reward: float
-    """Sum."""
+    """Sum of their rewards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class PassRate:
 
     @property
     def now(self) -> float | None:
-        """Part that is resolved, 0 to 1."""
+        """Resolved fraction, 0 to 1."""
         return self.resolved / self.graded if self.graded else None
 
     @property
@@ -157,7 +157,7 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Unsound:
-    """An instance whose last check found it useless, with the number of sessions that ran it nevertheless."""
+    """An instance whose last check found it unsound, with the number of its sessions since."""
 
     instance_id: str
     gold: str

@@ -1,4 +1,4 @@
-"""Actions by the words in them, the newest first. What is indexed is in `catalogue.action_words`."""
+"""Finds actions by the words in them, newest first. `catalogue.action_words` writes the index."""
 
 import asyncio
 import re
@@ -16,14 +16,14 @@ from sandbox_server.errors import CatalogueUnavailable, MalformedRequest
 from sandbox_server.slices import sliced
 
 _MOST_S = 10.0
-"""How long one search may take."""
+"""Limit on the duration of one search."""
 _READ = 24_000
-"""Bytes read of each end of a text to find the line."""
+"""Bytes read from each end of a text to find the matching line."""
 _LINE = 200
 _TERM = re.compile(rf"(?P<word>{WORD.pattern})(?P<prefix>\*?)")
 
 _NEWEST = 200_000
-"""Actions that PostgreSQL looks at one by one, in 50 ms, before it collects all that have the words."""
+"""Actions that PostgreSQL checks one by one, in 50 ms, before it collects all matches from the index."""
 
 _FOUND = (
     "{collected}SELECT i.id, i.sid, i.seq, s.run, s.instance_id, a.tool, a.exit_code, a.started_at,"
@@ -64,7 +64,7 @@ _COLLECTED = {
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A word that an action must have; `prefix`: also words that begin with it."""
+    """A word of a query; `prefix`: matches all words that begin with it."""
 
     word: str
     prefix: bool
@@ -77,7 +77,7 @@ class FoundAction:
     __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
 
     id: int
-    """Grows with the time of its writing; the cursor."""
+    """The cursor: grows with the time at which the action was written."""
     sid: str
     seq: int
     run: str
@@ -86,23 +86,22 @@ class FoundAction:
     exit_code: int | None
     started_at: float
     where: str
-    """`call` or `observation`: the one whose line is shown."""
+    """The text whose line is shown: `call` or `observation`."""
     line: str
-    """The first line with one of the words, at most 200 characters of it."""
+    """The first line with one of the words, at most 200 characters."""
 
 
 class ActionSearch:
-    """Search over the actions of a run or of all."""
+    """Searches the actions of one run, or of all."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def find(self, query: str, *, run: str | None, before: int | None, limit: int) -> list[FoundAction]:
-        """The actions with all words of the query, the last written first.
+        """The actions that contain all words of the query, last written first.
 
         Raises:
-            MalformedRequest: there is no word in the query.
-            CatalogueUnavailable: also when it takes longer than 10 s.
+            MalformedRequest: the query has no word. CatalogueUnavailable: also if it takes longer than 10 s.
         """
         terms = terms_of(query)
         if not terms:
@@ -135,7 +134,7 @@ async def _rows(connection: AsyncConnection, parts: Mapping[str, str], given: Ma
 
 
 def terms_of(query: str) -> list[Term]:
-    """The words of a query: `money.py` is two, `pars*` is the beginning of one."""
+    """The words of a query: `money.py` is two words, `pars*` is a prefix."""
     found = dict.fromkeys(
         Term(match["word"][:LONGEST_WORD], bool(match["prefix"])) for match in _TERM.finditer(lowered(query))
     )
