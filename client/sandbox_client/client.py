@@ -130,7 +130,7 @@ class SandboxClient:
         Returns what is not as it was then, one sentence; "" for nothing.
 
         Raises:
-            UnknownSession, RequestRejected (`code` not_forkable: that state cannot be had again).
+            UnknownSession, RequestRejected (`code` not_forkable: that state cannot be restored).
         """
         answer = await self._transport.post(
             f"/v1/sessions/{sid}/rollback",

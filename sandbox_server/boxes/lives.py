@@ -130,9 +130,7 @@ class BoxLives:
         return resumed
 
     async def pause_at_end(self, sid: str) -> bool:
-        """Pause a box whose deadline has passed and that pauses then; True if it is live. False: it must end. Raises as
-        `pause`.
-        """
+        """Pause the box if its deadline has passed and it pauses then; False: it must end. Raises as `pause`."""
         async with self._store.lock(sid, self._wait_s):
             view = await self._view(sid)
             if view is None or not view.due:

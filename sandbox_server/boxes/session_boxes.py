@@ -149,7 +149,7 @@ def _reply(observation: str) -> dict[str, Any]:
     try:
         reply: dict[str, Any] = json.loads(observation)
     except ValueError:
-        raise MalformedRequest("This Idempotency-Key stands for an action of another kind; take another one.") from None
+        raise MalformedRequest("This Idempotency-Key belongs to an action of another kind; use another key.") from None
     refused = reply.get("error")
     if refused is None:
         return reply

@@ -19,7 +19,7 @@ def checked_url(url: str) -> str:
 
     """
     if "::" in url.partition("//")[0]:
-        raise ValueError(f"{_shown(url)} names a transport of its own, which may run commands")
+        raise ValueError(f"{_shown(url)} names a custom transport, which may run commands")
     if not url.isprintable() or " " in url or "\\" in url:
         raise ValueError(f"{_shown(url)} holds blanks, backslashes or control characters")
     parts = urlsplit(url)

@@ -135,7 +135,7 @@ class Fetch:
             if address.startswith("/"):
                 real = git_address.inside(git_address.checked_path(address), self._config.folders)
                 if real is None:
-                    raise ValueError("it lies in none of the folders that SANDBOX_REPOSITORY_FOLDERS allows")
+                    raise ValueError("it is in none of the folders that SANDBOX_REPOSITORY_FOLDERS allows")
                 if not real.is_dir():
                     raise ValueError("there is no such folder on this host")
                 return str(real)

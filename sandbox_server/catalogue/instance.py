@@ -214,7 +214,7 @@ class GitSource(_Record):
     @model_validator(mode="after")
     def _one_address(self) -> Self:
         if [self.repo, self.url, self.path].count("") != 2:
-            raise ValueError("exactly one of repo, url and path says where the repository lies")
+            raise ValueError("exactly one of repo, url and path must name the repository")
         if self.repo:
             git_address.checked_repo(self.repo)
         elif self.url:

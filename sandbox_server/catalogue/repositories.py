@@ -84,7 +84,7 @@ class Mirrors:
                 if mirror is not None:
                     await self._fetch.discard(source, mirror.path)
                 raise RepositoryUnavailable(
-                    f"{source}: its mirror is damaged ({e.said[-300:]}) and will be fetched anew; try again"
+                    f"{source}: its mirror is damaged ({e.said[-300:]}) and will be fetched again; repeat the request"
                 ) from e
             yield pack
         finally:

@@ -135,7 +135,7 @@ def _end_now(stop_s: float, loop: asyncio.AbstractEventLoop) -> None:
         tasks = [f"{task.get_name()}: {_waits_at(task)}" for task in asyncio.all_tasks(loop)]
     threads = [thread.name for thread in threading.enumerate() if not thread.daemon]
     log.error(
-        "not everything was put away within SANDBOX_STOP_S; the next server goes on with it",
+        "the server did not close everything within SANDBOX_STOP_S; the next server continues the work",
         after_s=stop_s,
         tasks=sorted(tasks)[:_MOST_NAMED],
         threads=sorted(threads)[:_MOST_NAMED],

@@ -104,7 +104,7 @@ def _targets(
             # by its new name: two folders of the archive may become one
             parts = target.split("/")
             if any("/".join(parts[:depth]) in links for depth in range(1, len(parts) + 1)):
-                raise MalformedRequest(f"the archive's member {member.name[:200]!r} lies at or below a link of it")
+                raise MalformedRequest(f"the archive's member {member.name[:200]!r} is at or below a link of it")
             if member.issym():
                 links.add(target)
             yield member, target
@@ -114,7 +114,7 @@ def _checked(member: tarfile.TarInfo) -> str:
     """The member's normal name. Raises MalformedRequest."""
     name = posixpath.normpath(member.name)
     if name.startswith("/") or name.split("/")[0] == "..":
-        raise MalformedRequest(f"the archive's member {member.name[:200]!r} lies outside of it")
+        raise MalformedRequest(f"the archive's member {member.name[:200]!r} is outside of it")
     if not (member.issym() or member.isreg() or member.isdir()):
         raise MalformedRequest(f"the archive's member {member.name[:200]!r} is no file, folder or symbolic link")
     return name

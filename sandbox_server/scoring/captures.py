@@ -205,7 +205,7 @@ class Captures:
         if result.exit_code == _NO_SPACE:
             raise SandboxDiskFull("no room to take the diff; free space on the engine's disk, then ask again")
         if result.exit_code == _NO_BASE:
-            raise ImageUnavailable("the prepared image has no base to compare with; remove it, it is made anew")
+            raise ImageUnavailable("the prepared image has no base to compare with; remove the image, it is made again")
         if result.exit_code == _NO_TREE:
             return _Taken(None, f"the agent removed the work tree {workdir}, or put something else in its place")
         if result.exit_code != 0:

@@ -121,9 +121,7 @@ class Restoring:
                 async with self._starts.place(record):
                     filled = await self._undamaged(record, instance, actions)
         except NotForkable as error:
-            raise SandboxLost(
-                f"its host {lost.node} died, and its state cannot be had again: {error.detail}"
-            ) from error
+            raise SandboxLost(f"its host {lost.node} died, and its state cannot be restored: {error.detail}") from error
         except TimeoutError:
             raise SandboxLost(
                 f"its host {lost.node} died, and its actions could not be run again within {bound_s:g} s"

@@ -118,7 +118,7 @@ class SessionService:
             raise
         outcome = outcome_of(answer.content)
         if outcome is None:
-            raise MalformedRequest("This Idempotency-Key stands for an action that is no batch; take another one.")
+            raise MalformedRequest("This Idempotency-Key belongs to an action that is not a batch; use another key.")
         if outcome.results is None:
             raise ActionInterrupted(
                 f"{outcome.notice or 'The service was interrupted while this batch ran.'} Send it with another"

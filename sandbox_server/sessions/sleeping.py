@@ -173,7 +173,7 @@ class Sleeping:
             try:
                 origin = await self._checkpointing.origin(record, instance, actions[: record.actions])
             except NotForkable as error:
-                raise SandboxLost(f"it was asleep, and its state cannot be had again: {error.detail}") from error
+                raise SandboxLost(f"it was asleep, and its state cannot be restored: {error.detail}") from error
             if attempt == _DAMAGED:  # all actions are run again
                 origin = Origin(record, instance, actions[: record.actions], undone=record.undone)
             with suppress(Damaged):
@@ -185,7 +185,7 @@ class Sleeping:
         try:
             return await self._checkpointing.fill(record, sandbox, origin)
         except NotForkable as error:
-            raise SandboxLost(f"it was asleep, and its state cannot be had again: {error.detail}") from error
+            raise SandboxLost(f"it was asleep, and its state cannot be restored: {error.detail}") from error
 
     async def _remove(self, container_id: str) -> None:
         with suppress(ServiceError):  # otherwise the reaper finds it

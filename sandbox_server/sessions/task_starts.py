@@ -98,7 +98,7 @@ class TaskStarts:
             telemetry.STARTS.labels(Ungradable.code).inc()
             raise Ungradable(
                 f"{task.instance_id} cannot be graded: {task.ungradable_because or 'its row names no grader'};"
-                " SANDBOX_ALLOW_UNGRADABLE=1 starts it all the same"
+                " SANDBOX_ALLOW_UNGRADABLE=1 starts it anyway"
             )
         if task.localizes:
             self._localizing.composition(task)  # an instance that cannot be scored fails now, not at its end

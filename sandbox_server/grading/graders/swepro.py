@@ -85,7 +85,7 @@ class Swepro:
         grader = instance.grader
         assert isinstance(grader, SweproGrader)  # the registry chose by kind
         if clean is None:
-            raise GraderBroken("the parser needs a container of its own, and none can be had")
+            raise GraderBroken("the parser needs a container of its own, but none could be created")
         files = placed(instance.sandbox.workdir, altered)
         tests = f"bash -c {quote(grader.run_script)} {_SCRIPT} {quote(','.join(grader.selected_test_files))}"
         plan = Plan(tests, _setup(instance), files, merged=False)

@@ -29,8 +29,8 @@ def test_plain_urls(url: str) -> None:
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("ext::sh -c touch% /tmp/x", "transport of its own"),
-        ("fd::17", "transport of its own"),
+        ("ext::sh -c touch% /tmp/x", "custom transport"),
+        ("fd::17", "custom transport"),
         ("-uhttps://x/y", "no https, http, git URL"),
         ("--upload-pack=touch /tmp/x", "blanks"),
         ("ssh://-oProxyCommand=touch/x", "no https, http, git URL"),

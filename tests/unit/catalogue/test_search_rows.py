@@ -54,7 +54,7 @@ def test_rows_whose_patch_brings_the_bug(tmp_path: Path) -> None:
     [
         ({"base_commit": "main"}, "no full commit id"),
         ({"repo": "../../etc"}, "no name such as owner/name"),
-        ({"repository": "ext::sh -c true"}, "transport of its own"),
+        ({"repository": "ext::sh -c true"}, "custom transport"),
         ({"use_patch": "true", "patch": " "}, "there is none"),
     ],
 )
