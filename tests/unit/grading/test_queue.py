@@ -5,13 +5,12 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 
-import pytest
 from prometheus_client import REGISTRY
 
 from sandbox_server.catalogue.instance import SandboxSpec, ScriptGrader, TaskInstance
 from sandbox_server.errors import CatalogueUnavailable, StateUnavailable
 from sandbox_server.grading.base import Aside, GradeRequest
-from sandbox_server.grading.queue import Claims, GradingQueue, grade_key
+from sandbox_server.grading.queue import Claims, GradingQueue
 from sandbox_server.records import Verdict, VerdictName
 
 _RESOLVED = Verdict(VerdictName.RESOLVED, mask=False, cause="")
@@ -277,34 +276,6 @@ async def test_close_stops_what_runs_and_what_waits() -> None:
     assert all(isinstance(result, asyncio.CancelledError) for result in results)
     assert grading.closed
     assert REGISTRY.get_sample_value("sandbox_gradings_waiting") == 0
-
-
-_FACTS = {"image": "sha256:1", "versions": {"swebench": "5.0.2"}, "runner_files": "strip"}
-_KEY = grade_key(instance(), b"x", _FACTS)
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        grade_key(instance(), b"y", _FACTS),
-        grade_key(instance(), None, _FACTS),
-        grade_key(instance(), b"x", {**_FACTS, "runner_files": "flag"}),
-        grade_key(instance(), b"x", {**_FACTS, "versions": {"swebench": "5.0.3"}}),
-        grade_key(instance(), b"x", {**_FACTS, "image": "sha256:2"}),
-        grade_key(instance(eval_timeout_s=5.0), b"x", _FACTS),
-        grade_key(instance("q__q-2"), b"x", _FACTS),
-    ],
-)
-def test_whatever_could_change_the_verdict_changes_the_key(other: str) -> None:
-    """Otherwise the verdict of another row, image, guard or library would be reused."""
-    assert other != _KEY
-
-
-def test_the_key_is_stable() -> None:
-    """Stored verdicts are found again after a restart, whatever order the row's maps come back in."""
-    one = instance(files={"a": "1", "b": "2"})
-    two = instance(files={"b": "2", "a": "1"})
-    assert grade_key(one, b"x", _FACTS) == grade_key(two, b"x", dict(reversed(_FACTS.items())))
 
 
 async def test_an_image_that_was_repaired_has_no_verdicts() -> None:
