@@ -17,6 +17,11 @@ _DATA = (".json", ".png", "csv", ".txt", ".md", ".jpg", ".jpeg", ".pkl", ".yml",
 
 START_MARKER, END_MARKER = ">>>>> Start Test Output", ">>>>> End Test Output"
 
+NOT_LAID = 97
+"""Exit code of a set-up changed by `ending_unless_laid` whose patch does not apply."""
+
+_APPLY = re.compile(r"git apply [^|&;<>\n]*<<[ \t]*(['\"]?)(\w+)\1[ \t]*")
+
 
 @dataclass(frozen=True, slots=True)
 class EvalScript:
@@ -57,6 +62,22 @@ def without_files(setup: str, test_patch: str, paths: Collection[str]) -> str:
     if not test_patch.strip() or (not left and re.search(r"^set -\w*e", setup, re.MULTILINE)):
         return setup
     return setup.replace(test_patch.strip("\n"), left.decode().strip("\n"), 1)
+
+
+def ending_unless_laid(setup: str) -> str:
+    """`setup` that exits with NOT_LAID if `git apply` refuses its test patch.
+
+    The benchmark's scripts go on then, with the tests that the repository already has. A patch can make git refuse all
+    of the test patch, for example by a link in place of one new folder, and old tests pass without a fix. A patch of
+    which `without_files` has left nothing may fail.
+    """
+    lines = setup.split("\n")
+    for number, line in enumerate(lines):
+        if found := _APPLY.fullmatch(line):
+            end = [*lines, found[2]].index(found[2], number + 1)
+            if any(text.strip() for text in lines[number + 1 : end]):
+                lines[number] = f"{line} || exit {NOT_LAID}"
+    return "\n".join(lines)
 
 
 def _is_whole(section: FileSection) -> bool:

@@ -3,7 +3,15 @@
 import time
 from collections.abc import Callable, Mapping
 
-from sandbox_server.catalogue.eval_script import END_MARKER, START_MARKER, EvalScript, split, without_files
+from sandbox_server.catalogue.eval_script import (
+    END_MARKER,
+    NOT_LAID,
+    START_MARKER,
+    EvalScript,
+    ending_unless_laid,
+    split,
+    without_files,
+)
 from sandbox_server.catalogue.instance import SwebenchGrader, TaskInstance
 from sandbox_server.errors import GraderBroken
 from sandbox_server.grading.altering import test_paths
@@ -57,7 +65,7 @@ class Swebench:
         script = _cut(instance)
         files = placed(instance.sandbox.workdir, altered)
         # Code that reads the supervisor's memory must learn no more of an altered file than what lies in the tree.
-        setup = without_files(script.setup, instance.test_patch, altered or ())
+        setup = ending_unless_laid(without_files(script.setup, instance.test_patch, altered or ()))
         run = await _supervise(instance, sandbox, _plan(setup, script.tests, files), timeout_s)
         if run.timed_out:
             limit = f"Timeout error: {timeout_s:g} seconds exceeded."
@@ -66,7 +74,9 @@ class Swebench:
         if run.unplaced:
             return unplaced(run)
         if not run.started:
-            return self._without_results(VerdictName.NO_RESULTS, "the script never reached the tests", run)
+            laid = run.status != NOT_LAID
+            cause = "the script never reached the tests" if laid else "the tests' own patch does not apply to the tree"
+            return self._without_results(VerdictName.NO_RESULTS, cause, run)
         if run.exit_code is None:
             return self._without_results(VerdictName.NO_RESULTS, "the tests began and never ended", run)
         if forged := next((mark for mark in (START_MARKER, END_MARKER, _EXIT_CODE) if mark in run.log), None):

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from sandbox_server.catalogue.instance import F2pScriptGrader, ScriptGrader
+from sandbox_server.catalogue.instance import F2pScriptGrader, ScriptGrader, SwebenchGrader
 from sandbox_server.errors import EngineUnavailable
 from sandbox_server.grading.base import Baseline, GradeRequest
 from sandbox_server.grading.queue import GradingQueue
@@ -92,6 +92,23 @@ async def test_a_stray_file_where_the_tests_add_one(bench: Bench) -> None:
     patch = bench.diff({_CALC: FIXED, "tests/test_new.py": b"def test_many():\n    assert False\n"})
     verdict = await bench.grade(patch)
     assert verdict.name is VerdictName.RESOLVED, verdict.log_tail
+
+
+@pytest.mark.parametrize("mode", ["120000", "100644"], ids=["link", "file"])
+async def test_old_tests_do_not_stand_in_for_those_that_git_refuses(bench: Bench, mode: str) -> None:
+    """A link in place of a new folder made git refuse all of the test patch; old tests of the same names passed."""
+    changed = TREE["tests/test_calc.py"].replace(b"== 6", b"== 6 and add(2, 3) == 5")
+    test_patch = bench.diff({"tests/test_calc.py": changed, "tests/cases/one.txt": b"2 3\n"}).decode()
+    plain = bench.instance()
+    assert isinstance(plain.grader, SwebenchGrader)
+    script = plain.grader.eval_script.replace(bench.test_patch, test_patch).replace(" tests/test_new.py\n", "\n")
+    grader = plain.grader.model_copy(update={"eval_script": script, "new_test_files": ("tests/cases/one.txt",)})
+    f2p = ("tests/test_calc.py::test_mul",)
+    instance = bench.instance(grader=grader, test_patch=test_patch, fail_to_pass=f2p, pass_to_pass=())
+    head = f"diff --git a/tests/cases b/tests/cases\nnew file mode {mode}\n--- /dev/null\n+++ b/tests/cases\n"
+    verdict = await bench.grade(f"{head}@@ -0,0 +1 @@\n+../calc\n\\ No newline at end of file\n".encode(), instance)
+    assert (verdict.name, verdict.mask) == (VerdictName.NO_RESULTS, False), verdict.cause
+    assert (await bench.grade(bench.diff({_CALC: FIXED}), instance)).name is VerdictName.RESOLVED
 
 
 async def test_binary_changes_and_new_files_apply(bench: Bench) -> None:

@@ -1,8 +1,19 @@
 """Splitting an eval script at its markers, and removing some files from its test patch."""
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
-from sandbox_server.catalogue.eval_script import END_MARKER, START_MARKER, make_eval_script, split, without_files
+from sandbox_server.catalogue.eval_script import (
+    END_MARKER,
+    NOT_LAID,
+    START_MARKER,
+    ending_unless_laid,
+    make_eval_script,
+    split,
+    without_files,
+)
 from sandbox_server.catalogue.patch_files import PatchFiles
 
 _NEW = "diff --git a/t/new.py b/t/new.py\nnew file mode 100644\n--- /dev/null\n+++ b/t/new.py\n@@ -0,0 +1 @@\n+new\n"
@@ -51,3 +62,13 @@ def test_files_that_are_written_otherwise() -> None:
     assert "t/new.py b/t/new.py" not in without_files(split(script(_NEW)).setup, _NEW, ["t/new.py"])
     assert without_files("set -eux\n" + _NEW, _NEW, ["t/new.py"]) == "set -eux\n" + _NEW
     assert without_files("git apply /test.patch", _NEW, ["t/new.py"]) == "git apply /test.patch"
+
+
+@pytest.mark.parametrize("patch", [_NEW, _NEW.replace("+new", "+git apply - <<EOF"), "\n"])
+def test_a_set_up_ends_if_its_patch_is_refused(tmp_path: Path, patch: str) -> None:
+    """The benchmark's own goes on, with the tests that were there. Nothing to apply is no reason to end."""
+    (tmp_path / "t").write_text("no folder\n")
+    setup = f"git apply -v - <<'EOF_1'\n{patch}EOF_1\ntrue"
+    done = subprocess.run(["bash", "-c", ending_unless_laid(setup)], cwd=tmp_path, capture_output=True, timeout=30)
+    assert done.returncode == (NOT_LAID if patch.strip() else 0), done.stderr
+    assert ending_unless_laid("git apply /test.patch") == "git apply /test.patch"
