@@ -33,10 +33,19 @@ if [[ -s $GIT_INDEX_FILE.inner ]]; then
     [[ $links == *$'\n'"$outer"$'\n'* ]] || rm -rf -- "$inner"
   done < "$GIT_INDEX_FILE.inner" || :  # what a process of the agent removes meanwhile is no matter
 fi
+# Whether what git said is of a full disk. It also says the agent's names, so there must be less room than what was
+# changed may need. (A patch of more than 2 GB is none.)
+full() {
+  [[ $1 == *"No space left"* || $1 == *"quota exceeded"* ]] || return
+  local kb need=0 blocks size
+  while read -r kb; do ((need += kb)); done < <(find . -path ./.git -prune -o -type f -newerct "$2" -printf '%k\n' 2> /dev/null)
+  read -r blocks size < <(stat -f -c '%a %S' -- "$own")
+  ((blocks * size >> 10 < (need < 2 << 20 ? need : 2 << 20) + (64 << 10)))
+}
 # As one pack: to make a file for each object takes twice the time where there are thousands.
 add=(git -c core.bigFileThreshold=1 add -A)
 if ! said=$("${add[@]}" 2>&1); then
-  [[ $said == *"No space left"* || $said == *"quota exceeded"* ]] && exit 5
+  full "$said" "$3" && exit 5
   code=0
   "${add[@]}" --ignore-errors >&2 || code=$?
   (( code < 128 )) || exit 6  # the index was not written

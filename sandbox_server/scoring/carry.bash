@@ -14,6 +14,9 @@ lists=$(mktemp -d) || exit 5
 trap 'rm -rf -- "$lists"' EXIT
 cd -- "${files:-/}" || exit 1
 
+# find and tar also say the agent's names, in quotes; the reason ends a line
+full() { grep -q ': No space left on device$' "$lists/said"; }
+
 # links that the agent put into a path lead out of its files
 reached() {
   local name part=.
@@ -32,7 +35,7 @@ for root in "$@"; do
     continue
   fi
   find ".$root" -xdev -newerct "$since" \( -type d -print0 -o -fprint0 "$lists/other" \) >> "$lists/folders" \
-    2> "$lists/said" || { grep -q 'No space' "$lists/said" && exit 5; }
+    2> "$lists/said" || { full && exit 5; }
   cat "$lists/other" >> "$lists/others" || exit 5
 done
 # Sockets, pipes and devices are no work of an agent's. What vanishes meanwhile, where its processes still run, is none either.
@@ -47,5 +50,5 @@ cat "$lists/folders" "$lists/within"
 tar -c -f - -S --format=posix --pax-option='exthdr.name=%d/PaxHeaders/%f,delete=atime,delete=ctime' --numeric-owner \
   --no-recursion --ignore-failed-read --null -T "$lists/folders" -T "$lists/kinds" 2> "$lists/said" | gzip -n
 code=$?
-((code > 1)) && { tail -n 1 "$lists/said" >&2; grep -q 'No space' "$lists/said" && exit 5; exit 6; }
+((code > 1)) && { tail -n 1 "$lists/said" >&2; full && exit 5; exit 6; }
 exit 0

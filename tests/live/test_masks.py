@@ -36,6 +36,9 @@ import os
 os.chdir('/tmp')
 for _ in range(40):
     os.mkdir('d' * 200); os.chdir('d' * 200)" """,
+    "a name that git refuses, of a full disk": f"""
+        {_FIX}; mkdir 'No space left'; echo > 'No space left/git~1'
+    """,
     "a huge sparse file that is ignored": f"{_FIX}; echo sparse >> .gitignore; truncate -s 9G sparse",
 }
 """Sabotage after which the fix must still be captured."""
