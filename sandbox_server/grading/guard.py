@@ -43,8 +43,29 @@ RUNNER_FILES: tuple[str, ...] = (
     "karma.conf.*",
     "vitest.config.*",
     ".mocharc*",
+    # what the test command itself is, and what its package manager preloads or runs instead
+    "package.json",
+    ".npmrc",
+    ".yarnrc*",
+    ".pnpmfile.cjs",
+    "vite.config.*",  # read by vitest too
+    "vitest.workspace.*",
+    "ava.config.*",
+    ".taprc",
+    ".rspec",
+    "phpunit*.xml",
+    "phpunit.xml.dist",
 )
 """Base-name patterns, in any folder."""
+
+RUNNER_FOLDERS = frozenset(
+    {
+        ".git",  # git refuses paths inside; `patch` would write hooks there, which the benchmark's script then runs
+        ".cargo",  # its config may name a runner of the tests
+        ".mvn",  # extensions and options of maven
+    }
+)
+"""Everything in a folder of such a name, in lower case, belongs to the runner."""
 
 _RUNNER_FILE = re.compile("|".join(map(translate, RUNNER_FILES)))
 
@@ -94,9 +115,9 @@ def _runner_paths(section: FileSection, shadows: frozenset[str]) -> frozenset[st
 
 
 def _is_runner_file(path: str) -> bool:
-    name = posixpath.basename(path)
-    # git refuses paths inside .git; `patch` would write hooks there, which the benchmark's script then runs
-    return _RUNNER_FILE.match(name) is not None or ".git" in path.lower().split("/")
+    return _RUNNER_FILE.match(posixpath.basename(path)) is not None or not RUNNER_FOLDERS.isdisjoint(
+        path.lower().split("/")
+    )
 
 
 def _shadowing_roots(created: Iterable[str]) -> frozenset[str]:

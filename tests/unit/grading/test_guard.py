@@ -45,6 +45,11 @@ def instance(gold: bytes = b"", test_patch: bytes = b"") -> TaskInstance:
         "json.py",
         ".git/hooks/post-checkout",
         "sub/.GIT/config",
+        "web/package.json",
+        ".yarnrc.yml",
+        ".cargo/config.toml",
+        ".mvn/jvm.config",
+        "phpunit.xml.dist",
     ],
 )
 def test_a_new_runner_file_is_left_out(path: str) -> None:
