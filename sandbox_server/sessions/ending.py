@@ -145,8 +145,8 @@ class Ending:
     async def lose(self, sid: str, cause: str) -> SessionRecord | None:
         """End a session in which nothing can run any more, with a patch if possible: an agent can cause this state.
 
-        Without a container there is no patch, and the verdict is `infra`. The same holds for code search: no patch is
-        taken of its tree, and the policy could not finish.
+        Without a container there is no patch, and the verdict is `infra`. The same holds for code search; while the
+        container is there, what the policy has answered so far counts.
 
         Raises:
             OwnedElsewhere: the session continues on another node. SessionBusy, InfrastructureError.
@@ -157,13 +157,21 @@ class Ending:
                 return record
             if not self._ownership.is_here(record):
                 await self._ownership.nobodys(record)  # if that node is alive, the session has another container now
-            if not record.kind.is_rollout or not self._ownership.is_here(record) or await self._localizes(record):
+            if not record.kind.is_rollout or not self._ownership.is_here(record):
+                return await self._lose(record, cause)
+            if await self._localizes(record) and not await self._is_there(record):
                 return await self._lose(record, cause)
             return await self._end_here(record, record.end_reason or "died", cause)
 
     async def _localizes(self, record: SessionRecord) -> bool:
         with suppress(UnknownInstance):
             return (await self._data.instances.by_id(record.instance_id)).localizes
+        return False
+
+    async def _is_there(self, record: SessionRecord) -> bool:
+        with suppress(SandboxLost):
+            await self._runtime.outside.see(record.container_id)
+            return True
         return False
 
     async def _end_here(self, record: SessionRecord, reason: str, died: str = "") -> SessionRecord:

@@ -91,6 +91,25 @@ def test_a_container_that_cannot_go_on_gives_its_patch(live: Server) -> None:
     assert (got["verdict"], got["mask"]) == ("unresolved", False), got
 
 
+_END = """python3 -c "
+import ctypes, os
+for link in ('/bin/bash', '/testbed'):
+    os.rename(link, link + '.old'); os.symlink(link, link)
+ctypes.CDLL(None).ptrace(0x4206, 1, 0, 0x100000)" """
+"""Seize the first process, to be killed with its tracer; nothing can be started after it."""
+
+
+@pytest.mark.parametrize("instance, verdict", [("samples__ledger-12", "empty_patch"), ("samples__find-1", "no_answer")])
+def test_a_policy_that_ends_its_container_for_good(live: Server, instance: str, verdict: str) -> None:
+    """A loop of links in place of the tree was an error of the engine's; a code search without a shell was lost."""
+    sid = live.begin(instance)
+    live.say(sid, bash(_END))
+    live.say(sid, bash("true"))
+    live.finish(sid)
+    got = live.reward(sid)
+    assert (got["verdict"], got["mask"], got["reward"]) == (verdict, False, 0.0), got
+
+
 def test_a_container_that_died_gives_its_patch(live: Server) -> None:
     """Whatever killed it (the OOM killer, the host), its files still exist."""
     sid = live.begin()

@@ -31,6 +31,8 @@ _MKDIR_S = 10.0
 _COPY_S = 120.0
 _CHUNK = 1 << 18
 _PATHS = 500_000  # of changed files; listing them takes two seconds
+_NO_WAY = ("too many links", "too many levels of symbolic links", "not a directory", "file name too long")
+"""In the engine's words: what stands at a path leads nowhere. Nothing but links and files there can cause it."""
 _MOST = 16 << 30  # bytes of a copy; an archive stores the holes of a sparse file as bytes
 
 
@@ -240,6 +242,8 @@ def _copy(api: APIClient, source: str, folder: str, target: str, parent: str, de
     with api.get(url, params={"path": folder}, stream=True, timeout=api.timeout) as answer:
         if answer.status_code == 404 and "no such container" not in answer.text.lower():
             raise Unseen(f"{folder} does not exist")
+        if answer.status_code == 500 and any(words in answer.text for words in _NO_WAY):
+            raise Unseen(f"{folder} leads nowhere")
         try:
             answer.raise_for_status()
         except requests.HTTPError as e:
