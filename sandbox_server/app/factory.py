@@ -31,7 +31,7 @@ from sandbox_server.grading.localization import composition
 from sandbox_server.protocols._agents import AgentBounds
 from sandbox_server.protocols._by_host import ByHost
 from sandbox_server.protocols._traits import Trait
-from sandbox_server.protocols.v1 import Refused
+from sandbox_server.protocols.v1 import refusals
 from sandbox_server.settings import Settings
 from sandbox_server.state.nodes import Nodes
 from sandbox_server.telemetry import logger
@@ -88,7 +88,7 @@ def create_app(settings: Settings, build: Build) -> FastAPI:
         openapi_url=None,  # FastAPI's own routes: one blocks the loop, and its pages load scripts from another host
         # traces and metrics are our own: FastAPI would look at each request whether somebody has set up OpenTelemetry
         telemetry={"tracing": False, "metrics": False, "logs": False},
-        responses={422: {"model": Refused}, 401: {"model": Refused}, 413: {"model": Refused}},
+        responses=refusals(422, 401, 413),
     )
     guards = [Depends(rights.admit_routed)] if settings.api_keys else []
     app.include_router(health.ROUTER, dependencies=guards)

@@ -1,7 +1,7 @@
 """Our own endpoints by which a trainer announces its next instances, and starts a whole group at once."""
 
 from dataclasses import asdict
-from typing import Annotated, Any, Self, cast
+from typing import Annotated, Self, cast
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_validator
@@ -18,7 +18,7 @@ from sandbox_server.protocols._wire import (
     run_started,
     takes,
 )
-from sandbox_server.protocols.v1 import Refused
+from sandbox_server.protocols.v1 import refusals
 from sandbox_server.sessions.base import Sessions
 
 _GROUP = 1024
@@ -123,7 +123,7 @@ class PoolAnswer(_Message):
     failures: list[Failed]
 
 
-_REFUSALS: dict[int | str, dict[str, Any]] = {404: {"model": Refused}, 409: {"model": Refused}, 503: {"model": Refused}}
+_REFUSALS = refusals(404, 409, 503)
 
 ROUTER = APIRouter(prefix="/v1", tags=["v1"])
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Request, Response
 
 from sandbox_server.insight import asciicast
 from sandbox_server.protocols._streamed import Streamed
-from sandbox_server.protocols.v1 import Refused
+from sandbox_server.protocols.v1 import refusals
 from sandbox_server.records import SessionRecord
 from sandbox_server.sessions.base import Sessions
 
@@ -21,7 +21,7 @@ _TYPE = "application/x-asciicast"
 @ROUTER.get(
     "/sessions/{sid}/asciicast",
     response_class=Response,
-    responses={404: {"model": Refused}, 200: {"content": {_TYPE: {"schema": {"type": "string"}}}}},
+    responses={**refusals(404), 200: {"content": {_TYPE: {"schema": {"type": "string"}}}}},
 )
 async def show_asciicast(request: Request, sid: Annotated[str, Path(pattern="^[0-9]{1,19}$")]) -> Response:
     """The session's actions until now as an asciicast v3, which asciinema plays."""

@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncGenerator
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -19,7 +19,7 @@ from sandbox_server.protocols._sessions import boxes_of, sessions_of
 from sandbox_server.protocols._streamed import Streamed
 from sandbox_server.protocols._traits import Trait
 from sandbox_server.protocols._wire import idempotency_key, json_answer, key_owner, read, takes
-from sandbox_server.protocols.v1 import Refused, Sid
+from sandbox_server.protocols.v1 import Sid, refusals
 from sandbox_server.sandbox.base import Sandbox
 from sandbox_server.sandbox.filesystem import FileInfo, FileKind
 
@@ -77,7 +77,7 @@ class StoredBlob(BaseModel):
     size: int
 
 
-_REFUSALS: dict[int | str, dict[str, Any]] = {404: {"model": Refused}, 409: {"model": Refused}}
+_REFUSALS = refusals(404, 409)
 
 ROUTER = APIRouter(prefix="/v1", tags=["boxes"])
 TRAITS = (Trait(re.compile(r"/v1/(blobs/|boxes/[0-9]+/files$)"), streams=True),)

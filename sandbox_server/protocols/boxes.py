@@ -8,7 +8,7 @@ continue to wait. A create or a command repeated with the same Idempotency-Key i
 import asyncio
 import re
 import secrets
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Literal, cast
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -23,7 +23,7 @@ from sandbox_server.images.box_images import VIEW_KEY
 from sandbox_server.protocols._apart import spawn
 from sandbox_server.protocols._sessions import box_creation_of, boxes_of, sessions_of
 from sandbox_server.protocols._wire import hung_up, json_answer, key_owner, read, run_started, takes
-from sandbox_server.protocols.v1 import Refused, Sid
+from sandbox_server.protocols.v1 import Sid, refusals
 from sandbox_server.records import BoxKind
 from sandbox_server.sandbox.base import Process
 
@@ -146,8 +146,8 @@ class CommandDetail(_Shown):
     """What happened to the session, for example that it was restored on another host; usually ""."""
 
 
-_REFUSALS: dict[int | str, dict[str, Any]] = {404: {"model": Refused}, 503: {"model": Refused}}
-_GONE: dict[int | str, dict[str, Any]] = {404: {"model": Refused}, 410: {"model": Refused}, 500: {"model": Refused}}
+_REFUSALS = refusals(404, 503)
+_GONE = refusals(404, 410, 500)
 
 ROUTER = APIRouter(prefix="/v1/boxes", tags=["boxes"])
 

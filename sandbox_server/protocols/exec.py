@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import asdict
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
@@ -12,7 +12,7 @@ from sandbox_server.actions.content import scalar_text
 from sandbox_server.errors import MalformedRequest
 from sandbox_server.protocols._apart import settle, spawn
 from sandbox_server.protocols._wire import idempotency_key, json_answer, read, takes
-from sandbox_server.protocols.v1 import Refused
+from sandbox_server.protocols.v1 import refusals
 from sandbox_server.sessions.base import Sessions
 
 
@@ -73,7 +73,7 @@ class ExecAnswer(_Message):
     """What happened to the session, for example that it was restored on another host; usually ""."""
 
 
-_REFUSED: dict[int | str, dict[str, Any]] = {code: {"model": Refused} for code in (404, 409, 422, 500, 503)}
+_REFUSED = refusals(404, 409, 422, 500, 503)
 
 ROUTER = APIRouter(prefix="/v1", tags=["v1"], lifespan=settle)
 

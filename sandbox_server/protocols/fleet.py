@@ -1,17 +1,17 @@
 """The nodes behind the balancer: list and drain them."""
 
 from dataclasses import asdict
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from sandbox_server.protocols._wire import json_answer
-from sandbox_server.protocols.v1 import Refused
+from sandbox_server.protocols.v1 import refusals
 from sandbox_server.sessions.base import Sessions
 from sandbox_server.state.nodes import NodeRecord, Status
 
-_NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"model": Refused}}
+_NOT_FOUND = refusals(404)
 
 ROUTER = APIRouter(prefix="/v1", tags=["v1"])
 

@@ -1,6 +1,6 @@
 """Our own endpoints for copies of sessions: go on as n from any action, and see what came of what."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
@@ -10,7 +10,7 @@ from sandbox_server.protocols._forks import copies, forking, openings, returns
 from sandbox_server.protocols._group import while_connected
 from sandbox_server.protocols._wire import idempotency_key, json_answer, read, takes
 from sandbox_server.protocols.ahead import GroupAnswer
-from sandbox_server.protocols.v1 import Refused, Sid
+from sandbox_server.protocols.v1 import Sid, refusals
 from sandbox_server.records import VerdictName
 
 _MOST = 1024
@@ -88,7 +88,7 @@ class Relative(_Message):
     reward: float | None
 
 
-_REFUSALS: dict[int | str, dict[str, Any]] = {404: {"model": Refused}, 409: {"model": Refused}, 503: {"model": Refused}}
+_REFUSALS = refusals(404, 409, 503)
 
 ROUTER = APIRouter(prefix="/v1", tags=["v1"])
 

@@ -17,7 +17,7 @@ from sandbox_server.grading.localization.composition import MAX_ITEMS, Compositi
 from sandbox_server.protocols._caller import owner_of_caller
 from sandbox_server.protocols._scores import ShownScore, score_fields
 from sandbox_server.protocols._wire import json_answer, key_owner, named_instance, read, run_of, takes
-from sandbox_server.protocols.v1 import Refused
+from sandbox_server.protocols.v1 import refusals
 from sandbox_server.records import TurnTokens, VerdictName
 from sandbox_server.scoring.batch_grading import BatchGrading, Graded, GradeItem
 from sandbox_server.sessions.base import Sessions
@@ -142,7 +142,7 @@ class Mean(BaseModel):
     most: float
 
 
-_REFUSED: dict[int | str, dict[str, Any]] = {404: {"model": Refused}, 409: {"model": Refused}}
+_REFUSED = refusals(404, 409)
 
 ROUTER = APIRouter(prefix="/v1", tags=["grade"])
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -17,7 +17,7 @@ from sandbox_server.insight.wall import Wall
 from sandbox_server.insight.word import Word, jumps
 from sandbox_server.protocols._filters import InstanceId, Run, Since
 from sandbox_server.protocols._wire import json_answer
-from sandbox_server.protocols.v1 import Refused
+from sandbox_server.protocols.v1 import refusals
 from sandbox_server.records import VerdictName
 from sandbox_server.sessions.base import Sessions
 
@@ -133,7 +133,7 @@ class ShownRun(_Shown):
     last: float
 
 
-_DOWN: dict[int | str, dict[str, Any]] = {503: {"model": Refused}}
+_DOWN = refusals(503)
 
 ROUTER = APIRouter(prefix="/v1", tags=["v1"])
 

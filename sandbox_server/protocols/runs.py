@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sandbox_server.errors import MalformedRequest
 from sandbox_server.protocols._wire import RUN, json_answer, key_owner, read, takes
-from sandbox_server.protocols.v1 import Refused
+from sandbox_server.protocols.v1 import refusals
 from sandbox_server.sessions.runs import Runs
 
 _DAY_S = 86_400.0
@@ -53,9 +53,8 @@ class LeaseReleased(_Message):
 
 
 _REFUSALS: dict[int | str, dict[str, Any]] = {
-    403: {"model": Refused},
+    **refusals(403, 503),
     404: {"description": "The path has a line break: a run's name cannot contain one."},
-    503: {"model": Refused},
 }
 
 ROUTER = APIRouter(prefix="/v1/runs", tags=["v1"])

@@ -10,7 +10,7 @@ from sandbox_server.catalogue.insight.search import FoundAction
 from sandbox_server.protocols._filters import Run
 from sandbox_server.protocols._wire import json_answer
 from sandbox_server.protocols.insight import insight_of
-from sandbox_server.protocols.v1 import Refused
+from sandbox_server.protocols.v1 import refusals
 
 ROUTER = APIRouter(prefix="/v1", tags=["v1"])
 
@@ -28,8 +28,7 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
             }
         }
     },
-    422: {"model": Refused},
-    503: {"model": Refused},
+    **refusals(422, 503),
 }
 
 

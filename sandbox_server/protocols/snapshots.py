@@ -1,6 +1,6 @@
 """Our own endpoints for what a box's files are good for: snapshots, copies of boxes, pauses that keep only files."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
@@ -14,7 +14,7 @@ from sandbox_server.protocols._sessions import boxes_of, forks_of, snapshots_of,
 from sandbox_server.protocols._wire import idempotency_key, json_answer, read, takes
 from sandbox_server.protocols.ahead import GroupAnswer
 from sandbox_server.protocols.boxes import BoxDetail, Seconds, box_detail
-from sandbox_server.protocols.v1 import Refused, Sid
+from sandbox_server.protocols.v1 import Sid, refusals
 
 _MOST_COPIES = 100
 _MOST_NAME = 300
@@ -69,7 +69,7 @@ class Resumed(_Asked):
     """Default: SANDBOX_BOX_DEFAULT_S."""
 
 
-_REFUSALS: dict[int | str, dict[str, Any]] = {404: {"model": Refused}, 409: {"model": Refused}, 503: {"model": Refused}}
+_REFUSALS = refusals(404, 409, 503)
 
 ROUTER = APIRouter(prefix="/v1", tags=["boxes"])
 

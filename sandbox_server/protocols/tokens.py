@@ -9,7 +9,7 @@ from sandbox_server.catalogue.session_tokens import SessionTokens
 from sandbox_server.errors import IsBox, SessionOver
 from sandbox_server.lifecycle import SessionState
 from sandbox_server.protocols._wire import json_answer
-from sandbox_server.protocols.v1 import Refused, Sid
+from sandbox_server.protocols.v1 import Sid, refusals
 from sandbox_server.records import SessionKind
 from sandbox_server.sessions.base import Sessions
 
@@ -32,7 +32,7 @@ ROUTER = APIRouter(prefix="/v1", tags=["v1"])
     "/sessions/{sid}/tokens",
     response_model=SessionToken,
     status_code=201,
-    responses={404: {"model": Refused}, 409: {"model": Refused}},
+    responses=refusals(404, 409),
 )
 async def issue_token(request: Request, sid: Sid) -> Response:
     """Make the session's token, for an agent; the one before is no longer valid. 409 once the session has ended."""

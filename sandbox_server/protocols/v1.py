@@ -188,7 +188,17 @@ class Refused(_Shown):
     estimate_s: float | None = None
 
 
-_NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"model": Refused}}
+def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """What a route's description says of refusals with these statuses.
+
+    It refers to the schema: FastAPI builds a validator for each model of each route, which took 40 % of an
+    application's creation. The schema itself is in the document because some route has the model (`_BUSY`).
+    """
+    schema = {"$ref": f"#/components/schemas/{Refused.__name__}"}
+    return {status: {"content": {"application/json": {"schema": schema}}} for status in statuses}
+
+
+_NOT_FOUND = refusals(404)
 _BUSY: dict[int | str, dict[str, Any]] = {409: {"model": Refused}, 503: {"model": Refused}}
 
 _CURSOR = "Sandbox-Next"
