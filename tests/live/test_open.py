@@ -8,7 +8,6 @@ import select
 import signal
 import struct
 import subprocess
-import sys
 import termios
 import time
 from collections.abc import Iterator
@@ -23,6 +22,14 @@ from .fleet import fleet, on
 from .serving import Server, serving, until
 
 _PROMPT = "(copy)"
+_ON_ITS_TERMINAL = """
+import fcntl, os, termios
+from sandbox_server import cli
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+cli.main()
+"""
+"""The command, controlled by its terminal: changes of the terminal's size are told to it."""
 
 
 @pytest.fixture(scope="module")
@@ -50,15 +57,9 @@ class Person:
     def __init__(self, server: Server, *words: str) -> None:
         self.terminal, other = pty.openpty()
         self.resize(30, 90)
-        command = [sys.executable, "-m", "sandbox_server.cli", "sessions", "open", *words]
-        # --ctty: changes of the terminal's size are told to the processes that it controls
-        self.process = subprocess.Popen(
-            ["setsid", "--ctty", *command],
-            stdin=other,
-            stdout=other,
-            stderr=other,
-            env=server.environment | {"TERM": "xterm-256color"},
-        )
+        environment = server.environment | {"TERM": "xterm-256color"}
+        command = ["-c", _ON_ITS_TERMINAL, "sessions", "open", *words]
+        self.process = forking.forker().start(command, environment, other, other, other)
         os.close(other)
         self.seen = ""
 
@@ -188,7 +189,7 @@ def test_kill_9_ends_the_copy(server: Server, finished: str) -> None:
     person, other = Person(server, finished), Person(server, finished)
     copy, kept = person.copy(), other.copy()
     began = time.monotonic()
-    person.process.kill()
+    person.process.send_signal(signal.SIGKILL)
     person.ends()
     until(lambda: not server.containers(f"sid={copy}"), 10, "the copy gone")
     took = time.monotonic() - began
