@@ -28,6 +28,9 @@ from .forking import Forked, forker, run
 
 _MOST_S = 200.0
 """Below pytest's timeout of a test, because this error says more."""
+_FIRST_PAUSE_S = 0.05
+_LAST_PAUSE_S = 0.25
+"""Between two looks of `until`: one takes some milliseconds of CPU here, in the server and in the engine."""
 CATALOGUE = ".sqlite3"
 OCI_RUNTIME = os.environ.get("SANDBOX_TEST_RUNTIME")
 """The OCI runtime of the sandboxes, e.g. runsc; without it the engine's own."""
@@ -51,9 +54,11 @@ def _plain(value: object) -> str:
 def until(condition: Callable[[], object], seconds: float = 30.0, what: str = "") -> None:
     """Wait until `condition` is true; fail after ten times `seconds` (at least 60 s), as the machine may be busy."""
     end = time.monotonic() + min(max(10 * seconds, 60), _MOST_S)
+    pause_s = _FIRST_PAUSE_S
     while not condition():
         assert time.monotonic() < end, f"not within ten times {seconds:g} s: {what or condition}"
-        time.sleep(0.05)
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.2, _LAST_PAUSE_S)
 
 
 def docker(*words: str) -> str:
