@@ -23,6 +23,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx
+from httpx._transports import default as transports
+
 from sandbox_server import plugins, protocols
 from sandbox_server.actions import dialects, tools
 from sandbox_server.grading import graders, rewards
@@ -205,6 +208,9 @@ def main() -> None:
     for package, attribute in _PLUGINS:
         plugins.discover(package, attribute)
     composition.rewards()
+    # the first client of a server reads the CA certificates, for 25 ms of CPU; kept as in the conftest.py at the root
+    transports.create_ssl_context = functools.cache(transports.create_ssl_context)
+    httpx.AsyncClient(trust_env=False)
     assert threading.active_count() == 1, "a fork would lose the other threads"
     gc.freeze()  # garbage collection in a fork would copy shared pages
     words = _serve(socket.socket(fileno=int(sys.argv[1])))
