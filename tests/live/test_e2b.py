@@ -79,7 +79,10 @@ def client(server: Server) -> dict[str, str]:
 @pytest.fixture(scope="session")
 def results(python: Path, boxes: Server) -> dict[str, dict[str, object]]:
     """The result of each check, by name."""
-    done = subprocess.run([python, CHECKS], env=client(boxes), capture_output=True, text=True, timeout=240, check=False)
+    # the largest amounts, which cost the most, with the newest release alone
+    small = {} if python.parents[1].name == f"e2b-{RELEASES[-1]}" else {"SMALL_AMOUNTS": "yes"}
+    environment = client(boxes) | small
+    done = subprocess.run([python, CHECKS], env=environment, capture_output=True, text=True, timeout=240, check=False)
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     found = {line["name"]: line for line in lines}
     assert set(found) == set(NAMES), done.stdout[-2000:] + done.stderr[-3000:]
