@@ -7,10 +7,13 @@ git's progress in unbounded threads.
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import subprocess
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import IO
+
+from sandbox_server.catalogue.spawned import Spawned, reading
 
 _LOOK_S = 0.25
 _SAID = 8192  # bytes kept of the end of stderr
@@ -111,21 +114,19 @@ async def run_git(
         GitFailed.
 
     """
-    text = stdin if isinstance(stdin, bytes) else b""
-    process = await asyncio.create_subprocess_exec(
-        "git",
-        *words,
-        cwd=cwd,
-        env=dict(env),
-        stdin=asyncio.subprocess.PIPE if isinstance(stdin, bytes) else stdin,
-        stdout=asyncio.subprocess.PIPE if stdout is None else stdout,
-        stderr=asyncio.subprocess.PIPE,
-        start_new_session=True,
-        pass_fds=held,
-    )
+    async with _given(stdin) as given:
+        process = Spawned(
+            ["git", *words],
+            cwd=cwd,
+            env=dict(env),
+            stdin=given,
+            stdout=subprocess.PIPE if stdout is None else stdout,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            pass_fds=held,
+        )
     run = _Run(process)
     tasks = [asyncio.create_task(run.listen()), asyncio.create_task(run.collect())]
-    tasks.append(asyncio.create_task(run.feed(text)))
     try:
         await run.until_ended(timeout_s, silence_s, objection)
         # Its children may still hold the pipes, but not for long: none of its commands leaves any behind.
@@ -142,8 +143,22 @@ async def run_git(
     return bytes(run.answer)
 
 
+@asynccontextmanager
+async def _given(stdin: bytes | IO[bytes]) -> AsyncIterator[int | IO[bytes]]:
+    """What `subprocess.Popen` takes as stdin; bytes lie in memory, as a file."""
+    if not isinstance(stdin, bytes):
+        yield stdin
+    elif not stdin:
+        yield subprocess.DEVNULL
+    else:
+        with os.fdopen(os.memfd_create("stdin"), "w+b") as file:
+            await asyncio.to_thread(file.write, stdin)
+            file.seek(0)
+            yield file
+
+
 class _Run:
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: Spawned) -> None:
         self._process = process
         self._heard = asyncio.get_running_loop().time()
         self.said = b""
@@ -151,25 +166,21 @@ class _Run:
 
     async def listen(self) -> None:
         assert self._process.stderr is not None
-        while chunk := await self._process.stderr.read(4096):
-            self._heard = asyncio.get_running_loop().time()
-            self.said = (self.said + chunk)[-_SAID:]
+        async with reading(self._process.stderr) as stderr:
+            while chunk := await stderr.read(4096):
+                self._heard = asyncio.get_running_loop().time()
+                self.said = (self.said + chunk)[-_SAID:]
 
     async def collect(self) -> None:
-        if self._process.stdout is not None:
-            while chunk := await self._process.stdout.read(1 << 16):
+        if self._process.stdout is None:
+            return
+        async with reading(self._process.stdout) as stdout:
+            while chunk := await stdout.read(1 << 16):
                 self.answer += chunk
                 if len(self.answer) > _ANSWER:
                     self._process.kill()
                     self.said += b"\nfatal: the answer is longer than 64 MiB"
                     return
-
-    async def feed(self, data: bytes) -> None:
-        if self._process.stdin is not None:
-            with suppress(ConnectionError):
-                self._process.stdin.write(data)
-                await self._process.stdin.drain()
-            self._process.stdin.close()
 
     async def until_ended(self, timeout_s: float, silence_s: float | None, objection: Callable[[], str]) -> None:
         loop = asyncio.get_running_loop()

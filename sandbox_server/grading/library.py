@@ -6,15 +6,16 @@ import json
 import os
 import socket
 import sys
-from asyncio.subprocess import DEVNULL, Process
 from collections import OrderedDict
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from signal import SIGALRM, SIGKILL, SIGXCPU, Signals
+from subprocess import DEVNULL
 from typing import Any
 
 from sandbox_server.catalogue.instance import SwebenchGrader, TaskInstance
+from sandbox_server.catalogue.spawned import Spawned
 from sandbox_server.errors import GraderBroken
 from sandbox_server.grading.base import Judging
 from sandbox_server.telemetry import logger
@@ -233,9 +234,8 @@ class SwebenchLibrary:
         with theirs:
             bounds = (str(judging.cpu_s), str(judging.wall_s), str(judging.memory_mb << 20))
             arguments = ("-I", "-X", "utf8", str(_WORKER), str(theirs.fileno()), *bounds)
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *arguments,
+            process = Spawned(
+                [sys.executable, *arguments],
                 stdin=DEVNULL,
                 stdout=DEVNULL,
                 stderr=DEVNULL,
@@ -261,7 +261,7 @@ class SwebenchLibrary:
 class _Worker:
     """The process that holds the library and forks the judges."""
 
-    process: Process
+    process: Spawned
     control: socket.socket
 
     def pass_on(self, pair: socket.socket) -> bool:
