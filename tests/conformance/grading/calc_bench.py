@@ -14,6 +14,12 @@ from sandbox_server.sandbox.base import Limits, Role, Runtime
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
 from tests.conformance.grading.calc_repository import FIXED, TESTS, Repository
 
+_UNUSED = "debugging doctest faulthandler junitxml legacypath logging nose pastebin recwarn stepwise tmpdir unittest"
+PYTEST = " ".join(["python3 -m pytest -rA -p no:cacheprovider", *(f"-p no:{plugin}" for plugin in _UNUSED.split())])
+"""pytest without the plugins that no test here needs: 0.3 s of CPU for a run, with them 0.37."""
+ENDLESS = FIXED.replace(b"return sum(numbers)", b"__import__('time').sleep(4711)")
+"""A fix whose tests do not end, without using the CPU meanwhile."""
+
 
 class Bench:
     """Instances, patches and gradings of the tiny repository."""
@@ -117,7 +123,7 @@ git apply -v - <<'EOF_114329324912'
 {self.test_patch}
 EOF_114329324912
 : '>>>>> Start Test Output'
-python3 -m pytest -rA -p no:cacheprovider tests/test_calc.py tests/test_new.py
+{PYTEST} tests/test_calc.py tests/test_new.py
 : '>>>>> End Test Output'
 git checkout {self.head} tests/test_calc.py
 """

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sandbox_server.catalogue.instance import F2pScriptGrader, TaskInstance
+from sandbox_server.grading import certifying, odds
 from sandbox_server.grading.certifying import Certifying
 from sandbox_server.grading.confirming import Confirming
 from sandbox_server.grading.grading import Grading
@@ -117,6 +118,12 @@ class Kept:
         self.documents[f"{key} {part}"] = json.dumps(dict(document))
 
 
+@pytest.fixture(autouse=True)
+def _one_variant_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each costs two runs; tests/honest makes whole certificates."""
+    monkeypatch.setattr(certifying, "_ROUNDS", 1)
+
+
 _KEPT = Kept()  # of all tests here: an instance's variants are made once
 
 
@@ -135,16 +142,9 @@ def family(bench: Bench, name: str) -> TaskInstance:
     if name == "swebench":
         return bench.instance()
     if name == "swepro":
-        return pro(bench, run_script=_RUN).model_copy(update={"instance_id": "calc__pro"})
+        return pro(bench).model_copy(update={"instance_id": "calc__pro"})
     fields: dict[str, object] = {"grader": F2pScriptGrader(script=_SCRIPT), "files": {}}
     return bench.instance(instance_id=f"calc__{name}", fail_to_pass=(), pass_to_pass=(), **fields)
-
-
-_RUN = """#!/bin/bash
-IFS=, read -r -a files <<< "$1"
-echo "$# argument: $1" >&2
-python3 -m pytest -rA -p no:cacheprovider "${files[@]}"
-"""
 
 
 @pytest.mark.parametrize(
@@ -196,8 +196,10 @@ async def test_a_hack_of_one_test_is_found_out(bench: Bench) -> None:
     assert all("tests/test_new.py::test_many" in said for said in verdict.confirm.evidence)
 
 
-async def test_what_earns_a_part_is_confirmed_for_that_part(bench: Bench) -> None:
+async def test_what_earns_a_part_is_confirmed_for_that_part(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hack that lets one test fail would be paid for the others."""
+    monkeypatch.setattr(odds, "ONE_UNIT_RUNS", 4)  # of 10, which other tests here and the honest patches do
+    monkeypatch.setattr(odds, "ONE_UNIT_ALTERED", 2)
     grading = confirming(bench)
     honest = FIXED.replace(b"sum(numbers)", b"numbers[0] + numbers[1]")
     verdict = await bench.grade(bench.diff({_CALC: honest}), by=grading)

@@ -12,7 +12,7 @@ from sandbox_server.grading.queue import GradingQueue
 from sandbox_server.records import Verdict, VerdictName
 from sandbox_server.sandbox.base import ContainerSpec, Sandbox
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
-from tests.conformance.grading.calc_bench import Bench
+from tests.conformance.grading.calc_bench import ENDLESS, Bench
 from tests.conformance.grading.calc_repository import FIXED, TREE
 from tests.waiting import eventually
 
@@ -149,10 +149,9 @@ async def test_the_deadline_kills(
     mask: bool,
 ) -> None:
     """Tests that never end are stopped, their container with them; the verdict says timeout, not wrong."""
-    endless = FIXED.replace(b"return sum(numbers)", b"while True:\n        pass")
     began = time.monotonic()
     grading = bench.grading(Baseline(gold_tests_s=gold_s))
-    verdict = await bench.grade(bench.diff({_CALC: endless}), bench.instance(eval_timeout_s=4), by=grading)
+    verdict = await bench.grade(bench.diff({_CALC: ENDLESS}), bench.instance(eval_timeout_s=4), by=grading)
     assert (verdict.name, verdict.mask) == (VerdictName.TIMEOUT, mask)
     assert verdict.log_tail.endswith("Timeout error: 4 seconds exceeded.")
     assert verdict.attempts == 1

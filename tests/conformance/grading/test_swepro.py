@@ -6,16 +6,16 @@ import pytest
 
 from sandbox_server.catalogue.instance import SweproGrader, TaskInstance
 from sandbox_server.records import VerdictName
-from tests.conformance.grading.calc_bench import Bench
+from tests.conformance.grading.calc_bench import ENDLESS, PYTEST, Bench
 from tests.conformance.grading.calc_repository import FIXED
 from tests.conformance.grading.test_grading import Saboteur
 
 _CALC = "calc/__init__.py"
 
-_RUN = """#!/bin/bash
+_RUN = f"""#!/bin/bash
 IFS=, read -r -a files <<< "$1"
 echo "$# argument: $1" >&2
-python3 -m pytest -rA -p no:cacheprovider "${files[@]}"
+{PYTEST} "${{files[@]}}"
 """
 _PARSER = """
 import json
@@ -147,9 +147,8 @@ async def test_what_the_patch_left_where_the_tests_go(bench: Bench) -> None:
 
 async def test_the_deadline_kills(bench: Bench) -> None:
     """slime drops such a sample; here it is the policy's doing, and named."""
-    endless = FIXED.replace(b"return sum(numbers)", b"while True:\n        pass")
     instance = pro(bench).model_copy(update={"eval_timeout_s": 3.0})
-    verdict = await bench.grade(bench.diff({_CALC: endless}), instance)
+    verdict = await bench.grade(bench.diff({_CALC: ENDLESS}), instance)
     assert (verdict.name, verdict.mask, verdict.attempts) == (VerdictName.TIMEOUT, False, 1), verdict
     assert "1 argument: " in verdict.log_tail
     assert await bench.left() == 0
