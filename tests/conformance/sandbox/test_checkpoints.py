@@ -21,7 +21,7 @@ from sandbox_server.sandbox.tree import NotShown, Tree
 from .backends import OCI_RUNTIME
 from .specs import spec
 
-EXAMPLES = int(os.environ.get("SANDBOX_TEST_FORKS", "6"))
+EXAMPLES = int(os.environ.get("SANDBOX_TEST_FORKS", "3"))
 """Scripts of actions that are tried; the long form has 1000."""
 SLOWER = 10 if OCI_RUNTIME == "runsc" else 1
 """gVisor takes so many times as long for the system calls that walk a tree."""

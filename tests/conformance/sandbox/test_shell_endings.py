@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from sandbox_server.errors import SandboxLost
-from sandbox_server.sandbox.base import ShellOutcome
+from sandbox_server.sandbox.base import Limits, ShellOutcome
 from sandbox_server.sandbox.bash.sandbox import BashSandbox
 from sandbox_server.sandbox.docker.engine import Engine
 from sandbox_server.sandbox.docker.runtime import DockerRuntime
@@ -145,8 +145,16 @@ async def test_container_removed_under_us(runtime: DockerRuntime, engine: Engine
         await runtime.remove(sandbox.container_id)
 
 
-async def test_out_of_memory(sandbox: BashSandbox) -> None:
+async def test_out_of_memory(runtime: DockerRuntime) -> None:
     """A command that eats all memory would end the session, or pass for one that ran."""
+    sandbox = await runtime.create(spec(limits=Limits(memory_mb=80)))
+    try:
+        await _eat_all_memory(sandbox)
+    finally:
+        await runtime.remove(sandbox.container_id)
+
+
+async def _eat_all_memory(sandbox: BashSandbox) -> None:
     await sandbox.shell.run("cd /usr; export KEPT=7", timeout_s=5)
     for command in ("tail /dev/zero", "python3 -c 'x = bytearray(10**9)'", "x=$(tr '\\0' x < /dev/zero)"):
         result = await sandbox.shell.run(command, timeout_s=60)
