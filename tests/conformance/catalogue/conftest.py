@@ -10,15 +10,14 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import text
-from sqlalchemy.ext.asyncio import create_async_engine
 
 from chaos.database import postgres_bin
 from sandbox_server.catalogue.database import Database
 
-pytest.importorskip("asyncpg")
+asyncpg = pytest.importorskip("asyncpg")
 
 
 @pytest.fixture(scope="session")
@@ -34,8 +33,10 @@ def postgres() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def templates(tmp_path_factory: pytest.TempPathFactory) -> "Templates":
-    return Templates(tmp_path_factory.mktemp("migrated") / "catalogue.sqlite3")
+def templates(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Templates"]:
+    made = Templates(tmp_path_factory.mktemp("migrated") / "catalogue.sqlite3")
+    yield made
+    made.close()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -52,9 +53,11 @@ async def url(request: pytest.FixtureRequest, tmp_path: Path, templates: "Templa
     server: str = request.getfixturevalue("postgres")
     name = f"test_{uuid.uuid4().hex}"
     template = f"TEMPLATE {await templates.postgresql(server)}" if migrated else ""
-    await _administer(server, f"CREATE DATABASE {name} {template}")
+    administrator = await templates.administrator(server)
+    by = "STRATEGY FILE_COPY" if template and administrator.get_server_version().major >= 15 else ""  # half the CPU
+    await administrator.execute(f"CREATE DATABASE {name} {template} {by}")
     yield f"{server}/{name}"
-    await _administer(server, f"DROP DATABASE {name} WITH (FORCE)")
+    await administrator.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture
@@ -72,6 +75,7 @@ class Templates:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._name = ""
+        self._administrator: Any | None = None
 
     async def sqlite(self) -> Path:
         """A SQLite file that no process has open."""
@@ -84,22 +88,26 @@ class Templates:
         """Name of a database of `server`."""
         if not self._name:
             self._name = "migrated"
-            await _administer(server, f"CREATE DATABASE {self._name}")
+            await (await self.administrator(server)).execute(f"CREATE DATABASE {self._name}")
             await _migrate(f"{server}/{self._name}")
         return self._name
+
+    async def administrator(self, server: str) -> Any:
+        """One connection that makes and removes the databases of `server`."""
+        if self._administrator is None:
+            self._administrator = await asyncpg.connect(f"{server}/postgres")
+        return self._administrator
+
+    def close(self) -> None:
+        """Give up that connection, whose server may have ended."""
+        if self._administrator is not None:
+            self._administrator.terminate()
 
 
 async def _migrate(url: str) -> None:
     database = Database(url)
     await database.migrate()
     await database.dispose()
-
-
-async def _administer(server: str, statement: str) -> None:
-    admin = create_async_engine(f"{server}/postgres".replace("://", "+asyncpg://"), isolation_level="AUTOCOMMIT")
-    async with admin.connect() as connection:
-        await connection.execute(text(statement))
-    await admin.dispose()
 
 
 @contextmanager
