@@ -2,17 +2,16 @@
 
 import asyncio
 import secrets
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from sandbox_server.app.catalogue import open_catalogue
 from sandbox_server.app.engine import open_runtime
-from sandbox_server.catalogue.importing import read_instances
-from sandbox_server.catalogue.instances import Instances
 from sandbox_server.settings import Settings
 from tests.conftest import ROOT
+from tests.live.serving import imported
 
 
 @pytest.fixture
@@ -22,8 +21,9 @@ async def settings(sample_images: dict[str, str], tmp_path: Path) -> AsyncIterat
     settings = Settings(
         data_dir=tmp_path, node_id=node, pull="never", pool_group=1, reaper_period_s=3600, _env_file=None
     )
-    async with open_catalogue(settings) as database:
-        await Instances(database).add(read_instances(ROOT / "examples" / "instances.jsonl"))
+    shutil.copy(
+        await asyncio.to_thread(imported, ROOT / "examples" / "instances.jsonl"), tmp_path / "catalogue.sqlite3"
+    )
     yield settings
     async with open_runtime(settings) as runtime:
         await asyncio.gather(*(runtime.remove(container.container_id) for container in await runtime.list()))
