@@ -66,16 +66,16 @@ def tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def main() -> None:
-    """One step."""
+def step(instance: str, kind: type[Scripted], folder: str) -> None:
+    """One step of this kind of trainer on an instance, with its files below `folder`."""
     words = tokenizer()
     small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     ends = {"eos_token_id": words.eos_token_id, "pad_token_id": words.pad_token_id}
-    trainer = Scripted(
+    trainer = kind(
         model=Qwen2ForCausalLM(Qwen2Config(vocab_size=len(words), num_key_value_heads=2, **small, **ends)),
         processing_class=words,
         args=GRPOConfig(
-            output_dir="build/trl_step",
+            output_dir=folder,
             per_device_train_batch_size=2,
             num_generations=2,
             max_completion_length=8000,
@@ -87,7 +87,7 @@ def main() -> None:
             save_strategy="no",
         ),
         train_dataset=Dataset.from_list(
-            [{"prompt": [{"role": "user", "content": "Fix it."}], "instance_id": ROW["instance_id"]}]
+            [{"prompt": [{"role": "user", "content": "Fix it."}], "instance_id": instance}]
         ),
         environment_factory=PatchEnv,
         reward_funcs=[rewards],
@@ -96,4 +96,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    step(ROW["instance_id"], Scripted, "build/trl_step")

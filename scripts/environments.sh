@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes an environment from each requirements/KIND-*.txt under FOLDER: scripts/environments.sh KIND FOLDER [NAME]
-# requirements/beside-NAME-*.txt are other releases of one package, each in its own folder under NAME/share. Does
-# nothing if all is as locked. An environment that cannot be made is named and left out; its users report it.
+# requirements/beside-NAME-*.txt are other releases of one package, or other packages, each in its own folder under NAME/share; one
+# may ask for a newer Python than the project's if what is tested of it needs none. Does nothing if all is as locked. An environment that cannot be made is named and left out; its users report it.
 set -eu
 cd "$(dirname "$0")/.."
 kind=$1 folder=$2 only=${3:-*}
@@ -14,7 +14,8 @@ make_one() {
     scripts/uv.sh venv -q --seed --python "$python" "$at" || "$python" -m venv --clear "$at" || return
     install -r "$lock" || return
     for beside in requirements/beside-"$name"-*.txt; do
-        [ ! -e "$beside" ] || install --target "$at/share/$(basename "$beside" .txt)" -r "$beside" || return
+        [ -e "$beside" ] || continue
+        install --python-version 3.12 --only-binary :all: --target "$at/share/$(basename "$beside" .txt)" -r "$beside" || return
     done
 }
 

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 compile() {
     out=$1
     shift
-    scripts/uv.sh pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+    scripts/uv.sh pip compile -q --universal --python-version "${python:-3.11}" --generate-hashes --no-emit-index-url \
         --custom-compile-command 'make lock' -o "requirements/$out" "$@"
 }
 
@@ -22,5 +22,5 @@ for alone in requirements/bench-*.in requirements/sdk-*.in requirements/supply-*
     compile "$(basename "$alone" .in).txt" "$@" $overrides "$alone"
 done
 for beside in requirements/beside-*.in; do
-    compile "$(basename "$beside" .in).txt" "$@" --no-deps "$beside"
+    python=3.12 compile "$(basename "$beside" .in).txt" "$@" --no-deps "$beside" # see environments.sh
 done

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import tarfile
+import tempfile
 import time
 import uuid
 import weakref
@@ -15,7 +17,7 @@ from typing import Any
 
 import httpx
 
-from sandbox_client.errors import BadAnswer, CallTimedOut, CommandTimedOut, UnknownBlob
+from sandbox_client.errors import BadAnswer, CallTimedOut, CommandFailed, CommandTimedOut, UnknownBlob
 from sandbox_client.transport import Request, Transport, json_object
 
 _WAIT_S = 50.0  # longest wait of one request; below the limits of the service and of balancers
@@ -133,6 +135,22 @@ class Inside:
         )
         self._hear(json_object(await self._send(put, timeout_s=_FILE_S), "files"))
 
+    async def write_tree(self, path: str, folder: Path, *, user: str | None = None) -> None:
+        """Copy what is in a local folder into `path`, which is made if it is missing; needs tar in the sandbox.
+
+        Raises:
+            CommandFailed: it cannot be unpacked there. RequestRejected: `file_unusable`.
+        """
+        packed = f"/tmp/.{uuid.uuid4().hex}.tar"
+        with tempfile.TemporaryDirectory() as place:
+            local = Path(place, "tree.tar")
+            await asyncio.to_thread(_pack, folder, local)
+            await self.write(packed, local, user=user)
+        unpack = 'mkdir -p "$2" && tar -xf "$1" -C "$2" --no-same-owner && rm -f "$1"'
+        done = await self.run(["bash", "-c", unpack, "bash", packed, path], user=user)
+        if done.exit_code != 0:
+            raise CommandFailed(f"{folder} cannot be unpacked at {path}: {done.stderr}", exit_code=done.exit_code)
+
     async def read(self, path: str, *, user: str | None = None) -> bytes:
         """Read a file. Raises UnknownFile."""
         get = Request("GET", f"/v1/boxes/{self.sid}/files", params=_params(path, user))
@@ -226,6 +244,11 @@ def _if_small(content: Path | bytes) -> bytes | None:
     if isinstance(content, bytes):
         return content if len(content) < _BLOB_BYTES else None
     return content.read_bytes() if content.stat().st_size < _BLOB_BYTES else None
+
+
+def _pack(folder: Path, into: Path) -> None:
+    with tarfile.open(into, "w") as tar:
+        tar.add(folder, arcname=".")
 
 
 def _digest(file: Path | bytes) -> str:

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import platform
 import weakref
-from collections.abc import Coroutine
-from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 from minisweagent.exceptions import Submitted
 from minisweagent.utils.serialize import recursive_merge
@@ -17,13 +15,10 @@ from pydantic import BaseModel
 
 from sandbox_client.answers import Reward
 from sandbox_client.background import background
-from sandbox_client.boxes import Box
-from sandbox_client.client import Session
-from sandbox_client.errors import CommandTimedOut, SandboxError, SettingsError
+from sandbox_client.either import Wanted, ended, graded, started, waited
+from sandbox_client.errors import CommandTimedOut, SettingsError
 from sandbox_client.inside import Inside
-from sandbox_client.rollouts import Rollout, service_url
 
-_T = TypeVar("_T")
 _SUBMITS = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 """mini-swe-agent's first line of an output that ends the work."""
 
@@ -57,9 +52,8 @@ class SandboxEnvironment:
     ) -> None:
         """Start the session or the box. Raises SettingsError, SandboxError."""
         self.config = config_class(**kwargs)
-        if (self.config.instance is None) == (self.config.image is None):
-            raise SettingsError("mini-swe-agent's environment needs one of `instance` and `image`")
-        self._inside: Inside | None = self._wait(self._started())
+        wanted = Wanted(self.config.instance, self.config.image, self.config.url, self.config.run)
+        self._inside: Inside | None = waited(started(wanted))
         self._forgotten = weakref.finalize(self, _end_later, self._inside)  # mini-swe-agent calls no cleanup
 
     def execute(self, action: dict[str, Any], cwd: str = "", *, timeout: float | None = None) -> dict[str, Any]:
@@ -68,9 +62,7 @@ class SandboxEnvironment:
         inside = self._there()
         argv = ["bash", "-lc", f"exec 2>&1\n{action.get('command', '')}"]
         try:
-            done = self._wait(
-                inside.run(argv, cwd=cwd or self.config.cwd or None, env=self.config.env, timeout_s=limit_s)
-            )
+            done = waited(inside.run(argv, cwd=cwd or self.config.cwd or None, env=self.config.env, timeout_s=limit_s))
         except CommandTimedOut as error:
             said = f"The command was killed after {limit_s:g} s."
             return {"output": error.stdout, "returncode": -1, "exception_info": said}
@@ -93,45 +85,20 @@ class SandboxEnvironment:
 
     def reward(self) -> Reward:
         """The session's reward, which ends it. Raises RolloutMasked: it says nothing about the policy."""
-        inside = self._there()
-        if not isinstance(inside, Session):
-            raise SettingsError("a box has no task: give an `instance` to get a reward")
-        return self._wait(Rollout(inside._client, inside.sid).grade())
+        return waited(graded(self._there()))
 
     def cleanup(self) -> None:
         """End the session or the box; never raises, as the service does so too."""
         inside, self._inside = self._inside, None
         if inside is not None and self._forgotten.detach():
-            self._wait(_ended(inside))
-
-    async def _started(self) -> Inside:
-        url = service_url(self.config.url)
-        if self.config.instance is not None:
-            client = background().client(url, None, self.config.run)
-            return Session(client, await client.start(self.config.instance))
-        urls = [one.strip() for one in url.split(",") if one.strip()]
-        box = Box(str(self.config.image), base_url=urls, run=self.config.run)
-        await box.create()
-        return box
+            waited(ended(inside))
 
     def _there(self) -> Inside:
         if self._inside is None:
             raise SettingsError("the environment is used after its cleanup")
         return self._inside
 
-    @staticmethod
-    def _wait(work: Coroutine[Any, Any, _T]) -> _T:
-        return background().submit(work).result()  # each of the client's calls ends within its own timeout
-
-
-async def _ended(inside: Inside) -> None:
-    with suppress(SandboxError):
-        if isinstance(inside, Session):
-            await inside.finish()
-        elif isinstance(inside, Box):
-            await inside.__aexit__(None, None, None)
-
 
 def _end_later(inside: Inside) -> None:
     """Without waiting: the collector may run on the background's own thread."""
-    background().submit(_ended(inside))
+    background().submit(ended(inside))

@@ -8,11 +8,8 @@ August 2026.
 
 from __future__ import annotations
 
-import tarfile
-import tempfile
 from collections.abc import Coroutine
 from pathlib import Path
-from shlex import quote
 from typing import Any, TypeVar
 
 from sandbox_client.background import background
@@ -56,14 +53,8 @@ class SandboxServiceSandbox:
         _wait(self._box.write(remote_path, Path(local_path)))
 
     def upload_dir(self, local_path: str, remote_path: str) -> None:
-        """Copy a folder into the box, as `remote_path`. Raises SandboxError."""
-        packed = f"/tmp/.{self._box.sid}.tar"
-        with tempfile.NamedTemporaryFile(suffix=".tar") as local:
-            with tarfile.open(local.name, "w") as tar:
-                tar.add(local_path, arcname=".")
-            self.upload_file(local.name, packed)
-        place = quote(remote_path)
-        self.exec(f"mkdir -p {place} && tar -xf {packed} -C {place} --no-same-owner && rm -f {packed}")
+        """Copy a folder into the box, as `remote_path`. Raises SandboxError, also CommandFailed."""
+        _wait(self._box.write_tree(remote_path, Path(local_path)))
 
     def is_alive(self) -> bool:
         """Whether a command runs in it; never raises."""

@@ -19,24 +19,30 @@ ON_PATH = (ROOT / "client", ROOT / "examples", ROOT / "examples" / "verifiers")
 
 @pytest.fixture(scope="session")
 def roll(missing):
-    """roll(name, job): run `roll_<name>.py` on the job in that package's environment; return its result."""
+    """roll(name, job): run `roll_<name>.py` on the job in that package's environment; return its result.
 
-    def run(name: str, job: dict[str, Any]) -> dict[str, Any]:
-        python = ROOT / ".cache" / "sdk" / name / "bin" / "python"
+    `place`: another environment, and a folder in its `share` that has the package.
+    """
+
+    def run(name: str, job: dict[str, Any], place: tuple[str, str] | None = None) -> Any:
+        environment, beside = place or (name, "")
+        found = ROOT / ".cache" / "sdk" / environment
+        python = found / "bin" / "python"
         if not python.exists():
-            missing(f"the environment of {name} (scripts/environments.sh sdk .cache/sdk)")
+            missing(f"the environment of {environment} (scripts/environments.sh sdk .cache/sdk)")
+        paths = [*([found / "share" / beside] if beside else []), *ON_PATH]
         clean = {key: value for key, value in os.environ.items() if not key.startswith("SANDBOX_")}
         done = subprocess.run(
             [python, ROLLS / f"roll_{name}.py"],
             input=json.dumps(job),
-            env=clean | {"PYTHONPATH": ":".join(map(str, ON_PATH)), "HF_HUB_OFFLINE": "1"},
+            env=clean | {"PYTHONPATH": ":".join(map(str, paths)), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,
             timeout=240,
             check=False,
         )
         assert done.returncode == 0, done.stderr[-5000:]
-        return dict(json.loads(done.stdout))
+        return json.loads(done.stdout)
 
     return run
 
@@ -246,6 +252,78 @@ def test_mini_swe_agent(live: Server, roll, solve: str) -> None:
         "exception_info"
     ]
     assert live.session(done["box"]["sid"])["state"] == "ended"
+
+
+def test_nemo_gym(live: Server, roll) -> None:
+    """Its interface does not find our provider, or takes what the service failed at for a command's exit code."""
+    job = {"url": live.url, "image": "sandbox-samples/ledger:latest"}
+    done = roll("nemo_gym", job, ("nemo_gym", "beside-nemo_gym-0.4.0"))
+    box = done["box"]
+    assert (box["status"], box["ended"], done["copied"]) == ("running", "stopped", [0, 255])
+    said = {"stdout": "/work/here\n1 2\né", "stderr": "wrong\n", "return_code": 3, "error_type": None}
+    assert box["done"] == said
+    assert (box["user"]["stdout"], box["user"]["return_code"]) == ("nobody\n/tmp\n", 0)
+    assert (box["slow"]["stdout"], box["slow"]["return_code"], box["slow"]["error_type"]) == ("begun\n", 125, "timeout")
+    assert (box["lost"]["return_code"], box["lost"]["error_type"]) == (125, "sandbox")
+    assert "no/such:image" in done["refused"]
+    assert (live.session(box["sid"])["state"], live.session(box["sid"])["run"]) == ("ended", "nemo")
+
+
+def test_trl(live: Server, roll, tmp_path: Path) -> None:
+    """Its trainer gets another rollout's reward, or trains on a rollout that the service could not run."""
+    job = {"url": live.url, "folder": str(tmp_path), "instances": ["samples__search-1", "no__such-1"]}
+    graded, masked = roll("trl", job, ("verl", "beside-verl-trl"))
+    assert graded["rewards"] == [1.0, 0.0] and graded["advantages"][0] > 0 > graded["advantages"][1]
+    assert (masked["rewards"], masked["advantages"]) == ([None, None], [0.0, 0.0])
+    assert [live.session(sid)["state"] for sid in graded["sids"]] == ["ended", "ended"]
+    assert [one["outcome"] for one in live.actions(graded["sids"][1])] == ["finished"]
+
+
+def test_swerex(live: Server, roll, solve: str) -> None:
+    """A shell forgets or makes up what a terminal's would keep, or an error is told otherwise than by SWE-ReX's own."""
+    keep = "cd /usr; A='x y'; f() { echo f $A; }; export PATH=/opt/tools/bin:$PATH; (exit 3)"
+    commands: list[dict[str, Any]] = [
+        {"command": keep},
+        {"command": "echo $?; pwd\nf; greet; tool 1; sleep 600 &"},
+        {"command": "echo [$A]; pwd", "session": "other"},
+        {"command": "unset A HOME; set -u; cd /; exit 4"},
+        {"command": "echo ${A-unset} ${HOME-unset}; printf '\\n \\033[1mb\\033[0m\\r\\n'; (echo $nothing)"},
+        {"command": "if; then"},
+        {"command": "cd /tmp; echo begun; sleep 60", "timeout": 1},
+        {"command": "pwd; cat; false", "check": "raise", "error_msg": "no"},
+        {"command": "false", "check": "ignore"},
+        {"command": "python3", "is_interactive_command": True},
+    ]
+    job = {"url": live.url, "image": "sandbox-samples/ledger:latest", "commands": commands}
+    done = roll("swerex", job | {"instance": "samples__ledger-12", "patch": solve})
+    box, session = done["box"], done["session"]
+    assert (box["before"]["error"], done["unknown"]) == ("DeploymentNotStartedError", "UnknownInstance")
+    assert (box["opened"]["output"], box["again"]["error"]) == ("read\n", "SessionExistsError")
+    first, kept, other, left, cleared, wrong, killed, failed, ignored, terminal = box["said"]
+    assert (first["output"], first["exit_code"]) == ("", 3)
+    assert (kept["output"], kept["exit_code"]) == ("3\n/usr\nf x y\nhello\ntool 1\n", 0)
+    assert other["output"].startswith("[]\n/") and "/usr" not in other["output"]
+    assert left["exit_code"] == 4
+    assert (
+        cleared["output"] == "unset unset\n\n b\nbash: line 1: nothing: unbound variable\n"
+        and cleared["exit_code"] == 1
+    )
+    assert wrong["error"] == "BashIncorrectSyntaxError" and "syntax error" in wrong["extra"]["bash_stderr"]
+    assert killed["error"] == "CommandTimeoutError"
+    assert (
+        failed["error"] == "NonZeroExitCodeError"
+        and failed["message"].startswith("no: ")
+        and "'/\\n'" in failed["message"]
+    )
+    assert (ignored["exit_code"], terminal["error"]) == (None, "SwerexException")
+    assert (box["interrupted"]["output"], box["gone"]["error"]) == ("", "SessionDoesNotExistError")
+    assert (box["read"]["content"], box["missing"]["error"]) == ("é\n", "FileNotFoundError")
+    assert box["executed"] == {"stdout": "1\n/usr\n", "stderr": "wrong\n", "exit_code": 0}
+    assert box["merged"] == {"stdout": "wrong\n", "stderr": "", "exit_code": 3}
+    assert (box["checked"]["error"], box["slow"]["error"]) == ("NonZeroExitCodeError", "CommandTimeoutError")
+    assert live.session(box["sid"])["state"] == "ended"
+    assert (session["verdict"], session["reward"], session["said"]["exit_code"]) == ("resolved", 1.0, 0)
+    assert live.session(session["sid"])["run"] == "swerex"
 
 
 def test_the_client_itself_needs_none_of_them() -> None:
