@@ -152,8 +152,8 @@ With tools, instances need the dialect `tool_calls`. The agent's runtime is `sub
     ),
     Client(
         "TRL",
-        [],
-        "",
+        [("beside-verl-trl.txt", "trl")],
+        "tests/live/test_adapters.py::test_trl",
         "SWE tasks and code search by `environment_factory`; `rewards` grades a batch at once",
         "TRL goes on after the end while the policy calls tools (they answer that it is over); a turn is a call",
         "None: advantage 0, left out of the group's mean",
@@ -166,7 +166,6 @@ GRPOTrainer(model, train_dataset=rows, environment_factory=PatchEnv, reward_func
 
 `SearchEnv` is for code search; `GradedPatchEnv` and `GradedSearchEnv` have `get_reward`, for trainers that score each
 rollout when it is complete. `python examples/trl_step.py` runs one step of the real trainer without a GPU.""",
-        by_hand="1.16.0: one step of GRPOTrainer on CPU (`examples/trl_step.py`); masked rollouts have advantage 0",
     ),
     Client(
         "inspect_ai",
@@ -208,6 +207,31 @@ environment.reward()
 `python examples/mini_agent.py http://localhost:5000` runs a sample.""",
     ),
     Client(
+        "SWE-agent, SWE-ReX",
+        [("sdk-swerex.txt", "swe-rex")],
+        "tests/live/test_adapters.py::test_swerex",
+        "a deployment of SWE-ReX in a session (graded) or a box; SWE-agent unmodified, with its own tools",
+        "interactive programs (`is_interactive_command`, `expect`); its command line takes no deployment of others",
+        "RolloutMasked",
+        """\
+```python
+from sandbox_client.swerex import SandboxDeployment  # pip install './client[swerex]'
+
+deployment = SandboxDeployment(instance="samples__ledger-12")
+env = SWEEnv(
+    deployment=deployment,
+    repo=PreExistingRepoConfig(repo_name="testbed", reset=False),
+    post_startup_commands=[],
+)
+RunSingle(env, agent, problem_statement).run()
+asyncio.run(deployment.reward())
+```
+
+`python examples/agents/swe_agent.py http://localhost:5000` runs a sample. A shell keeps its folder, variables, functions, aliases
+and options from command to command, but no process, trap or open file.""",
+        by_hand="@SWEAGENT@",
+    ),
+    Client(
         "AReaL",
         [],
         "",
@@ -242,16 +266,15 @@ harbor run --path examples/harbor --agent oracle --env e2b
     ),
     Client(
         "NeMo Gym",
-        [],
-        "",
+        [("beside-nemo_gym-0.4.0.txt", "nemo-gym")],
+        "tests/live/test_adapters.py::test_nemo_gym",
         "a sandbox provider over boxes: create, exec, files, status, close, connect",
-        "PTY and ports; its releases on PyPI (0.4.0) were not tried",
+        "PTY and ports, which its source has since; of the release its `sandbox` package is run, on Python 3.11",
         "a fault is `error_type`, no exit code",
         """\
 ```yaml
 env: {sandbox: {provider: {sandbox_service: {}}}}     # found by the entry point of sandbox-client
 ```""",
-        by_hand="source of 2026-08-22: `AsyncSandbox` over it",
     ),
     Client(
         "rLLM",

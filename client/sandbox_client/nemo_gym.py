@@ -1,7 +1,6 @@
 """A sandbox provider of NeMo Gym over boxes: `env.sandbox.provider: {sandbox_service: {}}`.
 
-NeMo Gym finds it by the package's entry point `nemo_gym.sandbox_providers`. NeMo Gym is not on PyPI;
-written for `nemo_gym/sandbox/providers/base.py` of August 2026.
+NeMo Gym finds it by the package's entry point `nemo_gym.sandbox_providers`. Tried with its release 0.4.0.
 """
 
 from __future__ import annotations

@@ -147,8 +147,8 @@ except ModuleNotFoundError as error:
 
 def test_the_drop_in_needs_httpx_alone() -> None:
     """A dependency would have crept in that the trainer does not have."""
-    adapters = {"areal", "inspect_ai", "mini", "nemo_gym", "rllm", "skyrl", "uni_agent", "uni_agent_sandboxes"}
-    adapters |= {"verifiers", "verifiers_v1", "verl", "verl_tools"}
+    adapters = {"areal", "inspect_ai", "mini", "nemo_gym", "rllm", "skyrl", "swerex", "uni_agent"}
+    adapters |= {"uni_agent_sandboxes", "verifiers", "verifiers_v1", "verl", "verl_tools"}
     modules = [path for path in (CLIENT / "sandbox_client").glob("*.py") if path.stem not in adapters]
     sources = "\n".join(path.read_text() for path in modules)
     imported = set(re.findall(r"^(?:from|import) (\w+)", sources, re.MULTILINE))

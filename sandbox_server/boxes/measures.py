@@ -4,14 +4,15 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
-from sandbox_server import clock
+from sandbox_server import clock, telemetry
 from sandbox_server.boxes.view import BoxView
 from sandbox_server.errors import SandboxLost
 from sandbox_server.sandbox.base import Runtime
 from sandbox_server.sandbox.outside import Usage
+
+log = telemetry.logger(__name__)
 
 EVERY_S = 5.0
 """Minimum seconds between two measurements of a box, as at E2B."""
@@ -56,6 +57,7 @@ class Measures:
         self._runtime = runtime
         self._every_s = every_s
         self._of: dict[str, _OfBox] = {}
+        self._told = False
 
     async def now(self, view: BoxView) -> Sequence[Figures]:
         """All kept figures of the box, oldest first. Measures first if the newest is older than `every_s` and it is not
@@ -66,9 +68,24 @@ class Measures:
         of_box = self._of.setdefault(view.sid, _OfBox())
         async with of_box.lock:
             if not view.paused and time.monotonic() - of_box.last_at >= self._every_s:
-                with suppress(SandboxLost):  # the box is ending
+                try:
                     await self._measure(view, of_box)
+                except SandboxLost:
+                    await self._no_figures(view)
             return list(of_box.figures)
+
+    async def _no_figures(self, view: BoxView) -> None:
+        """Warn, once, of an engine that has none of a container that runs; else the box is just ending."""
+        try:
+            runs = not self._told and (await self._runtime.outside.see(view.record.container_id)).running
+        except SandboxLost:
+            return
+        if runs:
+            self._told = True
+            log.warning(
+                "the engine gives no figures of running containers (`docker stats` is empty): boxes have no metrics. "
+                "Are all of the host's cgroup controllers mounted?"
+            )
 
     def kept(self, sid: str) -> Sequence[Figures]:
         """The kept figures, without a new measurement."""

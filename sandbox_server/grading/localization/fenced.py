@@ -27,6 +27,12 @@ _PATH = re.compile(r"[^\s:#]*(?:\.[A-Za-z0-9_+-]+|/[^\s:#/]+)")
 _COMMENT = re.compile(r"#\s|#+$|//\s|<!--")
 _REMARK = re.compile(r"[(\[#]|[-\u2013\u2014]+\s|//|<-|\u2190")
 _NAME = re.compile(r"(?:(?:async\s+)?def\s+|class\s+|function\s+)?[^\s(]+(?:\(.*\))?:?")
+_METHOD = re.compile(r"([A-Z]\w*[a-z]\w*(?:\.[A-Za-z_]\w*)*\.(\w+))(?:\([^()]*\))?(\s.*)?")
+_ENDINGS = frozenset(
+    "am c cc cfg cpp cs css csv go h html in ini java js json jsx kt lock md py pyi pyx rb rs rst sh swift toml ts tsx txt"
+    " xml yaml yml".split()
+)
+"""Of files such as `Pipfile.lock`; no method has such a name."""
 _FENCES = ("```", "~~~")
 
 
@@ -68,10 +74,11 @@ def read_lines(text: str, into: Locations) -> bool:
     """Read the lines of a block; whether one of them names a file and nothing that could not be read.
 
     A file line alone counts as the file, a class line alone as the class; a function belongs to the class line above
-    it, until a blank line or another file. A heading (`## src/a.py`) names the file of the lines below it.
+    it, until a blank line or another file. A heading (`## src/a.py`) names the file of the lines below it, where
+    `Foo.bar` is a method and no file.
     Comments and titles are skipped; any other line that is no location is a problem.
     """
-    path = in_class = ""
+    path = in_class = titled = ""
     clean = False
     for line in text.splitlines():
         stripped = line.strip()
@@ -81,7 +88,10 @@ def read_lines(text: str, into: Locations) -> bool:
             path, in_class = _labelled(_LABELS[labelled[1].lower()], labelled[2], path, in_class, into)
             clean = clean or bool(path)
         elif (headed := references.heading(stripped)) is not None and headed[0] > 1:
-            path, in_class = _headed(headed[1], into), ""
+            path = titled = _headed(headed[1], into)
+            in_class = ""
+        elif path and path == titled and (method := _method(stripped)):
+            into.entity(path, method)
         elif not _COMMENT.match(stripped):
             found, whole = _file_line(stripped, into)
             if found:
@@ -92,6 +102,14 @@ def read_lines(text: str, into: Locations) -> bool:
 def _headed(text: str, into: Locations) -> str:
     """Add the file that a heading names; "" for a title. Code and prose have such lines too: no line is read by it."""
     return _file_line(text, into)[0] if text else ""
+
+
+def _method(line: str) -> str:
+    """The `Foo.bar` that a line below a heading consists of, but for a remark; else ""."""
+    found = _METHOD.fullmatch(_BULLET.sub("", line, count=1).replace("`", "").replace("**", "").strip())
+    if found is None or found[2] in _ENDINGS or (found[3] and not _REMARK.match(found[3].strip())):
+        return ""
+    return found[1]
 
 
 def _labelled(label: str, text: str, path: str, in_class: str, into: Locations) -> tuple[str, str]:

@@ -19,7 +19,7 @@ class Engine:
     def __init__(self) -> None:
         self.now = self.cpu_s = 0.0
         self.asked = self.walked = 0
-        self.gone = False
+        self.gone = self.running = False
         self.outside = self
 
     async def usage(self, container_id: str) -> Usage:
@@ -27,6 +27,11 @@ class Engine:
             raise SandboxLost("gone")
         self.asked += 1
         return Usage(self.cpu_s, 70, 30)
+
+    async def see(self, container_id: str) -> SimpleNamespace:
+        if not self.running:
+            raise SandboxLost("gone")
+        return SimpleNamespace(running=True)
 
     async def disk_usage(self, container_id: str) -> dict[str, int]:
         self.walked += 1
@@ -78,13 +83,22 @@ async def test_who_asks_often_costs_no_more(engine: Engine) -> None:
     assert (await measures.now(box()))[-1].disk_bytes == 102
 
 
-async def test_what_cannot_be_measured_is_what_was(engine: Engine) -> None:
+async def test_what_cannot_be_measured_is_what_was(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
     """A paused box is woken, or one that just ends is a 500."""
     measures = Measures(cast(Runtime, engine))
     assert await measures.now(box(paused=True)) == [] and engine.asked == 0
     kept: Any = await measures.now(box())
     engine.passes(60)
     engine.gone = True
-    assert await measures.now(box()) == kept
+    assert await measures.now(box()) == kept and not caplog.records
     measures.keep([])
     assert measures.kept("7") == []
+
+
+async def test_an_engine_without_figures_is_told_once(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    """All metrics are empty lists, and nobody is told that it is the host's fault."""
+    measures = Measures(cast(Runtime, engine))
+    engine.gone = engine.running = True
+    for _ in range(2):
+        assert await measures.now(box()) == []
+    assert [record.levelname for record in caplog.records] == ["WARNING"]

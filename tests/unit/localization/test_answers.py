@@ -197,6 +197,15 @@ def test_a_class_alone_is_a_module() -> None:
     assert answer == Answer("fenced", ("src/a.py",), ("src/a.py:Foo",))
 
 
+def test_a_dotted_name_below_a_heading_is_a_method() -> None:
+    """`Foo.bar` is counted as a file that does not exist."""
+    found = parse_answer("```\n## src/a.py\n- `Foo.bar()`\n- Foo.Inner.baz (a remark)\n- Pipfile.lock\n```")
+    assert found is not None and found.files == ("src/a.py", "Pipfile.lock") and not found.problems
+    assert found.entities == ("src/a.py:Foo.bar", "src/a.py:Foo.Inner.baz")
+    alone = parse_answer("```\nsrc/a.py\nFoo.bar\n```")
+    assert alone is not None and alone.files == ("src/a.py", "Foo.bar")
+
+
 def test_a_class_ends_at_a_blank_line_and_at_the_next_file() -> None:
     answer = parse_answer(fenced("src/a.py", "class: Foo", "", "function: f", "class: Bar", "src/b.py", "function: g"))
     assert answer is not None
