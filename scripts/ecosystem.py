@@ -227,16 +227,16 @@ RunSingle(env, agent, problem_statement).run()
 asyncio.run(deployment.reward())
 ```
 
-`python examples/agents/swe_agent.py http://localhost:5000` runs a sample. A shell keeps its folder, variables, functions, aliases
-and options from command to command, but no process, trap or open file.""",
-        by_hand="@SWEAGENT@",
+`python examples/agents/swe_agent.py http://localhost:5000` runs a sample. A shell keeps its folder, variables,
+functions, aliases and options from command to command, but no process, trap or open file.""",
+        by_hand="SWE-agent 1.1.0, its source of 2026-07-16, with a scripted model (`SANDBOX_TEST_SWE_AGENT`)",
     ),
     Client(
         "AReaL",
         [],
         "",
         "`sandbox_client.areal.SandboxWorkflow`: SWE tasks and code search as text",
-        "untried with its engines: the package needs CUDA's torch",
+        "untried with its engines, which need CUDA's torch; its import needs 16 packages (numba) beyond veRL's",
         "None: the trajectory is rejected",
         """\
 ```python

@@ -334,7 +334,9 @@ def test_swe_agent(live: Server) -> None:
     environment = clean | {"PYTHONPATH": str(ROOT / "client")}
     run = [SWE_AGENT, ROOT / "examples" / "agents" / "swe_agent.py", live.url]
     done = subprocess.run(run, env=environment, capture_output=True, text=True, timeout=240, check=False)
-    assert "samples__ledger-12: submitted, resolved, reward 1.0" in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "samples__ledger-12: submitted, resolved, reward 1.0" in done.stdout, (
+        done.stdout[-3000:] + done.stderr[-3000:]
+    )
 
 
 def test_the_client_itself_needs_none_of_them() -> None:

@@ -28,10 +28,9 @@ _COMMENT = re.compile(r"#\s|#+$|//\s|<!--")
 _REMARK = re.compile(r"[(\[#]|[-\u2013\u2014]+\s|//|<-|\u2190")
 _NAME = re.compile(r"(?:(?:async\s+)?def\s+|class\s+|function\s+)?[^\s(]+(?:\(.*\))?:?")
 _METHOD = re.compile(r"([A-Z]\w*[a-z]\w*(?:\.[A-Za-z_]\w*)*\.(\w+))(?:\([^()]*\))?(\s.*)?")
-_ENDINGS = frozenset(
-    "am c cc cfg cpp cs css csv go h html in ini java js json jsx kt lock md py pyi pyx rb rs rst sh swift toml ts tsx txt"
-    " xml yaml yml".split()
-)
+_ENDINGS = {"am", "c", "cc", "cfg", "cpp", "cs", "css", "csv", "go", "h", "html", "in", "ini", "java", "js", "json"}
+_ENDINGS |= {"jsx", "kt", "lock", "md", "py", "pyi", "pyx", "rb", "rs", "rst", "sh", "swift", "toml", "ts", "tsx"}
+_ENDINGS |= {"txt", "xml", "yaml", "yml"}
 """Of files such as `Pipfile.lock`; no method has such a name."""
 _FENCES = ("```", "~~~")
 
