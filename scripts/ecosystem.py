@@ -207,11 +207,11 @@ environment.reward()
 `python examples/mini_agent.py http://localhost:5000` runs a sample.""",
     ),
     Client(
-        "SWE-agent, SWE-ReX",
+        "SWE-ReX, for SWE-agent",
         [("sdk-swerex.txt", "swe-rex")],
         "tests/live/test_adapters.py::test_swerex",
-        "a deployment of SWE-ReX in a session (graded) or a box; SWE-agent unmodified, with its own tools",
-        "interactive programs (`is_interactive_command`, `expect`); its command line takes no deployment of others",
+        "a deployment of SWE-ReX in a session (graded) or a box",
+        "interactive programs (`is_interactive_command`, `expect`); SWE-agent itself was not run: it is not on PyPI",
         "RolloutMasked",
         """\
 ```python
@@ -227,9 +227,8 @@ RunSingle(env, agent, problem_statement).run()
 asyncio.run(deployment.reward())
 ```
 
-`python examples/agents/swe_agent.py http://localhost:5000` runs a sample. A shell keeps its folder, variables,
+A shell keeps its folder, variables,
 functions, aliases and options from command to command, but no process, trap or open file.""",
-        by_hand="SWE-agent 1.1.0, its source of 2026-07-16, with a scripted model (`SANDBOX_TEST_SWE_AGENT`)",
     ),
     Client(
         "AReaL",

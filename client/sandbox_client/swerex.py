@@ -1,4 +1,4 @@
-"""A deployment of SWE-ReX in a session, which the service grades, or in a box; extra `swerex`. SWE-agent runs on it.
+"""A deployment of SWE-ReX in a session, which the service grades, or in a box; extra `swerex`; for SWE-agent.
 
     deployment = SandboxDeployment(instance="samples__ledger-12")
     repository = PreExistingRepoConfig(repo_name="testbed", reset=False)
