@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from sandbox_server.boxes import measures as module
 from sandbox_server.boxes.measures import Measures
@@ -83,22 +84,25 @@ async def test_who_asks_often_costs_no_more(engine: Engine) -> None:
     assert (await measures.now(box()))[-1].disk_bytes == 102
 
 
-async def test_what_cannot_be_measured_is_what_was(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_cannot_be_measured_is_what_was(engine: Engine) -> None:
     """A paused box is woken, or one that just ends is a 500."""
     measures = Measures(cast(Runtime, engine))
     assert await measures.now(box(paused=True)) == [] and engine.asked == 0
     kept: Any = await measures.now(box())
     engine.passes(60)
     engine.gone = True
-    assert await measures.now(box()) == kept and not caplog.records
+    with capture_logs() as logs:
+        assert await measures.now(box()) == kept
+    assert not logs
     measures.keep([])
     assert measures.kept("7") == []
 
 
-async def test_an_engine_without_figures_is_told_once(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_engine_without_figures_is_told_once(engine: Engine) -> None:
     """All metrics are empty lists, and nobody is told that it is the host's fault."""
     measures = Measures(cast(Runtime, engine))
     engine.gone = engine.running = True
-    for _ in range(2):
-        assert await measures.now(box()) == []
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    with capture_logs() as logs:
+        for _ in range(2):
+            assert await measures.now(box()) == []
+    assert [entry["log_level"] for entry in logs] == ["warning"]
