@@ -110,6 +110,11 @@ _EXPECTED = {"T.test_a[x - y]": "PASSED", "test_b": "FAILED"}
         (f"{_HEAD}PASSED t::T::test_a[x\nPASSED t::test_b\n", "unresolved", "test_b is PASSED, not FAILED"),
         (f"{_HEAD}PASSED t::T::test_a[x\n", "unresolved", "test_b is missing, not FAILED"),
         (f"{_HEAD}PASSED t::T::test_a[x\nFAILED t::test_b\nPASSED t::c\n", "unresolved", "c is PASSED, not missing"),
+        (
+            f"{_HEAD}FAILED t::T::test_a[x\nFAILED t::test_b\n2 failed\nPASSED t::T::test_a[x\n",
+            "unresolved",
+            "is FAILED, not PASSED",
+        ),
         ("2 passed", "no_results", "no summary"),
         (f"{_HEAD}PASSED t::T::test_a[x\nFAILED t::test_b\n{_HEAD}FAILED t::c\n", "no_results", "2 summaries"),
     ],
