@@ -154,7 +154,7 @@ def _archive(name: str) -> bytes:
 @pytest.mark.parametrize(
     ("archive", "why"),
     [
-        (_archive("../../etc/passwd"), "lies outside"),
+        (_archive("../../etc/passwd"), "is outside"),
         (b"not an archive", "cannot be read"),
         (_archive("other"), "nothing of this name"),
     ],

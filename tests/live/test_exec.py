@@ -135,7 +135,7 @@ def test_a_key_runs_once_and_gives_the_same_results(live: Server, sid: str) -> N
     assert json.loads(entry["content"]) == {"commands": [{"command": "echo x >> /tmp/once; wc -l < /tmp/once"}]}
     live.say(sid, "<files>a</files>", key="k-said")
     mixed = execute(live, sid, "ls", key="k-said")
-    assert mixed.status_code == 422 and "no batch" in mixed.json()["detail"]
+    assert mixed.status_code == 422 and "not a batch" in mixed.json()["detail"]
 
 
 def test_what_cannot_run_is_refused(live: Server, sid: str) -> None:
