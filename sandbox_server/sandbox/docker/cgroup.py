@@ -9,6 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _CANDIDATES = 8  # processes looked at for a container's first one, which is usually the first
+_CPU_FILES = tuple(
+    f"sys/fs/cgroup/{controllers}{group}/{file}"
+    for controllers, file in (("", "cpu.stat"), ("cpuacct/", "cpuacct.usage"), ("cpu,cpuacct/", "cpuacct.usage"))
+    for group in ("docker/{}", "system.slice/docker-{}.scope")
+)
+"""Where Docker puts a container's group by default: version 2 and 1, each by cgroupfs and by systemd."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +58,6 @@ def cpu_file(pid: int, container_id: str, *, root: Path = Path("/")) -> Path | N
         if file.exists():
             return file
     return None
-
-
-_CPU_FILES = tuple(
-    f"sys/fs/cgroup/{controllers}{group}/{file}"
-    for controllers, file in (("", "cpu.stat"), ("cpuacct/", "cpuacct.usage"), ("cpu,cpuacct/", "cpuacct.usage"))
-    for group in ("docker/{}", "system.slice/docker-{}.scope")
-)
-"""Where Docker puts a container's group by default: version 2 and 1, each by cgroupfs and by systemd."""
 
 
 def default_cpu_file(container_id: str, *, root: Path = Path("/")) -> Path | None:

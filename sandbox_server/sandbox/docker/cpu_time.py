@@ -80,11 +80,15 @@ class CpuTimes:
         return taken
 
     async def _find(self, container_id: str) -> None:
-        path = cgroup.default_cpu_file(container_id) if self._engine.local else None
-        if path is None and self._engine.local:
-            with suppress(SandboxLost):
-                async with self._asking:
-                    found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))
+        path = None
+        if self._engine.local:
+            path = await asyncio.to_thread(cgroup.default_cpu_file, container_id)
+            if path is None:
+                try:
+                    async with self._asking:
+                        found: dict[str, Any] = await self._engine.call(lambda api: api.inspect_container(container_id))
+                except SandboxLost:
+                    return  # nothing to remember of it
                 path = cgroup.cpu_file(int(found["State"]["Pid"]), container_id)
         self._files[container_id] = path
 

@@ -29,7 +29,7 @@ from sandbox_server.sandbox.docker.labels import ASSIGNED, EGRESS, GROUP, NODE, 
 from sandbox_server.sandbox.docker.listing import info_of, layer_bytes, of_node, sandboxes, sid_of
 from sandbox_server.sandbox.docker.neighbours import Neighbours
 from sandbox_server.sandbox.docker.outside import DockerOutside
-from sandbox_server.sandbox.docker.weights import NORMAL, CpuWeights
+from sandbox_server.sandbox.docker.weights import CpuWeights
 from sandbox_server.sandbox.egress import Egress
 
 _NO_SOURCE = "bind source path does not exist"
@@ -64,8 +64,6 @@ class DockerRuntime:
         self._open: dict[str, BashSandbox] = {}
         self._cpu = CpuTimes(engine)
         self._weights = CpuWeights(engine, self._cpu, busy_shares=config.busy_cpu_shares)
-        self._sessions: set[str] = set()
-        """Containers of sessions and boxes, parked ones too, that are open."""
         self._neighbours = Neighbours(engine, config, self._seccomp, self._boots)
         self._groups: dict[str, str] = {}
         """Container -> its group, of those that have services and are open."""
@@ -100,7 +98,7 @@ class DockerRuntime:
             raise
         self._open[sandbox.container_id] = sandbox
         if spec.role is Role.SESSION:
-            self._sessions.add(sandbox.container_id)
+            self._weights.watch(sandbox.container_id)
         if group is not None:
             self._groups[sandbox.container_id] = group.place.group
             self._cpu.join(sandbox.container_id, group.services)
@@ -175,7 +173,7 @@ class DockerRuntime:
         if found["State"].get("Paused"):
             sandbox.clock.stop()
         if Role(labels[ROLE]) is Role.SESSION:
-            self._sessions.add(container_id)
+            self._weights.watch(container_id, shares=found["HostConfig"].get("CpuShares") or 0)
         self._meter(container_id, Role(labels[ROLE]), sid_of([found["Name"]], labels))
         return self._open.setdefault(container_id, sandbox)
 
@@ -194,7 +192,7 @@ class DockerRuntime:
         """See `sandbox.base.Runtime.remove`."""
         self._guard.forget(container_id)
         sandbox = self._open.pop(container_id, None)
-        self._sessions.discard(container_id)
+        self._weights.forget(container_id)
         group = self._groups.pop(container_id, "")
         if sandbox is not None:
             sandbox.close()
@@ -231,8 +229,8 @@ class DockerRuntime:
 
     async def weigh(self) -> None:
         """See `sandbox.base.Runtime.weigh`."""
-        if self._config.busy_cpu_shares < NORMAL and self._engine.local:
-            await self._weights.look(self._sessions)
+        if self._engine.local:
+            await self._weights.look()
 
     def _meter(self, container_id: str, role: Role, sid: str) -> None:
         if self._config.meter_cpu and role is Role.SESSION:

@@ -5,15 +5,15 @@ wakes. With a quarter of the weight the neighbours still get all of the CPU that
 share does not change.
 """
 
+import asyncio
 import os
 import time
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox_server import telemetry
-from sandbox_server.errors import SandboxLost
+from sandbox_server.errors import EngineUnavailable, SandboxLost
 from sandbox_server.sandbox.docker.cpu_time import CpuTimes
 from sandbox_server.sandbox.docker.engine import Engine
 
@@ -58,53 +58,81 @@ def busy(used: dict[str, float], cpus: int) -> set[str]:
 
 
 class CpuWeights:
-    """Lowers and restores weights through the engine, one look after the other."""
+    """Lowers and restores the weights of the containers that it watches, through the engine."""
 
     def __init__(self, engine: Engine, cpu: CpuTimes, *, busy_shares: int) -> None:
-        """`busy_shares`: weight of a busy container, below `NORMAL`."""
+        """`busy_shares`: weight of a busy container; `NORMAL`: weights are restored and never lowered."""
         self._engine = engine
         self._cpu = cpu
         self._busy_shares = busy_shares
+        self._watched: set[str] = set()
         self._host: HostTime | None = None
         self._read: dict[str, tuple[float, float]] = {}
         """Container -> (time, CPU seconds) at the last look, if that was made while the host was full."""
         self._calm: dict[str, int] = {}
         """Container with the lower weight -> looks since it was last busy."""
 
-    async def look(self, container_ids: Iterable[str]) -> None:
+    def watch(self, container_id: str, *, shares: int = 0) -> None:
+        """A session's container is open. `shares`: its present weight; 0: the engine's default, which is `NORMAL`."""
+        self._watched.add(container_id)
+        if 0 < shares < NORMAL:  # an earlier server lowered it
+            self._calm[container_id] = 0
+
+    def forget(self, container_id: str) -> None:
+        """The container is being removed."""
+        self._watched.discard(container_id)
+        self._calm.pop(container_id, None)
+
+    async def look(self) -> None:
         """Compare with the last look; costs a line of /proc unless the host is full or a weight is lowered.
 
         Raises:
-            EngineUnavailable: weights stay as they are until the next look.
+            EngineUnavailable: for some containers the engine did not answer; the next look tries them again.
 
         """
-        full, ids = self._is_full(), set(container_ids)
-        self._calm = {one: looks for one, looks in self._calm.items() if one in ids}
-        wanted = ids if full else set(self._calm)
-        now, read = time.monotonic(), await self._cpu.near(wanted) if wanted else {}
-        used = {
-            one: (cpu_s - self._read[one][1]) / (now - self._read[one][0])
-            for one, cpu_s in read.items()
-            if one in self._read
-        }
-        self._read = {one: (now, cpu_s) for one, cpu_s in read.items()}
+        full = self._busy_shares < NORMAL and await self._is_full()
+        used = await self._used(self._watched if full else self._calm)
         computing = busy(used, os.cpu_count() or 1) if full else set()
-        for one in computing:
-            if one not in self._calm:
-                await self._weigh(one, self._busy_shares)
-            self._calm[one] = 0
-        for one in [*self._calm]:
-            if one not in computing:
-                self._calm[one] += 1
-                if self._calm[one] >= _CALM:
-                    await self._weigh(one, NORMAL)
-                    del self._calm[one]
+        fault: EngineUnavailable | None = None
+        for one in computing | self._calm.keys():
+            try:
+                await (self._lower(one) if one in computing else self._restore(one))
+            except SandboxLost:
+                continue  # it has ended meanwhile
+            except EngineUnavailable as error:
+                fault = error
+        if fault is not None:
+            raise fault
 
-    def _is_full(self) -> bool:
-        before, self._host = self._host, HostTime.now()
-        return before is not None and self._host.used_since(before) >= _FULL
+    async def _is_full(self) -> bool:
+        try:
+            now = await asyncio.to_thread(HostTime.now)  # takes a millisecond on a host with many CPUs
+        except OSError:  # not Linux
+            return False
+        before, self._host = self._host, now
+        return before is not None and now.used_since(before) >= _FULL
+
+    async def _used(self, container_ids: Iterable[str]) -> dict[str, float]:
+        """CPUs that each used since the last look, of those that were read then."""
+        ids, now = list(container_ids), time.monotonic()
+        before, read = self._read, await self._cpu.near(ids) if ids else {}
+        self._read = {one: (now, cpu_s) for one, cpu_s in read.items()}
+        return {one: (cpu_s - before[one][1]) / (now - before[one][0]) for one, cpu_s in read.items() if one in before}
+
+    async def _lower(self, container_id: str) -> None:
+        if container_id not in self._calm:
+            await self._weigh(container_id, self._busy_shares)
+        if container_id in self._watched:  # it may have gone while the engine was asked
+            self._calm[container_id] = 0
+
+    async def _restore(self, container_id: str) -> None:
+        looks = self._calm.get(container_id, 0) + 1
+        if looks >= _CALM:
+            await self._weigh(container_id, NORMAL)
+            self._calm.pop(container_id, None)
+        elif container_id in self._calm:
+            self._calm[container_id] = looks
 
     async def _weigh(self, container_id: str, shares: int) -> None:
-        with suppress(SandboxLost):  # it has ended meanwhile
-            await self._engine.call(lambda api: api.update_container(container_id, cpu_shares=shares))
-            log.debug("CPU weight", container_id=container_id, cpu_shares=shares)
+        await self._engine.call(lambda api: api.update_container(container_id, cpu_shares=shares))
+        log.debug("CPU weight", container_id=container_id, cpu_shares=shares)

@@ -334,6 +334,13 @@ async def test_a_sandbox_that_computes_on_a_full_host_gives_way(
             await runtime.weigh()
             await asyncio.sleep(0.1)
         assert await weights() == (1024, 0)
+        # lowered by a server that was killed; the next one lowers nothing, but restores it
+        await backend.engine.call(lambda api: api.update_container(one.container_id, cpu_shares=256))
+        later = backend.runtime(runtime._config.node)
+        await later.attach(one.container_id)
+        for _ in range(3):
+            await later.weigh()
+        assert await weights() == (1024, 0)
     finally:
         for each in (one, other):
             await runtime.remove(each.container_id)
