@@ -10,6 +10,7 @@ from sandbox_server.catalogue.insight.counts import Counts
 from sandbox_server.catalogue.insight.listing import Listing
 from sandbox_server.catalogue.insight.records import Group, GroupKind, PassRate, Unsound, VerdictCount
 from sandbox_server.catalogue.insight.search import ActionSearch
+from sandbox_server.errors import CatalogueUnavailable
 from sandbox_server.insight import word
 from sandbox_server.insight.fresh import Fresh
 from sandbox_server.insight.rates import DAY_S, PassRates
@@ -19,6 +20,8 @@ from sandbox_server.slices import sliced
 from sandbox_server.state.nodes import NodeRecord
 
 _FRESH_S = 5.0
+_READ_S = 60.0
+"""An overview of 1,000,000 sessions takes some 0.3 s."""
 _KEPT = 32
 """Overviews: of that many runs and windows."""
 _GROUPS = 5000
@@ -86,9 +89,13 @@ class Insight:
         self._jumps.forget()
 
     async def _read(self, asked: tuple[str | None, float]) -> Overview:
-        async with self._reading:
-            self._jumps.begin(None)  # the first pass rates of an hour take as long as half of the rest
-            return await self._overview(*asked)
+        try:
+            # a database that never answers one must not keep the others waiting for good
+            async with self._reading, asyncio.timeout(_READ_S):
+                self._jumps.begin(None)  # the first pass rates of an hour take as long as half of the rest
+                return await self._overview(*asked)
+        except TimeoutError:
+            raise CatalogueUnavailable(f"the database gave no overview within {_READ_S:g} s; try again later") from None
 
     async def _read_jumps(self, _: None) -> word.Jumps:
         return await word.jumps(await self.rates.now())
