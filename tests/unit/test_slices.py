@@ -2,8 +2,12 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable
+from typing import TypeVar
 
 from sandbox_server.slices import sliced
+
+T = TypeVar("T")
 
 
 def _slowly(count: int) -> "list[int]":
@@ -13,8 +17,8 @@ def _slowly(count: int) -> "list[int]":
     return [count]
 
 
-async def test_others_have_a_turn_after_each_slice() -> None:
-    """An action would wait for a whole page."""
+async def _beside(work: Awaitable[T]) -> tuple[T, int]:
+    """What `work` gives, and how many rounds of the event loop another task had meanwhile."""
     turns = 0
 
     async def other() -> None:
@@ -24,23 +28,21 @@ async def test_others_have_a_turn_after_each_slice() -> None:
             await asyncio.sleep(0)
 
     beside = asyncio.create_task(other())
-    assert await sliced(_slowly(count) for count in range(20)) == [[count] for count in range(20)]
+    made = await work
     beside.cancel()
+    return made, turns
+
+
+async def test_others_have_a_turn_after_each_slice() -> None:
+    """An action would wait for a whole page."""
+    made, turns = await _beside(sliced(_slowly(count) for count in range(20)))
+    assert made == [[count] for count in range(20)]
     assert turns >= 20
 
 
 async def test_works_side_by_side_take_turns() -> None:
     """Four pages at once would make an action wait for four slices in each round of the event loop."""
-    turns = 0
-
-    async def other() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    beside = asyncio.create_task(other())
-    made = await asyncio.gather(*(sliced(_slowly(count) for count in range(10)) for _ in range(4)))
-    beside.cancel()
+    works = asyncio.gather(*(sliced(_slowly(count) for count in range(10)) for _ in range(4)))
+    made, turns = await _beside(works)
     assert made == [[[count] for count in range(10)]] * 4
     assert turns >= 40
