@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from sandbox_server.catalogue.spawned import Spawned, reading
+from sandbox_server.spawned import Spawned, reading
 
 _LOOK_S = 0.25
 _SAID = 8192  # bytes kept of the end of stderr

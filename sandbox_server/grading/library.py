@@ -15,9 +15,9 @@ from subprocess import DEVNULL
 from typing import Any
 
 from sandbox_server.catalogue.instance import SwebenchGrader, TaskInstance
-from sandbox_server.catalogue.spawned import Spawned
 from sandbox_server.errors import GraderBroken
 from sandbox_server.grading.base import Judging
+from sandbox_server.spawned import Spawned
 from sandbox_server.telemetry import logger
 
 _WORKER = Path(__file__).with_name("worker.py")
