@@ -8,16 +8,14 @@ August 2026.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from sandbox_client.background import background
 from sandbox_client.boxes import Box
+from sandbox_client.either import waited
 from sandbox_client.errors import CommandFailed, CommandTimedOut, SandboxError
 from sandbox_client.rollouts import service_url
 
-_T = TypeVar("_T")
 _TAIL = 600
 _KILLED = -1
 _PROBE_S = 10.0
@@ -30,7 +28,7 @@ class SandboxServiceSandbox:
         """Create the box; `url` None: SANDBOX_URL. Raises SandboxError."""
         self.name, self.image = name, image
         urls = [one.strip() for one in service_url(url).split(",") if one.strip()]
-        self._box = _wait(_created(image, urls, size, name))
+        self._box = waited(_created(image, urls, size, name))
 
     def exec(self, command: str, timeout: float | None = None, user: str | None = None) -> str:
         """The command's stdout.
@@ -40,7 +38,7 @@ class SandboxServiceSandbox:
             SandboxError: the service failed; no RuntimeError, so that rLLM does not take it for the command's failure.
         """
         try:
-            done = _wait(self._box.run(["bash", "-c", command], timeout_s=timeout, user=user))
+            done = waited(self._box.run(["bash", "-c", command], timeout_s=timeout, user=user))
         except CommandTimedOut as error:
             raise CommandFailed(f"{error.detail}: {command}\n{error.stderr[-_TAIL:]}", exit_code=_KILLED) from None
         if done.exit_code != 0:
@@ -50,25 +48,25 @@ class SandboxServiceSandbox:
 
     def upload_file(self, local_path: str, remote_path: str) -> None:
         """Copy a file into the box. Raises SandboxError."""
-        _wait(self._box.write(remote_path, Path(local_path)))
+        waited(self._box.write(remote_path, Path(local_path)))
 
     def upload_dir(self, local_path: str, remote_path: str) -> None:
         """Copy a folder into the box, as `remote_path`. Raises SandboxError, also CommandFailed."""
-        _wait(self._box.write_tree(remote_path, Path(local_path)))
+        waited(self._box.write_tree(remote_path, Path(local_path)))
 
     def is_alive(self) -> bool:
         """Whether a command runs in it; never raises."""
         if not self._box.sid:
             return False
         try:
-            return bool(_wait(self._box.run(["true"], timeout_s=_PROBE_S)).exit_code == 0)
+            return bool(waited(self._box.run(["true"], timeout_s=_PROBE_S)).exit_code == 0)
         except SandboxError:
             return False
 
     def close(self) -> None:
         """End the box; a second call does nothing."""
         if self._box.sid:
-            _wait(self._box.__aexit__(None, None, None))
+            waited(self._box.__aexit__(None, None, None))
             self._box.sid = ""
 
 
@@ -80,7 +78,3 @@ def create_sandbox(backend: str, name: str, image: str, **kwargs: Any) -> Sandbo
 async def _created(image: str, urls: list[str], size: str | None, name: str) -> Box:
     box = Box(image, base_url=urls, size=size, metadata={"rllm": name})
     return await box.__aenter__()
-
-
-def _wait(work: Coroutine[Any, Any, _T]) -> _T:
-    return background().submit(work).result()  # each of the client's calls ends within its own timeout
