@@ -46,7 +46,7 @@ class SandboxSettings(BaseModel):
     """CPU limit of a container."""
     busy_cpu_shares: Annotated[int, Field(ge=2, le=1024)] = 256
     """CPU weight of a session or box that computes without a pause while the host has no CPU left, so that short
-    actions of others need not wait for it; otherwise it is 1024, and 1024 here switches that off. Gradings have
+    actions of others wait less for it; otherwise it is 1024, and 1024 here switches that off. Gradings have
     SANDBOX_GRADE_CPU_SHARES. Not where the engine runs on another host."""
     pids: int = 512
     """Limit on processes and threads of a container."""
