@@ -62,7 +62,8 @@ def _make_rows(folder: Path) -> None:
 @pytest.fixture(scope="session")
 def live(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A shared server, which no test may stop."""
-    with serving(tmp_path_factory.mktemp("live"), rows, command_timeout_s=6, reaper_period_s=1) as server:
+    settings = {"command_timeout_s": 6, "reaper_period_s": 1, "grade_ahead": 4}
+    with serving(tmp_path_factory.mktemp("live"), rows, **settings) as server:
         yield server
 
 

@@ -182,7 +182,7 @@ def test_a_short_absence_of_redis_is_only_a_wait(serve: Callable[..., Server], h
 
 def test_containers_made_ahead_of_a_killed_server(serve: Callable[..., Server]) -> None:
     """After a kill they are unknown and would stay until their deadline."""
-    server = serve(reaper_period_s=1)
+    server = serve(reaper_period_s=1, grade_ahead=1)
     sid = server.begin()
     server.run(sid, "echo x > /testbed/x.txt")
     server.say(sid, "<function=finish>\n</function>")
