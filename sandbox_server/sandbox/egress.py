@@ -13,7 +13,8 @@ EVERYTHING = frozenset({"0.0.0.0/0", "::/0"})
 REMOVE = "add table inet sandbox_egress\ndelete table inet sandbox_egress\n"
 """Removes all rules; no error if there are none."""
 
-_NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]{0,62}\.?)*")
+# each label ends at a dot, so that no text can be cut into labels in two ways
+_NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_][A-Za-z0-9_-]{0,62}(\.[A-Za-z0-9_-]{1,63})*\.?")
 _PORTED = re.compile(r"(?P<host>\[[^]]*\]|[^:]*)(:(?P<port>[0-9]{1,5}))?")
 _REFUSE = "reject with icmpx type admin-prohibited"  # an error at once, where a drop would mean a timeout
 _NEIGHBOURS = "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit } accept"

@@ -1,5 +1,7 @@
 """Egress rules: entries are parsed as intended, and the generated rules enforce all of them."""
 
+import time
+
 import pytest
 
 from sandbox_server.sandbox.egress import Egress, Target, ruleset
@@ -30,12 +32,21 @@ def test_an_entry_is_read(text: str, host: str, port: int | None) -> None:
 @pytest.mark.parametrize(
     "text",
     ["", ":80", "a:0", "a:65536", "a:b", "10.0.0.256", "1.2.3", "10.0.0.0/33", "*.example.com", "a b", "a;drop", "a}\n",
-     "http://a", "2001:db8::1:80:x", "-a", "[::1", "a" * 254],
+     "http://a", "2001:db8::1:80:x", "-a", "a..b", "[::1", "a" * 254],
 )  # fmt: skip
 def test_what_is_none_is_refused(text: str) -> None:
     """Malformed entries are refused: misreading one would open or close the wrong thing, or inject rules."""
     with pytest.raises(ValueError, match="is no address, range or host name"):
         Target.parse(text)
+
+
+def test_a_long_name_is_refused_at_once() -> None:
+    """One request of a tenant with such a rule held the server's event loop for ever."""
+    began = time.process_time()
+    for text in ("a" * 200 + "!", "a-" * 100 + "!", "a." * 100 + "!"):
+        with pytest.raises(ValueError, match="is no address"):
+            Target.parse(text)
+    assert time.process_time() - began < 1
 
 
 def chains(text: str) -> dict[str, list[str]]:
