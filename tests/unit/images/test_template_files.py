@@ -2,13 +2,17 @@
 
 import gzip
 import io
+import re
 import tarfile
+import time
 import tracemalloc
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from sandbox_server.errors import MalformedRequest
-from sandbox_server.images.template_files import Copy, rewritten
+from sandbox_server.images.template_files import Copy, _ends, rewritten
 
 MB = 1 << 20
 
@@ -59,6 +63,37 @@ def test_what_a_copy_names(source: str, into: bool, names: set[str]) -> None:
     found = copied(TREE, source, into=into)
     assert set(found) == names
     assert {(one.uid, one.gid) for one in found.values()} == {(7, 8)}
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b", "/", "*", "**", "**/", "?", "[ab]", "[^a]", "."]), max_size=6).map("".join),
+    st.lists(st.sampled_from(["a", "b", "ab", ".a"]), min_size=1, max_size=4).map("/".join),
+)
+@example("**/a", "a/a")
+@example("*b", "ab/b")
+def test_a_glob_names_what_its_regular_expression_does(glob: str, name: str) -> None:
+    """A COPY takes other files than at E2B."""
+    known = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]", "[ab]": "[ab]", "[^a]": "[^a]"}
+    words = re.split(r"(\*\*/?|\*|\?|\[[^\]]*\])", glob)
+    expression = "".join(known.get(word) or re.escape(word) for word in words)
+    fit = sum(1 << end for end in range(len(name) + 1) if re.fullmatch(expression, name[:end]))
+    assert _ends(glob, name) == fit
+
+
+@pytest.mark.parametrize("glob", ["**/" * 40 + "z", "*a" * 40 + "z", "?*" * 100 + "z"])
+def test_a_glob_takes_no_time(glob: str) -> None:
+    """One COPY held the whole server for hours: no other thread runs beside a regular expression."""
+    began = time.process_time()
+    with pytest.raises(MalformedRequest, match="nothing of this name"):
+        copied(archive(*(member("aa/" * 100 + str(number), b"x") for number in range(20))), glob)
+    assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize(("name", "source"), [("a/" * 3000, "."), ("a", "a" * 5000)])
+def test_names_that_no_file_can_have(name: str, source: str) -> None:
+    """Each folder of a name is looked at: a name of a megabyte takes hours."""
+    with pytest.raises(MalformedRequest, match=r"no file can have|that long"):
+        copied(archive(member(name, b"x")), source)
 
 
 @pytest.mark.parametrize(
