@@ -47,6 +47,7 @@ DEFAULT_TAG = "default"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _MOST_STEPS = 1000
+_MOST_TEXT = 1 << 20
 _MOST_TAGS = 50
 _MOST_UPLOADS = 8  # at a time on a node; each holds up to SANDBOX_TEMPLATE_FILES_MB in memory
 _ARGS = {"RUN": (1, 2), "COPY": (2, 4), "ENV": (2, 10_000), "USER": (1, 1), "WORKDIR": (1, 1)}
@@ -182,6 +183,9 @@ class TemplateBuilds:
     def _check(self, recipe: Recipe) -> None:
         if len(recipe.steps) > _MOST_STEPS:
             raise MalformedRequest(f"a template has at most {_MOST_STEPS} steps")
+        texts = [recipe.image, recipe.start, recipe.ready, *(arg for step in recipe.steps for arg in step.args)]
+        if sum(map(len, texts)) > _MOST_TEXT:  # every list of templates reads them all
+            raise MalformedRequest(f"the steps of a template have at most {_MOST_TEXT >> 20} MB of text; COPY files")
         for number, step in enumerate(recipe.steps, 1):
             least, most = _ARGS.get(step.kind, (1, 0))
             if not least <= len(step.args) <= most or any("\0" in arg for arg in step.args):

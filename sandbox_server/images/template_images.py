@@ -53,6 +53,8 @@ mkdir -p /home/user && chown "$(id -u user):$(id -g user)" /home/user
 _WHOSE = 'id -u "$U"; if [ -n "$G" ]; then getent group "$G" | cut -d: -f3; else id -g "$U"; fi; [ -d "$T" ]; echo $?'
 _AS_USER = 'unset HOME; export HOME=~ USER="$(id -un)"; exec bash -c "$0"'
 _START = "exec >>/tmp/start-command.log 2>&1; " + _AS_USER
+_MOST_ENV = 1 << 20  # characters; Linux passes 2 MB to a program, arguments included
+_LONGEST_WORD = (128 << 10) - 1  # of a program's argument or environment variable, as Linux has it
 _TOLD = re.compile(r"[0-9]{1,10}\s+[0-9]{1,10}\s+[01]")
 _VARIABLE = re.compile(r"\\(.)|\$(?:(\w+)|\{(\w+)\})", re.DOTALL)
 Tell = Callable[[str], Awaitable[None]]
@@ -102,9 +104,21 @@ class _State:
     workdir: str
 
     def expanded(self, text: str) -> str:
-        """`text` with its variables replaced; unknown ones are empty."""
-        known = {"PATH": _PATH, **self.inherited, **self.env}
-        return _VARIABLE.sub(lambda found: found[1] or known.get(found[2] or found[3], ""), text)
+        """`text` with its variables replaced; unknown ones are empty. Raises MalformedRequest: that is too long."""
+        parts, end, size = list[str](), 0, 0
+        for found in _VARIABLE.finditer(text):
+            parts += text[end : found.start()], found[1] or self._value(found[2] or found[3])
+            end = found.end()
+            size += len(parts[-2]) + len(parts[-1])
+            if size > _LONGEST_WORD:
+                break
+        if size + len(text) - end > _LONGEST_WORD:
+            raise MalformedRequest(f"{text[:100]!r} with its variables is longer than a program's argument can be")
+        return "".join(parts) + text[end:]
+
+    def _value(self, name: str) -> str:
+        default = _PATH if name == "PATH" else ""
+        return self.env.get(name, self.inherited.get(name, default))
 
     def at(self, path: str) -> str:
         """`path` as an absolute one."""
@@ -113,10 +127,14 @@ class _State:
     def apply(self, step: Step) -> None:
         """Apply ENV, USER or WORKDIR. Raises MalformedRequest."""
         if step.kind == "ENV":
+            size = sum(len(name) + len(value) for name, value in self.env.items())
             for name, value in zip(step.args[::2], step.args[1::2], strict=False):
                 if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or "\0" in value:
                     raise MalformedRequest(f"{name[:100]!r} cannot be an environment variable")
-                self.env[name] = self.expanded(value)
+                self.env[name] = value = self.expanded(value)
+                size += len(name) + len(value)
+                if size > _MOST_ENV:
+                    raise MalformedRequest(f"the environment of a template has at most {_MOST_ENV >> 20} MB")
         elif step.kind == "USER":
             self.user = self.expanded(step.args[0])
         elif step.kind == "WORKDIR":
