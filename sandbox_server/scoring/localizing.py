@@ -1,5 +1,6 @@
 """Score code search sessions from their journal, without patch or container; store metrics of all rollouts."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 from sandbox_server import telemetry
@@ -17,6 +18,8 @@ from sandbox_server.scoring.journals import Journals, kept
 from sandbox_server.scoring.rollout import answer_of, events_of, metrics_of, numbers
 
 log = telemetry.logger(__name__)
+
+_AT_ONCE = 1 << 17  # characters of a journal; a longer one is read in a thread
 
 
 class Localizing:
@@ -73,7 +76,10 @@ class Localizing:
         """Metrics of the session's rollout so far. Raises StateUnavailable, CatalogueUnavailable."""
         actions = kept(await self.journals.of(session), session.undone)
         reported = await self.rollouts.reported(session.sid)
-        return metrics_of(session, actions, self._dialect_of(instance), reported.tokens)
+        dialect = self._dialect_of(instance)
+        if sum(len(action.content) for action in actions) <= _AT_ONCE:
+            return metrics_of(session, actions, dialect, reported.tokens)
+        return await asyncio.to_thread(metrics_of, session, actions, dialect, reported.tokens)
 
     async def keep(self, session: SessionRecord, instance: TaskInstance, graded: GradedSession) -> None:
         """Store the rollout's metrics, and its rewards if not masked, for averages."""
@@ -96,13 +102,17 @@ class Localizing:
             composition = _composed(reported.rewards, f"session {session.sid}")
         dialect = self._dialect_of(instance)
         end = max((action.started_at + action.duration_s for action in actions), default=session.created_at)
-        context = RewardContext(
-            answer=answer_of(actions, in_format(instance, reported.format), dialect),
-            truth=task.truth,
-            events=events_of(actions, dialect, reported.tokens, wall_clock_s=end - session.created_at),
-            instance_id=instance.instance_id,
-        )
-        return verdict_of(composition.score(context), task.truth), composition.name
+
+        def scored() -> Verdict:
+            context = RewardContext(
+                answer=answer_of(actions, in_format(instance, reported.format), dialect),
+                truth=task.truth,
+                events=events_of(actions, dialect, reported.tokens, wall_clock_s=end - session.created_at),
+                instance_id=instance.instance_id,
+            )
+            return verdict_of(composition.score(context), task.truth)
+
+        return await asyncio.to_thread(scored), composition.name  # a policy's messages may be long
 
     def _dialect_of(self, instance: TaskInstance | None) -> Dialect:
         named = None if instance is None else instance.dialect

@@ -19,6 +19,7 @@ from sandbox_server.sessions.config import DialectConfig
 from sandbox_server.state.store import Store
 
 _AT_ONCE = 1 << 17  # characters of an action; a longer one is parsed in a thread
+_READ_AT_ONCE = 1 << 14  # characters of an answer, which takes a microsecond each
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,11 @@ class Running:
         parsed_at = time.monotonic()
         seconds["parse"] = parsed_at - clock
         if may_answer(parsed, instance):
-            parsed = recorded(parsed, content, await self._localizing.as_asked(record.sid, instance))
+            asked = await self._localizing.as_asked(record.sid, instance)
+            if len(content) <= _READ_AT_ONCE:
+                parsed = recorded(parsed, content, asked)
+            else:
+                parsed = await asyncio.to_thread(recorded, parsed, content, asked)
         if isinstance(parsed, Say):
             said = Observation(parsed.text, outcome=parsed.code)
             return Ran(said, "none", record.talk_turns + parsed.is_talk)

@@ -91,11 +91,18 @@ def _paths(tag: str, written: str) -> "_Reader":
         if (pair := _last_pair(text, tag)) is None:
             return None
         locations = Locations(roots)
-        for entry in entries(pair[1]):
-            locations.file(entry)
+        _read_list(pair[1], locations)
         return locations.answer(written, well_formed=text.count(f"<{tag}>") == text.count(f"</{tag}>") == 1)
 
     return read
+
+
+def _read_list(body: str, into: Locations) -> None:
+    """Read a list of paths."""
+    for entry in entries(body):
+        if into.full:
+            break
+        into.file(entry)
 
 
 def _spans(text: str, roots: Roots) -> Answer | None:
@@ -186,8 +193,7 @@ def _answer_tag(text: str, roots: Roots) -> Answer | None:
         return answer
     if inside.startswith(("[", "(")):
         locations = Locations(roots)
-        for entry in entries(inside):
-            locations.file(entry)
+        _read_list(inside, locations)
         return locations.answer("files", well_formed=True) if locations else None
     return None if blocks(inside) else _partly(Block("", inside, closed=True), roots)
 

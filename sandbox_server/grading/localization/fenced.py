@@ -27,7 +27,7 @@ _PATH = re.compile(r"[^\s:#]*(?:\.[A-Za-z0-9_+-]+|/[^\s:#/]+)")
 _COMMENT = re.compile(r"#\s|#+$|//\s|<!--")
 _REMARK = re.compile(r"[(\[#]|[-\u2013\u2014]+\s|//|<-|\u2190")
 _NAME = re.compile(r"(?:(?:async\s+)?def\s+|class\s+|function\s+)?[^\s(]+(?:\(.*\))?:?")
-_METHOD = re.compile(r"([A-Z]\w*[a-z]\w*(?:\.[A-Za-z_]\w*)*\.(\w+))(?:\([^()]*\))?(\s.*)?")
+_METHOD = re.compile(r"((?=[A-Z]\w*[a-z])\w++(?:\.[A-Za-z_]\w*+)*\.(\w+))(?:\([^()]*\))?(\s.*)?")
 _ENDINGS = {"am", "c", "cc", "cfg", "cpp", "cs", "css", "csv", "go", "h", "html", "in", "ini", "java", "js", "json"}
 _ENDINGS |= {"jsx", "kt", "lock", "md", "py", "pyi", "pyx", "rb", "rs", "rst", "sh", "swift", "toml", "ts", "tsx"}
 _ENDINGS |= {"txt", "xml", "yaml", "yml"}
@@ -80,6 +80,8 @@ def read_lines(text: str, into: Locations) -> bool:
     path = in_class = titled = ""
     clean = False
     for line in text.splitlines():
+        if into.full:
+            break
         stripped = line.strip()
         if not stripped:
             in_class = ""

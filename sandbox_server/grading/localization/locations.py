@@ -30,6 +30,11 @@ class Locations:
         return bool(self._files)
 
     @property
+    def full(self) -> bool:
+        """Whether whatever else the answer names is left out: a reader need not go on."""
+        return self._count > MAX_LOCATIONS
+
+    @property
     def sound(self) -> bool:
         """Whether nothing had to be left out."""
         return not self._problems

@@ -91,6 +91,8 @@ def read_value(value: object, into: Locations, depth: int = 0) -> None:
                 into.span(path, *value[1])
         else:
             for element in value:
+                if into.full:
+                    break
                 read_value(element, into, depth + 1)
     else:
         into.problem(f"no location: {str(value)[:80]}")

@@ -335,6 +335,7 @@ def test_any_value_can_be_read(value: object) -> None:
             "{",
         ),
         *("<files>\nsrc/a.py\n</files>\n", "src/a.py\nfunction: f\n", "<function=result><parameter=a>", "('a',(1,1))"),
+        *("Aa", "Aa.", "Aa.a ", "a.py line 1, ", "[a](b) ", "- a.py "),
     ],
 )
 def test_linear_time(piece: str) -> None:
@@ -342,7 +343,7 @@ def test_linear_time(piece: str) -> None:
 
     def seconds(size: int) -> float:
         text = (piece * size)[: size * 8]
-        inside = [text, f"<files>{text}</files>", f"<answer>{text}</answer>", f"```\n{text}\n```", f"[{text}]"]
+        inside = [text, f"## src/a.py\n{text}", f"<files>{text}</files>", f"<answer>{text}</answer>", f"```\n{text}\n```", f"[{text}]"]
         began = time.process_time()
         for written in FORMATS:
             for content in inside:
