@@ -229,6 +229,12 @@ def test_what_it_uses_and_what_happened(server: Server, control: Control) -> Non
     assert control.call("GET", f"/sandboxes/{sid}/metrics").status_code == 404
 
 
+def test_figures_for_a_client_of_any_name(server: Server) -> None:
+    """A User-Agent that is no ASCII ended in a 500."""
+    named = httpx.get(f"{server.url}/sandboxes/metrics?sandbox_ids=7", headers=[(b"User-Agent", b"caf\xe9")])
+    assert (named.status_code, named.json()) == (200, {"sandboxes": {}})
+
+
 def test_the_documented_exceptions(server: Server, control: Control) -> None:
     """A program goes on without the volume, the proxy or the rule that it asked for; or the document is out of date."""
     table = (ROOT / "docs" / "boxes.md").read_text().split("## Exceptions")[1].split("\n\n")[2]

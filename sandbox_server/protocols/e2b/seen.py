@@ -29,7 +29,7 @@ _MOST_LOGS = 1000
 _LAST_SID = 10**19
 _LAST_S, _LAST_MS = 10**11, 10**14
 _LEVELS = ("debug", "info", "warn", "error")
-_PASSED = ("x-api-key", "authorization", "user-agent")
+_PASSED = (b"x-api-key", b"authorization", b"user-agent")
 
 
 @ROUTER.get("/sandboxes/metrics")
@@ -39,10 +39,10 @@ async def all_metrics(request: Request) -> Response:
     sids = list(dict.fromkeys(sid for sid in named if whole(sid, _LAST_SID)))
     if len(sids) > _MOST_SANDBOXES:
         raise MalformedRequest(f"sandbox_ids: at most {_MOST_SANDBOXES}")
-    headers = {name: request.headers[name] for name in _PASSED if name in request.headers}
+    headers = [(name, value) for name, value in request.headers.raw if name in _PASSED]  # bytes: they may be no ASCII
     # each by its own path through this app, which forwards to the node that has it and checks whose it is
     inner = httpx.ASGITransport(request.app)
-    async with httpx.AsyncClient(transport=inner, base_url=str(request.base_url), headers=headers) as client:
+    async with httpx.AsyncClient(transport=inner, base_url="http://server", headers=headers) as client:
         answers = await asyncio.gather(*(client.get(f"/sandboxes/{sid}/metrics") for sid in sids))
     found = {sid: answer.json() for sid, answer in zip(sids, answers, strict=True) if answer.is_success}
     return json_answer({"sandboxes": {sid: figures[-1] for sid, figures in found.items() if figures}})
