@@ -22,7 +22,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandbox_server.app.access import has, send_error
-from sandbox_server.app.relay import MISDIRECTED, Relay, of_one_hop
+from sandbox_server.app.relay import HOP_HEADER, MISDIRECTED, Relay, is_misdirected, of_one_hop
 from sandbox_server.errors import NodeUnreachable, OwnedElsewhere, StateUnavailable
 from sandbox_server.protocols._by_host import RAW, TARGET, passed_on
 from sandbox_server.state.nodes import HOP, Hop, Liveness, NodeRecord, Nodes
@@ -30,7 +30,6 @@ from sandbox_server.telemetry import FORWARDED, logger
 
 log = logger(__name__)
 
-HEADER = "sandbox-forwarded"
 _KEY = "idempotency-key"
 _PAUSE_S = 0.2
 _LOOK_EVERY_S = 1.0
@@ -63,7 +62,7 @@ class Forward:
                 await self._client.aclose()
             return
         request = _Request(scope, receive, keeps=not has(scope, "streams"))
-        said = Headers(scope=scope).get(HEADER)
+        said = Headers(scope=scope).get(HOP_HEADER)
         # the header must hold the hop secret: else a client could choose the node of its starts
         forwarded = said is not None and self._nodes().is_hop(said)
         HOP.set(Hop.FORWARDED if forwarded else Hop.FREE)  # each request runs in a task with its own context
@@ -72,7 +71,8 @@ class Forward:
         except OwnedElsewhere as there:
             if forwarded:
                 error = NodeUnreachable(f"the session is on node {there.node} by now; send the request again")
-                await send_error(scope, send, error, status=MISDIRECTED)
+                proof = (HOP_HEADER.encode(), str(said).encode("latin-1"))
+                await send_error(scope, send, error, [proof], status=MISDIRECTED)
             else:
                 await self._elsewhere(request, send, there.node)
 
@@ -96,7 +96,7 @@ class Forward:
         if record is None:
             return False
         relay = Relay(self._client, request.scope, request.receive, send)
-        passing = asyncio.create_task(relay.run(record.url + request.target, request.headers_for(record)))
+        passing = asyncio.create_task(relay.run(record.url + request.target, request.headers_for(record), secret=record.hop_secret))
         leaving = asyncio.create_task(relay.wait_for_hang_up())
         await self._watched(passing, leaving, node)
         if not passing.cancelled():
@@ -176,7 +176,7 @@ class Forward:
                 nodes.shun(node)
                 log.warning("node does not answer", node=node, url=record.url, error=str(error) or type(error).__name__)
                 return None
-            if response.status_code != MISDIRECTED:
+            if not is_misdirected(response, request.scope, record.hop_secret):
                 return _Answer(response.status_code, response.headers.raw, content)
         return None
 
@@ -237,7 +237,7 @@ class _Request:
 
     def headers_for(self, node: NodeRecord) -> list[tuple[bytes, bytes]]:
         """The client's headers and the hop secret; a POST without an idempotency key gets ours."""
-        hop, said = (HEADER.encode(), node.hop_secret.encode()), HEADER.encode()
+        hop, said = (HOP_HEADER.encode(), node.hop_secret.encode()), HOP_HEADER.encode()
         if TARGET in self.scope:  # the other node also routes by the host name, and the headers are for the box
             asked = [(b"upgrade", b"websocket"), (b"connection", b"Upgrade")] if RAW in self.scope else []
             return [*(pair for pair in passed_on(self.scope["headers"]) if pair[0] != said), *asked, hop]

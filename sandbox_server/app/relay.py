@@ -1,6 +1,7 @@
 """Streams one exchange with another node in both directions, without buffering it."""
 
 import asyncio
+import hmac
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
@@ -16,6 +17,8 @@ log = logger(__name__)
 
 MISDIRECTED = 421
 """A node's status for a forwarded request whose session is not its own."""
+HOP_HEADER = "sandbox-forwarded"
+"""In a forwarded request, and in the answer that it is misdirected: the node's hop secret."""
 _SWITCHING = 101
 _PIECE = 1 << 15
 _OF_ONE_HOP = frozenset(
@@ -26,6 +29,17 @@ _OF_ONE_HOP = frozenset(
 def of_one_hop(name: bytes) -> bool:
     """Whether a header (in lower case) is hop-by-hop."""
     return name in _OF_ONE_HOP
+
+
+def is_misdirected(response: httpx.Response, scope: Scope, secret: str) -> bool:
+    """Whether the node itself answered that the session is not its own.
+
+    A program in a box may answer with the same status, and its request must not be sent again; it knows no secret.
+    Nodes of older releases do not send the secret: theirs counts where no program can answer.
+    """
+    if response.status_code != MISDIRECTED:
+        return False
+    return TARGET not in scope or hmac.compare_digest(response.headers.get(HOP_HEADER, "").encode(), secret.encode())
 
 
 class Relay:
@@ -48,8 +62,8 @@ class Relay:
         self.failed = False
         """Whether the node did not answer, or broke off."""
 
-    async def run(self, url: str, headers: list[tuple[bytes, bytes]]) -> None:
-        """Relay the request to `url`; sets the attributes to the outcome."""
+    async def run(self, url: str, headers: list[tuple[bytes, bytes]], *, secret: str) -> None:
+        """Relay the request to `url` of the node with this hop secret; sets the attributes to the outcome."""
         names = {name for name, _ in self._scope["headers"]}
         has_body = bool(names & {b"content-length", b"transfer-encoding"})
         if not has_body:
@@ -60,7 +74,7 @@ class Relay:
             ) as response:
                 if response.status_code == _SWITCHING and RAW in self._scope:
                     await self._pass(response, self._scope[RAW])
-                elif response.status_code != MISDIRECTED:
+                elif not is_misdirected(response, self._scope, secret):
                     await self._answer(response)
         except httpx.TransportError as error:
             if TARGET in self._scope and not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):

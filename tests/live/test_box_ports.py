@@ -88,6 +88,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             while data := self.rfile.read1(65536):
                 self.wfile.write(data)
             self.close_connection = True
+        elif path == "/status":
+            open("/tmp/asked", "a").write(query + "\n")
+            self.begin(("content-length", "4"), status=int(query))
+            self.wfile.write(b"said")
         elif path == "/kept":
             self.begin(("content-length", "7"), ("etag", '"a"'), status=304)
         else:
@@ -191,6 +195,17 @@ def test_answers_without_a_body(server: Server, box: Box) -> None:
     assert box.ask(server, "HEAD", "/").headers["content-length"].isdigit()
     kept = box.ask(server, "GET", "/kept")
     assert (kept.status_code, kept.headers["etag"], kept.content) == (304, '"a"', b"")
+
+
+def test_any_status_is_one_answer(server: Server, box: Box) -> None:
+    """A program's 421 is taken for a node's, and its request sent again and again; one above 599 ends in a 500."""
+    docker("exec", box.container, "rm", "-f", "/tmp/asked")
+    for status, told in ((421, 421), (599, 599), (600, 502), (999, 502)):
+        answer = box.ask(server, "GET", f"/status?{status}")
+        assert answer.status_code == told, (status, answer.text)
+        assert (answer.text == "said") is (status == told)
+    assert docker("exec", box.container, "cat", "/tmp/asked").split() == ["421", "599", "600", "999"]
+    assert not [entry for entry in server.entries() if entry["event"] == "unforeseen error"]
 
 
 def test_large_bodies_flow(server: Server, box: Box) -> None:

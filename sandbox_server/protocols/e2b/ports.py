@@ -47,6 +47,7 @@ _OURS = frozenset((TRAFFIC_TOKEN.encode(), SANDBOX_ID.encode(), SANDBOX_PORT.enc
 _LAST_PORT = 65535
 _BODILESS = (204, 304)
 _SWITCHING = 101
+_LAST_STATUS = 599  # h11 takes what has three digits, our own server sends no other
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +280,8 @@ class _Exchange(Response):
                 self._wire.receive_data(await self._tunnel.read())
                 self._stir(bound)
             elif isinstance(event, h11.Response):
+                if event.status_code > _LAST_STATUS:
+                    raise h11.RemoteProtocolError(f"its status is {event.status_code}")
                 self._begun = True
                 await send(
                     {"type": "http.response.start", "status": event.status_code, "headers": _response_headers(event)}
