@@ -17,7 +17,7 @@ from sandbox_server.errors import (
     ServiceError,
     UnknownInstance,
 )
-from sandbox_server.protocols._values import TOO_MANY, holds_too_many, may_hold_too_many
+from sandbox_server.protocols._values import TOO_MANY, faults_of, holds_too_many, may_hold_too_many
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -82,7 +82,7 @@ def modelled(value: Mapping[str, object], model: type[Model]) -> Model:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        faults = error.errors(include_input=False, include_url=False)
+        faults = faults_of(error)
         named = {str((*fault["loc"], "body")[0]): fault["msg"] for fault in faults}  # no location: the body as a whole
         raise MalformedRequest("; ".join(f"{name}: {text}" for name, text in named.items())) from None
 

@@ -21,7 +21,7 @@ from pydantic.alias_generators import to_camel
 from sandbox_server.protocols._numbers import whole
 from sandbox_server.protocols._streamed import Last, Streamed
 from sandbox_server.protocols._values import MOST as MOST_VALUES
-from sandbox_server.protocols._values import TOO_MANY, holds_too_many, may_hold_too_many
+from sandbox_server.protocols._values import TOO_MANY, faults_of, holds_too_many, may_hold_too_many
 
 UNARY = "application/json"
 STREAM = "application/connect+json"
@@ -112,8 +112,8 @@ def parse(model: type[M], body: bytes | bytearray) -> M:
         # protobuf's JSON uses null for an unset field
         return model.model_validate({name: field for name, field in value.items() if field is not None})
     except ValidationError as error:
-        faults = error.errors(include_input=False, include_url=False)
-        reasons = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults)
+        faults = faults_of(error)
+        reasons = "; ".join(f"{'.'.join(map(str, fault['loc'])) or 'the message'}: {fault['msg']}" for fault in faults)
         raise ConnectError(Code.INVALID_ARGUMENT, reasons) from None
 
 
