@@ -22,6 +22,7 @@ from sandbox_server.state.boxes import BoxFacts
 from sandbox_server.state.store import Store
 
 _TOKEN_BYTES = 32
+_MOST_TEXT = 256 << 10  # characters
 _VIEW_KEYS = (VIEW_KEY, INSTANCE_KEY)
 
 
@@ -124,6 +125,7 @@ class BoxPlans:
     def plan(self, asked: BoxRequest, template: TemplateBuild | None, source: Source | None = None) -> BoxPlan:
         """What the box will be, without a sid. Raises UnknownImage, MalformedRequest: it cannot be granted."""
         policy = self._policy
+        _bound(asked)
         if source is not None:
             former = source.box
             image, root = former.image, former.root or former.image
@@ -180,6 +182,16 @@ class BoxPlans:
         made = Making(built, fill, policy.may_sudo(root))
         return BoxPlan(
             box, limits, egress, life, images=self._allowed.images, store=self._store, facts=self._facts, making=made
+        )
+
+
+def _bound(asked: BoxRequest) -> None:
+    """Raise MalformedRequest if the request has too much text: every list of boxes reads it, and servers keep it."""
+    texts = [asked.template, asked.user, asked.host_mask, *asked.metadata, *asked.metadata.values()]
+    texts += [*asked.env, *asked.env.values()]
+    if sum(map(len, texts)) > _MOST_TEXT:
+        raise MalformedRequest(
+            f"metadata and environment have at most {_MOST_TEXT >> 10} KB together; write long texts to files of the box"
         )
 
 
