@@ -92,9 +92,13 @@ def rewards_of(text: str, path: str = _TEXT) -> dict[str, float]:
     except (ValueError, RecursionError):
         raise ValueError(f"{path} holds {text.strip()[:60]!r}") from None
     values = said if isinstance(said, dict) else {_MAIN: said}
-    if not values or not all(isinstance(value, int | float) and math.isfinite(value) for value in values.values()):
+    try:
+        numbers = {str(name): float(value) for name, value in values.items() if isinstance(value, int | float)}
+    except OverflowError:  # an integer of more than 308 digits
+        numbers = {}
+    if not values or len(numbers) < len(values) or not all(map(math.isfinite, numbers.values())):
         raise ValueError(f"{path} holds {text.strip()[:60]!r}, which is not made of finite numbers")
-    return {str(name): float(value) for name, value in values.items()}
+    return numbers
 
 
 def scored(rewards: Mapping[str, float]) -> Score:

@@ -32,6 +32,7 @@ def test_rewards(text: str, path: str, rewards: dict[str, float], total: float) 
         ("NaN", "reward.json"),
         ('{"reward": Infinity}', "reward.json"),
         ('{"reward": "1"}', "reward.json"),
+        ('{"reward": 1%s}' % ("0" * 400), "reward.json"),
         ("{}", "reward.json"),
         ("[1]", "reward.json"),
         ("[" * 100_000, "reward.json"),
