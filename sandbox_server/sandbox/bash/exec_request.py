@@ -9,6 +9,7 @@ from sandbox_server.errors import MalformedRequest
 from sandbox_server.sandbox.process import Size
 
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_MOST_BYTES = 2 << 20  # for all arguments and variables; one alone may have 128 KB
 _SHELLS = frozenset(("bash", "/bin/bash", "/usr/bin/bash"))
 _READ_ONLY = frozenset(("BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID", "_"))  # bash's own
 
@@ -59,6 +60,11 @@ class ExecRequest:
             whole = "".join(words).encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
             raise MalformedRequest("the command, its folder or environment contains a lone surrogate") from None
+        if len(whole) > _MOST_BYTES:  # the channel would try for minutes
+            raise MalformedRequest(
+                f"the command and its environment are longer than {_MOST_BYTES >> 20} MB, which no Linux can start;"
+                " write long texts to a file or to stdin"
+            )
         if b"\0" in whole or not self.argv:
             raise MalformedRequest("the command is empty, or it, its folder or environment contains a NUL byte")
         return words
