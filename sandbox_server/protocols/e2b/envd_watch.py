@@ -7,9 +7,8 @@ between two looks are not reported, and several changes of one file are reported
 import asyncio
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from dataclasses import dataclass
+from typing import cast
 
 from fastapi import APIRouter, Request, Response
 
@@ -18,14 +17,13 @@ from sandbox_server.protocols.e2b import connect
 from sandbox_server.protocols.e2b.connect import Code, ConnectError, Message
 from sandbox_server.protocols.e2b.envd_call import Call, as_connect, streaming, unary
 from sandbox_server.protocols.e2b.envd_filesystem import entry
+from sandbox_server.protocols.e2b.watches import Watch, Watches
 from sandbox_server.sandbox.filesystem import FileInfo, FileKind
 
 ROUTER = APIRouter(include_in_schema=False)
 
 LOOK_EVERY_S = 0.5
 """Polling interval of a streamed watch."""
-WATCHERS = 1000
-"""Maximum number of watchers on this node; the least recently queried one is dropped first."""
 
 _SERVICE = "/filesystem.Filesystem"
 _DEPTH = 1000  # for "recursive"
@@ -46,29 +44,20 @@ class WatcherId(Message):
     watcher_id: str = ""
 
 
-@dataclass(slots=True)
-class Watch:
-    """A watched folder and its last seen state."""
+async def _events(call: Call, watch: Watch) -> list[dict[str, object]]:
+    """The changes since the last look. Raises as `Watches.check`."""
+    now = await _look(call, watch.path, watch.depth)
+    events = [_event(watch, name, kind, now.get(name)) for name, kind in changes(watch.seen, now)]
+    watch.seen = now
+    watches_of(call.request).check(watch)
+    return events
 
-    sid: str
-    path: str
-    """Absolute."""
-    depth: int
-    include_entry: bool
-    seen: Mapping[str, FileInfo]
 
-    async def events(self, call: Call) -> list[dict[str, object]]:
-        """Return the changes since the last look."""
-        now = await _look(call, self.path, self.depth)
-        events = [self._event(name, kind, now.get(name)) for name, kind in changes(self.seen, now)]
-        self.seen = now
-        return events
-
-    def _event(self, name: str, kind: str, info: FileInfo | None) -> dict[str, object]:
-        event: dict[str, object] = {"name": name, "type": f"EVENT_TYPE_{kind}"}
-        if self.include_entry and info is not None and kind in ("CREATE", "WRITE", "CHMOD"):
-            event["entry"] = entry(info)
-        return event
+def _event(watch: Watch, name: str, kind: str, info: FileInfo | None) -> dict[str, object]:
+    event: dict[str, object] = {"name": name, "type": f"EVENT_TYPE_{kind}"}
+    if watch.include_entry and info is not None and kind in ("CREATE", "WRITE", "CHMOD"):
+        event["entry"] = entry(info)
+    return event
 
 
 def changes(before: Mapping[str, FileInfo], after: Mapping[str, FileInfo]) -> Iterator[tuple[str, str]]:
@@ -102,49 +91,42 @@ async def watch_dir(call: Call, asked: WatchDir) -> Response:
     """Stream changes until the client disconnects or the call's time is over."""
     timeout_s = connect.timeout_s(call.request.headers)
     watch = await _begin(call, asked)
+    watches_of(call.request).stream(watch)
     return connect.stream(_frames(call, watch, timeout_s, connect.keepalive_s(call.request.headers)))
 
 
 @unary(ROUTER, f"{_SERVICE}/CreateWatcher", WatchDir)
 async def create_watcher(call: Call, asked: WatchDir) -> dict[str, object]:
     """Create a watch that the client polls."""
-    watch = await _begin(call, asked)
-    watchers = watchers_of(call.request)
     name = f"w{secrets.token_hex(8)}"
-    watchers[name] = watch
-    while len(watchers) > WATCHERS:
-        watchers.popitem(last=False)
+    watches_of(call.request).poll(name, await _begin(call, asked))
     return {"watcherId": name}
 
 
 @unary(ROUTER, f"{_SERVICE}/GetWatcherEvents", WatcherId)
 async def get_watcher_events(call: Call, asked: WatcherId) -> dict[str, object]:
     """The changes since the last call."""
-    watch = _find(call, asked.watcher_id)
-    watchers_of(call.request).move_to_end(asked.watcher_id)
-    return {"events": await watch.events(call)}
+    return {"events": await _events(call, _find(call, asked.watcher_id))}
 
 
 @unary(ROUTER, f"{_SERVICE}/RemoveWatcher", WatcherId)
 async def remove_watcher(call: Call, asked: WatcherId) -> dict[str, object]:
     """End a watch."""
-    _find(call, asked.watcher_id)
-    del watchers_of(call.request)[asked.watcher_id]
+    watches_of(call.request).drop(_find(call, asked.watcher_id))
     return {}
 
 
-def watchers_of(request: Request) -> OrderedDict[str, Watch]:
-    """The watchers of this process; they are lost when the server restarts."""
+def watches_of(request: Request) -> Watches:
+    """The watches of this process."""
     state = request.app.state
-    if not hasattr(state, "e2b_watchers"):
-        state.e2b_watchers = OrderedDict()
-    kept: OrderedDict[str, Watch] = state.e2b_watchers
-    return kept
+    if not hasattr(state, "e2b_watches"):
+        state.e2b_watches = Watches()
+    return cast(Watches, state.e2b_watches)
 
 
 def _find(call: Call, name: str) -> Watch:
-    watch = watchers_of(call.request).get(name)
-    if watch is None or watch.sid != call.view.sid:
+    watch = watches_of(call.request).find(call.view.sid, name)
+    if watch is None:
         raise ConnectError(Code.NOT_FOUND, f"watcher with id {name} not found")
     return watch
 
@@ -169,7 +151,7 @@ async def _frames(call: Call, watch: Watch, timeout_s: float | None, keepalive_s
     try:
         while until is None or time.monotonic() < until:
             await asyncio.sleep(LOOK_EVERY_S)
-            for event in await watch.events(call):
+            for event in await _events(call, watch):
                 yield connect.frame(connect.dumped({"filesystem": event}))
                 spoke = time.monotonic()
             if time.monotonic() - spoke >= keepalive_s:
@@ -179,3 +161,5 @@ async def _frames(call: Call, watch: Watch, timeout_s: float | None, keepalive_s
         yield connect.last_frame(as_connect(error))
     else:
         yield connect.last_frame(ConnectError(Code.DEADLINE_EXCEEDED, "context deadline exceeded"))
+    finally:
+        watches_of(call.request).drop(watch)

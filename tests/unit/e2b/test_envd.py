@@ -6,9 +6,10 @@ import pytest
 
 from sandbox_server.boxes.command import with_path
 from sandbox_server.protocols.e2b import envd_processes
-from sandbox_server.protocols.e2b.connect import Frames
+from sandbox_server.protocols.e2b.connect import ConnectError, Frames
 from sandbox_server.protocols.e2b.envd_filesystem import entry
 from sandbox_server.protocols.e2b.envd_watch import changes
+from sandbox_server.protocols.e2b.watches import OF_BOX, Watch, Watches
 from sandbox_server.sandbox.base import ProcessEnd, Stream
 from sandbox_server.sandbox.filesystem import FileInfo, FileKind
 
@@ -46,6 +47,29 @@ def info(inode: int = 1, at: int = 1, **fields: object) -> FileInfo:
 def test_changes(before: dict[str, FileInfo], after: dict[str, FileInfo], told: list[tuple[str, str]]) -> None:
     """A watcher gets exactly the changes that happened."""
     assert list(changes(before, after)) == told
+
+
+def watch(sid: str, entries: int) -> Watch:
+    return Watch(sid, "/d", 1, False, dict.fromkeys(map(str, range(entries)), info()))
+
+
+def test_watches_hold_so_much() -> None:
+    """A thousand watches of one large folder took 35 GB of the server; or one key's drop another's."""
+    watches, others, streamed = Watches(), watch("2", 10), watch("1", 20_000)
+    watches.poll("o", others)
+    watches.stream(streamed)
+    for number in range(5):
+        watches.poll(f"w{number}", watch("1", 12_000))
+    assert [number for number in range(5) if watches.find("1", f"w{number}")] == [3, 4]
+    with pytest.raises(ConnectError, match="50000 entries"):
+        watches.poll("w5", watch("1", 40_000))
+    assert watches.find("1", "w5") is None
+    watches.drop(streamed)
+    watches.poll("w6", watch("1", 40_000))
+    for number in range(OF_BOX + 5):
+        watches.poll(f"s{number}", watch("1", 0))
+    assert watches.find("1", "s4") is None and watches.find("1", "s5") is not None
+    assert watches.find("2", "o") is others and watches.find("1", "o") is None
 
 
 def test_entry() -> None:
