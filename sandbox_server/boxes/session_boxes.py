@@ -79,9 +79,17 @@ class SessionBoxes:
             raise
 
     async def write(
-        self, sid: str, path: str, content: bytes | str, *, user: str | None, mode: str | None, key: str = ""
+        self,
+        sid: str,
+        path: str,
+        content: bytes | str,
+        *,
+        user: str | None,
+        mode: str | None,
+        key: str = "",
+        owner: str = "",
     ) -> dict[str, Any]:
-        """Write bytes, or the blob with this SHA-256, to a file; returns its path, size and the session's notice.
+        """Write bytes, or the blob of `owner` with this SHA-256, to a file; returns path, size and session's notice.
 
         Raises:
             RequestTooLarge: more than `file_bytes`. UnknownBlob, UnknownFile, FileUnusable, UnknownUser,
@@ -97,8 +105,8 @@ class SessionBoxes:
             asked = {"data": base64.b64encode(content).decode()}
         else:
             await self.sandbox(sid)  # raises unless the session is on this node
-            self._blobs.size(content)
-            asked = {"sha256": content}
+            self._blobs.size(content, owner)
+            asked = {"sha256": content, **({"owner": owner} if owner else {})}
         return await self._act(sid, FILE, {**asked, "path": path, "user": user, "mode": mode}, key)
 
     async def run(self, sid: str, command_id: str, wanted: Mapping[str, Any]) -> tuple[BoxCommand, str]:

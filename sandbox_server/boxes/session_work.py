@@ -60,10 +60,10 @@ class SessionWork:
     ) -> Ran:
         asked: dict[str, Any] = json.loads(content)
         try:
-            sha256 = asked.get("sha256")
+            sha256, owner = asked.get("sha256"), asked.get("owner", "")
             if sha256 is not None:
-                self._blobs.size(sha256)  # before anything is written
-            chunks = _whole(base64.b64decode(asked["data"])) if sha256 is None else self._blobs.read(sha256)
+                self._blobs.size(sha256, owner)  # before anything is written
+            chunks = _whole(base64.b64decode(asked["data"])) if sha256 is None else self._blobs.read(sha256, owner)
             info = await files.write(sandbox, asked["path"], chunks, asked.get("user", USER), asked.get("mode"))
         except _REFUSED as error:
             return _ran(FILE, record, error)

@@ -158,7 +158,13 @@ async def copy_blob(request: Request, sid: Sid) -> Response:
     if view is None:
         key = idempotency_key(request)
         writing = sessions_of(request).write(
-            sid, asked.path, asked.sha256, user=asked.user, mode=asked.mode, key=f"{asked.sha256}:{key}" if key else ""
+            sid,
+            asked.path,
+            asked.sha256,
+            user=asked.user,
+            mode=asked.mode,
+            key=f"{asked.sha256}:{key}" if key else "",
+            owner=key_owner(request),
         )
         return json_answer(await asyncio.shield(spawn(request, writing)))
     sandbox, owner = await boxes.sandbox(view), asked.user or view.box.user

@@ -337,6 +337,19 @@ def test_a_sessions_token_opens_that_sessions_tools_alone(service: Service) -> N
     assert service.send("POST", f"/v1/sessions/{service.box}/tokens", KEYS["own"]).json()["code"] == "is_box"
 
 
+def test_a_blob_is_its_keys_own_in_a_session_too(service: Service) -> None:
+    """A tenant cannot copy its own blob into its session, but an operator's, whose hash it guesses."""
+    operators = b"what the operator stored"
+    sha256 = hashlib.sha256(operators).hexdigest()
+    service.send("PUT", f"/v1/blobs/{sha256}", KEYS["operator"], operators).raise_for_status()
+    path = f"/v1/boxes/{service.live}/files/from-blob"
+    assert service.send("POST", path, KEYS["own"], {"sha256": sha256, "path": "/tmp/blob"}).status_code == 404
+    service.own("POST", path, {"sha256": SHA, "path": "/tmp/blob"})
+    read = service.send("GET", f"/v1/boxes/{service.live}/files?path=/tmp/blob", KEYS["own"])
+    assert read.content == BLOB
+    service.send("POST", path, KEYS["operator"], {"sha256": sha256, "path": "/tmp/blob"}).raise_for_status()
+
+
 def test_the_keys_are_in_no_log(service: Service) -> None:
     """Everybody who reads a cluster's logs would have the keys."""
     service.send("GET", "/v1/sessions", KEYS["other"])
