@@ -63,7 +63,8 @@ class BoxCreation:
             OwnedElsewhere: another node must create it. InfrastructureError.
         """
         key = f"{asked.owner}\0{asked.idempotency_key}" if asked.idempotency_key else ""
-        if key and (made := await self._made(key)):
+        known = await self._facts.made(key) if key else None
+        if known is not None and (made := await self._boxes.get(known)).live:
             return made
         try:
             view = await self._begin(asked)
@@ -75,7 +76,7 @@ class BoxCreation:
             raise
         telemetry.STARTS.labels("ok").inc()
         if key:
-            await self._facts.remember(key, view.sid)
+            view = await self._first(key, view, known)
         log.info("box begun", sid=view.sid, image=view.box.image, kind=asked.kind.value, run=asked.run)
         return view
 
@@ -173,9 +174,17 @@ class BoxCreation:
                     error=e.detail,
                 )
 
-    async def _made(self, key: str) -> BoxView | None:
-        sid = await self._facts.made(key)
-        if sid is None:
-            return None
-        view = await self._boxes.get(sid)
-        return view if view.live else None
+    async def _first(self, key: str, view: BoxView, ended: str | None) -> BoxView:
+        """The box that the create with this key is answered with: of concurrent requests all get the first one's.
+
+        `ended`: what an earlier create with it made.
+        """
+        try:
+            first = await self._facts.remember(key, view.sid, instead=ended)
+        except BaseException:
+            self._giving_back.start(self._ending.end(view.sid, "client_gone"))
+            raise
+        if first == view.sid:
+            return view
+        self._giving_back.start(self._ending.end(view.sid, "client_gone"))
+        return await self._boxes.get(first)

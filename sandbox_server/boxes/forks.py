@@ -69,8 +69,10 @@ class BoxForks:
                 raise result
             telemetry.BOX_FORKS.labels(result.code if isinstance(result, ServiceError) else "ok").inc()
         told = [result for result in results if isinstance(result, BoxView | ServiceError)]
-        if key:
-            await self._facts.remember(key, " ".join(one.sid for one in told if isinstance(one, BoxView)))
+        sids = " ".join(one.sid for one in told if isinstance(one, BoxView))
+        if key and (first := await self._facts.remember(key, sids)) != sids:  # a concurrent request was faster
+            self._giving_back.start(self._give_back(copies))
+            return [await self._known(copy) for copy in first.split()]
         log.info("box copied", sid=sid, copies=sum(isinstance(one, BoxView) for one in told), of=n)
         return told
 

@@ -38,6 +38,14 @@ for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, ARGV[1]) end
 return 1
 """)
 
+# KEYS: the create. ARGV: what it made, its TTL in ms, what it may replace -> what the create is answered with
+_CLAIM = Script("""
+local known = redis.call('GET', KEYS[1])
+if known and known ~= ARGV[3] then return known end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return ARGV[1]
+""")
+
 
 class BoxFacts:
     """The records of boxes. Every method raises StateUnavailable if Redis does not answer."""
@@ -87,9 +95,14 @@ class BoxFacts:
         fields = flat({"deadline": deadline, "touched_at": clock.now(), **more})
         return bool(await self._connection.script(_CHANGE, keys, [self._kept_ms(deadline), box.to_json(), *fields]))
 
-    async def remember(self, key: str, sid: str) -> None:
-        """Note that a create with this idempotency key made the box `sid`."""
-        await self._connection.send("SET", self._keys.box_key(_digest(key)), sid, "PX", round(1000 * _KEY_S))
+    async def remember(self, key: str, made: str, *, instead: str | None = None) -> str:
+        """Note that a create with this idempotency key made `made` (a sid, say), unless a concurrent one was first.
+
+        Returns what the first one made. `instead`: what it made, and what has ended since.
+        """
+        args = [made, round(1000 * _KEY_S), instead or ""]
+        claimed = await self._connection.script(_CLAIM, [self._keys.box_key(_digest(key))], args)
+        return str(claimed.decode())
 
     async def made(self, key: str) -> str | None:
         """The sid of the box recently made by a create with this idempotency key, or None."""

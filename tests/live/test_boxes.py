@@ -5,6 +5,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -319,6 +320,20 @@ def test_an_idempotency_key_makes_one_box(server: Server) -> None:
     third = control.create()["sandboxID"]
     assert third != first["sandboxID"]
     control.kill(third)
+
+
+def test_requests_with_one_key_at_once_make_one_box(server: Server) -> None:
+    """A client or a balancer that sends a create again before its answer has come leaves an orphan."""
+    control = Control(server, **{"Idempotency-Key": "k-2"})
+    with ThreadPoolExecutor(4) as threads:
+        made = {one["sandboxID"] for one in threads.map(lambda _: control.create(), range(4))}
+        assert len(made) == 1
+        (sid,) = made
+        forks = list(threads.map(lambda _: control.call("POST", f"/sandboxes/{sid}/fork", {"count": 2}), range(2)))
+    copies = [{one["sandbox"]["sandboxID"] for one in fork.json()} for fork in forks]
+    assert copies[0] == copies[1] and len(copies[0]) == 2
+    until(lambda: len(server.containers()) == 3, 20, "no other is left")
+    control.kill(sid, *copies[0])
 
 
 def test_a_removed_container_is_a_lost_box(server: Server, control: Control) -> None:
