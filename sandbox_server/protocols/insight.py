@@ -1,5 +1,6 @@
 """Many sessions at once: their health in one word, groups, runs, pass rates, and export of whole runs."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict
@@ -22,6 +23,7 @@ from sandbox_server.records import VerdictName
 from sandbox_server.sessions.base import Sessions
 
 _PAGE = 200
+_AT_ONCE = 5
 
 
 class _Shown(BaseModel):
@@ -198,14 +200,28 @@ async def _lines(sessions: Sessions, wanted: SessionFilter, *, actions: bool) ->
         for seen in page:
             if not seen.record.kind.is_rollout:
                 continue
-            line = await _exported(sessions, seen.record.sid)
-            if actions:
-                line["actions"] = [asdict(one) for one in await sessions.actions(seen.record.sid)]
-            yield json.dumps(line).encode() + b"\n"
+            line = json.dumps(await _exported(sessions, seen.record.sid)).encode()
+            if not actions:
+                yield line + b"\n"
+                continue
+            yield line[:-1] + b', "actions": ['
+            async for piece in _actions(sessions, seen.record.sid):
+                yield piece
+            yield b"]}\n"
         if len(page) < _PAGE:
             return
         last = page[-1].record
         wanted = SessionFilter(run=wanted.run, since=wanted.since, before=(last.created_at, last.sid))
+
+
+async def _actions(sessions: Sessions, sid: str) -> AsyncIterator[bytes]:
+    """A session's journal as the elements of a JSON list, a few at a time: each may have SANDBOX_MAX_BODY_MB."""
+    after = 0
+    while some := await sessions.actions(sid, after=after, limit=_AT_ONCE):
+        for one in some:
+            yield (b", " if after else b"") + json.dumps(asdict(one)).encode()
+            after = one.seq
+            await asyncio.sleep(0)
 
 
 async def _exported(sessions: Sessions, sid: str) -> dict[str, object]:
