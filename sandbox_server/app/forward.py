@@ -96,7 +96,9 @@ class Forward:
         if record is None:
             return False
         relay = Relay(self._client, request.scope, request.receive, send)
-        passing = asyncio.create_task(relay.run(record.url + request.target, request.headers_for(record), secret=record.hop_secret))
+        passing = asyncio.create_task(
+            relay.run(record.url + request.target, request.headers_for(record), secret=record.hop_secret)
+        )
         leaving = asyncio.create_task(relay.wait_for_hang_up())
         await self._watched(passing, leaving, node)
         if not passing.cancelled():

@@ -132,10 +132,8 @@ def _target(name: str, copy: Copy, *, folder: bool) -> str | None:
     if source == ".":
         return posixpath.join(copy.target, name) if name != "." else copy.target
     wild = _WORD.search(source) is not None
-    if wild:
-        ends = _ends(source, name)
-    else:
-        ends = 1 << len(source) if f"{name}/".startswith(f"{source}/") else 0
+    names_it = f"{name}/".startswith(f"{source}/")
+    ends = _ends(source, name) if wild else names_it << len(source)
     place = -1
     for part in name.split("/"):
         place += len(part) + 1

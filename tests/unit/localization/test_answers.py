@@ -343,7 +343,14 @@ def test_linear_time(piece: str) -> None:
 
     def seconds(size: int) -> float:
         text = (piece * size)[: size * 8]
-        inside = [text, f"## src/a.py\n{text}", f"<files>{text}</files>", f"<answer>{text}</answer>", f"```\n{text}\n```", f"[{text}]"]
+        inside = [
+            text,
+            f"## src/a.py\n{text}",
+            f"<files>{text}</files>",
+            f"<answer>{text}</answer>",
+            f"```\n{text}\n```",
+            f"[{text}]",
+        ]
         began = time.process_time()
         for written in FORMATS:
             for content in inside:
