@@ -191,7 +191,7 @@ def _bound(asked: BoxRequest) -> None:
     texts += [*asked.env, *asked.env.values()]
     if sum(map(len, texts)) > _MOST_TEXT:
         raise MalformedRequest(
-            f"metadata and environment have at most {_MOST_TEXT >> 10} KB together; write long texts to files of the box"
+            f"metadata and environment have at most {_MOST_TEXT >> 10} KB together; write long texts to files"
         )
 
 

@@ -100,8 +100,9 @@ class BoxFacts:
 
         Returns what the first one made. `instead`: what it made, and what has ended since.
         """
-        args = [made, round(1000 * _KEY_S), instead or ""]
-        claimed = await self._connection.script(_CLAIM, [self._keys.box_key(_digest(key))], args)
+        claimed = await self._connection.script(
+            _CLAIM, [self._keys.box_key(_digest(key))], [made, round(1000 * _KEY_S), instead or ""]
+        )
         return str(claimed.decode())
 
     async def made(self, key: str) -> str | None:

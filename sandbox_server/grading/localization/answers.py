@@ -99,9 +99,7 @@ def _paths(tag: str, written: str) -> "_Reader":
 
 def _read_list(body: str, into: Locations) -> None:
     """Read a list of paths."""
-    for entry in entries(body):
-        if into.full:
-            break
+    for entry in into.while_room(entries(body)):
         into.file(entry)
 
 

@@ -79,9 +79,7 @@ def read_lines(text: str, into: Locations) -> bool:
     """
     path = in_class = titled = ""
     clean = False
-    for line in text.splitlines():
-        if into.full:
-            break
+    for line in into.while_room(text.splitlines()):
         stripped = line.strip()
         if not stripped:
             in_class = ""

@@ -1,10 +1,15 @@
 """Collects what an answer names, without duplicates and up to a bound."""
 
 import re
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
+from typing import TypeVar
 
 from sandbox_server.grading.localization import references
 from sandbox_server.grading.localization.paths import Roots, unbulleted
 from sandbox_server.records import Answer
+
+T = TypeVar("T")
 
 MAX_LOCATIONS = 5_000
 """Limit per answer; more is a tree listing, not an answer."""
@@ -29,10 +34,9 @@ class Locations:
     def __bool__(self) -> bool:
         return bool(self._files)
 
-    @property
-    def full(self) -> bool:
-        """Whether whatever else the answer names is left out: a reader need not go on."""
-        return self._count > MAX_LOCATIONS
+    def while_room(self, items: Iterable[T]) -> Iterator[T]:
+        """`items`, as long as what they name is not left out anyway."""
+        return takewhile(lambda _: self._count <= MAX_LOCATIONS, items)
 
     @property
     def sound(self) -> bool:

@@ -90,9 +90,7 @@ def read_value(value: object, into: Locations, depth: int = 0) -> None:
             if path := into.file(value[0]):
                 into.span(path, *value[1])
         else:
-            for element in value:
-                if into.full:
-                    break
+            for element in into.while_room(value):
                 read_value(element, into, depth + 1)
     else:
         into.problem(f"no location: {str(value)[:80]}")
