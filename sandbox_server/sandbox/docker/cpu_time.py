@@ -11,6 +11,7 @@ from sandbox_server.errors import SandboxLost, ServiceError
 from sandbox_server.sandbox.base import CpuTime
 from sandbox_server.sandbox.docker import cgroup
 from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.sandbox.docker.stats import stats
 
 _ASKED = 2  # containers that the engine is asked about at a time: each answer takes it some ms
 _KEPT = 10_000  # readings of removed containers that nobody has taken
@@ -96,10 +97,8 @@ class CpuTimes:
         """Ask the engine; None: it does not run."""
         try:
             async with self._asking:
-                stats: dict[str, Any] = await self._engine.call(
-                    lambda api: api.stats(container_id, stream=False, one_shot=True)
-                )
-            used = int(stats["cpu_stats"]["cpu_usage"]["total_usage"]) / 1e9
+                told = await self._engine.call(lambda api: stats(api, container_id))
+            used = int(told["cpu_stats"]["cpu_usage"]["total_usage"]) / 1e9
         except (SandboxLost, KeyError):
             return None
         return used or None  # the engine tells 0 for one that does not run

@@ -21,6 +21,7 @@ from sandbox_server.errors import EngineUnavailable, SandboxLost, ServiceError
 from sandbox_server.sandbox.base import ContainerSpec, Runtime, Sandbox
 from sandbox_server.sandbox.docker.cgroup import Kills, Processes, kills
 from sandbox_server.sandbox.docker.engine import Engine
+from sandbox_server.sandbox.docker.stats import stats
 from sandbox_server.sandbox.outside import FILES, Changed, Seen, Unseen, Usage
 from sandbox_server.sandbox.tree import NotShown, Tree, plain_overlay
 
@@ -76,18 +77,15 @@ class DockerOutside:
 
     async def usage(self, container_id: str) -> Usage:
         """See `sandbox.outside.Outside.usage`."""
-        stats: dict[str, Any] = await self._engine.call(
-            # one reading: by default the engine takes a second one a second later
-            lambda api: api.stats(container_id, stream=False, one_shot=True)
-        )
-        memory = stats.get("memory_stats") or {}
+        told = await self._engine.call(lambda api: stats(api, container_id))
+        memory = told.get("memory_stats") or {}
         if "usage" not in memory:
             raise SandboxLost(f"the container {container_id[:12]} is not running")
         kinds = memory.get("stats") or {}
         cache = kinds.get("total_cache", kinds.get("file", 0))
         unused = kinds.get("total_inactive_file", kinds.get("inactive_file", 0))
         return Usage(
-            cpu_s=stats["cpu_stats"]["cpu_usage"]["total_usage"] / 1e9,
+            cpu_s=told["cpu_stats"]["cpu_usage"]["total_usage"] / 1e9,
             memory_bytes=max(0, memory["usage"] - unused),
             cache_bytes=cache,
         )
@@ -106,8 +104,8 @@ class DockerOutside:
             return True
         if await self._told_of_ooms(0.0, container=[container_id]):
             return True
-        stats: dict[str, Any] = await self._engine.call(lambda api: api.stats(container_id, stream=False))
-        memory = stats.get("memory_stats") or {}
+        told = await self._engine.call(lambda api: stats(api, container_id, one_shot=False))
+        memory = told.get("memory_stats") or {}
         peak, limit = memory.get("max_usage", 0), memory.get("limit", 0)
         return bool(limit) and peak >= limit * _NEAR
 
