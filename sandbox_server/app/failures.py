@@ -3,6 +3,8 @@
 import json
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
+from typing import cast
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -11,7 +13,17 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandbox_server.app.access import send_error
-from sandbox_server.errors import InfrastructureError, MalformedRequest, RequestError, ServiceError
+from sandbox_server.boxes.boxes import Boxes
+from sandbox_server.errors import (
+    InfrastructureError,
+    MalformedRequest,
+    RequestError,
+    SandboxLost,
+    SandboxPaused,
+    ServiceError,
+    UnknownSession,
+)
+from sandbox_server.lifecycle import SessionState
 from sandbox_server.protocols._traits import TRAIT, Trait
 from sandbox_server.protocols._wire import refusal, retry_after
 from sandbox_server.telemetry import INFRA_ERRORS, logger
@@ -52,6 +64,8 @@ class Unforeseen:
 
 async def service_error(request: Request, error: ServiceError) -> Response:
     """The response to an error that a route raised."""
+    if isinstance(error, SandboxLost) and (sid := request.path_params.get("sid")):
+        error = await _of_its_box(request, str(sid), error)
     if isinstance(error, InfrastructureError):
         INFRA_ERRORS.labels(error.code).inc()
         log.error("request failed", path=request.url.path, code=error.code, error=error.detail)
@@ -61,6 +75,17 @@ async def service_error(request: Request, error: ServiceError) -> Response:
         return _json(503, refusal(error), retry_after(error))
     body = {"code": error.code, "detail": error.detail, "retryable": error.retryable}
     return _json(error.http_status, body, retry_after(error) if error.http_status == 429 else None)
+
+
+async def _of_its_box(request: Request, sid: str, lost: SandboxLost) -> ServiceError:
+    """The error of a request whose box has no container any more: its client ended or paused the box meanwhile."""
+    with suppress(ServiceError):
+        view = await cast(Boxes, request.app.state.boxes).find(sid)
+        if view is not None and view.record.state == SessionState.ENDED:
+            return UnknownSession(f"box {sid} has ended ({view.record.end_reason})")
+        if view is not None and view.paused:
+            return SandboxPaused(f"box {sid} was paused meanwhile; connect to it, which resumes it")
+    return lost
 
 
 def install(app: FastAPI) -> None:

@@ -291,6 +291,21 @@ def test_a_container_that_dies_is_told(boxes: Boxes) -> None:
     assert boxes.run(sid, "true").status_code in (404, 500)
 
 
+def test_a_box_that_its_client_ends_is_no_fault(boxes: Boxes) -> None:
+    """Whoever kills or pauses boxes that are in use raises an alarm about the host."""
+    since = boxes.server.log.stat().st_size
+    for method, path, status, code in (
+        ("DELETE", "", 404, "unknown_session"),
+        ("POST", "/pause", 409, "sandbox_paused"),
+    ):
+        sid, key = boxes.create()["sid"], uuid.uuid4().hex
+        boxes.ran(sid, "sleep 60", key=key, wait_s=0)
+        threading.Timer(0.5, boxes.http.request, (method, f"/v1/boxes/{sid}{path}")).start()
+        refused(boxes.http.get(f"/v1/boxes/{sid}/commands/{key}?wait_s=30"), status, code)
+        boxes.http.delete(f"/v1/boxes/{sid}")
+    assert not [entry for entry in boxes.server.entries(since) if entry["event"] == "request failed"]
+
+
 def test_slimes_wait_over_a_restart(narrow: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """The done file gives the command's exit code; a missing box is an error, not a slow command."""
     monkeypatch.setenv("SANDBOX_URL", narrow.url)
