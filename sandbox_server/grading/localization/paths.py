@@ -6,7 +6,13 @@ from collections.abc import Iterable, Iterator
 
 from sandbox_server.grading.localization.references import heading, links
 
-_BULLET = re.compile(r"(?:[-*+•\u2013]|\d{1,4}[.)])\s+")
+_BULLET = re.compile(r"(?:[-*+•\u2013]|\d{1,4}[.)])\s+(?:\[[ xX]\]\s+)?")
+_BETWEEN = re.compile(r"[,;|\t]|\sand\s")
+_REMARKED = re.compile(r"(\S*[^\s:]\.[A-Za-z0-9_+-]+)(?:\s+[-\u2013\u2014(#]|:\s|::[A-Za-z_]).*")
+"""A path with an ending, and a remark or a name behind it."""
+_ENDING = re.compile(r".*\.[A-Za-z0-9]{1,5}")
+_AROUND = "\u201c\u201d\u2018\u2019\ufeff\u200b\u2060"
+"""Quotes of word processors; characters without a width."""
 _AT_LINES = re.compile(r":\d{1,9}(?:[-:]\d{1,9})?$")
 _QUOTED = re.compile(r"\"([^\"\n]*)\"|'([^'\n]*)'|`([^`\n]*)`")
 _NUMBER = re.compile(r"[-+]?[\d.]+")
@@ -86,7 +92,7 @@ def _of_line(line: str) -> Iterator[str]:
     if len(quoted) > 1:
         yield from ("".join(groups) for groups in quoted)
         return
-    pieces = [piece.strip() for piece in line.split(",")]
+    pieces = [piece.strip() for piece in _BETWEEN.split(line)]
     if len(pieces) > 1 and all(_like_path(piece) for piece in pieces if piece):
         yield from filter(None, pieces)
     else:
@@ -105,8 +111,10 @@ def unbulleted(text: str) -> str:
 
 
 def _bare(text: str) -> str:
-    """`text` without the quotes and marks that people put around a path."""
-    text = unbulleted(text)
+    """`text` without the quotes, marks and remarks that people put around a path."""
+    text = unbulleted(text).strip(_AROUND)
+    if (remarked := _REMARKED.fullmatch(text)) is not None and not _ENDING.fullmatch(text):
+        text = remarked[1]
     if text.startswith("<") and text.endswith(">") and "</" in text:
         text = text[text.find(">") + 1 : text.rfind("</")].strip()  # <file>src/a.py</file>
     if text.startswith("**") and text.endswith("**"):

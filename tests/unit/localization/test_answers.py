@@ -78,6 +78,11 @@ def test_case_31_nothing_to_find() -> None:
     [
         '"src/a.py", "src/b.py"',
         "src/a.py, src/b.py,",
+        "src/a.py and src/b.py",
+        "src/a.py; src/b.py",
+        "src/a.py\tsrc/b.py",
+        "src/a.py | src/b.py",
+        "src/a.py - calls src/c.py too\nsrc/b.py (see below)",
         "1. `src/a.py`\n2. `src/b.py` - where it is called",
         "* **src/a.py**\n* src//b.py",
         "<file>src/a.py</file>\n<file>src/b.py</file>",
@@ -94,7 +99,11 @@ def test_other_ways_to_write_a_list_of_files(written: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["lib b/x.py", "données/carte (français).txt", "pages/[slug]/a.tsx", "Makefile", ".env"]
+    "name",
+    [
+        *("lib b/x.py", "données/carte (français).txt", "pages/[slug]/a.tsx", "Makefile", ".env"),
+        *("v1.0 - notes.txt", "a.b (copy).py", "this and that.md", "a;b", "l\u2019eau.md"),
+    ],
 )
 def test_names_with_odd_signs_are_kept(name: str) -> None:
     assert parse_answer(files(name), written="files") == Answer("files", (name,))
@@ -335,7 +344,7 @@ def test_any_value_can_be_read(value: object) -> None:
             "{",
         ),
         *("<files>\nsrc/a.py\n</files>\n", "src/a.py\nfunction: f\n", "<function=result><parameter=a>", "('a',(1,1))"),
-        *("Aa", "Aa.", "Aa.a ", "a.py line 1, ", "[a](b) ", "- a.py "),
+        *("Aa", "Aa.", "Aa.a ", "a.py line 1, ", "[a](b) ", "- a.py ", " ", ".a", "a.py  and"),
     ],
 )
 def test_linear_time(piece: str) -> None:
