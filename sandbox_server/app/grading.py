@@ -9,8 +9,8 @@ from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
 from sandbox_server.grading.assays import Assays
 from sandbox_server.grading.attempts import Retries
-from sandbox_server.grading.base import Baseline, Judging
-from sandbox_server.grading.certifying import Certifying, Claims
+from sandbox_server.grading.base import Baseline, Claims, Judging
+from sandbox_server.grading.certifying import Certifying
 from sandbox_server.grading.confirming import Confirming
 from sandbox_server.grading.containers import Ahead, Bounds, Containers, Sealing
 from sandbox_server.grading.grading import Grading

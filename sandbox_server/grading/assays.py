@@ -2,32 +2,19 @@
 
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
-from typing import Any, Protocol
 
 from sandbox_server import telemetry
 from sandbox_server.catalogue.certificate_key import CertificateKey
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import InfrastructureError
 from sandbox_server.grading.assay import PART, Assay, Finding, finding
+from sandbox_server.grading.base import CertificateStore
 
 log = telemetry.logger(__name__)
 
 _TRUSTED_S = 10.0
 _REMEMBERED = 1024
 _NOTHING = Finding()
-
-
-class CertificateStore(Protocol):
-    """Where certificates are stored."""
-
-    async def part(self, key: CertificateKey, part: str, /) -> dict[str, Any] | None:
-        """The stored part, or None. Raises CatalogueUnavailable."""
-        ...
-
-    async def update(self, key: CertificateKey, part: str, document: Mapping[str, Any], /) -> None:
-        """Replace a part. Raises CatalogueUnavailable."""
-        ...
 
 
 class Assays:

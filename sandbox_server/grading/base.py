@@ -3,8 +3,9 @@
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
+from sandbox_server.catalogue.certificate_key import CertificateKey
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.records import Score, Verdict, VerdictName
 from sandbox_server.sandbox.base import Sandbox
@@ -30,7 +31,7 @@ class GradeRequest:
 
     @property
     def account(self) -> str:
-        """Who uses up a quota by it."""
+        """The account whose quota it uses: the API key's name, else the run."""
         return self.owner or self.run
 
 
@@ -49,11 +50,11 @@ class TestRun:
     versions: Mapping[str, str] = field(default_factory=dict)
     log_tail: str = ""
     passed: frozenset[str] = frozenset()
-    """Those of the row's F2P and P2P tests that passed; empty if an exit code judges."""
+    """The row's F2P and P2P tests that passed; empty if an exit code judges."""
     log: str = ""
     """The kept part of the tests' output."""
     score: Score | None = None
-    """Rewards that the tests themselves gave; None: counts and verdict decide."""
+    """Rewards that the tests themselves gave; None: the reward function decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,30 @@ BaselineSource = Callable[[TaskInstance], Awaitable[Baseline | None]]
 
 CleanSandbox = Callable[[], AbstractAsyncContextManager[Sandbox]]
 """Opens another container of the instance, without the patch; it is removed at the end of the block."""
+
+
+class CertificateStore(Protocol):
+    """Where certificates are stored."""
+
+    async def part(self, key: CertificateKey, part: str, /) -> dict[str, Any] | None:
+        """The stored part, or None. Raises CatalogueUnavailable."""
+        ...
+
+    async def update(self, key: CertificateKey, part: str, document: Mapping[str, Any], /) -> None:
+        """Replace a part. Raises CatalogueUnavailable."""
+        ...
+
+
+class Claims(Protocol):
+    """Decides between servers which of them does a piece of work, such as a grading or a certificate."""
+
+    async def claim(self, name: str, /) -> Any:
+        """Claim `name`; returns a token for `unclaim`, or None if another server has it. Raises StateUnavailable."""
+        ...
+
+    async def unclaim(self, claim: Any, /) -> None:
+        """Release the claim."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

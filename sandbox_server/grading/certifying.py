@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from random import Random
-from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from sandbox_server import telemetry
+from sandbox_server.catalogue.certificate_key import CertificateKey
 from sandbox_server.catalogue.changes import UnreadablePatch
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import GraderBroken
@@ -29,11 +29,11 @@ from sandbox_server.grading.altering import (
     test_paths,
     together,
 )
-from sandbox_server.grading.base import Aside, TestRun
+from sandbox_server.grading.base import Aside, CertificateStore, Claims, TestRun
 from sandbox_server.grading.odds import patterns
 from sandbox_server.grading.reasons import failures, of, right
+from sandbox_server.grading.run_gate import RunGate
 from sandbox_server.grading.stubbing import fix_changes, limited, read_fix, stub_passes
-from sandbox_server.grading.turns import Turns
 from sandbox_server.grading.variants.base import Unit, Variant
 from sandbox_server.grading.variants.making import MOST_VARIANTS, module_unit, units, unnamed_units
 from sandbox_server.records import VerdictName
@@ -43,33 +43,9 @@ log = telemetry.logger(__name__)
 PART = "variants"
 _GRADED = (VerdictName.RESOLVED, VerdictName.UNRESOLVED)
 _ROUNDS = 3
-"""Variants tried of each unit; more are tried only of units that have none yet."""
+"""Variants that are tried for each unit; more are tried only for units of which none was usable."""
 _MOST_RUNS = 48
 _LOOK_S = 1.0  # pause while another server makes the variants
-
-
-class CertificateStore(Protocol):
-    """Where certificates are stored."""
-
-    async def part(self, key: Any, part: str, /) -> dict[str, Any] | None:
-        """The stored part, or None. Raises CatalogueUnavailable."""
-        ...
-
-    async def update(self, key: Any, part: str, document: Mapping[str, Any], /) -> None:
-        """Replace a part. Raises CatalogueUnavailable."""
-        ...
-
-
-class Claims(Protocol):
-    """Decides between servers which of them makes a certificate."""
-
-    async def claim(self, name: str, /) -> Any:
-        """Claim `name`; a token, or None if another server has it. Raises StateUnavailable."""
-        ...
-
-    async def unclaim(self, claim: Any, /) -> None:
-        """Release the claim."""
-        ...
 
 
 class Certifying:
@@ -107,7 +83,7 @@ class Certifying:
         """
         self._uncrowded = uncrowded
 
-    async def variants(self, instance: TaskInstance, key: Any, aside: Aside = nullcontext) -> Variants:
+    async def variants(self, instance: TaskInstance, key: CertificateKey, aside: Aside = nullcontext) -> Variants:
         """The variants stored under `key`; if there are none, make them, or wait for who does, within `aside`.
 
         Raises:
@@ -119,7 +95,7 @@ class Certifying:
         async with aside():
             return await self._made_once(instance, key)
 
-    async def _made_once(self, instance: TaskInstance, key: Any) -> Variants:
+    async def _made_once(self, instance: TaskInstance, key: CertificateKey) -> Variants:
         turn = self._turns.setdefault(str(key), asyncio.Lock())
         async with turn:
             while (found := await self._stored(key)) is None:
@@ -135,12 +111,12 @@ class Certifying:
                 break
         return found
 
-    async def make(self, instance: TaskInstance, key: Any) -> Variants:
+    async def make(self, instance: TaskInstance, key: CertificateKey) -> Variants:
         """Make the variants anew and store them. Raises as `variants`."""
         async with self._room:
             began = time.monotonic()
-            turns = Turns(self._uncrowded, self._yield_s)
-            made = await _Making(self._runs, instance, began + self._budget_s, turns).variants()
+            gate = RunGate(self._uncrowded, self._yield_s)
+            made = await _Making(self._runs, instance, began + self._budget_s, gate).variants()
         made = replace(made, seconds=round(time.monotonic() - began, 2))
         await self._store.update(key, PART, made.to_json())
         log.info(
@@ -153,7 +129,7 @@ class Certifying:
         )
         return made
 
-    async def _stored(self, key: Any) -> Variants | None:
+    async def _stored(self, key: CertificateKey) -> Variants | None:
         document = await self._store.part(key, PART)
         return None if document is None else Variants.from_json(document)
 
@@ -169,9 +145,9 @@ def _expected_files(instance: TaskInstance) -> dict[str, None]:
 class _Making:
     """Makes the variants of one instance."""
 
-    def __init__(self, runs: Runs, instance: TaskInstance, deadline: float, turns: Turns) -> None:
+    def __init__(self, runs: Runs, instance: TaskInstance, deadline: float, gate: RunGate) -> None:
         self._runs = runs
-        self._turns = turns
+        self._gate = gate
         self._instance = instance
         self._gold = instance.gold_patch.encode()
         self._deadline = deadline
@@ -213,7 +189,7 @@ class _Making:
         instance = limited(self._instance, self._gold_s or self._instance.eval_timeout_s)
 
         async def run(patch: bytes, altered: Mapping[str, bytes]) -> TestRun:
-            await self._turns.next()
+            await self._gate.wait()
             self._count += 1
             return await self._runs.run_altered(instance, patch, altered)
 
@@ -349,7 +325,7 @@ class _Making:
                 yield at
 
     async def _run(self, patch: bytes, chosen: Chosen, focus: str = "") -> TestRun:
-        await self._turns.next()
+        await self._gate.wait()
         self._count += 1
         # Without alterations the tests keep the row's names.
         units = self._units if chosen or focus else ()
@@ -369,4 +345,4 @@ class _Making:
         return [variant for variant in variants if variant.kind != "swap" or variant.site not in sites]
 
     def _over(self) -> bool:
-        return self._count >= _MOST_RUNS or time.monotonic() - self._turns.waited_s >= self._deadline
+        return self._count >= _MOST_RUNS or time.monotonic() - self._gate.waited_s >= self._deadline

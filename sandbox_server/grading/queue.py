@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from sandbox_server import telemetry
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import InfrastructureError
-from sandbox_server.grading.base import GradeRequest
+from sandbox_server.grading.base import Claims, GradeRequest
 from sandbox_server.grading.durations import Durations
 from sandbox_server.grading.grading import Grading
 from sandbox_server.grading.slots import SlotQueue, Ticket
@@ -51,18 +51,6 @@ class VerdictStore(Protocol):
 
     async def grading_seconds(self, instance_id: str, /) -> float | None:
         """Recent duration of the instance's unmasked gradings, or None. Raises CatalogueUnavailable."""
-        ...
-
-
-class Claims(Protocol):
-    """Decides between servers which of them grades a key."""
-
-    async def claim(self, name: str, /) -> Any:
-        """Claim `name`; returns a token for `unclaim`, or None if another server has it. Raises StateUnavailable."""
-        ...
-
-    async def unclaim(self, claim: Any, /) -> None:
-        """Release the claim."""
         ...
 
 

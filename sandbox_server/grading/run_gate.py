@@ -1,4 +1,4 @@
-"""Lets gradings go before the runs of a certificate, for a bounded time."""
+"""Delays the runs of a certificate while gradings wait, for a bounded time."""
 
 import asyncio
 import time
@@ -6,19 +6,19 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 
-class Turns:
-    """The turns of one certificate's runs."""
+class RunGate:
+    """Holds back the runs of one certificate."""
 
     def __init__(self, uncrowded: Callable[[], Awaitable[None]] | None, most_s: float) -> None:
-        """`uncrowded` returns once nothing goes first; None: nothing ever does. All turns wait `most_s` seconds."""
+        """`uncrowded` returns once no grading waits; None: runs never wait. `most_s` bounds all waits together."""
         self._uncrowded = uncrowded
         self._most_s = most_s
-        self._one = asyncio.Lock()  # runs that wait beside each other wait once
+        self._one = asyncio.Lock()  # so that the time of concurrent waits counts once
         self.waited_s = 0.0
         """Seconds that the runs have waited."""
 
-    async def next(self) -> None:
-        """Return when a run may start."""
+    async def wait(self) -> None:
+        """Wait until the next run may start."""
         if self._uncrowded is None:
             return
         async with self._one:
