@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from sandbox_server.actions.batch import BatchBounds, Batches
-from sandbox_server.boxes.commands import Kept
+from sandbox_server.boxes.commands import CommandBounds
 from sandbox_server.boxes.policy import BoxPolicy, BoxSize
 from sandbox_server.boxes.snapshotting import SnapshotBounds
 from sandbox_server.boxes.templates import TemplateBounds
@@ -102,9 +102,9 @@ def batches_of(settings: Settings) -> Batches:
     )
 
 
-def kept_of(settings: Settings) -> Kept:
+def command_bounds(settings: Settings) -> CommandBounds:
     """Bounds of the kept output of the commands of boxes and sessions."""
-    return Kept(
+    return CommandBounds(
         output_bytes=int(settings.box_output_mb * 2**20),
         total_bytes=int(settings.box_output_total_mb * 2**20),
         session_s=settings.session_max_s,
@@ -135,7 +135,7 @@ def box_policy(settings: Settings, *, cpus: float) -> BoxPolicy:
 
 
 def snapshot_bounds(settings: Settings) -> SnapshotBounds:
-    """Of the snapshots of one API key."""
+    """The bounds on the snapshots of one API key, from the settings."""
     return SnapshotBounds(count=settings.snapshots, total_bytes=int(settings.snapshots_mb * 2**20))
 
 

@@ -1,4 +1,4 @@
-"""What starts, drives and ends sessions and boxes on this node."""
+"""Opens the parts that start, drive and end sessions and boxes on this node."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -10,7 +10,14 @@ from sandbox_server.app import session_config as configs
 from sandbox_server.app.data_disk import DataDisk
 from sandbox_server.app.foundation import Foundation
 from sandbox_server.app.gradings import Gradings
-from sandbox_server.app.limits import batches_of, box_policy, in_catalogue, kept_of, snapshot_bounds, template_bounds
+from sandbox_server.app.limits import (
+    batches_of,
+    box_policy,
+    command_bounds,
+    in_catalogue,
+    snapshot_bounds,
+    template_bounds,
+)
 from sandbox_server.app.workspaces import captures_of
 from sandbox_server.boxes.allowed import AllowedImages
 from sandbox_server.boxes.bases import Bases
@@ -78,7 +85,7 @@ from sandbox_server.starts.starts import Starts
 
 @dataclass(frozen=True, slots=True)
 class BoxWork:
-    """What runs in boxes, and in sessions by the API of boxes."""
+    """Commands and files in boxes, and in sessions by the API of boxes."""
 
     data_disk: DataDisk
     blobs: Blobs
@@ -89,7 +96,7 @@ class BoxWork:
 
 @dataclass(frozen=True, slots=True)
 class Sandboxes:
-    """Nothing is taken over from a former server before `recovery.recover`."""
+    """The parts for sessions and boxes. Nothing is taken over from an earlier server before `recovery.recover`."""
 
     work: BoxWork
     log: SessionLog
@@ -129,7 +136,7 @@ async def _open_work(settings: Settings, base: Foundation) -> AsyncIterator[BoxW
         events = BoxEvents()
         processes = Processes(notes=base.state.boxes, events=events)
         stack.push_async_callback(processes.close)
-        commands = Commands(processes, base.state.commands, kept_of(settings))
+        commands = Commands(processes, base.state.commands, command_bounds(settings))
         stack.push_async_callback(commands.close)
         yield BoxWork(data_disk, blobs, processes, commands, events)
 
@@ -155,7 +162,7 @@ def _elsewhere(settings: Settings, checkpoints: Checkpoints) -> _Elsewhere:
 
 @asynccontextmanager
 async def open_sandboxes(settings: Settings, base: Foundation, gradings: Gradings) -> AsyncIterator[Sandboxes]:
-    """Open them; nothing is started or ended before it is asked for.
+    """Open the parts; they start and end nothing by themselves.
 
     Raises:
         EngineUnavailable. ValueError: a setting cannot be used.

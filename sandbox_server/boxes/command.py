@@ -8,7 +8,7 @@ _SHELLS = frozenset({"bash", "sh", "dash"})
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class CommandLine:
     """Command line and environment, as requested."""
 
     argv: Sequence[str]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from sandbox_server import telemetry
 from sandbox_server.boxes.boxes import BoxView
-from sandbox_server.boxes.command import Command
+from sandbox_server.boxes.command import CommandLine
 from sandbox_server.boxes.processes import Follower, Lagging, Over, Processes, Running
 from sandbox_server.errors import CommandLost, ServiceError, UnknownCommand
 from sandbox_server.sandbox.base import Output, Process, ProcessEnd, Stream
@@ -29,8 +29,8 @@ _NEXT_S = 600.0  # interval between checks of a silent command
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """Bounds on kept commands."""
+class CommandBounds:
+    """Bounds on commands whose output is kept."""
 
     output_bytes: int
     """Kept bytes of each stream of a command, half from its head and half from its tail."""
@@ -81,11 +81,11 @@ class BoxCommand:
 class Commands:
     """The commands with an id in the sandboxes of this node."""
 
-    def __init__(self, processes: Processes, begun: BegunCommands, kept: Kept) -> None:
+    def __init__(self, processes: Processes, begun: BegunCommands, bounds: CommandBounds) -> None:
         """`begun` remembers across restarts which commands were started."""
         self._processes = processes
         self._begun = begun
-        self._kept = kept
+        self._bounds = bounds
         self._known: OrderedDict[tuple[str, str], asyncio.Future[BoxCommand]] = OrderedDict()
         self._tasks = TaskSet("commands")
         self._bytes = 0
@@ -94,7 +94,7 @@ class Commands:
         self,
         view: BoxView,
         command_id: str,
-        command: Command,
+        command: CommandLine,
         begin: Callable[[], Awaitable[Process]],
         stdin: bytes | None = None,
     ) -> BoxCommand:
@@ -117,7 +117,7 @@ class Commands:
         self,
         view: BoxView,
         command_id: str,
-        command: Command,
+        command: CommandLine,
         begin: Callable[[], Awaitable[Process]],
         stdin: bytes | None,
     ) -> BoxCommand:
@@ -131,18 +131,22 @@ class Commands:
             raise
         return self._follow(view.sid, command_id, command, process, stdin)
 
-    async def take(self, sid: str, command_id: str, command: Command, process: Process, stdin: bytes | None) -> None:
+    async def take(
+        self, sid: str, command_id: str, command: CommandLine, process: Process, stdin: bytes | None
+    ) -> None:
         """Add a session's command that has just started, replacing any with this id: the journal starts it only once.
 
         Raises:
             StateUnavailable.
 
         """
-        await self._begun.begin(sid, command_id, kept_s=self._kept.session_s)
+        await self._begun.begin(sid, command_id, kept_s=self._bounds.session_s)
         self._known[sid, command_id] = made = asyncio.get_running_loop().create_future()
         made.set_result(self._follow(sid, command_id, command, process, stdin))
 
-    def _follow(self, sid: str, command_id: str, command: Command, process: Process, stdin: bytes | None) -> BoxCommand:
+    def _follow(
+        self, sid: str, command_id: str, command: CommandLine, process: Process, stdin: bytes | None
+    ) -> BoxCommand:
         running, follower = self._processes.add(sid, process, command)
         begun = BoxCommand(sid, command_id, running)
         self._tasks.start(self._collect(begun, follower))
@@ -164,7 +168,7 @@ class Commands:
 
     def delivered(self, command: BoxCommand) -> None:
         """Note that its end was delivered: it is forgotten after `delivered_s`."""
-        asyncio.get_running_loop().call_later(self._kept.delivered_s, self._forget, command)
+        asyncio.get_running_loop().call_later(self._bounds.delivered_s, self._forget, command)
 
     async def close(self) -> None:
         """Stop collecting output."""
@@ -174,7 +178,7 @@ class Commands:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _collect(self, command: BoxCommand, follower: Follower) -> None:
-        streams = {stream: Collector(self._kept.output_bytes) for stream in Stream}
+        streams = {stream: Collector(self._bounds.output_bytes) for stream in Stream}
         try:
             while True:
                 piece = await follower.next(_NEXT_S)
@@ -193,7 +197,7 @@ class Commands:
     def _make_room(self) -> None:
         """Forget the oldest ended commands until the rest fit into `total_bytes`."""
         for made in list(self._known.values()):
-            if self._bytes <= self._kept.total_bytes:
+            if self._bytes <= self._bounds.total_bytes:
                 return
             if made.done() and made.result().over.is_set():
                 self._forget(made.result())

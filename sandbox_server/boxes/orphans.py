@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Protocol
 
 from sandbox_server import clock
-from sandbox_server.boxes.command import Command
+from sandbox_server.boxes.command import CommandLine
 from sandbox_server.errors import SandboxPaused
 from sandbox_server.sandbox.base import ExecResult, ProcessEnd, Sandbox, Size, Stream
 
@@ -52,7 +52,7 @@ class CommandNotes(Protocol):
         ...
 
 
-def noted(command: Command, began_at: float) -> str:
+def noted(command: CommandLine, began_at: float) -> str:
     """The note, as JSON, on a command that started at `began_at` (Unix seconds)."""
     return json.dumps({**asdict(command), "argv": list(command.argv), "began_at": began_at})
 
@@ -130,7 +130,7 @@ async def ages(sandbox: Sandbox, pids: list[int]) -> dict[int, float]:
 
 async def left(
     notes: CommandNotes, sid: str, sandbox: Sandbox, known: Collection[int]
-) -> list[tuple[Orphan, Command, float]]:
+) -> list[tuple[Orphan, CommandLine, float]]:
     """Noted commands, except `known`, that still run, with their start times; notes of the others are removed.
 
     Raises:
@@ -145,7 +145,7 @@ async def left(
         try:
             fields = json.loads(text)
             began_at = float(fields.pop("began_at"))
-            command = Command(**fields)
+            command = CommandLine(**fields)
         except (ValueError, TypeError, KeyError, AttributeError):  # written by a newer server, or truncated
             await notes.forget_command(sid, pid)
             continue

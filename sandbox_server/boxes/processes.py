@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from sandbox_server import clock, telemetry
 from sandbox_server.boxes import orphans
-from sandbox_server.boxes.command import Command
+from sandbox_server.boxes.command import CommandLine
 from sandbox_server.boxes.events import ERROR, INFO, BoxEvents
 from sandbox_server.boxes.orphans import CommandNotes
 from sandbox_server.errors import ServiceError, UnknownProcess
@@ -128,7 +128,7 @@ class Follower:
 class Running:
     """A running or recently ended command."""
 
-    def __init__(self, process: Process, command: Command, limits: ProcessLimits, began_at: float) -> None:
+    def __init__(self, process: Process, command: CommandLine, limits: ProcessLimits, began_at: float) -> None:
         self.process = process
         self.began_at = began_at
         """Unix seconds."""
@@ -209,7 +209,7 @@ class Processes:
         self._pumps = TaskSet("processes")
         self._forgetting: asyncio.TimerHandle | None = None
 
-    def add(self, sid: str, process: Process, command: Command) -> tuple[Running, Follower]:
+    def add(self, sid: str, process: Process, command: CommandLine) -> tuple[Running, Follower]:
         """Add a command that has just started; the follower gets all its output."""
         running = Running(process, command, self._limits, clock.now())
         follower = running.follow()

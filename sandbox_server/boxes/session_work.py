@@ -14,7 +14,7 @@ from sandbox_server.actions.base import Observation
 from sandbox_server.actions.batch import argv as shell_of
 from sandbox_server.boxes import files
 from sandbox_server.boxes.blobs import Blobs
-from sandbox_server.boxes.command import Command
+from sandbox_server.boxes.command import CommandLine
 from sandbox_server.boxes.commands import Commands
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import (
@@ -96,7 +96,7 @@ class SessionWork:
         except _REFUSED as error:
             return _ran(COMMAND, record, error)
         told = None if stdin is None else stdin.encode("utf-8", "surrogatepass")
-        await self._commands.take(record.sid, asked["id"], Command(argv, env=env, cwd=cwd), process, told)
+        await self._commands.take(record.sid, asked["id"], CommandLine(argv, env=env, cwd=cwd), process, told)
         return Ran(Observation("", outcome="begun"), COMMAND, record.talk_turns, reply={"id": asked["id"]})
 
     async def _end(

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sandbox_server.boxes.boxes import BoxView
-from sandbox_server.boxes.command import Command, with_path
+from sandbox_server.boxes.command import CommandLine, with_path
 from sandbox_server.boxes.commands import BoxCommand, Commands
 from sandbox_server.boxes.planning import BoxRequest
 from sandbox_server.boxes.policy import SIZE_KEY
@@ -52,18 +52,18 @@ class NewBox(_Asked):
     snapshot: str | None = Field(None, min_length=1, max_length=300)
     """Id or name of a snapshot, instead of `image`; its size and environment hold where the request has none."""
     size: str | None = Field(None, max_length=100)
-    """A size defined in SANDBOX_BOX_SIZES."""
+    """Name of a size in SANDBOX_BOX_SIZES."""
     lifetime_s: Seconds | None = None
     """Default: SANDBOX_BOX_DEFAULT_S."""
     env: dict[str, str] = Field({}, max_length=_MOST_VARIABLES)
-    """Environment of every command in it."""
+    """Environment variables of every command in the box."""
     metadata: dict[str, str] = Field({}, max_length=_MOST_VARIABLES)
     task_image: Literal["sealed", "raw"] | None = None
-    """For a task's image: `sealed` as sessions see it, or `raw` with the history after HEAD, for graders."""
+    """How to start a task's image: `sealed`, as sessions see it, or `raw`, with the history after HEAD, for graders."""
     user: str = Field("", max_length=100)
     """User of commands and files that name none; default: SANDBOX_BOX_USER."""
     network: Literal["bridge", "none"] | None = None
-    """none: no network, even if one is allowed. The response says what it has."""
+    """none: no network, even if one is allowed. The response has the network that the box got."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> "NewBox":
@@ -78,11 +78,11 @@ class BoxDetail(_Shown):
     sid: str
     state: Literal["live", "ended"]
     paused: bool
-    """It is live, and must be resumed before it can be used."""
+    """The box is live but must be resumed before it can be used."""
     image: str
     node: str
     container_id: str
-    """"" if it has none for now: paused with its files only, or idle (SANDBOX_HIBERNATE_S)."""
+    """"" while it has no container: paused with its files only, or hibernated (SANDBOX_HIBERNATE_S)."""
     created_at: float
     ends_at: float
     network: str
@@ -96,16 +96,16 @@ class Life(_Asked):
     """A new lifetime."""
 
     lifetime_s: Seconds
-    """From now on."""
+    """Seconds from now until its end."""
 
 
 class NewCommand(_Asked):
-    """A command to run. Repeated with the same Idempotency-Key, which becomes its id, it is not run again."""
+    """A command to run. Its Idempotency-Key becomes its id; a repeated request with the same key does not run again."""
 
     cmd: str | None = Field(None, min_length=1)
     """Run by `bash -l -c`, with the image's PATH (SANDBOX_BOX_LOGIN_PATH)."""
     argv: list[str] | None = Field(None, min_length=1)
-    """Instead of `cmd`: run without a shell."""
+    """Program and arguments, run without a shell; instead of `cmd`."""
     user: str | None = Field(None, min_length=1, max_length=100)
     env: dict[str, str] = Field({}, max_length=_MOST_VARIABLES)
     cwd: str | None = Field(None, min_length=1)
@@ -113,9 +113,9 @@ class NewCommand(_Asked):
     timeout_s: Seconds | None = None
     """Seconds until it and its descendants are killed; default: no limit but the box's life."""
     stdin: str | None = None
-    """Its whole stdin; default: empty."""
+    """All of its standard input; default: empty."""
     wait_s: float = Field(0.0, ge=0, le=MAX_WAIT_S)
-    """How long the response may wait for its end."""
+    """Seconds that the response waits for the command's end."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> "NewCommand":
@@ -135,7 +135,7 @@ class CommandDetail(_Shown):
     signal: int | None
     timed_out: bool
     error: str
-    """Why it could not be run."""
+    """Why the command could not be run; "" if it could."""
     duration_s: float
     stdout: str
     """Bytes that are not UTF-8 are replaced."""
@@ -217,7 +217,7 @@ async def run_command(request: Request, sid: Sid) -> Response:
         return await _session_reply(request, begun, wanted.wait_s, notice)
     await boxes.here(view)
     argv = wanted.argv or ["/bin/bash", "-l", "-c", wanted.cmd or ""]
-    command = Command(argv, env=wanted.env, cwd=wanted.cwd)
+    command = CommandLine(argv, env=wanted.env, cwd=wanted.cwd)
 
     async def begin() -> Process:
         path = view.box.image_path if boxes.policy.login_path == "image" else ""
@@ -262,7 +262,7 @@ def _commands(request: Request) -> Commands:
 
 
 async def _found(request: Request, sid: str, command_id: str) -> tuple[bool, BoxCommand]:
-    """Whether the sid is a session's, and the command; both on this node."""
+    """(whether `sid` is a session's, the command); both must be on this node."""
     boxes = boxes_of(request)
     view = await boxes.find(sid)
     if view is None:

@@ -15,7 +15,7 @@ from typing import Annotated, cast
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
-from sandbox_server.boxes.command import Command, with_path
+from sandbox_server.boxes.command import CommandLine, with_path
 from sandbox_server.boxes.processes import Follower, Lagging, Over, Processes, Running
 from sandbox_server.errors import ServiceError, UnknownProcess, UnknownSession
 from sandbox_server.protocols._sessions import boxes_of
@@ -47,7 +47,7 @@ _KEEPALIVE = connect.frame(b'{"event":{"keepalive":{}}}')
 
 
 class ProcessConfig(Message):
-    """What to run."""
+    """The program, its arguments, environment and working directory."""
 
     cmd: str
     args: list[str] = Field(default_factory=list)
@@ -154,7 +154,7 @@ async def start(call: Call, asked: Start) -> Response:
         timeout_s=timeout_s,
         home_cwd=True,
     )
-    command = Command(
+    command = CommandLine(
         [config.cmd, *config.args], env=config.envs, cwd=config.cwd, tag=asked.tag, pty=asked.pty is not None
     )
     running, follower = processes_of(call.request).add(call.view.sid, process, command)
@@ -248,7 +248,7 @@ def processes_of(request: Request) -> Processes:
 
 
 def _known(call: Call) -> dict[str, str]:
-    """What programs written for E2B look for, to find that they run in a sandbox, and in which."""
+    """Environment variables by which programs written for E2B recognise their sandbox."""
     return {"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": call.view.sid, "E2B_TEMPLATE_ID": call.view.box.template}
 
 
@@ -310,7 +310,7 @@ async def _events(
     timeout_s: float | None = None,
     timeout_exit: bool | None = None,
 ) -> AsyncGenerator[bytes, None]:
-    """A command's events as frames. `timeout_s` is the command's; `timeout_exit` is None for a call that follows."""
+    """A command's events as frames. `timeout_s`: the command's; `timeout_exit`: None for a call that only follows."""
     until = None if follow_s is None else time.monotonic() + follow_s
     nudge = None if timeout_s is None else time.monotonic() + max(timeout_s - _NUDGE_S, 0.75 * timeout_s)
     try:
@@ -335,7 +335,7 @@ async def _events(
         )
     except Over:
         yield (
-            # in the words that E2B's clients put together, of which a caller may look for some
+            # E2B's own words: callers may search for them
             _cut("the sandbox was killed or reached its end of life while it ran")
             if await _ended_with_its_box(call, running)
             else _last(running, timeout_exit)

@@ -79,7 +79,7 @@ class Manner:
 
 
 class Channels(Protocol):
-    """What a command needs of the channels beside its own."""
+    """The operations on other channels that a command needs."""
 
     async def kill(self, begun: Begun) -> None:
         """Kill the command's whole tree. Raises SandboxLost, SandboxExhausted."""
@@ -102,7 +102,7 @@ class Channels(Protocol):
         ...
 
 
-class Command:
+class ChannelProcess:
     """Implements `sandbox.process.Process`."""
 
     def __init__(
@@ -115,7 +115,7 @@ class Command:
         clock: SandboxClock,
         channels: Channels,
     ) -> None:
-        """`first` and `errors`: what has come of stdout and stderr since the command began."""
+        """`first` and `errors`: output on stdout and stderr that was read with the announcement of the command."""
         self._channel = channel
         self._begun = begun
         self._manner = manner
@@ -273,7 +273,7 @@ class Command:
             self._channels.drop(self._channel)
 
     def _broken(self) -> None:
-        """The end report is malformed, so how the command ended stays unknown."""
+        """Record that the end report is malformed, so the exit status is unknown."""
         self._failure = CommandBroken("The end of a command")
         self._stop_timers()
         self._channels.drop(self._channel)
@@ -296,7 +296,7 @@ class Command:
         self._stop_timers()
 
     async def _closed(self) -> None:
-        """The channel ended without reporting the command's end."""
+        """Find out how the command ended, because its channel ended without a report."""
         for stream, cut in self._cuts.items():
             if held := cut.take():
                 self._ready.append((stream, held))

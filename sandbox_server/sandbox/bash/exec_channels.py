@@ -17,7 +17,7 @@ from sandbox_server.errors import CommandBroken, SandboxExhausted, SandboxLost, 
 from sandbox_server.sandbox.base import ExecResult
 from sandbox_server.sandbox.bash import frames
 from sandbox_server.sandbox.bash.clock import SandboxClock
-from sandbox_server.sandbox.bash.command import Begun, Command, Manner
+from sandbox_server.sandbox.bash.command import Begun, ChannelProcess, Manner
 from sandbox_server.sandbox.bash.exec import collected
 from sandbox_server.sandbox.bash.exec_channel import ChannelEnded, ChannelFlooded, ExecChannel
 from sandbox_server.sandbox.bash.exec_request import ExecRequest
@@ -63,7 +63,7 @@ class ExecChannels:
         """Number of channels waiting for a command."""
         return sum(map(len, self._parked.values()))
 
-    async def start(self, request: ExecRequest) -> Command:
+    async def start(self, request: ExecRequest) -> ChannelProcess:
         """See `sandbox.base.Sandbox.start`."""
         self._clock.check()
         user = _ROOT if request.user in (None, "", "root") else request.user or _ROOT
@@ -133,7 +133,7 @@ class ExecChannels:
 
     async def _begin(
         self, channel: ExecChannel, request: ExecRequest, words: list[str], login: Login | None, within_s: float
-    ) -> Command | None:
+    ) -> ChannelProcess | None:
         """Start the command; None if the name of the channel's user now belongs to another user id.
 
         Raises:
@@ -154,7 +154,7 @@ class ExecChannels:
         answered = await self._ask(channel, nonce, tag, text, within_s)
         return await self._command(channel, request, nonce, tag, answered, login)
 
-    async def _begin_on_terminal(self, request: ExecRequest, user: str, words: list[str]) -> Command:
+    async def _begin_on_terminal(self, request: ExecRequest, user: str, words: list[str]) -> ChannelProcess:
         nonce, tag = secrets.token_hex(16), _tag()
         size = request.pty or Size(24, 80)
         text = f'stty rows {size.rows} cols {size.cols} <&"$__sb_in"; __sb_now; ' + shlex.join(
@@ -211,7 +211,7 @@ class ExecChannels:
         tag: str,
         answered: tuple[str, bytes, bytes],
         login: Login | None = None,
-    ) -> Command | None:
+    ) -> ChannelProcess | None:
         """Return the command that the channel's answer announces. Raises CommandBroken: the answer is malformed."""
         line, first, errors = answered
         line = line.removesuffix("\r")  # added by a terminal
@@ -232,7 +232,7 @@ class ExecChannels:
         if self._logins and login is not None and began.login != login.name:
             self._logins.changed(login)
         terminal = request.pty is not None
-        return Command(
+        return ChannelProcess(
             channel,
             Begun(nonce, tag, began.pid, began.tick, began.last),
             first,
@@ -347,7 +347,7 @@ class ExecChannels:
         raise SandboxLost("a command's output ended but its process did not; the container is broken")
 
     async def _still_sound(self) -> None:
-        """Return if the container still works: the engine may report a command's end before the container's own.
+        """Check that the container still works, because the engine may report a command's end before the container's.
 
         Raises:
             SandboxLost: the container has ended. SandboxExhausted: it runs but can take no further process.

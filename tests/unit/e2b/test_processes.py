@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from sandbox_server.boxes.command import Command
+from sandbox_server.boxes.command import CommandLine
 from sandbox_server.boxes.processes import PIECE, Follower, Lagging, Over, Processes, ProcessLimits
 from sandbox_server.errors import SandboxLost, UnknownProcess
 from sandbox_server.sandbox.base import ProcessEnd, Size, Stream
@@ -66,7 +66,7 @@ async def test_many_followers() -> None:
     """A second client does not take output away from the first."""
     processes = Processes()
     process = Played(1, [b"a", b"b" * PIECE, b"c" * 10] * 50)
-    running, first = processes.add("s", process, Command(["x"]))
+    running, first = processes.add("s", process, CommandLine(["x"]))
     second = running.follow()
     one, two = await asyncio.gather(received(first), received(second))
     assert b"".join(one) == b"".join(two) == b"".join([b"a", b"b" * PIECE, b"c" * 10] * 50)
@@ -79,7 +79,7 @@ async def test_flow_control() -> None:
     limits = ProcessLimits(backlog_bytes=10 * PIECE)
     processes = Processes(limits)
     process = Played(1, [b"x" * PIECE] * 1000)
-    _, follower = processes.add("s", process, Command(["x"]))
+    _, follower = processes.add("s", process, CommandLine(["x"]))
     await asyncio.sleep(0.05)
     assert process.handed_out <= 11
     assert len(b"".join(await received(follower))) == 1000 * PIECE
@@ -90,7 +90,7 @@ async def test_a_stalled_follower() -> None:
     """A client that reads nothing does not block the command or other clients for ever."""
     processes = Processes(ProcessLimits(backlog_bytes=10 * PIECE, stall_s=0.1))
     process = Played(1, [b"x" * PIECE] * 100)
-    running, stalled = processes.add("s", process, Command(["x"]))
+    running, stalled = processes.add("s", process, CommandLine(["x"]))
     other = running.follow()
     assert len(b"".join(await received(other))) == 100 * PIECE
     with pytest.raises(Lagging):
@@ -102,7 +102,7 @@ async def test_a_stalled_follower() -> None:
 async def test_without_followers() -> None:
     """A client that disconnects does not leave the command blocked."""
     processes = Processes(ProcessLimits(backlog_bytes=PIECE, stall_s=60))
-    running, follower = processes.add("s", Played(1, [b"x" * PIECE] * 100), Command(["x"]))
+    running, follower = processes.add("s", Played(1, [b"x" * PIECE] * 100), CommandLine(["x"]))
     await asyncio.sleep(0.01)
     follower.close()
     await asyncio.wait_for(running.over.wait(), 5)
@@ -114,7 +114,7 @@ async def test_found_and_forgotten() -> None:
     processes = Processes(ProcessLimits(ended_s=0.2))
     process = Played(7, [])
     process.go.clear()
-    running, _ = processes.add("s", process, Command(["x"], tag="t"))
+    running, _ = processes.add("s", process, CommandLine(["x"], tag="t"))
     assert processes.listed("s") == [running]
     assert processes.listed("other") == []
     assert processes.find("s", pid=7) is processes.find("s", tag="t") is running
@@ -136,7 +136,7 @@ async def test_a_lost_box() -> None:
     processes = Processes()
     process = Played(1, [b"x"])
     process.lost = True
-    running, follower = processes.add("s", process, Command(["x"]))
+    running, follower = processes.add("s", process, CommandLine(["x"]))
     assert await received(follower) == [b"x"]
     assert running.end is None
     assert isinstance(running.fault, SandboxLost)
@@ -148,7 +148,7 @@ async def test_keepalive() -> None:
     processes = Processes()
     process = Played(1, [b"x"])
     process.go.clear()
-    _, follower = processes.add("s", process, Command(["x"]))
+    _, follower = processes.add("s", process, CommandLine(["x"]))
     assert await follower.next(0.01) is None
     process.go.set()
     assert await follower.next(5) == (Stream.STDOUT, b"x")
@@ -159,7 +159,7 @@ async def test_of_many_that_ended_the_last_are_known() -> None:
     """A box that is polled for weeks does not fill the memory."""
     processes = Processes(ProcessLimits(ended=2))
     for pid in (1, 2, 3):
-        running, _ = processes.add("s", Played(pid, [], ProcessEnd(pid)), Command(["x"], tag="t"[: pid % 2]))
+        running, _ = processes.add("s", Played(pid, [], ProcessEnd(pid)), CommandLine(["x"], tag="t"[: pid % 2]))
         await running.over.wait()
         await asyncio.sleep(0)
     with pytest.raises(UnknownProcess):
@@ -171,11 +171,11 @@ async def test_of_many_that_ended_the_last_are_known() -> None:
 async def test_a_number_that_is_used_again() -> None:
     """Two commands with the same process id are not confused."""
     processes = Processes()
-    older, _ = processes.add("s", Played(7, [], ProcessEnd(1)), Command(["x"]))
+    older, _ = processes.add("s", Played(7, [], ProcessEnd(1)), CommandLine(["x"]))
     await older.over.wait()
     younger = Played(7, [])
     younger.go.clear()
-    running, _ = processes.add("s", younger, Command(["x"]))
+    running, _ = processes.add("s", younger, CommandLine(["x"]))
     assert processes.find("s", pid=7, ended=True) is running
     assert processes.listed("s") == [running]
     younger.go.set()
