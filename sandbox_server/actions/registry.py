@@ -7,17 +7,17 @@ from sandbox_server import plugins
 from sandbox_server.actions import dialects as dialect_folder
 from sandbox_server.actions import tools as tool_folder
 from sandbox_server.actions.base import Dialect, Tool
-from sandbox_server.actions.handed_over import AlsoHandedOver
 from sandbox_server.actions.profiles import OPENHANDS, PLAIN
+from sandbox_server.actions.protocol_calls import WithProtocolCalls
 
 PROFILES = (OPENHANDS, PLAIN)
 
 
 @cache
 def dialects() -> dict[str, Dialect]:
-    """All dialects, by file name; each also takes the calls that a protocol of tools hands over."""
+    """All dialects, by file name; each also takes tool calls by a protocol (MCP, OpenEnv)."""
     found = cast(dict[str, Dialect], plugins.discover(dialect_folder, "DIALECT"))
-    return {name: AlsoHandedOver(dialect, found["tool_calls"]) for name, dialect in found.items()}
+    return {name: WithProtocolCalls(dialect, found["tool_calls"]) for name, dialect in found.items()}
 
 
 @cache

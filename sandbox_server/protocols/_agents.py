@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from fastapi import Request
 from starlette.requests import HTTPConnection
 
-from sandbox_server.actions import handed_over
+from sandbox_server.actions import protocol_calls
 from sandbox_server.actions.content import scalar_text
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.catalogue.instances import Instances
@@ -28,13 +28,13 @@ from sandbox_server.telemetry import INFRA_ERRORS, logger
 log = logger(__name__)
 
 _WRONG = frozenset(("bad_call", "bad_parameter", "no_answer", "no_call", "refused", "unknown_tool"))
-"""Outcomes of calls that ran nothing because the policy wrote them wrong."""
+"""Outcomes of malformed calls, which ran nothing."""
 _PENDING = "the grading has not ended yet; ask for the reward again"
 
 
 @dataclass(frozen=True, slots=True)
 class AgentBounds:
-    """From the settings of the same names."""
+    """Bounds on agents' requests; the settings SANDBOX_AGENT_* and SANDBOX_OPENENV_* have the same names."""
 
     origins: frozenset[str] = frozenset()
     reward_wait_s: float = 45.0
@@ -43,12 +43,12 @@ class AgentBounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ActionResult:
     """The result of an action, for a policy."""
 
     text: str
     is_error: bool
-    """The call was written wrong, or the service could not run it; a command that fails is none."""
+    """The call was malformed, or the service could not run it. A command that fails is no error."""
     error_code: str
     """As in `ActionAnswer`."""
     facts: Mapping[str, object]
@@ -61,15 +61,15 @@ def bounds_of(connection: HTTPConnection) -> AgentBounds:
 
 
 def check_origin(connection: HTTPConnection) -> None:
-    """Return unless a web page of elsewhere sent this: its name may have been made to lead here (DNS rebinding).
+    """Refuse requests of web pages of other hosts: DNS rebinding lets such a page reach a server on loopback.
 
     Raises:
-        Forbidden.
+        Forbidden: the Origin header is neither loopback nor in SANDBOX_AGENT_ORIGINS.
     """
     origin = connection.headers.get("origin")
     if origin is None or origin.rstrip("/").lower() in bounds_of(connection).origins or _is_here(origin):
         return
-    raise Forbidden(f"Requests of pages from {origin[:200]!r} are refused; SANDBOX_AGENT_ORIGINS allows more.")
+    raise Forbidden(f"Web pages of {origin[:200]!r} may not use this server; add the origin to SANDBOX_AGENT_ORIGINS.")
 
 
 def _is_here(origin: str) -> bool:
@@ -80,14 +80,14 @@ def _is_here(origin: str) -> bool:
         return False
 
 
-async def call(request: Request, sid: str, *, via: str, tool: str, arguments: Mapping[str, object]) -> Told:
-    """Run a call of `tool` in the session, which must be the caller's or unknown."""
-    told = await act(request, sid, handed_over.written(via, tool, arguments))
-    return replace(told, text=handed_over.told(told.text))
+async def call(request: Request, sid: str, *, via: str, tool: str, arguments: Mapping[str, object]) -> ActionResult:
+    """Run a call of `tool` in the session. `sid` has passed `check_session` or comes from `own_sid`."""
+    result = await act(request, sid, protocol_calls.content_of(via, tool, arguments))
+    return replace(result, text=protocol_calls.unwrapped(result.text))
 
 
-async def act(request: Request, sid: str, content: str) -> Told:
-    """Run a policy's text in the session, which must be the caller's or unknown."""
+async def act(request: Request, sid: str, content: str) -> ActionResult:
+    """Run a policy's text in the session. `sid` as for `call`."""
     acting = cast(Sessions, request.app.state.sessions).act(sid, content, idempotency_key=idempotency_key(request))
     try:
         answer = await asyncio.shield(spawn(request, acting))
@@ -99,11 +99,11 @@ async def act(request: Request, sid: str, content: str) -> Told:
     if answer.error_code:
         facts["error"] = answer.error_code
     wrong = bool(answer.error_code) or answer.outcome in _WRONG
-    return Told(scalar_text(answer.content), wrong, answer.error_code, facts)
+    return ActionResult(scalar_text(answer.content), wrong, answer.error_code, facts)
 
 
 async def reward(request: Request, sid: str) -> RewardAnswer:
-    """The session's reward, which ends it; `pending` if there is none within SANDBOX_AGENT_REWARD_WAIT_S."""
+    """End the session and return its reward; `pending` if it is not graded within SANDBOX_AGENT_REWARD_WAIT_S."""
     asking = spawn(request, cast(Sessions, request.app.state.sessions).reward(sid))
     try:
         async with asyncio.timeout(bounds_of(request).reward_wait_s):
@@ -127,7 +127,7 @@ async def named_task(request: Request, named: int | str) -> TaskInstance:
 
 
 def counted(error: ServiceError) -> str:
-    """The error's code; a fault of the service is counted."""
+    """Return the error's code; count it in `sandbox_infra_errors_total` if it is a fault of the service."""
     if isinstance(error, InfrastructureError):
         INFRA_ERRORS.labels(error.code).inc()
     return error.code

@@ -1,4 +1,4 @@
-"""Work that runs to its end whatever happens to the request that started it. Not a plugin, hence the underscore."""
+"""Work that outlives the request that started it. Not a plugin, hence the underscore."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine

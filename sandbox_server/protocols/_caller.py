@@ -1,4 +1,4 @@
-"""What the API key of a request may see. Not a plugin, hence the underscore."""
+"""Which sessions and receipts the API key of a request may see. Not a plugin, hence the underscore."""
 
 import re
 from typing import cast
@@ -36,7 +36,7 @@ async def owns(request: HTTPConnection, sid: str) -> bool:
 
 
 async def own_sid(request: HTTPConnection, named: int | str | None) -> str:
-    """The session's sid; that of no session if the session belongs to another API key."""
+    """The sid in canonical spelling; NO_SESSION if the session belongs to another API key."""
     sid = canonical_sid(named)
     return sid if await owns(request, sid) else NO_SESSION
 

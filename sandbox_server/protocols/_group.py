@@ -1,4 +1,4 @@
-"""Answers to requests that start sessions, unwanted once the client has left. Not a plugin, hence the underscore."""
+"""Cancels the start of sessions when their client disconnects. Not a plugin, hence the underscore."""
 
 import asyncio
 from collections.abc import Coroutine

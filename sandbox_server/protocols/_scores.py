@@ -33,7 +33,7 @@ class ShownAnswer(_Shown):
     entities: list[str]
     lines: dict[str, list[tuple[int, int]]]
     well_formed: bool
-    """It is the message's only answer, complete, not empty, and was parsed entirely."""
+    """It is the message's only answer, is complete and not empty, and was parsed entirely."""
     problems: list[str]
     """The parts that were left out, and why."""
 
@@ -45,7 +45,7 @@ class ShownScore(_Shown):
     answer: ShownAnswer | None
     """null: there was no answer."""
     steps: list[float]
-    """With a discount, the total for each turn."""
+    """The total for each turn; only with a discount."""
     flags: list[str]
     """unanswerable, no_modules, no_entities."""
 

@@ -1,15 +1,18 @@
-"""The server's boxes, and its task sessions through the API of boxes. Not a plugin, hence the underscore."""
+"""The server's parts for boxes and for copies of sessions, by request. Not a plugin, hence the underscore."""
 
 from typing import cast
 
 from starlette.requests import Request
 
 from sandbox_server.boxes.boxes import Boxes
+from sandbox_server.boxes.copies import Copies
 from sandbox_server.boxes.creation import BoxCreation
 from sandbox_server.boxes.forks import BoxForks
 from sandbox_server.boxes.session_boxes import SessionBoxes
 from sandbox_server.boxes.snapshots import BoxSnapshots
 from sandbox_server.boxes.snapshotting import Snapshotting
+from sandbox_server.sessions.forking import Forking
+from sandbox_server.sessions.rollback import Rollback
 
 
 def boxes_of(request: Request) -> Boxes:
@@ -18,7 +21,7 @@ def boxes_of(request: Request) -> Boxes:
 
 
 def box_creation_of(request: Request) -> BoxCreation:
-    """What creates boxes."""
+    """The part that creates boxes."""
     return cast(BoxCreation, request.app.state.box_creation)
 
 
@@ -28,15 +31,30 @@ def snapshots_of(request: Request) -> BoxSnapshots:
 
 
 def snapshotting_of(request: Request) -> Snapshotting:
-    """What takes snapshots of boxes."""
+    """The part that takes snapshots of boxes."""
     return cast(Snapshotting, request.app.state.snapshotting)
 
 
 def forks_of(request: Request) -> BoxForks:
-    """What copies boxes."""
+    """The part that copies boxes."""
     return cast(BoxForks, request.app.state.box_forks)
 
 
 def sessions_of(request: Request) -> SessionBoxes:
     """The server's sessions, through the API of boxes."""
     return cast(SessionBoxes, request.app.state.session_boxes)
+
+
+def forking_of(request: Request) -> Forking:
+    """The part that copies sessions."""
+    return cast(Forking, request.app.state.forking)
+
+
+def copies_of(request: Request) -> Copies:
+    """The part that copies sessions for people to look around in."""
+    return cast(Copies, request.app.state.copies)
+
+
+def rollback_of(request: Request) -> Rollback:
+    """The part that returns sessions to earlier actions."""
+    return cast(Rollback, request.app.state.rollback)

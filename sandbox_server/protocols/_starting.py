@@ -31,7 +31,7 @@ async def started(request: Request, instance: int | str) -> str | None:
     try:
         await asyncio.wait({starting, left}, return_when=asyncio.FIRST_COMPLETED)
         if left.done():
-            starting.cancel()  # it may hold a place in the queue, before clients that are still there
+            starting.cancel()  # in the queue it would delay the starts of clients that are still connected
             spawn(request, _give_back(sessions, starting))
             return None
         return starting.result()

@@ -1,4 +1,4 @@
-"""The tools as MCP and OpenEnv describe them: those of a session, and those that start, end and grade one.
+"""Descriptions of the tools for MCP and OpenEnv: the tools of a session, and those that start, end and grade one.
 
 Not a plugin, hence the underscore.
 """
@@ -94,12 +94,12 @@ _END = _tool("end", "End the session: its patch is kept and graded, its sandbox 
 
 
 def of_session(*, localizes: bool) -> Sequence[Tool]:
-    """The tools that act in one session, whoever started it."""
+    """The tools that act in one session."""
     return (_SHELL, _BASH, _EDITOR, *((_LOCATIONS,) if localizes else ()), _SUBMIT)
 
 
 def of_server(instance: str) -> Sequence[Tool]:
-    """The tools for a client that starts its own sessions; `instance`: which is started by default, "" for none."""
+    """The tools for a client that starts its own sessions. `instance`: the default of `start`; "" for none."""
     described = _text(f"The task's id{f', by default {instance}' if instance else ''}.")
     start = _tool(
         "start",

@@ -28,11 +28,11 @@ KEY_OWNER = "sandbox_server.key_owner"
 KEY_VIEWS = "sandbox_server.key_views"
 """Key in the ASGI scope of whether the request's API key is read-only."""
 KEY_SESSION = "sandbox_server.key_session"
-"""Key in the ASGI scope of the only session that the request may use: it came with that session's token, not a key."""
+"""Key in the ASGI scope of the sid of a request that came with a session's token: it may use that session only."""
 _MAX_KEY = 200
 RUN = r"[A-Za-z0-9._:/@+-]{1,100}"
 _MOST_TEXTS = 4_000_000  # strings in a body that is checked on a thread
-_RETRY_S = 5  # a part that is down is usually back by then, or gone for good
+_RETRY_S = 5  # by then a part that was down is usually back
 
 
 def _no_constant(name: str) -> None:
@@ -88,7 +88,7 @@ def modelled(value: Mapping[str, object], model: type[Model]) -> Model:
 
 
 def named_instance(named: int | str) -> int | str:
-    """An instance hash or id that the catalogue can look up. Raises UnknownInstance: it cannot exist."""
+    """`named` in a form that the catalogue can look up. Raises UnknownInstance: it cannot be a hash or an id."""
     if isinstance(named, str) and re.fullmatch("[0-9]{1,19}", named):
         named = int(named)
     known = 0 <= named < 2**63 if isinstance(named, int) else 0 < len(named) <= 400 and "\0" not in named
@@ -126,7 +126,7 @@ def key_owner(request: Request) -> str:
 
 
 async def run_started(request: Request) -> str:
-    """As `run_of`, for a request that starts something: a run that has no owner becomes the key's.
+    """The run of a request that starts something, by `run_of`. A run without an owner becomes the API key's.
 
     Raises:
         MalformedRequest, RunOfAnother, StateUnavailable.

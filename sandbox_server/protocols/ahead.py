@@ -1,4 +1,4 @@
-"""Our own endpoints by which a trainer announces its next instances, and starts a whole group at once."""
+"""Our own endpoints for a trainer that starts a whole group at once or announces its next instances."""
 
 from dataclasses import asdict
 from typing import Annotated, Self, cast
@@ -32,22 +32,22 @@ class _Message(BaseModel):
 
 
 class GroupRequest(_Message):
-    """How many sessions, and of what: of an instance, or copies of a session."""
+    """The size of a group, and what its sessions start from: an instance, or another session."""
 
     instance: StrictInt | StrictStr | None = None
     """Its hash, as integer or decimal string, or its id."""
     source: Annotated[StrictStr | None, Field(alias="from", pattern="^[0-9]{1,19}$")] = None
-    """Sid of the session that all of them go on from, in place of an instance."""
+    """Sid of the session to copy, instead of `instance`."""
     at: Annotated[StrictInt, Field(ge=0, le=2**31)] | None = None
-    """Number of its action after which they go on; null: its last one."""
+    """Number of that session's action after which the copies continue; null: after its last one."""
     n: Annotated[int, Field(ge=1, le=_GROUP)]
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
         if (self.instance is None) == (self.source is None):
-            raise ValueError("a group is of an `instance`, or goes on `from` a session: name one of the two")
+            raise ValueError("name one of the two: an `instance` to start, or the sid of a session to copy as `from`")
         if self.at is not None and self.source is None:
-            raise ValueError("`at` is an action of the session in `from`")
+            raise ValueError("`at` is the number of an action of the session in `from`; without `from` leave it out")
         return self
 
 
@@ -58,13 +58,13 @@ class GroupFault(_Message):
     detail: str
     retryable: bool
     reason: str
-    """The missing resource: slots, queue, daemon, disk, image, draining; "" for another fault."""
+    """The missing resource: slots, queue, daemon, disk, data, image, draining; "" for another fault."""
     position: int | None
     estimate_s: float | None
 
 
 class GroupAnswer(_Message):
-    """The sessions that were started: all, or as many as there was room for."""
+    """The sessions that were started, and a reason for each that was not."""
 
     sids: list[str]
     failed: list[GroupFault]
@@ -130,10 +130,10 @@ ROUTER = APIRouter(prefix="/v1", tags=["v1"])
 
 @ROUTER.post("/groups", response_model=GroupAnswer, responses=_REFUSALS, openapi_extra=takes(GroupRequest))
 async def start_group(request: Request) -> Response:
-    """Start `n` sessions of an instance, like n calls of /start_instance but prepared together; or n copies of a
-    session, as POST /v1/sessions/{sid}/fork.
+    """Start `n` sessions of an instance, as n calls of /start_instance would, but prepared together.
 
-    An error status only if none could be started. If the client disconnects, all are discarded.
+    With `from` start n copies of a session, as POST /v1/sessions/{sid}/fork does. The status is an error only if no
+    session could be started. If the client disconnects, all are discarded.
     """
     group = await read(request, GroupRequest)
     if group.source is not None:

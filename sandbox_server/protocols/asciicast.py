@@ -1,4 +1,4 @@
-"""A session as an asciicast, streamed."""
+"""Streams a session's actions as an asciicast."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -24,7 +24,7 @@ _TYPE = "application/x-asciicast"
     responses={**refusals(404), 200: {"content": {_TYPE: {"schema": {"type": "string"}}}}},
 )
 async def show_asciicast(request: Request, sid: Annotated[str, Path(pattern="^[0-9]{1,19}$")]) -> Response:
-    """The session's actions until now as an asciicast v3, which asciinema plays."""
+    """The session's actions so far as an asciicast v3, which asciinema plays."""
     sessions = cast(Sessions, request.app.state.sessions)
     view = await sessions.view(sid)
     named = {"Content-Disposition": f'attachment; filename="session-{sid}.cast"'}

@@ -1,4 +1,4 @@
-"""Our own endpoints for copies of sessions: go on as n from any action, and see what came of what."""
+"""Our own endpoints for copies of sessions: fork one after any action, open a copy, roll back, show the tree."""
 
 from typing import Annotated
 
@@ -6,8 +6,9 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from sandbox_server.lifecycle import SessionState
-from sandbox_server.protocols._forks import copies, forking, openings, returns
+from sandbox_server.protocols._forks import copies
 from sandbox_server.protocols._group import while_connected
+from sandbox_server.protocols._sessions import copies_of, forking_of, rollback_of
 from sandbox_server.protocols._wire import idempotency_key, json_answer, read, takes
 from sandbox_server.protocols.ahead import GroupAnswer
 from sandbox_server.protocols.v1 import Sid, refusals
@@ -22,52 +23,52 @@ class _Message(BaseModel):
 
 
 class ForkRequest(_Message):
-    """How many copies, and from where."""
+    """The number of copies, and the action after which they continue."""
 
     n: Annotated[StrictInt, Field(ge=1, le=_MOST)] = 1
     at: Annotated[StrictInt, Field(ge=0, le=2**31)] | None = None
-    """Number of the action after which the copies go on; 0: before the first one; null: after the last one."""
+    """Number of the action after which the copies continue; 0: before the first one; null: after the last one."""
 
 
 class OpenRequest(_Message):
-    """From where."""
+    """The action whose result the copy shows."""
 
     at: Annotated[StrictInt, Field(ge=0, le=2**31)] | None = None
-    """Number of the action after which the copy is; 0: before the first one; null: after the last one."""
+    """Number of the action; 0: before the first one; null: the last one."""
 
 
 class OpenAnswer(_Message):
-    """A copy to look around in: a box."""
+    """A copy for a person to look around in: a box."""
 
     sid: str
-    """The box's: `/v1/boxes/{sid}` prolongs and ends it."""
+    """Sid of the box: `/v1/boxes/{sid}` prolongs and ends it."""
     token: str
-    """The box's access token, for a terminal in it by E2B's protocol of processes."""
+    """Access token of the box, for a terminal in it by E2B's protocol."""
     at: int
     cwd: str
-    """Folder of the session's shell then."""
+    """Working directory of the session's shell after that action."""
     lifetime_s: float
-    """Seconds until it ends unless its lifetime is set anew, and the most that it should be set to."""
+    """Seconds until the box ends, unless its lifetime is set anew; also the longest lifetime to set."""
     notice: str
-    """What is not as it was then; "" for nothing."""
+    """How the copy differs from the session after that action; "" if it does not."""
 
 
 class RollbackRequest(_Message):
-    """Where to go back to."""
+    """The action to return to."""
 
     to: Annotated[StrictInt, Field(ge=0, le=2**31)]
-    """Number of the action after which the session is again; 0: before the first one."""
+    """Number of the action whose result is restored; 0: the state before the first one."""
 
 
 class RollbackAnswer(_Message):
-    """A session that is where it was."""
+    """A session after its rollback."""
 
     sid: str
     to: int
     seq: int
-    """The rollback's own number in the journal; the next action has the one after it."""
+    """Number of the rollback itself in the journal; the next action has the number after it."""
     notice: str
-    """What is not as it was then, which the next observation tells too; "" for nothing."""
+    """How the session differs from its former state, also told in the next observation; "" if it does not."""
 
 
 class Relative(_Message):
@@ -75,9 +76,9 @@ class Relative(_Message):
 
     sid: str
     parent: str
-    """"" for the first one."""
+    """Sid of the session that it was copied from; "" for the root."""
     forked_at: int
-    """Number of actions that it has from its parent."""
+    """Number of actions that it inherited from its parent."""
     state: SessionState
     actions: int
     created_at: float
@@ -95,10 +96,10 @@ ROUTER = APIRouter(prefix="/v1", tags=["v1"])
 
 @ROUTER.post("/sessions/{sid}/fork", response_model=GroupAnswer, responses=_REFUSALS, openapi_extra=takes(ForkRequest))
 async def fork(request: Request, sid: Sid) -> Response:
-    """Start n sessions that go on where this one is, or was after action `at`: same files, same shell, same journal.
+    """Start n sessions that continue after action `at` of this one: with the same files, shell and journal.
 
-    The session may be live or ended. An error status only if no copy could be started. If the client disconnects, all
-    are discarded.
+    The session may be live or ended. The status is an error only if no copy could be started. If the client
+    disconnects, all are discarded.
     """
     asked = await read(request, ForkRequest)
     return await copies(request, sid, asked.n, asked.at)
@@ -112,7 +113,7 @@ async def open_copy(request: Request, sid: Sid) -> Response:
     client disconnects, it is discarded.
     """
     at = (await read(request, OpenRequest)).at
-    copy = await while_connected(request, openings(request).open(sid, at))
+    copy = await while_connected(request, copies_of(request).open(sid, at))
     if copy is None:
         return json_answer({})  # the client has disconnected
     return json_answer(
@@ -134,17 +135,17 @@ async def open_copy(request: Request, sid: Sid) -> Response:
     openapi_extra=takes(RollbackRequest),
 )
 async def roll_back(request: Request, sid: Sid) -> Response:
-    """Take a live session back to where it was after action `to`; its journal keeps what is undone, marked."""
+    """Return a live session to its state after action `to`; the undone actions stay in its journal, marked."""
     to = (await read(request, RollbackRequest)).to
-    done = await returns(request).rollback(sid, to, idempotency_key=idempotency_key(request))
+    done = await rollback_of(request).rollback(sid, to, idempotency_key=idempotency_key(request))
     return json_answer({"sid": sid, "to": done.to, "seq": done.seq, "notice": done.notice})
 
 
 @ROUTER.get("/sessions/{sid}/tree", response_model=list[Relative], responses=_REFUSALS)
 async def show_tree(request: Request, sid: Sid) -> Response:
-    """The session, those that it was copied from, and all their copies, the oldest first."""
+    """The session, its ancestors, and all copies of these, oldest first."""
     shown = []
-    for seen in await forking(request).tree(sid):
+    for seen in await forking_of(request).tree(sid):
         record, standing = seen.record, seen.standing
         shown.append(
             {

@@ -1,4 +1,4 @@
-"""Runs, a trainer's name for all that it starts: end a run as a whole, and keep it alive by a lease."""
+"""Operations on a run, all that one trainer starts: end it as a whole, keep it alive by a lease."""
 
 import math
 import re
@@ -20,10 +20,10 @@ class _Message(BaseModel):
 
 
 class LeaseRequest(_Message):
-    """How long the run lives from now on."""
+    """The length of a lease."""
 
     ttl_s: Annotated[float, Field(ge=1, le=_DAY_S)]
-    """Seconds. Renew it four times in that time. Below 10, a short stall of the service may end a live run."""
+    """Seconds from now. Renew it four times in that time. Below 10, a short stall of the service may end a live run."""
 
 
 class LeaseAnswer(_Message):
@@ -31,17 +31,17 @@ class LeaseAnswer(_Message):
 
     run: str
     ends_at: float
-    """Unix seconds; then the sessions that began earlier end."""
+    """Unix seconds. Sessions that began before then end at that time."""
 
 
 class RunEnded(_Message):
-    """What became of the run's sessions."""
+    """The sessions of a run that was ended."""
 
     run: str
     ended: list[str]
-    """Ended; their patches are kept and graded, their slots are free."""
+    """Sids of those that have ended; their patches are kept and graded, their slots are free."""
     ending: list[str]
-    """Still ending."""
+    """Sids of those that were still ending after `wait_s`."""
 
 
 class LeaseReleased(_Message):
@@ -76,14 +76,14 @@ async def keep(request: Request, run: Run) -> Response:
     """Renew the run's lease. Once a run has a lease, its sessions end if it is not renewed in time."""
     ttl_s = (await read(request, LeaseRequest)).ttl_s
     if not math.isfinite(ttl_s):
-        raise MalformedRequest("ttl_s: it must be a number of seconds.")
+        raise MalformedRequest('ttl_s: give a number of seconds, for example {"ttl_s": 60}.')
     runs = await _own(request, run)
     return json_answer({"run": run, "ends_at": await runs.keep(run, ttl_s)})
 
 
 @ROUTER.delete("/{run:path}/lease", response_model=LeaseReleased, responses=_REFUSALS)
 async def release(request: Request, run: Run) -> Response:
-    """Release the lease: only their own limits end the run's sessions then."""
+    """Release the lease: the run's sessions then end by their own limits only."""
     runs = await _own(request, run)
     return json_answer({"run": run, "released": await runs.release(run)})
 

@@ -1,4 +1,4 @@
-"""Actions by the words in them."""
+"""Finds actions by the words in them."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -36,7 +36,7 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 async def search_actions(
     request: Request, q: Words, run: Run = None, before: Number = None, limit: Limit = 50
 ) -> Response:
-    """Actions with all words of `q`, the last written first; `word*` is a beginning. Needs SANDBOX_ACTION_SEARCH."""
+    """Actions that contain all words of `q`, newest first; `word*` matches a prefix. Needs SANDBOX_ACTION_SEARCH."""
     hits = await insight_of(request).search.find(q, run=run, before=before, limit=limit)
     following = next_of(hits, limit)
     more = {} if following is None else {_CURSOR: str(following)}
@@ -44,5 +44,5 @@ async def search_actions(
 
 
 def next_of(hits: Sequence[FoundAction], limit: int) -> int | None:
-    """`before` of the next page; None on the last one."""
+    """The next page's `before`; None on the last page."""
     return hits[-1].id if len(hits) == limit else None

@@ -1,4 +1,4 @@
-"""Our own endpoints for what a box's files are good for: snapshots, copies of boxes, pauses that keep only files."""
+"""Our own endpoints for the files of boxes: snapshots, copies of boxes, pauses that keep only files."""
 
 from typing import Annotated
 
@@ -51,22 +51,22 @@ class SnapshotDetail(_Shown):
     created_at: float
     """Unix seconds."""
     size_bytes: int
-    """Of its files, compressed."""
+    """Compressed size of its files."""
 
 
 class BoxFork(_Asked):
-    """How many copies."""
+    """The number of copies."""
 
     n: Annotated[StrictInt, Field(ge=1, le=_MOST_COPIES)] = 1
     lifetime_s: Seconds | None = None
-    """Of each; default: SANDBOX_BOX_DEFAULT_S."""
+    """Seconds until each copy ends; default: SANDBOX_BOX_DEFAULT_S."""
 
 
 class Resumed(_Asked):
-    """A lifetime from now on."""
+    """The lifetime of a resumed box."""
 
     lifetime_s: Seconds | None = None
-    """Default: SANDBOX_BOX_DEFAULT_S."""
+    """Seconds from now on; default: SANDBOX_BOX_DEFAULT_S."""
 
 
 _REFUSALS = refusals(404, 409, 503)
@@ -82,9 +82,9 @@ ROUTER = APIRouter(prefix="/v1", tags=["boxes"])
     openapi_extra=takes(NewSnapshot),
 )
 async def take_snapshot(request: Request, sid: Sid) -> Response:
-    """Take a snapshot of a running box's files, from which `POST /v1/boxes` makes boxes.
+    """Take a snapshot of a running box's files; `POST /v1/boxes` makes boxes from it.
 
-    What runs in the box is not in it.
+    It holds no running programs.
     """
     name = (await read(request, NewSnapshot)).name
     taken = await snapshotting_of(request).take(sid, name, idempotency_key=idempotency_key(request))
@@ -112,9 +112,9 @@ async def delete_snapshot(request: Request, snapshot: Annotated[str, Path(max_le
 
 @ROUTER.post("/boxes/{sid}/fork", response_model=GroupAnswer, responses=_REFUSALS, openapi_extra=takes(BoxFork))
 async def fork_box(request: Request, sid: Sid) -> Response:
-    """Make n boxes with this one's files, image, environment, limits and network. What runs in it is not in them.
+    """Make n boxes with this one's files, image, environment, limits and network, without its running programs.
 
-    An error status only if none could be made. If the client disconnects, all are discarded.
+    The status is an error only if no box could be made. If the client disconnects, all are discarded.
     """
     asked = await read(request, BoxFork)
     key = idempotency_key(request)
@@ -131,13 +131,13 @@ async def fork_box(request: Request, sid: Sid) -> Response:
 
 @ROUTER.post("/boxes/{sid}/pause", response_model=BoxDetail, responses=_REFUSALS)
 async def pause_box(request: Request, sid: Sid) -> Response:
-    """Keep only the box's files: it has no container and no slot until it is resumed. What runs in it ends."""
+    """Keep only the box's files: its programs end, and it has no container and no slot until it is resumed."""
     return json_answer(box_detail(await boxes_of(request).pause(sid, memory=False)))
 
 
 @ROUTER.post("/boxes/{sid}/resume", response_model=BoxDetail, responses=_REFUSALS, openapi_extra=takes(Resumed))
 async def resume_box(request: Request, sid: Sid) -> Response:
-    """Bring a paused box into a container again."""
+    """Give a paused box a container again."""
     life = await read(request, Resumed)
     return json_answer(box_detail(await boxes_of(request).resume(sid, life.lifetime_s)))
 

@@ -75,7 +75,7 @@ class SessionRequest(_Message):
     """The session."""
 
     sid: Annotated[StrictInt | StrictStr | None, BeforeValidator(_no_float)]
-    """As returned by the start, or as an integer."""
+    """The sid as the start returned it, or as an integer."""
 
 
 class ActionRequest(SessionRequest):
@@ -126,13 +126,13 @@ class RewardReply(_Message):
     """The same, in the protocol's spelling."""
     verdict: VerdictName
     mask: bool
-    """True if the reward says nothing about the policy."""
+    """The reward says nothing about the policy: leave the sample out of the loss."""
     cause: str
     """One sentence."""
     receipt: str
     """Id for /v1/receipts; "" if nothing was stored."""
     items: list[ShownItem] | None = None
-    """Only for code-search tasks, like the next three fields: the components of the reward."""
+    """The components of the reward. This and the next three fields are for code-search tasks only."""
     answer: ShownAnswer | None = None
     """The parsed answer; null: there was none."""
     steps: list[float] | None = None
@@ -146,11 +146,11 @@ class Refusal(_Message):
     detail: str
     retryable: bool
     reason: str = ""
-    """With 503, what the start lacked: slots, queue, daemon, disk, image, draining; "" for another fault."""
+    """What the start lacked (status 503): slots, queue, daemon, disk, data, image, draining; "" for another fault."""
     position: int | None = None
-    """With 503: its position in the queue, 1 for the next."""
+    """1-based position in the queue (status 503); null: it was in none."""
     estimate_s: float | None = None
-    """With 503: estimated seconds until its turn, from recent waiting times."""
+    """Estimated seconds until its turn (status 503), from the recent releases of slots; null: not known."""
 
 
 ROUTER = APIRouter(lifespan=settle, tags=["swedev"])
@@ -209,7 +209,7 @@ async def postprocess(request: Request) -> Response:
 
 @ROUTER.post("/compute_reward", response_model=RewardReply, openapi_extra=takes(SessionRequest))
 async def compute_reward(request: Request) -> Response:
-    """Return the session's verdict and reward; waits for a running grading, then returns `pending`."""
+    """Return the session's verdict and reward; `pending` if it is not graded within SANDBOX_REWARD_WAIT_S."""
     sid = canonical_sid(asked := (await read(request, SessionRequest)).sid)
     try:
         sid = await own_sid(request, asked)

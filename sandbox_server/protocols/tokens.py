@@ -1,4 +1,4 @@
-"""Our own endpoint for tokens of sessions: an agent by MCP then holds no API key."""
+"""Our own endpoint for session tokens, with which an agent uses one session by MCP without an API key."""
 
 from typing import cast
 
@@ -20,7 +20,7 @@ class SessionToken(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     token: str
-    """Accepted wherever an API key is, on `path` alone. It is told only now: the server keeps its hash."""
+    """Sent like an API key; accepted on `path` alone. The server stores only its hash, so it is never shown again."""
     path: str
     """`/mcp/sessions/{sid}`."""
 
@@ -35,7 +35,7 @@ ROUTER = APIRouter(prefix="/v1", tags=["v1"])
     responses=refusals(404, 409),
 )
 async def issue_token(request: Request, sid: Sid) -> Response:
-    """Make the session's token, for an agent; the one before is no longer valid. 409 once the session has ended."""
+    """Make a token for an agent; the session's former token is no longer valid. 409 once the session has ended."""
     record = (await cast(Sessions, request.app.state.sessions).view(sid)).record
     if record.kind is SessionKind.BOX:
         raise IsBox(f"session {sid} is a box: it has no tools")

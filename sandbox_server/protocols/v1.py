@@ -36,12 +36,12 @@ class SessionSummary(_Shown):
     instance_id: str
     node: str
     container_id: str
-    """"" while it sleeps, and if it was lost then."""
+    """"" while the session sleeps, or if it was lost while asleep."""
     asleep: bool
-    """It has a checkpoint in place of a container; its next action wakes it."""
+    """It has a checkpoint instead of a container; its next action restores it."""
     created_at: float
     touched_at: float
-    """Its last action, or its start."""
+    """Time of its last action, or of its start."""
     deadline: float
     actions: int
     """Number of actions run."""
@@ -50,7 +50,7 @@ class SessionSummary(_Shown):
     """0.0 while it is live."""
     end_reason: str
     cause: str
-    """Why it was lost."""
+    """Why the session was lost; "" if it was not."""
     run: str
     """The run that it belongs to."""
     owner: str
@@ -58,7 +58,7 @@ class SessionSummary(_Shown):
     parent: str
     """The session that it is a copy of; "" for none."""
     forked_at: int
-    """Number of actions that it has from its parent."""
+    """Number of actions that it inherited from its parent."""
     undone: str
     """Numbers of actions that rollbacks undid, `6-13 20-22`; each range ends with the rollback itself."""
 
@@ -117,7 +117,7 @@ class GradeSummary(_Shown):
 
 
 class SessionDetail(SessionSummary):
-    """A session in full."""
+    """A session with its timings, patch, grading and metrics."""
 
     timings_s: dict[str, float]
     """Stage -> seconds: of its start, its actions (summed) and its grading."""
@@ -183,13 +183,13 @@ class Refused(_Shown):
     detail: str
     retryable: bool
     reason: str = ""
-    """With 503, the missing resource: slots, queue, daemon, disk, image, draining; "" for another fault."""
+    """The missing resource (status 503): slots, queue, daemon, disk, data, image, draining; "" for another fault."""
     position: int | None = None
     estimate_s: float | None = None
 
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """What a route's description says of refusals with these statuses.
+    """The OpenAPI entries of refusals with these statuses, for a route's `responses`.
 
     It refers to the schema: FastAPI builds a validator for each model of each route, which took 40 % of an
     application's creation. The schema itself is in the document because some route has the model (`_BUSY`).
@@ -231,7 +231,7 @@ async def list_sessions(
 
 @ROUTER.get("/sessions/{sid}", response_model=SessionDetail, responses=_NOT_FOUND)
 async def show_session(request: Request, sid: Sid) -> Response:
-    """A session in full."""
+    """A session with its timings, patch, grading and metrics."""
     return json_answer(_detail(await _sessions(request).view(sid)))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from sandbox_server.actions import handed_over, registry
+from sandbox_server.actions import protocol_calls, registry
 from sandbox_server.actions.base import Call, Say
 
 from .stub_service import HASH, Wire, serving
@@ -198,14 +198,14 @@ def test_a_surrogate_in_an_observation(wire: Wire, http: httpx.Client, sid: str)
     assert isinstance(parsed, Call) and parsed.arguments["calls"][0].command == "ls \ufffd"  # type: ignore[index]
 
 
-def test_every_dialect_takes_what_is_handed_over() -> None:
+def test_every_dialect_takes_calls_of_a_protocol() -> None:
     """A call by MCP in a session of another dialect is answered by that dialect's reminder."""
-    said = handed_over.written("mcp", "execute_bash", {"command": "echo </function> ```"})
+    said = protocol_calls.content_of("mcp", "execute_bash", {"command": "echo </function> ```"})
     for name, dialect in registry.dialects().items():
         parsed = dialect.parse(said, talk_turns=0)
         assert isinstance(parsed, Call) and parsed.tool == "calls", name
     assert isinstance(registry.dialect("bash").parse('{"role": "assistant"}', talk_turns=0), Say)
     block = "<tool_response>\na\n</tool_response>"
-    assert handed_over.told(f"[told]\n{block}") == "[told]\na"
-    assert handed_over.told("<tool_response>\n<\\/tool_response>\n</tool_response>") == "</tool_response>"
-    assert handed_over.told("no block </tool_response>") == "no block </tool_response>"
+    assert protocol_calls.unwrapped(f"[told]\n{block}") == "[told]\na"
+    assert protocol_calls.unwrapped("<tool_response>\n<\\/tool_response>\n</tool_response>") == "</tool_response>"
+    assert protocol_calls.unwrapped("no block </tool_response>") == "no block </tool_response>"

@@ -79,7 +79,7 @@ class _OtherSignature(Unauthorized):
 
 
 def _signed(request: Request, view: BoxView, operation: Operation | None) -> None:
-    """Return if the request is signed with the box's token. Raises Unauthorized."""
+    """Check that the request is signed with the box's token. Raises Unauthorized."""
     query = request.query_params
     signature, ends = query.get("signature", ""), query.get("signature_expiration", "")
     if not signature or operation is None:

@@ -47,7 +47,7 @@ class SnapshotPage:
 
     items: Sequence[Snapshot]
     next: str | None
-    """As in `Page`."""
+    """Token for the next page; None: this is the last one."""
 
 
 def snapshot_page(snapshots: Sequence[Snapshot], query: QueryParams) -> SnapshotPage:

@@ -1,7 +1,7 @@
 """Proxies HTTP requests for `<port>-<sandbox id>.<domain>` to that port of a box, one connection per request.
 
-Without such a name the headers E2b-Sandbox-Id and E2b-Sandbox-Port say the same; ids can be guessed and this needs no
-setting, so such a request must carry the box's access or traffic token.
+Without such a name the headers E2b-Sandbox-Id and E2b-Sandbox-Port name the port. They work without a setting, and ids
+can be guessed, so such a request must carry the box's access or traffic token.
 
 HTTP/1.1, streamed in both directions. A websocket is passed through byte for byte once the port has agreed to it.
 """
@@ -99,14 +99,14 @@ class Names:
 
 
 def by_headers(headers: Headers) -> Target | None:
-    """The port that E2B's headers name; None for none, and for envd, whose requests are told by their paths."""
+    """The port that E2B's headers name; None for none, and for envd, which has paths of its own."""
     sid, port = headers.get(SANDBOX_ID, ""), headers.get(SANDBOX_PORT, "")
     number = whole(port, _LAST_PORT) or 0
     return Target(sid, number, by_headers=True) if sid and port and number != ENVD_PORT else None
 
 
 def _refuse(error: ServiceError, headers: Headers) -> Refusal:
-    """The error in the format of E2B's proxy: `{"sandboxId", "message", "port", "code"}`; the port if at fault."""
+    """The error in the format of E2B's proxy: `{"sandboxId", "message", "code"}`, and `port` if that is at fault."""
     refusal = refuse(error, headers)
     if (named := by_headers(headers)) is not None:
         port, sid = str(named.port), named.sid
@@ -250,7 +250,7 @@ class _Exchange(Response):
             bound.reschedule(asyncio.get_running_loop().time() + self._idle_s)
 
     async def _ask(self, receive: Receive, bound: asyncio.Timeout) -> None:
-        """Send the request; return once the client has disconnected."""
+        """Send the request, then wait; return once the client has disconnected."""
         await self._write(self._head)
         names = {name for name, _ in self._head.headers}
         more = bool(names & {b"content-length", b"transfer-encoding"})

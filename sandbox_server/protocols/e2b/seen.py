@@ -1,7 +1,7 @@
-"""Metrics and logs of sandboxes, as E2B's SDK and CLI ask for them.
+"""Metrics and logs of sandboxes for E2B's SDK and CLI.
 
-Metrics are taken when they are asked for (`boxes/measures.py`); logs are what the server itself saw of a sandbox
-(`boxes/events.py`), not the output of its commands.
+Metrics are measured on request (`boxes/measures.py`). Logs hold what the server did with a sandbox (`boxes/events.py`),
+not the output of its commands.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _PASSED = (b"x-api-key", b"authorization", b"user-agent")
 
 @ROUTER.get("/sandboxes/metrics")
 async def all_metrics(request: Request) -> Response:
-    """The newest figures of the sandboxes named in the query, whichever nodes have them; others are left out."""
+    """The newest figures of the sandboxes named in the query, on any node; unknown sandboxes are left out."""
     named = [sid for text in request.query_params.getlist("sandbox_ids") for sid in text.split(",")]
     sids = list(dict.fromkeys(sid for sid in named if whole(sid, _LAST_SID)))
     if len(sids) > _MOST_SANDBOXES:
@@ -50,7 +50,7 @@ async def all_metrics(request: Request) -> Response:
 
 @ROUTER.get("/sandboxes/{sid}/metrics")
 async def metrics(request: Request, sid: str) -> Response:
-    """Figures between the query's `start` and `end`, in seconds; one of now if that is between them."""
+    """Figures between the query's `start` and `end` (Unix seconds); if now lies between them, also one taken now."""
     start = _number(request, "start", 0, _LAST_S)
     end = _number(request, "end", _LAST_S, _LAST_S)
     view = await _here(request, sid)
@@ -97,7 +97,7 @@ def _seen(request: Request) -> BoxSeen:
 
 
 async def _here(request: Request, sid: str) -> BoxView:
-    """The live sandbox, paused or not, on this node. To look at it is not to use it.
+    """The live sandbox, paused or not, on this node. This does not count as use of the sandbox.
 
     Raises UnknownSession, OwnedElsewhere, NodeUnreachable.
     """

@@ -124,7 +124,7 @@ async def start(request: Request, template_id: str, build_id: str) -> Response:
 
 @ROUTER.get("/templates/{template_id}/files/{files_hash}")
 async def upload_link(request: Request, template_id: str, files_hash: str) -> Response:
-    """201: whether the archive is there, and where to upload it."""
+    """201: whether the archive is stored already, and where to upload it."""
     present, token = await _builds(request).expect_file(owner_of_caller(request), template_id, files_hash)
     base = str(request.base_url).rstrip("/")
     if request.headers.get("x-forwarded-proto") == "https":
@@ -151,7 +151,7 @@ async def upload(request: Request, token: str) -> Response:
 
 @ROUTER.get("/templates/{template_id}/builds/{build_id}/status")
 async def status(request: Request, template_id: str, build_id: str) -> Response:
-    """How the build stands, with at most 100 entries of its log from `logsOffset` on."""
+    """The build's status, with at most 100 entries of its log from `logsOffset` on."""
     state = await _builds(request).build_of(owner_of_caller(request), template_id, build_id)
     build = state.build
     answer: dict[str, object] = {
@@ -260,7 +260,7 @@ def _entry(entry: LogEntry) -> Mapping[str, object]:
 
 
 def _status(state: BuildState) -> str:
-    """`waiting` is for one that has not been started; a place in the queue is a part of building, as at E2B."""
+    """E2B's word for the state: `waiting` before the build is started; a build in the queue is `building`."""
     return BUILDING if state.status == WAITING and state.node else state.status
 
 

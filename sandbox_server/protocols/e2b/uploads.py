@@ -31,7 +31,7 @@ class Part:
 
     name: str
     filename: str
-    """As sent, with folders."""
+    """File name as the client sent it; may contain folders."""
 
 
 class End:

@@ -28,7 +28,7 @@ class AutoResume(Message):
 
 
 class Network(Message):
-    """What a sandbox may reach; allowed takes precedence over denied."""
+    """The network rules of a sandbox; allowed takes precedence over denied."""
 
     allowOut: list[str] = []
     denyOut: list[str] = []
@@ -58,7 +58,7 @@ class NewSandbox(Message):
 
 
 def absent(body: NewSandbox) -> str:
-    """The field of a create that asks for what is not there; "" for none. To ignore it would promise it."""
+    """Name of a field that asks for a feature which this server lacks; "" for none. Ignoring it would mislead."""
     asked = {
         "iam": body.iam,
         "volumeMounts": body.volumeMounts,

@@ -1,4 +1,4 @@
-"""The Model Context Protocol: a session's tools for agents that speak nothing else."""
+"""The Model Context Protocol: a session's tools for agents."""
 
 import re
 

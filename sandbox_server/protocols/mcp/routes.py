@@ -1,7 +1,7 @@
 """MCP over HTTP: `/mcp` for clients that start their own sessions, `/mcp/sessions/{sid}` for the tools of one session.
 
-Each POST is answered by one JSON object. What a policy does wrong, and what a session's state does not allow, is a tool
-result; a JSON-RPC error or an HTTP status says that the client is set up wrong.
+Each POST is answered by one JSON object. A mistake of the policy, or a call that the session's state does not allow,
+gives a tool result. A JSON-RPC error or an HTTP status means that the client is set up wrong.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from sandbox_server.sessions.base import Sessions
 
 _VIA = "mcp"
 _FACTS = "sandbox/"
-"""Prefix of what a result's `_meta` says about the action."""
+"""Prefix of the action's facts in a result's `_meta`."""
 _CACHED_MS = 60_000
 _HOW = "Call `start` first and give its `sid` to every other tool. `reward` grades; `end` gives up."
 
@@ -43,13 +43,13 @@ ROUTER = APIRouter(lifespan=settle, include_in_schema=False)
 
 @ROUTER.post("/mcp")
 async def serve(request: Request) -> Response:
-    """One message of a client that starts its own sessions. `?instance=`: which task `start` starts by default."""
+    """Answer a message of a client that starts its own sessions. `?instance=`: the default task of `start`."""
     return await _answered(request, "")
 
 
 @ROUTER.post("/mcp/sessions/{sid}")
 async def serve_session(request: Request, sid: Annotated[str, Path(pattern="^[0-9]{1,19}$")]) -> Response:
-    """One message of a client that has the tools of this session only."""
+    """Answer a message of a client that has the tools of this session only."""
     return await _answered(request, sid)
 
 
@@ -67,7 +67,7 @@ async def _answered(request: Request, sid: str) -> Response:
         try:
             return json_answer(await _result(request, rpc, sid))
         except RpcError as error:
-            if not rpc.modern:  # a legacy client takes an error status for a broken connection
+            if not rpc.modern:  # legacy clients treat an error status as a broken connection
                 error.status = HTTPStatus.OK
             raise
     except RpcError as error:
@@ -138,9 +138,9 @@ async def _called(request: Request, rpc: Rpc, sid: str) -> Mapping[str, object]:
 
 
 async def _acted(request: Request, sid: str, name: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
-    told = await agents.call(request, sid, via=_VIA, tool=name, arguments=arguments)
-    meta = {_FACTS + key: value for key, value in told.facts.items()}
-    return {**_text(told.text, is_error=told.is_error), "_meta": meta}
+    result = await agents.call(request, sid, via=_VIA, tool=name, arguments=arguments)
+    meta = {_FACTS + key: value for key, value in result.facts.items()}
+    return {**_text(result.text, is_error=result.is_error), "_meta": meta}
 
 
 async def _start(request: Request, arguments: Mapping[str, object]) -> Mapping[str, object]:

@@ -31,7 +31,7 @@ _SHOWN = 100  # characters of a client's text in an error
 
 
 class RpcError(Exception):
-    """A message that is answered with a JSON-RPC error; what a policy does wrong is none."""
+    """The message is answered with a JSON-RPC error. A policy's mistake is a tool result instead."""
 
     def __init__(self, code: int, message: str, *, data: object = None, status: int = HTTPStatus.BAD_REQUEST) -> None:
         super().__init__(message)
@@ -53,7 +53,7 @@ class Rpc:
 
 
 def request_id(value: object) -> int | str | None:
-    """The id in a message as it came; None if it has no usable one."""
+    """The id of a message that may be invalid; None if it has no usable one."""
     found = value.get("id") if isinstance(value, Mapping) else None
     return found if isinstance(found, int | str) and not isinstance(found, bool) else None
 
@@ -102,10 +102,10 @@ def _check_modern(method: str, params: Mapping[str, object], meta: object, heade
 
 
 def _one(headers: Headers, name: str) -> str | None:
-    """The header's value. Raises RpcError: it is there twice."""
+    """The header's value. Raises RpcError: it occurs twice."""
     found = headers.getlist(name)
     if len(found) > 1:
-        raise RpcError(HEADER_MISMATCH, f"The header {name} is there twice.")
+        raise RpcError(HEADER_MISMATCH, f"The header {name} occurs twice; send it once.")
     return found[0] if found else None
 
 
@@ -120,7 +120,7 @@ def _decoded(value: str | None) -> str | None:
 
 
 def result(rpc: Rpc, value: Mapping[str, object], *, cache_ms: int | None = None) -> dict[str, object]:
-    """The response with this result; `cache_ms`: how long a client may keep it, for results that have this field."""
+    """The response with this result. `cache_ms`: milliseconds that a client may cache it; None: no such field."""
     whole = dict(value)
     if rpc.modern:
         given = whole.get("_meta", {})
@@ -161,7 +161,7 @@ def error(of: int | str | None, error: RpcError) -> dict[str, object]:
 
 
 def refuse(failure: ServiceError, headers: Headers) -> Refusal:
-    """A request that got no JSON-RPC answer: key, origin, size, or a fault of the service."""
+    """The response to a request refused before it was read as JSON-RPC: for its key, origin or size, or by a fault."""
     data = {"code": failure.code, "detail": failure.detail, "retryable": failure.retryable}
     code = INTERNAL if failure.http_status >= HTTPStatus.INTERNAL_SERVER_ERROR else INVALID_REQUEST
     also = {"Allow": "POST"} if failure.http_status == HTTPStatus.METHOD_NOT_ALLOWED else {}

@@ -1,4 +1,4 @@
-"""OpenEnv: reset, step and state, for trainers that have its client."""
+"""OpenEnv's protocol: reset, step and state."""
 
 import re
 

@@ -1,6 +1,6 @@
-"""OpenEnv over HTTP: reset starts a session, step acts in it, and the step that ends the episode has the reward.
+"""OpenEnv over HTTP: reset starts a session, step acts in it, the step that ends the episode returns the reward.
 
-A request names its session, so unlike in OpenEnv's own server these routes have state.
+Each request names its session; in OpenEnv's own server these routes are stateless.
 """
 
 from typing import Annotated, Any
@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, StrictInt, StrictStr
 from sandbox_server.catalogue.instance import TaskInstance
 from sandbox_server.errors import MalformedRequest
 from sandbox_server.protocols import _agents as agents
-from sandbox_server.protocols._agents import Told
+from sandbox_server.protocols._agents import ActionResult
 from sandbox_server.protocols._caller import check_session, own_sid
 from sandbox_server.protocols._starting import started
 from sandbox_server.protocols._tools import of_session
@@ -32,7 +32,7 @@ class ResetRequest(BaseModel):
 
     instance: StrictInt | StrictStr | None = None
     sid: StrictInt | StrictStr | None = None
-    """A session that was started otherwise: it is not started again."""
+    """A session that is already running, to use instead of starting one."""
 
 
 class StepRequest(BaseModel):
@@ -46,7 +46,7 @@ class StepRequest(BaseModel):
 
 @ROUTER.post("/reset", openapi_extra=takes(ResetRequest))
 async def reset(request: Request) -> Response:
-    """Start a session of `instance`; the observation is the problem, with the `sid` that steps must name."""
+    """Start a session of `instance`. The observation has the problem and the `sid` that each step must name."""
     agents.check_origin(request)
     asked = await read(request, ResetRequest)
     if asked.sid is not None:
@@ -67,7 +67,7 @@ def _begun(task: TaskInstance, sid: str | None) -> dict[str, object]:
 
 @ROUTER.post("/step", openapi_extra=takes(StepRequest))
 async def step(request: Request) -> Response:
-    """Run one action. Once the episode is done, every further step has its reward again."""
+    """Run one action. Once the episode is done, every further step returns its reward again."""
     agents.check_origin(request)
     asked = await read(request, StepRequest)
     action = wire.action_of(asked.action)
@@ -79,25 +79,25 @@ async def step(request: Request) -> Response:
     if isinstance(action, AskReward):
         return json_answer(observed({"content": ""}, {"sid": sid}, await agents.reward(request, sid)))
     if isinstance(action, ToolCall):
-        told = await agents.call(request, sid, via=_VIA, tool=action.tool, arguments=action.arguments)
-        observation = {"content": told.text, **_of_tool(action.tool, told)}
+        result = await agents.call(request, sid, via=_VIA, tool=action.tool, arguments=action.arguments)
+        observation = {"content": result.text, **_of_tool(action.tool, result)}
     else:
-        told = await agents.act(request, sid, action.content)
-        observation = {"content": told.text}
-    reward = await agents.reward(request, sid) if wire.is_over(told) else None
-    return json_answer(observed(observation, {"sid": sid, **told.facts}, reward))
+        result = await agents.act(request, sid, action.content)
+        observation = {"content": result.text}
+    reward = await agents.reward(request, sid) if wire.is_over(result) else None
+    return json_answer(observed(observation, {"sid": sid, **result.facts}, reward))
 
 
-def _of_tool(name: str, told: Told) -> dict[str, object]:
+def _of_tool(name: str, result: ActionResult) -> dict[str, object]:
     """The fields of OpenEnv's own observation of a tool call."""
-    kind = "execution_error" if told.error_code else "invalid_args"
-    error = {"error_type": kind, "message": told.text} if told.is_error else None
-    return {"tool_name": name, "result": told.text, "error": error}
+    kind = "execution_error" if result.error_code else "invalid_args"
+    error = {"error_type": kind, "message": result.text} if result.is_error else None
+    return {"tool_name": name, "result": result.text, "error": error}
 
 
 @ROUTER.get("/state")
 async def state(request: Request, sid: Annotated[str, Query(pattern="^[0-9]{0,19}$")] = "") -> Response:
-    """The session's state and number of actions; without `sid`: that there is none."""
+    """The session's state and number of actions; without `sid` an empty state."""
     agents.check_origin(request)
     if not sid:
         return json_answer({"episode_id": None, "step_count": 0})
@@ -116,7 +116,7 @@ async def health(request: Request) -> Response:
 
 @ROUTER.get("/metadata")
 async def metadata(request: Request) -> Response:
-    """What this environment is."""
+    """Name, description and version of this environment."""
     return json_answer(wire.METADATA)
 
 

@@ -1,8 +1,8 @@
 """OpenEnv's websockets: each message becomes a request to our own HTTP routes, through all of the server's layers.
 
-So a message is authorized, counted, bounded and forwarded to the session's node like any request, whichever server the
-websocket is on. The session that a websocket has started ends with it, however it ends; it is kept where the server
-itself goes away (close code 1012), and where the websocket was attached to a session of somebody else.
+So a message is authorized, counted, bounded and forwarded to the session's node like any request. A session that a
+websocket started ends with the websocket, unless the server is restarting (close code 1012). A session that the
+websocket was attached to stays.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ log = logger(__name__)
 T = TypeVar("T")
 
 _CAPACITY, _IDLE, _RESTART = 1013, 1001, 1012
-"""Close codes: no room, no message for too long; the server goes away."""
+"""Close codes: no room; no message for too long; the server is restarting."""
 _KEPT_HEADERS = frozenset((b"authorization", b"x-api-key", b"host", b"sandbox-run", b"traceparent"))
 
 ROUTER = APIRouter(prefix="/openenv", include_in_schema=False)
@@ -36,19 +36,19 @@ ROUTER = APIRouter(prefix="/openenv", include_in_schema=False)
 
 @ROUTER.websocket("/ws")
 async def serve(websocket: WebSocket) -> None:
-    """A websocket whose `reset` names an instance. `?session_id=`: it is attached to this session."""
+    """Serve a websocket whose `reset` names an instance; with `?session_id=` attach it to that session."""
     await _served(_Socket(websocket, sid=websocket.query_params.get("session_id", "")))
 
 
 @ROUTER.websocket("/instances/{instance_id:path}/ws")
 async def serve_instance(websocket: WebSocket, instance_id: str) -> None:
-    """A websocket whose `reset` starts this instance unless it names another."""
+    """Serve a websocket whose `reset` starts this instance unless it names another one."""
     await _served(_Socket(websocket, instance=instance_id))
 
 
 @ROUTER.websocket("/sessions/{sid}/ws")
 async def serve_session(websocket: WebSocket, sid: Annotated[str, Path(pattern="^[0-9]{1,19}$")]) -> None:
-    """A websocket that is attached to a session: it neither starts nor ends one."""
+    """Serve a websocket that is attached to a session: it neither starts nor ends one."""
     await _served(_Socket(websocket, sid=sid))
 
 
@@ -65,7 +65,7 @@ async def _served(socket: "_Socket") -> None:
 
 @asynccontextmanager
 async def _counted(websocket: WebSocket) -> AsyncIterator[bool]:
-    """Whether there is room for one more websocket, which it then holds."""
+    """Count one more websocket during the block; yields False, and counts nothing, if there is no room."""
     state = websocket.app.state
     state.openenv_open = getattr(state, "openenv_open", 0)
     if state.openenv_open >= agents.bounds_of(websocket).openenv_connections:
@@ -82,7 +82,7 @@ class _Socket:
     """One websocket and its session."""
 
     def __init__(self, websocket: WebSocket, *, instance: str = "", sid: str = "") -> None:
-        """`instance`: started by default. `sid`: attached to this session."""
+        """`instance`: the default of `reset`. `sid`: the session to attach to."""
         self.websocket = websocket
         self._instance = instance
         self._sid = sid
@@ -107,7 +107,7 @@ class _Socket:
                 await asyncio.shield(spawn(self._request, self._end()))
 
     async def _read(self) -> None:
-        """Take messages while the last one is being answered, so that the client's leaving is noticed."""
+        """Receive messages while the last one is being answered, so that a disconnect is noticed at once."""
         while True:
             message = await self.websocket.receive()
             if message["type"] == "websocket.disconnect":
@@ -118,7 +118,7 @@ class _Socket:
             await self._messages.put(text if isinstance(text, str) else message["bytes"].decode(errors="replace"))
 
     async def _next(self) -> str | None:
-        """The next message; None: the client has left, or sent nothing for SANDBOX_OPENENV_IDLE_S."""
+        """The next message; None: the client has disconnected, or sent nothing for SANDBOX_OPENENV_IDLE_S."""
         idle_s = agents.bounds_of(self.websocket).openenv_idle_s
         try:
             async with asyncio.timeout(idle_s):
@@ -129,7 +129,7 @@ class _Socket:
             return None
 
     async def _while_there(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """The result of `work`; None if the client leaves meanwhile, which cancels it."""
+        """The result of `work`; None if the client disconnects first, and then `work` is cancelled."""
         working, leaving = asyncio.create_task(work), asyncio.create_task(self._gone.wait())
         try:
             await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -139,7 +139,7 @@ class _Socket:
             leaving.cancel()
 
     async def _answer(self, text: str) -> Mapping[str, object] | None:
-        """The reply to a message; None: it says that the client is leaving."""
+        """The reply to a message; None: it is `close`."""
         try:
             message = await json_in(text.encode(errors="replace"))
         except (MalformedRequest, RequestTooLarge) as error:
@@ -166,26 +166,26 @@ class _Socket:
         else:
             await self._end()
             body = {"instance": data.get("instance", self._instance or None)}
-        status, told = await self._ask("POST", "/openenv/reset", body)
+        status, answer = await self._ask("POST", "/openenv/reset", body)
         if status == 200 and not self._attached:
-            self._sid = told["metadata"]["sid"]
-        return _as("observation", status, told)
+            self._sid = answer["metadata"]["sid"]
+        return _as("observation", status, answer)
 
     async def _step(self, action: dict[str, Any]) -> Mapping[str, object]:
         if not self._sid:
             return wire.failed("SESSION_ERROR", "there is no episode: send reset first")
-        status, told = await self._ask("POST", "/openenv/step", {"sid": self._sid, "action": action})
-        return _as("observation", status, told)
+        status, answer = await self._ask("POST", "/openenv/step", {"sid": self._sid, "action": action})
+        return _as("observation", status, answer)
 
     async def _end(self) -> None:
-        """End the session that this websocket has started, if any; an ended one stays as it is."""
+        """End the session that this websocket started, if any; no effect on a session that has ended."""
         if self._sid and not self._attached:
             sid, self._sid = self._sid, ""
             status, _ = await self._ask("POST", "/postprocess", {"sid": sid})
             log.info("session of a websocket ended", sid=sid, status=status)
 
     async def send(self, message: Mapping[str, object]) -> None:
-        """Send a message, unless the client has left."""
+        """Send a message, unless the client has disconnected."""
         if not self._gone.is_set():
             # ASCII only, as in every response: a lone surrogate has no encoding
             await self._unless_gone(self.websocket.send_text(json.dumps(message)))
@@ -203,7 +203,7 @@ class _Socket:
 
     @property
     def _request(self) -> Request:
-        """A request that stands for this websocket."""
+        """The websocket's scope as a request, for functions that need one."""
         return Request({**self.websocket.scope, "type": "http"})
 
     async def _ask(
@@ -218,7 +218,7 @@ class _Socket:
             if not asked:
                 asked = True
                 return {"type": "http.request", "body": content, "more_body": False}
-            if path == "/postprocess":  # it runs to its end though the client has left
+            if path == "/postprocess":  # must run to its end although the client has disconnected
                 await asyncio.Event().wait()
             await self._gone.wait()
             return {"type": "http.disconnect"}
@@ -231,8 +231,8 @@ class _Socket:
                 parts.append(message.get("body", b""))
 
         await self.websocket.app(self._scope(method, path, query, len(content)), receive, send)
-        told = json.loads(b"".join(parts) or b"{}")
-        return status, told if isinstance(told, dict) else {}
+        answer = json.loads(b"".join(parts) or b"{}")
+        return status, answer if isinstance(answer, dict) else {}
 
     def _scope(self, method: str, path: str, query: str, length: int) -> Scope:
         ours = self.websocket.scope
@@ -256,5 +256,5 @@ class _Socket:
         }
 
 
-def _as(kind: str, status: int, told: Mapping[str, object]) -> Mapping[str, object]:
-    return {"type": kind, "data": told} if status == 200 else wire.error(status, told)
+def _as(kind: str, status: int, answer: Mapping[str, object]) -> Mapping[str, object]:
+    return {"type": kind, "data": answer} if status == 200 else wire.error(status, answer)

@@ -9,12 +9,12 @@ from sandbox_server import __version__
 from sandbox_server.actions.content import scalar_text
 from sandbox_server.actions.tool_responses import OVER, RECORDED
 from sandbox_server.errors import MalformedRequest
-from sandbox_server.protocols._agents import Told
+from sandbox_server.protocols._agents import ActionResult
 from sandbox_server.protocols._scores import reward_fields
 from sandbox_server.scoring.rewards import RewardAnswer
 
 _OVER = frozenset(("answer", "finish", "over"))
-"""Outcomes with which a policy says that it is done."""
+"""Outcomes by which a policy ends the episode."""
 _GONE = frozenset(("sandbox_lost", "session_ended", "unknown_session"))
 """Errors after which nothing can run in the session."""
 _DONE_IN_TURN = re.compile(rf"<tool_response>\n(?:{re.escape(RECORDED)}|{re.escape(OVER)})")
@@ -68,24 +68,24 @@ def action_of(value: Mapping[str, object]) -> Action:
     raise MalformedRequest(f"action: {_HOW}")
 
 
-def is_over(told: Told) -> bool:
-    """Whether the episode has ended: the policy said that it is done, or nothing can run any more."""
-    facts = told.facts
+def is_over(result: ActionResult) -> bool:
+    """Whether the episode has ended: the policy ended it, or nothing can run in the session any more."""
+    facts = result.facts
     return (
         facts["outcome"] in _OVER
         or facts["tool"] == "finish"
-        or told.error_code in _GONE
-        or (facts["tool"] in ("bash", "calls") and _DONE_IN_TURN.search(told.text) is not None)
+        or result.error_code in _GONE
+        or (facts["tool"] in ("bash", "calls") and _DONE_IN_TURN.search(result.text) is not None)
     )
 
 
 def observed(
     observation: Mapping[str, object], metadata: Mapping[str, object], reward: RewardAnswer | None = None
 ) -> dict[str, object]:
-    """An observation as clients read it; with a reward the episode is done.
+    """An observation in OpenEnv's form; with a reward the episode is done.
 
-    A masked reward is null: no number says that it says nothing. `metadata` is within the observation too, where older
-    clients look.
+    A masked reward is null, because any number would count. `metadata` is inside the observation too, where older
+    clients look for it.
     """
     given = dict(metadata)
     worth: float | None = None
@@ -102,7 +102,7 @@ def observed(
 
 
 def error(status: int, refused: Mapping[str, object]) -> dict[str, object]:
-    """A request's refusal as a message; the client raises it."""
+    """The refusal of a request as a message, which the client raises as an error."""
     code = "VALIDATION_ERROR" if 400 <= status < 500 else "EXECUTION_ERROR"
     if status in (429, 503):
         code = "CAPACITY_REACHED"

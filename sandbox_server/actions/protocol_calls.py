@@ -1,8 +1,8 @@
-"""Tool calls that a protocol of tools (MCP, OpenEnv) hands over with their arguments, in a session of any dialect.
+"""Tool calls by a protocol of tools (MCP, OpenEnv), which work in a session of any dialect.
 
-Such a call becomes an action whose text is an assistant's message in OpenAI's form that says which protocol it came by
-(`via`). That text is what the journal keeps, so a call is replayed, copied and scored like any other action. A policy
-that writes such a text itself calls the same tools.
+Such a call becomes an action: an assistant's message in OpenAI's form, with the protocol's name as `via`. The journal
+stores that text, so the call is replayed, copied and scored like any other action. A policy that writes such a text
+itself calls the same tools.
 """
 
 import json
@@ -15,21 +15,21 @@ _BEGIN = '{"role": "assistant", "via": "'
 _OPEN, _CLOSE = "<tool_response>\n", "\n</tool_response>"
 
 
-def written(via: str, tool: str, arguments: Mapping[str, object]) -> str:
-    """The action's text for a call of `tool`; `via`: the protocol's name."""
+def content_of(via: str, tool: str, arguments: Mapping[str, object]) -> str:
+    """The text of the action that calls `tool`; `via`: the protocol's name."""
     function = {"name": tool, "arguments": json.dumps(arguments)}
     message = {"role": "assistant", "via": via, "tool_calls": [{"type": "function", "function": function}]}
     return json.dumps(message)
 
 
-def told(observation: str) -> str:
-    """The observation of such an action without the block around its only result; a notice stays before it."""
+def unwrapped(observation: str) -> str:
+    """The observation of such an action, without the `<tool_response>` block around its result; keeps a notice."""
     before, opening, block = observation.partition(_OPEN)
     return before + unescaped(block.removesuffix(_CLOSE)) if opening and block.endswith(_CLOSE) else observation
 
 
-class AlsoHandedOver:
-    """A dialect that also takes such texts; it parses them as `calls` does, and all others as `own` does."""
+class WithProtocolCalls:
+    """Parses actions of such a call by the dialect `calls`, and all other actions by the dialect `own`."""
 
     def __init__(self, own: Dialect, calls: Dialect) -> None:
         self.name = own.name
